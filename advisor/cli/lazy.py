@@ -1,0 +1,103 @@
+"""A command group that knows its verbs by name and imports a verb's module on first use.
+
+``advisor --help`` lists all verbs; importing them (and what they need) just for that would cost
+more than everything else it does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperGroup
+
+from advisor.errors import InputError
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Where a verb lives: a function, or a `typer.Typer` with verbs of its own."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+class Stopped(Exception):
+    """The run ended early for a reason that is no error of ours."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__()
+        self.exit_code = exit_code
+
+
+@contextmanager
+def _stops() -> Iterator[None]:
+    """Catch these before typer: it turns a closed pipe into exit code 1, which means
+    "a finding at or above --fail-on"."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(130) from None
+    except BrokenPipeError:
+        raise Stopped(0) from None
+
+
+class LazyGroup(TyperGroup):
+    """Verbs from a table; what is no verb is input of the default verb."""
+
+    verbs: ClassVar[Mapping[str, Verb]] = {}
+    default: ClassVar[str] = ""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(self.verbs)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        verb = self.verbs.get(cmd_name)
+        if verb is None:
+            return None
+        target = getattr(import_module(verb.module), verb.attribute)
+        if not isinstance(target, typer.Typer):
+            only = typer.Typer(add_completion=False, rich_markup_mode=None)
+            only.command(cmd_name, context_settings=HELP)(target)
+            target = only
+        command = typer.main.get_command(target)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, verb.help) for name, verb in self.verbs.items()])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default verb in front of anything that is neither a verb nor our own option."""
+        if args and args[0] not in self.verbs and args[0] not in self._own_options(ctx):
+            _refuse_mistyped(args[0], list(self.verbs))
+            args = [self.default, *args]
+        with _stops():
+            return super().parse_args(ctx, args)
+
+    def _own_options(self, ctx: Any) -> set[str]:
+        return {o for p in self.get_params(ctx) for o in (*p.opts, *p.secondary_opts)}
+
+    def invoke(self, ctx: Any) -> Any:
+        with _stops():
+            return super().invoke(ctx)
+
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def _refuse_mistyped(word: str, verbs: list[str]) -> None:
+    """`advisor explian` is a slip of the finger, not a file without suffix."""
+    if "." in word or os.sep in word or os.path.exists(word):
+        return
+    near = get_close_matches(word, verbs, 1, 0.7)
+    if near:
+        raise InputError(f"'{word}' is neither a file nor a verb; did you mean '{near[0]}'?")

@@ -1,0 +1,138 @@
+"""Entry point: verbs, errors in one line, exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from advisor import __version__
+from advisor.cli.lazy import HELP, LazyGroup, Stopped, Verb
+from advisor.errors import AdvisorError
+
+# pydantic searches all installed packages for plugins, which takes longer than `--help` does.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+VERBS = {
+    "diagnose": Verb("advisor.cli.diagnose", "diagnose", "Find causes in captures (the default)."),
+    "demo": Verb("advisor.cli.demo", "demo", "Diagnose the capture that ships with advisor."),
+    "explain": Verb("advisor.cli.explain", "explain", "Explain a rule: what, why, fix, verify."),
+    "stats": Verb("advisor.cli.stats", "stats", "Print tables of a capture, as nsys stats does."),
+    "facts": Verb("advisor.cli.facts", "facts", "List the facts, or their values in a capture."),
+    "rules": Verb("advisor.cli.rules", "app", "List, check, test and document rules."),
+}
+
+
+class Advisor(LazyGroup):
+    verbs = VERBS
+    default = "diagnose"
+
+
+app = typer.Typer(
+    cls=Advisor,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=HELP,
+    subcommand_metavar="[VERB] TRACE...",
+    epilog="Exit codes: 0 done, 1 a finding at or above --fail-on, 2 cannot run, 130 interrupted.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"advisor {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _group(
+    ctx: typer.Context,
+    version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[  # noqa: ARG001
+        bool, typer.Option("--debug", help="Show a traceback where something fails.")
+    ] = False,
+) -> None:
+    """Find out why GPU inference is slow.
+
+    advisor reads an Nsight Systems export and says what holds the GPU back, with the numbers
+    that prove it and what to change. `advisor TRACE` is `advisor diagnose TRACE`.
+    """
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help(), err=True)
+        raise typer.Exit(2)
+
+
+def main(args: Sequence[str]) -> int:
+    """Run one command line; returns the exit code, prints every error as one line."""
+    # Taken out here, so that it works at any place of any verb.
+    debug = "--debug" in args
+    try:
+        result = app([a for a in args if a != "--debug"], "advisor", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except Stopped as stopped:
+        if stopped.exit_code:
+            _complain("interrupted")
+        return stopped.exit_code
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    """One line on what happened; always exit code 2."""
+    if isinstance(error, AdvisorError):
+        # Rule files: one line a problem, each starting with its file and line, as editors like it.
+        lines = str(error).splitlines() or [""]
+        head = lines.pop(0) if len(lines) == 1 else f"{len(lines)} problems"
+        _complain("\n".join([f"error: {head}", *lines]))
+    elif isinstance(error, typer.Abort):
+        return 130
+    elif hasattr(error, "format_message"):
+        # A wrong option or argument, as typer (or the click below it) reports it.
+        ctx = getattr(error, "ctx", None)
+        path = ctx.command_path if ctx is not None else "advisor"
+        _complain(f"error: {error.format_message().rstrip('.')} (see '{path} --help')")
+    elif isinstance(error, OSError) and error.strerror:
+        name = f"{error.filename}: " if error.filename else ""
+        _complain(f"error: {name}{error.strerror}")
+    else:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        _complain(f"error: internal error: {text}; please report it; rerun with --debug")
+    return 2
+
+
+def _complain(text: str) -> None:
+    print(f"advisor: {text}", file=sys.stderr)
+
+
+def run() -> None:
+    """Console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A kernel name must not crash the report on a terminal that cannot show it.
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        code = main(sys.argv[1:])
+    finally:
+        _close_stdout()
+    sys.exit(code)
+
+
+def _close_stdout() -> None:
+    """Flush now; a reader that has gone away must not cause a message at exit."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

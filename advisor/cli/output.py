@@ -1,0 +1,199 @@
+"""From captures to a report on stdout or in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.config import Settings
+from advisor.errors import AdvisorError, InputError
+from advisor.reports.files import check_target, write_atomic
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from advisor.model.findings import Diagnosis
+    from advisor.reports.layout import Page
+
+MAX_WIDTH = 120
+STDOUT = Path("-")
+
+
+def report(
+    paths: Sequence[Path],
+    settings: Settings,
+    output: Path | None = None,
+    force: bool = False,
+    many: bool = False,
+) -> int:
+    """Diagnose every capture, print or write the report; returns the exit code."""
+    if output == STDOUT:
+        output = None
+    if output is not None:
+        check_target(output, force, paths)
+    _check_codes(settings)
+    done: list[Diagnosis] = []
+    failed = False
+    for path in paths:
+        try:
+            done.append(_one(path, settings))
+        except AdvisorError as error:
+            # One bad file among many must not hide what the others say.
+            if len(paths) == 1:
+                raise
+            print(f"advisor: error: {error}", file=sys.stderr)
+            failed = True
+    if not done:
+        return 2
+    _write(done, settings, output, force, many)
+    return 2 if failed else _verdict(done, settings)
+
+
+def _one(path: Path, settings: Settings) -> Diagnosis:
+    from advisor.cli.progress import Progress
+    from advisor.pipeline import Options, diagnose
+    from advisor.reports.select import select
+
+    options = Options(
+        window=settings.window,
+        nvtx=settings.nvtx,
+        phase=settings.phase,
+        weight_bytes=settings.weight_bytes,
+        serving_engine=settings.serving_engine,
+        rules=tuple(Path(r) for r in settings.rules),
+        params=settings.param,
+        engine=settings.engine,  # type: ignore[arg-type]
+    )
+    with Progress(path.name) as progress:
+        diagnosis = diagnose(path, options, progress=progress)
+    return select(diagnosis, settings.select, settings.ignore)
+
+
+def _check_codes(settings: Settings) -> None:
+    """A slip in a code is told before the analysis, not after."""
+    if settings.select or settings.ignore:
+        from advisor.reports.select import check_codes
+
+        known = known_codes(settings)
+        check_codes(settings.select, known, "--select")
+        check_codes(settings.ignore, known, "--ignore")
+
+
+def known_codes(settings: Settings) -> set[str]:
+    """The codes of our rules and of those that the user adds."""
+    from advisor.engine.load import builtin_dir, load_rules
+
+    return set(load_rules(builtin_dir(), *map(Path, settings.rules)).by_code)
+
+
+def _write(
+    done: Sequence[Diagnosis], settings: Settings, output: Path | None, force: bool, many: bool
+) -> None:
+    if settings.format == "json":
+        from advisor.reports import json_report
+
+        data = json_report.render(done, many)
+    elif output is None:
+        _print(done, settings)
+        return
+    else:
+        from advisor.reports.terminal import TextOptions, plain
+
+        options = TextOptions(top=settings.top, verbosity=settings.verbosity)
+        texts = [plain(d, options) for d in done]
+        data = f"\n{'─' * options.width}\n\n".join(texts).encode("utf-8", "replace")
+    write_bytes(data, output, force)
+
+
+def _print(done: Sequence[Diagnosis], settings: Settings) -> None:
+    from advisor.reports.terminal import TextOptions, render
+
+    console = make_console()
+    options = TextOptions(
+        width=console.width,
+        unicode=console.encoding.lower().startswith("utf"),
+        top=settings.top,
+        verbosity=settings.verbosity,
+    )
+    rule = ("─" if options.unicode else "-") * options.width
+    for i, diagnosis in enumerate(done):
+        if i:
+            write_text(f"\n{rule}\n\n")
+        print_lines(console, render(diagnosis, options))
+
+
+def make_console() -> Console:
+    """A console that takes text as it is; 80 columns in a pipe, at most 120 on a terminal."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 80
+    console.width = min(console.width, MAX_WIDTH)
+    return console
+
+
+def print_lines(console: Console, lines: Sequence[Text]) -> None:
+    """Styled lines on stdout, with the colours that this stream can show."""
+    from advisor.reports import layout
+
+    # Written by us: rich answers a closed pipe with exit code 1, which has a meaning here.
+    with console.capture() as capture:
+        layout.print_lines(console, lines)
+    write_text(capture.get())
+
+
+def make_page() -> Page:
+    """An empty page of the console's width, for the verbs that print text of their own."""
+    from advisor.reports.layout import Page
+
+    console = make_console()
+    return Page(console.width, console.encoding.lower().startswith("utf"))
+
+
+def print_page(page: Page) -> None:
+    """Print a page on stdout."""
+    print_lines(make_console(), page.lines)
+
+
+def write_text(text: str) -> None:
+    """Text on stdout; once the reader has gone the rest goes nowhere."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence()
+
+
+def write_bytes(data: bytes, output: Path | None, force: bool = False) -> None:
+    """A finished document, in a file or on stdout."""
+    if output is not None and output != STDOUT:
+        write_atomic(output, data, force)
+        return
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        silence()
+
+
+def silence() -> None:
+    """The reader has gone: write what is left nowhere, and keep the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
+    """1 where a shown finding reaches `--fail-on`."""
+    if settings.fail_on is None:
+        return 0
+    from advisor.model.findings import SEVERITIES
+
+    level = next((i for i, s in enumerate(SEVERITIES) if s == settings.fail_on), None)
+    if level is None:
+        raise InputError(f"--fail-on: '{settings.fail_on}' is none of {', '.join(SEVERITIES)}")
+    return int(any(SEVERITIES.index(f.severity) >= level for d in done for f in d.findings))

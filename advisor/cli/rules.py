@@ -1,0 +1,111 @@
+"""``advisor rules``: list, check, test and document the rules, ours and the user's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+
+from advisor.cli.lazy import HELP
+from advisor.cli.output import make_page, print_page, write_bytes
+from advisor.config import CHOICES
+from advisor.errors import InputError, RuleError
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings=HELP,
+)
+Directories = Annotated[list[Path] | None, typer.Argument(metavar="DIR", hidden=True)]
+Rules = Annotated[
+    list[Path] | None, typer.Option(metavar="DIR", help="Rules to add or replace (repeatable).")
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")]
+
+
+@app.callback(invoke_without_command=True)
+def _group(ctx: typer.Context) -> None:
+    """List, check, test and document rules."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help(), err=True)
+        raise typer.Exit(2)
+
+
+@app.command("list")
+def list_(rules: Rules = None) -> None:
+    """One line a rule: code, cause, kind, title."""
+    from advisor.engine.load import builtin_dir, load_rules
+
+    found = load_rules(builtin_dir(), *(rules or ())).active
+    page = make_page()
+    width = max((len(r.cause) for r in found), default=0)
+    for rule in found:
+        kind = "" if rule.kind == "cause" else f" ({rule.kind})"
+        page.line((rule.code, "bold"), f"  {rule.cause:<{width}}  {rule.title}{kind}")
+    print_page(page)
+
+
+@app.command()
+def check(directories: Directories = None) -> None:
+    """Check our rules, and those in DIR, against the catalogues; all problems at once."""
+    from advisor.engine.lint import Catalogues, check_rules
+    from advisor.engine.load import builtin_dir
+    from advisor.facts.catalog import CATALOGUE, ENTITIES
+    from advisor.knowledge import references
+    from advisor.reports.numbers import amount
+
+    known = Catalogues(
+        facts=CATALOGUE,
+        entities={name: entity.fields for name, entity in ENTITIES.items()},
+        references=references(),
+    )
+    found = check_rules(known, builtin_dir(), *(directories or ()))
+    typer.echo(f"{amount(len(found), 'rule')} checked, no problem found")
+
+
+@app.command("test")
+def run_cases(
+    directories: Directories = None,
+    engine: Annotated[
+        str, typer.Option(metavar="|".join(CHOICES["engine"]), help="Inference engine.")
+    ] = "python",
+) -> None:
+    """Run the cases beside our rules, and beside those in DIR."""
+    from advisor.engine.cases import run_all
+    from advisor.engine.load import builtin_dir, load_rules
+    from advisor.facts.catalog import CATALOGUE
+    from advisor.reports.numbers import amount
+
+    if engine not in CHOICES["engine"]:
+        raise InputError(f"--engine: '{engine}' is none of {', '.join(CHOICES['engine'])}")
+    rules = load_rules(builtin_dir(), *(directories or ()))
+    units = {name: spec.unit for name, spec in CATALOGUE.items()}
+    runs = run_all(rules, engine=cast("Literal['durable', 'python']", engine), units=units)
+    problems = [str(problem) for run in runs for problem in run.all_problems]
+    if problems:
+        raise RuleError("\n".join(problems))
+    cases = amount(sum(len(run.results) for run in runs), "case")
+    typer.echo(f"{cases} of {amount(len(runs), 'rule')} passed")
+
+
+@app.command()
+def schema(output: Output = None, force: Force = False) -> None:
+    """The JSON Schema of a rule file, for editors."""
+    from advisor.model.rules import RuleSpec
+
+    text = json.dumps(RuleSpec.model_json_schema(), indent=2)
+    write_bytes(f"{text}\n".encode(), output, force)
+
+
+@app.command()
+def docs(rules: Rules = None, output: Output = None, force: Force = False) -> None:
+    """The documentation of all rules in Markdown."""
+    from advisor.engine.load import builtin_dir, load_rules
+    from advisor.knowledge import references
+    from advisor.reports.rule_markdown import render
+
+    found = load_rules(builtin_dir(), *(rules or ())).active
+    write_bytes(render(found, references()).encode(), output, force)

@@ -1,0 +1,310 @@
+"""Runs the cases that lie beside a rule, and checks that they pin it down.
+
+A case gives facts in one scope, which symptoms and causes fired (all others the rule asks for are
+quiet), and what must come out. A rule's cases hold when each comes out as expected and there is
+at least one that fires, one that is not evaluated, and for every condition, guard and required
+join a quiet one in which it alone stands in the way, numbers just across their threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from advisor.engine.compile import CompiledRule, Program, Test, compile_rules, references
+from advisor.engine.explain import describe
+from advisor.engine.infer import Engine, Inference, infer
+from advisor.engine.interpret import Checked, Outcome, OutcomeState
+from advisor.engine.judge import severity_of
+from advisor.engine.lint import facts_used
+from advisor.engine.load import CASES_SUFFIX, RuleSet
+from advisor.engine.source import Problem, Source, read, validate
+from advisor.errors import RuleError
+from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
+from advisor.model.findings import Severity
+from advisor.model.rules import RuleSpec, Strict
+
+_Items = BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
+Names = Annotated[tuple[str, ...], _Items]
+CaseRow = dict[str, bool | int | float | str | None]
+Rows = Annotated[tuple[CaseRow, ...], _Items]
+
+#: Where the facts of a case are put unless it says otherwise.
+DEFAULT_SCOPE: Mapping[Level, Scope] = {
+    "trace": Scope(),
+    "rank": Scope(rank=0),
+    "device": Scope(device=0),
+    "process": Scope(device=0, process=1),
+    "phase": Scope(device=0, phase="decode"),
+    "operation": Scope(device=0, operation="gemm"),
+}
+#: A number is just across its threshold within this share of it, or within one if it is a count.
+NEAR = 0.2
+_STATES: Mapping[str, str] = {"unknown": "not_evaluated"}
+
+
+class Expect(Strict):
+    outcome: Literal["fired", "quiet", "not_evaluated", "overruled"]
+    severity: Severity | None = None
+    missing: Names | None = None
+
+
+class CaseScope(Strict):
+    rank: int | None = None
+    device: int | None = None
+    process: int | None = None
+    phase: str | None = None
+    operation: str | None = None
+
+
+class Case(Strict):
+    name: str
+    facts: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    scope: CaseScope | None = None
+    symptoms: Names = ()
+    causes: Names = ()
+    unknown: Names = ()
+    entities: dict[str, Rows] = Field(default_factory=dict)
+    expect: Expect
+
+
+class CaseFile(Strict):
+    rule: str
+    cases: Annotated[tuple[Case, ...], _Items, Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case: `problems` is empty where it came out as expected."""
+
+    code: str
+    name: str
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRun:
+    """The cases of one rule; `problems` of the file as a whole: unreadable, or not complete."""
+
+    code: str
+    results: tuple[CaseResult, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def all_problems(self) -> list[Problem]:
+        return sorted({*self.problems, *(p for r in self.results for p in r.problems)})
+
+
+def run_all(
+    rules: RuleSet, *, engine: Engine = "python", units: Mapping[str, str] | None = None
+) -> tuple[CaseRun, ...]:
+    """Every rule that has cases, or must have them (stable), in order of code.
+
+    `units` are those of the catalogue by fact name; without them the name decides.
+    """
+    program = _program(rules)
+    return tuple(
+        _run(program, rule.spec, path, engine, units)
+        for code, rule in sorted(program.by_code.items())
+        if (path := cases_path(rules, code)) is not None
+        and (path.is_file() or rule.spec.lifecycle == "stable")
+    )
+
+
+def run_cases(
+    rules: RuleSet,
+    code: str,
+    path: Path | None = None,
+    *,
+    engine: Engine = "python",
+    units: Mapping[str, str] | None = None,
+) -> CaseRun:
+    """The cases of one rule, from `path` or from beside it; other rules only overrule it."""
+    program = _program(rules)
+    place = path or cases_path(rules, code)
+    if code not in program.by_code or place is None:
+        raise RuleError(f"no active rule file has the code {code}; see `advisor rules list`")
+    return _run(program, program.by_code[code].spec, place, engine, units)
+
+
+def cases_path(rules: RuleSet, code: str) -> Path | None:
+    path = rules.path(code)
+    return None if path is None else path.with_name(f"{code}{CASES_SUFFIX}")
+
+
+def _program(rules: RuleSet) -> Program:
+    """Causes that no rule here defines are taken as given: a single rule can be tested alone."""
+    named = {name for rule in rules.active for _, name, _ in references(rule)}
+    return compile_rules(rules, external=named - set(rules.by_cause))
+
+
+def _run(
+    program: Program, spec: RuleSpec, path: Path, engine: Engine, units: Mapping[str, str] | None
+) -> CaseRun:
+    source = read(path)
+    cases = validate(source, CaseFile)
+    if cases is None:
+        return CaseRun(spec.code, (), tuple(source.problems))
+    if cases.rule != spec.code:
+        text = f"these are the cases of {cases.rule}, not of {spec.code}; correct `rule`"
+        return CaseRun(spec.code, (), (source.problem(("rule",), text),))
+    rule = program.by_code[spec.code]
+    alone = program.only(spec.code)
+    results, outcomes = [], []
+    for i, case in enumerate(cases.cases):
+        inference = infer(
+            _facts(case, rule, units or {}),
+            alone,
+            engine=engine,
+            given=_given(case, rule),
+        )
+        outcome = inference.outcomes[0]
+        outcomes.append(outcome)
+        problems = [
+            source.problem(("cases", i, *loc), f"{case.name}: {text}")
+            for loc, text in (*_strays(case, rule), *_judge(case, outcome, inference))
+        ]
+        results.append(CaseResult(spec.code, case.name, tuple(problems)))
+    return CaseRun(spec.code, tuple(results), tuple(_contract(rule, outcomes, source)))
+
+
+def _facts(case: Case, rule: CompiledRule, units: Mapping[str, str]) -> FactBase:
+    scope = DEFAULT_SCOPE[rule.spec.scope]
+    if case.scope is not None:
+        scope = Scope(**case.scope.model_dump())
+    facts = FactBase()
+    facts.add(Fact("case.scope", True, "flag", scope))  # so that the scope is there without facts
+    for name, value in case.facts.items():
+        facts.add(Fact(name, value, _unit(name, value, units), scope))
+    on = {j.entity: j.on for j in rule.joins}
+    named = scope.as_dict()
+    for entity, rows in case.entities.items():
+        lies = {f: named[f] for f in on.get(entity, ()) if named[f] is not None}
+        facts.entities[entity] = [{**lies, **row} for row in rows]
+    return facts
+
+
+def _unit(name: str, value: Value, units: Mapping[str, str]) -> Unit:
+    """The catalogue's unit, else the one that the name ends in."""
+    found: Any = units.get(name)
+    if found is None and isinstance(value, bool | str):
+        found = "flag" if isinstance(value, bool) else "text"
+    ends = ("ratio", "count", "bytes_per_s", "per_s", "bytes", "ns", "us", "ms", "hz")
+    if found is None:
+        end = next((e for e in ends if name.endswith((f"_{e}", f".{e}"))), "count")
+        found = "count_per_s" if end == "per_s" else end
+    return found  # type: ignore[no-any-return]
+
+
+def _given(case: Case, rule: CompiledRule) -> dict[str, OutcomeState]:
+    given: dict[str, OutcomeState] = {s.cause: "quiet" for s in rule.states()}
+    given.update(dict.fromkeys((*case.symptoms, *case.causes), "fired"))
+    given.update(dict.fromkeys(case.unknown, "unknown"))
+    return given
+
+
+def _strays(case: Case, rule: CompiledRule) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Names that the rule does not know: the case would test nothing with them."""
+    used = {name for _, name in facts_used(rule.spec)}
+    for name in case.facts:
+        if name not in used:
+            yield ("facts", name), f"the rule does not use the fact {name}; correct the name"
+    asked = {s.cause for s in rule.states()}
+    for field in ("symptoms", "causes", "unknown"):
+        for i, name in enumerate(getattr(case, field)):
+            if name not in asked:
+                yield (field, i), f"the rule does not ask for {name}; correct the name"
+    for entity in case.entities:
+        if entity not in {j.entity for j in rule.joins}:
+            yield ("entities", entity), f"the rule does not join {entity}; correct the name"
+
+
+def _judge(
+    case: Case, outcome: Outcome, inference: Inference
+) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    expect = case.expect
+    state = _STATES.get(outcome.state, outcome.state)
+    if state != expect.outcome:
+        reason = f" (missing {', '.join(outcome.missing)})" if outcome.missing else ""
+        yield ("expect", "outcome"), f"expected {expect.outcome}, found {state}{reason}"
+        return
+    if expect.missing is not None and set(expect.missing) != set(outcome.missing):
+        found = ", ".join(outcome.missing) or "nothing"
+        yield ("expect", "missing"), f"expected {', '.join(expect.missing)}, missing is {found}"
+    if expect.severity is not None:
+        spec = inference.program.by_code[outcome.code].spec
+        severity = severity_of(inference, spec, outcome.scope)
+        if severity != expect.severity:
+            yield ("expect", "severity"), f"expected {expect.severity}, found {severity}"
+
+
+# --- the contract ----------------------------------------------------------------------------
+
+
+def _contract(rule: CompiledRule, outcomes: Sequence[Outcome], source: Source) -> Iterator[Problem]:
+    def missing(text: str) -> Problem:
+        return source.problem(("cases",), f"{text}; add one")
+
+    states = {o.state for o in outcomes}
+    if "fired" not in states:
+        yield missing("no case fires")
+    if "unknown" not in states:
+        yield missing("no case is not_evaluated")
+    quiet = [o for o in outcomes if o.state == "quiet"]
+    for b, branch in enumerate(rule.branches):
+        for c, condition in enumerate(branch):
+            if not any(_alone(o.branches[b].conditions, c) for o in quiet):
+                name = f"{rule.spec.code}#{b + 1}"
+                yield missing(f"no quiet case only just misses `{describe(condition)}` ({name})")
+    for g, guard in enumerate(rule.guards):
+        stopped = (
+            o for o in quiet if _when(o) and _joined(o) and _near(o.guards[g].checked, wanted=True)
+        )
+        if not any(stopped):
+            yield missing(f"no quiet case is only just stopped by `{describe(guard.condition)}`")
+    for j, join in enumerate(rule.joins):
+        lacking = (o for o in quiet if _when(o) and o.joins[j].truth is False)
+        if join.required and not any(lacking):
+            yield missing(f"no quiet case lacks only the rows of `{join.alias}`")
+
+
+def _alone(conditions: Sequence[Checked], at: int) -> bool:
+    """This condition is just false and every other one is true."""
+    others = (c.truth is True for i, c in enumerate(conditions) if i != at)
+    return _near(conditions[at], wanted=False) and all(others)
+
+
+def _near(checked: Checked, *, wanted: bool) -> bool:
+    """The condition has this truth, and a number lies just across its threshold."""
+    test = checked.condition
+    if checked.truth is not wanted:
+        return False
+    if not isinstance(test, Test) or not isinstance(test.threshold, float):
+        return True
+    if test.op in ("eq", "ne") or not isinstance(checked.value, int | float):
+        return True
+    slack = NEAR * abs(test.threshold)
+    if checked.unit == "count" or not test.threshold:
+        slack = max(slack, 1.0)
+    return abs(float(checked.value) - test.threshold) <= slack * (1 + 1e-9)
+
+
+def _when(outcome: Outcome) -> bool:
+    return any(b.truth for b in outcome.branches)
+
+
+def _joined(outcome: Outcome) -> bool:
+    return all(j.truth for j in outcome.joins if j.join.required)
+
+
+def problems_of(runs: Iterable[CaseRun]) -> list[Problem]:
+    """Everything that is wrong with the cases of several rules, in order of place."""
+    return sorted({p for run in runs for p in run.all_problems})

@@ -1,0 +1,386 @@
+"""Rules -> the form that both engines run: strata, branches, guards, joins, resolved parameters.
+
+Everything that durable-rules cannot take (its limits crash or hang the process) is refused here,
+with the place in the rule file. No engine ever sees a rule as it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal
+
+from advisor.engine.load import RuleSet
+from advisor.engine.params import ParamKey, ParamValue, resolve_params
+from advisor.engine.source import Loc, Problem, refuse
+from advisor.engine.values import COMPLEMENT, Atom, Operand, compare, operand
+from advisor.model.facts import Level
+from advisor.model.rules import (
+    CauseCondition,
+    Comparison,
+    FactCondition,
+    Join,
+    RuleSpec,
+    SymptomCondition,
+)
+
+#: "here": this scope or wider; "within": this scope or narrower; "overlap": either way.
+View = Literal["here", "within", "overlap"]
+
+MAX_CONDITIONS = 16  # per engine rule, the anchor included (error 304 above it)
+MAX_VARIANTS = 64  # of one branch, from one_of lists and passing guards
+MAX_ENGINE_RULES = 4000  # error 106 at 4096
+MAX_FIELDS = 200  # of one entity table; an engine fact holds 252
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """``fact op threshold`` (or field): `threshold` in normal form, `raw` as it is printed."""
+
+    fact: str
+    op: str
+    threshold: Operand
+    raw: ParamValue
+    param: str | None = None
+
+    def holds(self, value: Atom | None) -> bool | None:
+        return compare(value, self.op, self.threshold)
+
+    def complement(self) -> Test:
+        return Test(self.fact, COMPLEMENT[self.op], self.threshold, self.raw, self.param)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The outcome of another rule is ``fired``, seen from a scope in one of three ways."""
+
+    cause: str
+    view: View
+    kind: Literal["symptom", "cause"] = "cause"
+
+
+Condition = Test | State
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGuard:
+    """Must not hold; `passes`: an unknown does not stop the rule."""
+
+    condition: Condition
+    passes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledJoin:
+    alias: str
+    entity: str
+    on: tuple[str, ...]
+    where: tuple[Test, ...]
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """One rule; its branches are called CODE#1, CODE#2, ..."""
+
+    spec: RuleSpec
+    stratum: int
+    branches: tuple[tuple[Condition, ...], ...]
+    guards: tuple[CompiledGuard, ...]
+    overrulers: tuple[State, ...]
+    joins: tuple[CompiledJoin, ...]
+    invalidates: bool | Test
+    applies: tuple[tuple[Test, ...], ...]
+
+    @property
+    def required(self) -> tuple[CompiledJoin, ...]:
+        return tuple(j for j in self.joins if j.required)
+
+    def conditions(self) -> Iterator[Condition]:
+        """Those of the branches and the guards, not the implied ones of overruling rules."""
+        for branch in self.branches:
+            yield from branch
+        for guard in self.guards:
+            yield guard.condition
+
+    def tests(self) -> Iterator[Test]:
+        return (c for c in self.conditions() if isinstance(c, Test))
+
+    def states(self) -> Iterator[State]:
+        yield from (c for c in self.conditions() if isinstance(c, State))
+        yield from self.overrulers
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled rule set: rules by stratum, and every parameter with the value in force."""
+
+    strata: tuple[tuple[CompiledRule, ...], ...]
+    params: Mapping[ParamKey, ParamValue]
+    rules: RuleSet
+    by_code: Mapping[str, CompiledRule] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_code", {r.spec.code: r for s in self.strata for r in s})
+
+    def only(self, code: str) -> Program:
+        """The program of one rule, whose symptoms and causes are then given from outside."""
+        return Program(((self.by_code[code],),), self.params, self.rules)
+
+
+def compile_rules(
+    rules: RuleSet,
+    params: Mapping[ParamKey, Any] | None = None,
+    *,
+    external: Collection[str] = (),
+) -> Program:
+    """Compile the active rules; RuleError with every problem.
+
+    `external` names symptoms and causes that are given from outside (cases of a single rule).
+    """
+    values = resolve_params(rules, params or {})
+    program, problems = try_compile(rules, values, external=external)
+    refuse(problems)
+    assert program is not None
+    return program
+
+
+def try_compile(
+    rules: RuleSet, values: Mapping[ParamKey, ParamValue], *, external: Collection[str] = ()
+) -> tuple[Program | None, list[Problem]]:
+    """The program, or the problems that prevent it."""
+    active = rules.active
+    known = {r.cause: r for r in active}
+    problems: list[Problem] = []
+    for rule in active:
+        for loc, name, is_symptom in references(rule):
+            target = known.get(name)
+            if target is None and name not in external:
+                text = f"no active rule has the {_word(is_symptom)} {name}; correct the name"
+                problems.append(rules.problem(rule.code, loc, text))
+            elif target is not None and (target.kind == "symptom") != is_symptom:
+                text = f"{name} is a {target.kind}, not a {_word(is_symptom)}; use its kind"
+                problems.append(rules.problem(rule.code, loc, text))
+    overruled_by: dict[str, list[str]] = {}
+    for rule in active:
+        for cause in rule.then.overrules:
+            overruled_by.setdefault(cause, []).append(rule.cause)
+    levels, cycles = _strata(rules, known, overruled_by)
+    problems.extend(cycles)
+    compiled = []
+    for rule in active:
+        builder = _Builder(rules, rule, values)
+        overrulers = tuple(State(c, "overlap") for c in overruled_by.get(rule.cause, ()))
+        compiled.append(builder.build(levels.get(rule.cause, 0), overrulers))
+        problems.extend(builder.problems)
+    problems.extend(_limits(rules, compiled))
+    if problems:
+        return None, problems
+    strata: list[list[CompiledRule]] = [[] for _ in range(1 + max(levels.values(), default=0))]
+    for one in compiled:
+        strata[one.stratum].append(one)
+    return Program(tuple(tuple(s) for s in strata), values, rules), []
+
+
+def _word(is_symptom: bool) -> str:
+    return "symptom" if is_symptom else "cause"
+
+
+def references(rule: RuleSpec) -> Iterator[tuple[Loc, str, bool]]:
+    """Every symptom (True) and cause (False) that a rule names, with its place."""
+    for loc, item in conditions(rule):
+        if isinstance(item, SymptomCondition):
+            yield loc, item.symptom, True
+        elif isinstance(item, CauseCondition):
+            yield loc, item.cause, False
+    for i, name in enumerate(rule.then.explains):
+        yield ("then", "explains", i), name, True
+    for i, name in enumerate(rule.then.overrules):
+        yield ("then", "overrules", i), name, False
+
+
+def conditions(
+    rule: RuleSpec,
+) -> Iterator[tuple[Loc, FactCondition | SymptomCondition | CauseCondition]]:
+    """Every condition of `when` and `unless` with its place in the file."""
+    for b, branch in enumerate(rule.when.branches):
+        start: tuple[int | str, ...] = ("when", "all") if rule.when.any is None else (
+            "when", "any", b, "all"
+        )  # fmt: skip
+        for c, item in enumerate(branch):
+            yield (*start, c), item
+    for g, guard in enumerate(rule.unless):
+        yield ("unless", g), guard
+
+
+def _strata(
+    rules: RuleSet, known: Mapping[str, RuleSpec], overruled_by: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, int], list[Problem]]:
+    """The stratum of each cause: one above everything it needs. Cycles are problems."""
+    needs: dict[str, set[str]] = {}
+    for cause, rule in known.items():
+        named = {
+            c.symptom if isinstance(c, SymptomCondition) else c.cause
+            for _, c in conditions(rule)
+            if not isinstance(c, FactCondition)
+        }
+        needs[cause] = {n for n in (*named, *overruled_by.get(cause, ())) if n in known}
+    levels: dict[str, int] = {}
+    problems: list[Problem] = []
+    left = dict(needs)
+    while left:
+        ready = sorted(c for c, n in left.items() if not any(m in left for m in n))
+        for cause in ready:
+            levels[cause] = 1 + max((levels.get(m, -1) for m in needs[cause]), default=-1)
+        for cause in ready or (cycle := _cycle(left)):
+            del left[cause]
+        if not ready:
+            first = known[cycle[0]]
+            chain = " -> ".join(known[c].code for c in (*cycle, cycle[0]))
+            text = f"{chain} need each other's outcome; take one of these conditions out"
+            problems.append(rules.problem(first.code, ("code",), text))
+    return levels, problems
+
+
+def _cycle(left: Mapping[str, set[str]]) -> list[str]:
+    """One cycle among causes that all still need another of them, smallest name first."""
+    walk = [min(left)]
+    while (step := min(n for n in left[walk[-1]] if n in left)) not in walk:
+        walk.append(step)
+    cycle = walk[walk.index(step) :]
+    start = cycle.index(min(cycle))
+    return cycle[start:] + cycle[:start]
+
+
+class _Builder:
+    """Compiles one rule and collects what is wrong with its operands."""
+
+    def __init__(
+        self, rules: RuleSet, rule: RuleSpec, values: Mapping[ParamKey, ParamValue]
+    ) -> None:
+        self.rules, self.rule, self.values = rules, rule, values
+        self.problems: list[Problem] = []
+
+    def build(self, stratum: int, overrulers: tuple[State, ...]) -> CompiledRule:
+        rule = self.rule
+        compiled = [self.condition(loc, item) for loc, item in conditions(rule)]
+        guards = tuple(
+            CompiledGuard(c, g.if_unknown == "pass")
+            for c, g in zip(compiled[len(compiled) - len(rule.unless) :], rule.unless, strict=True)
+        )
+        branches, at = [], 0
+        for branch in rule.when.branches:
+            branches.append(tuple(compiled[at : at + len(branch)]))
+            at += len(branch)
+        invalidates: bool | Test = (
+            rule.invalidates
+            if isinstance(rule.invalidates, bool)
+            else self.test(("invalidates",), rule.invalidates.fact, rule.invalidates)
+        )
+        return CompiledRule(
+            spec=rule,
+            stratum=stratum,
+            branches=tuple(branches),
+            guards=guards,
+            overrulers=overrulers,
+            joins=tuple(self.join(i, j) for i, j in enumerate(rule.when.join)),
+            invalidates=invalidates,
+            applies=tuple(
+                tuple(
+                    self.test(("recommendations", r, "applies_when", c), item.fact, item)
+                    for c, item in enumerate(advice.applies_when)
+                )
+                for r, advice in enumerate(rule.recommendations)
+            ),
+        )
+
+    def condition(
+        self, loc: Loc, item: FactCondition | SymptomCondition | CauseCondition
+    ) -> Condition:
+        if isinstance(item, FactCondition):
+            return self.test(loc, item.fact, item)
+        view: View = "within" if item.over == "any" else "here"
+        if isinstance(item, SymptomCondition):
+            return State(item.symptom, view, "symptom")
+        return State(item.cause, view)
+
+    def join(self, at: int, item: Join) -> CompiledJoin:
+        where = tuple(
+            self.test(("when", "join", at, "where", i), w.field, w)
+            for i, w in enumerate(item.where)
+        )
+        return CompiledJoin(
+            item.as_, item.entity, tuple(dict.fromkeys(item.on)), where, not item.optional
+        )
+
+    def test(self, loc: Loc, name: str, item: Comparison) -> Test:
+        raw = item.value
+        if item.param is not None:
+            raw = self.values.get((self.rule.code, item.param))
+            if raw is None:
+                self.wrong(
+                    (*loc, "param"), f"the parameter {item.param} is not in `params`; add it"
+                )
+                raw = ("",) if item.op == "one_of" else 0.0
+            elif (item.op == "one_of") != isinstance(raw, tuple):
+                self.wrong(loc, "a list of texts goes with `one_of`, and `one_of` with a list")
+                raw = ("",) if item.op == "one_of" else 0.0
+            elif isinstance(raw, str | bool) and item.op not in ("eq", "ne"):
+                text = f"{item.param} is a text or flag: compare with eq or ne, not {item.op}"
+                self.wrong((*loc, "op"), text)
+        assert raw is not None
+        return Test(name, item.op, operand(raw), raw, item.param)
+
+    def wrong(self, loc: Loc, text: str) -> None:
+        self.problems.append(self.rules.problem(self.rule.code, loc, text))
+
+
+def variants(branch: Iterable[Condition], guards: Iterable[CompiledGuard]) -> int:
+    """How many plain conjunctions a branch becomes: the engine's own "or" is not safe."""
+    choices = [
+        len(c.threshold) for c in branch if isinstance(c, Test) and isinstance(c.threshold, tuple)
+    ]
+    return int(prod(choices)) << sum(
+        1 for g in guards if g.passes and isinstance(g.condition, Test)
+    )
+
+
+def _limits(rules: RuleSet, compiled: Sequence[CompiledRule]) -> Iterator[Problem]:
+    """The limits of durable_rules.md 4.7, refused before any engine sees them."""
+    total = 0
+    fields: dict[str, set[str]] = {}
+    for one in compiled:
+        code = one.spec.code
+        fixed = 1 + len(one.guards) + len(one.overrulers) + len(one.required)
+        for i, branch in enumerate(one.branches, 1):
+            if fixed + len(branch) > MAX_CONDITIONS:
+                text = (
+                    f"{code}#{i} has {fixed + len(branch) - 1} conditions with its guards, joins "
+                    f"and {len(one.overrulers)} overruling rules; at most {MAX_CONDITIONS - 1}"
+                )
+                yield rules.problem(code, ("when",), text)
+            count = variants(branch, one.guards)
+            if count > MAX_VARIANTS:
+                text = (
+                    f"{code}#{i} becomes {count} engine rules through its one_of lists and "
+                    f"passing guards; at most {MAX_VARIANTS}, shorten the lists"
+                )
+                yield rules.problem(code, ("when",), text)
+            total += count
+        total += len(one.required)
+        for join in one.joins:
+            fields.setdefault(join.entity, set()).update(w.fact for w in join.where)
+            if len(fields[join.entity]) > MAX_FIELDS:
+                text = f"rules use more than {MAX_FIELDS} fields of {join.entity}; use fewer"
+                yield rules.problem(code, ("when", "join"), text)
+    if total > MAX_ENGINE_RULES and compiled:
+        text = f"the rule set becomes {total} engine rules; at most {MAX_ENGINE_RULES}, split it"
+        yield rules.problem(compiled[-1].spec.code, (), text)
+
+
+def sees(level: Level) -> frozenset[str]:
+    """The levels whose facts are visible at `level`: itself and the wider, never its siblings."""
+    wider: tuple[Level, ...] = ("trace", "rank", "device")
+    above = wider[: wider.index(level)] if level in wider else wider
+    return frozenset((*above, level))

@@ -1,0 +1,187 @@
+"""The adapter of durable-rules, and the only module that imports it.
+
+The stock host is not used beyond loading: it swallows errors, runs on background threads and leaks
+(research/durable_rules.md). Here errors propagate, there are no threads, and memory is returned.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from types import TracebackType
+from typing import Any, Protocol
+
+from advisor.engine.compile import Program
+from advisor.engine.emit import Emitter, EngineRule, Record
+from advisor.engine.interpret import Board
+from advisor.errors import AdvisorError
+from advisor.model.facts import Scope
+
+MAX_RECORDS = 100_000  # about 0.8 GB of engine memory
+MAX_FIRINGS = 200_000
+_STATE = "0"  # the one working memory that a session uses
+
+
+class EngineError(AdvisorError):
+    """durable-rules is missing or failed; the built-in interpreter still works."""
+
+
+class _Library(Protocol):
+    core: Any
+    host: Any
+    not_handled: type[Exception]
+    observed: type[Exception]
+
+
+_library: _Library | None = None
+_reason: str | None = None
+
+
+def available() -> tuple[bool, str]:
+    """Whether durable-rules imports here, and if not, why (one line)."""
+    try:
+        _load()
+    except EngineError as exc:
+        return False, str(exc)
+    return True, ""
+
+
+def _load() -> _Library:
+    """Import on first use: `advisor explain` and `rules list` never pay for it."""
+    global _library, _reason
+    if _library is None and _reason is None:
+        try:
+            import durable_rules_engine as core
+            from durable import engine
+        except ImportError as exc:
+            _reason = f"durable-rules does not import ({exc}); use --engine python"
+        else:
+
+            class QuietHost(engine.Host):  # type: ignore[misc]
+                """Without the two daemon threads, on which callbacks would run."""
+
+                def _run(self) -> None:
+                    pass
+
+            class Library:
+                pass
+
+            found: Any = Library()
+            found.core, found.host = core, QuietHost
+            found.not_handled = engine.MessageNotHandledException
+            found.observed = engine.MessageObservedException
+            _library = found
+    if _library is None:
+        raise EngineError(_reason or "durable-rules does not import; use --engine python")
+    return _library
+
+
+def _unused(c: Any) -> None:
+    """Actions are never run; the engine insists on exactly one positional argument."""
+
+
+class Session:
+    """One set of engine rules and one working memory; a context manager.
+
+    After an error the C state may be half updated: it is then dropped, not deleted.
+    """
+
+    def __init__(self, rules: dict[str, EngineRule]) -> None:
+        self._lib = _load()
+        defs: dict[str, Any] = {name: {**rule, "run": _unused} for name, rule in rules.items()}
+        # Fired on close: deleting a state in which nothing ever fired crashes the process.
+        defs["end"] = {"all": [{"c0": {"$and": [{"k": "end"}]}}], "run": _unused}
+        host = self._lib.host()
+        try:
+            host.register_rulesets({"advisor": defs})
+        except Exception as exc:
+            raise EngineError(
+                f"durable-rules refuses the rules: {exc}; use --engine python"
+            ) from exc
+        self._rules = host.get_ruleset("advisor")
+        self._count = 0
+        self._offset: Any = None
+
+    def add(self, record: Record) -> None:
+        """Assert one record: texts and finite floats only."""
+        if self._count >= MAX_RECORDS:
+            raise EngineError(f"more than {MAX_RECORDS} records; use --engine python")
+        if not all(isinstance(v, str) or math.isfinite(v) for v in record.values()):
+            raise EngineError(f"not a record for durable-rules: {record}")
+        self._assert(record)
+
+    def _assert(self, record: Record) -> None:
+        message = {**record, "id": str(self._count)}
+        self._count += 1
+        try:
+            self._offset = self._rules.assert_fact(message)
+        except self._lib.not_handled:
+            pass  # no rule looks at it, and it was not kept
+        except (self._lib.core.error, self._lib.observed) as exc:
+            raise EngineError(f"durable-rules failed: {exc}; use --engine python") from exc
+
+    def run(self) -> list[tuple[str, dict[str, Any]]]:
+        """Drain the agenda: (rule, anchor record) of every activation."""
+        if self._offset is None:
+            return []
+        handle, core = self._rules._handle, self._lib.core
+        fired: list[tuple[str, dict[str, Any]]] = []
+        try:
+            first = core.start_action_for_state(handle, self._offset)
+            message = first[1] if first else None
+            while message is not None:
+                ((rule, match),) = json.loads(message).items()
+                fired.append((rule, match["c0"]))
+                if len(fired) > MAX_FIRINGS:
+                    raise EngineError("too many activations; use --engine python")
+                message = core.complete_and_start_action(handle, self._offset)
+        except core.error as exc:
+            raise EngineError(f"durable-rules failed: {exc}; use --engine python") from exc
+        return fired
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if exc is None:
+            self._assert({"k": "end"})
+            self.run()
+            self._rules.delete_state(_STATE)
+            self._lib.core.delete_ruleset(self._rules._handle)
+
+
+class Matcher:
+    """What fires, stratum by stratum, by durable-rules."""
+
+    def __init__(self, program: Program, board: Board) -> None:
+        self._emitter = Emitter(program, board.sight)
+        self._program, self._board = program, board
+        self._session = Session(self._emitter.rules)
+
+    def __enter__(self) -> Matcher:
+        for record in self._emitter.base():
+            self._session.add(record)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._session.__exit__(*exc)
+
+    def fire(self, stratum: int) -> set[tuple[str, Scope]]:
+        """(code, scope) of every rule of the stratum that fires, given the outcomes below it."""
+        emitter, session = self._emitter, self._session
+        for record in emitter.states(stratum, self._board):
+            session.add(record)
+        for record in emitter.join_anchors(stratum):
+            session.add(record)
+        joined = {(*emitter.meaning[r], emitter.scope_of(a["s"])) for r, a in session.run()}
+        for code, alias, scope in sorted(joined, key=lambda j: (j[0], str(j[1]), j[2].sort_key())):
+            for record in emitter.joined(code, str(alias), scope):
+                session.add(record)
+        for record in emitter.anchors(stratum):
+            session.add(record)
+        return {(emitter.meaning[r][0], emitter.scope_of(a["s"])) for r, a in session.run()}

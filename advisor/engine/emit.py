@@ -1,0 +1,265 @@
+"""Compiled rules -> the safe subset of durable-rules: plain conjunctions, equality joins, no "not".
+
+The engine sees decimal ids and finite floats only: ids of names, texts and scopes cannot collide
+in its 32-bit hashes (measured), need no escaping, and have no length. Records are
+
+    anchor   k n s [o*]   one a stratum and scope: asserted last, it sets off the rules
+    value    k n s num|str [gn] [gt]   a fact as seen from a scope; gn: no number, gt: no text
+    state    k n s truth  the outcome of a cause as seen from a scope: 0 no, 1 yes, 2 unknown
+    row      k n o* n* t* a row of an entity table
+    joined   k n s        a join of a rule has a row in a scope
+
+`k` groups at most 400 names and `n` is the name with a shard number: a test node of the engine
+takes 511 values, a record satisfies at most 64 first tests, a node serves at most 255 rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import product
+from typing import Any
+
+from advisor.engine.compile import CompiledGuard, CompiledJoin, CompiledRule, Program, State, Test
+from advisor.engine.interpret import Board, Sight, on_keys
+from advisor.engine.values import atom, key
+from advisor.model.facts import Level, Scope
+
+SHARD = 48
+GROUP = 400
+_RELATION = {"lt": "$lt", "le": "$lte", "gt": "$gt", "ge": "$gte"}
+_ON = {name: f"o{i}" for i, name in enumerate(("rank", "device", "process", "phase", "operation"))}
+_TRUTH: dict[bool | None, str] = {False: "0", True: "1", None: "2"}
+
+Record = dict[str, str | float]
+EngineRule = dict[str, Any]
+#: What an activation means: (code, branch number from 0), or (code, alias) of a join.
+Meaning = tuple[str, int | str]
+
+
+class Emitter:
+    """The engine rules of one program over the scopes of one fact base, and their records."""
+
+    def __init__(self, program: Program, sight: Sight) -> None:
+        self.program, self.sight = program, sight
+        self.rules: dict[str, EngineRule] = {}
+        self.meaning: dict[str, Meaning] = {}
+        self._ids: dict[Hashable, str] = {}
+        self._uses: dict[Hashable, int] = {}
+        self._columns: dict[str, dict[str, int]] = {}
+        self._scopes: dict[str, Scope] = {}
+        for stratum, rules in enumerate(program.strata):
+            for rule in rules:
+                self._emit(stratum, rule)
+
+    # --- rules -------------------------------------------------------------------------------
+
+    def _emit(self, stratum: int, rule: CompiledRule) -> None:
+        spec = rule.spec
+        for join in rule.required:
+            for bound in self._masks(join, spec.scope):
+                anchor = self._use(("join-anchor", stratum, spec.scope, join.on, bound))
+                self._add((spec.code, join.alias), [anchor, self._row_tests(join, bound)])
+        joined = [[*self._use(("joined", spec.code, j.alias)), *_HERE] for j in rule.required]
+        states = [self._state(r, {"$neq": {"truth": "1"}}) for r in rule.overrulers]
+        for number, branch in enumerate(rule.branches):
+            choices = [self._positive(c) for c in branch]
+            choices += [self._negative(g) for g in rule.guards]
+            for chosen in product(*choices):
+                anchor = self._use(("anchor", stratum, spec.scope))
+                self._add((spec.code, number), [anchor, *chosen, *joined, *states])
+
+    def _add(self, meaning: Meaning, tests: Iterable[list[dict[str, Any]]]) -> None:
+        name = str(len(self.rules))
+        conditions = [{f"c{i}": {"$and": t}} for i, t in enumerate(tests)]
+        # dist 0: one record may satisfy two conditions of a rule (a fact between two limits)
+        self.rules[name] = {"all": conditions, "dist": 0}
+        self.meaning[name] = meaning
+
+    def _positive(self, condition: Test | State) -> list[list[dict[str, Any]]]:
+        """The alternatives that make a condition true: several for one_of."""
+        if isinstance(condition, State):
+            return [self._state(condition, {"truth": "1"})]
+        if isinstance(condition.threshold, tuple):
+            return [
+                self._value(condition.fact, [{"$ex": {"str": 1}}, {"str": self._text(t)}])
+                for t in condition.threshold
+            ]
+        return [self._value(condition.fact, self._compare(condition, "num", "str"))]
+
+    def _negative(self, guard: CompiledGuard) -> list[list[dict[str, Any]]]:
+        """The alternatives that leave a guard open: false, or unknown where that passes."""
+        condition = guard.condition
+        if isinstance(condition, State):
+            clear = {"$neq": {"truth": "1"}} if guard.passes else {"truth": "0"}
+            return [self._state(condition, clear)]
+        clear_test = condition.complement()
+        found = [self._value(condition.fact, self._compare(clear_test, "num", "str"))]
+        if guard.passes:
+            gone = "gn" if isinstance(condition.threshold, float) else "gt"
+            found.append(self._value(condition.fact, [{"$ex": {gone: 1}}]))
+        return found
+
+    def _compare(self, test: Test, number: str, text: str) -> list[dict[str, Any]]:
+        """Presence first: the engine reads uninitialised memory for a property that is not there.
+
+        Equality of floats is two relations, so that no hash of a printed float is involved.
+        """
+        limit = test.threshold
+        if isinstance(limit, float):
+            present = {"$ex": {number: 1}}
+            if test.op == "eq":
+                return [present, {"$gte": {number: limit}}, {"$lte": {number: limit}}]
+            if test.op == "ne":
+                return [present, {"$neq": {number: limit}}]
+            return [present, {_RELATION[test.op]: {number: limit}}]
+        present = {"$ex": {text: 1}}
+        options = limit if isinstance(limit, tuple) else (limit,)
+        if test.op in ("eq", "one_of"):
+            return [present, {text: self._text(options[0])}]
+        return [present, *({"$neq": {text: self._text(o)}} for o in options)]
+
+    def _value(self, name: str, tests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [*self._use(("value", name)), _HERE[0], *tests, *_HERE[1:]]
+
+    def _state(self, state: State, test: dict[str, Any]) -> list[dict[str, Any]]:
+        return [*self._use(("state", state)), _HERE[0], {"$ex": {"truth": 1}}, test, *_HERE[1:]]
+
+    def _row_tests(self, join: CompiledJoin, bound: tuple[str, ...]) -> list[dict[str, Any]]:
+        columns = self._columns.setdefault(join.entity, {})
+        tests = self._use(("rows", join.entity))
+        for test in join.where:
+            column = columns.setdefault(test.fact, len(columns))
+            if isinstance(test.threshold, tuple):
+                # no "or" and no variants here: membership is a column of its own
+                member = columns.setdefault(_member(test), len(columns))
+                tests += [{"$ex": {f"t{member}": 1}}, {f"t{member}": "1"}]
+            else:
+                tests += self._compare(test, f"n{column}", f"t{column}")
+        tests += [{"$ex": {_ON[f]: 1}} for f in bound]
+        return tests + [{_ON[f]: {"c0": _ON[f]}} for f in bound]
+
+    def _masks(self, join: CompiledJoin, level: Level) -> list[tuple[str, ...]]:
+        """Which fields of `on` the scopes of a level name: one engine rule for each pattern."""
+        return sorted({tuple(on_keys(join, s)) for s in self.sight.scopes(level)})
+
+    # --- records -----------------------------------------------------------------------------
+
+    def base(self) -> Iterator[Record]:
+        """Facts as seen from every scope that needs them, and the rows of joined tables."""
+        wanted: dict[str, set[Scope]] = {}
+        gaps: set[str] = set()
+        for rule in self.program.by_code.values():
+            scopes = self.sight.scopes(rule.spec.scope)
+            for test in rule.tests():
+                wanted.setdefault(test.fact, set()).update(scopes)
+            gaps |= {
+                g.condition.fact for g in rule.guards if g.passes and isinstance(g.condition, Test)
+            }
+        for name in sorted(wanted):
+            for scope in sorted(wanted[name], key=Scope.sort_key):
+                value = self.sight.atom(name, scope)
+                body: Record = {"s": self._scope(scope)}
+                if isinstance(value, float):
+                    body["num"] = value
+                elif value is not None:
+                    body["str"] = self._text(value)
+                if name in gaps:
+                    body |= {} if isinstance(value, float) else {"gn": "1"}
+                    body |= {} if isinstance(value, str) else {"gt": "1"}
+                if len(body) > 1:
+                    yield from self._records(("value", name), body)
+        for entity in sorted(self._columns):
+            for row in self.sight.rows(entity) or ():
+                yield from self._records(("rows", entity), self._row(entity, dict(row)))
+
+    def _row(self, entity: str, row: dict[str, Any]) -> Record:
+        body: Record = {}
+        for field, column in self._columns[entity].items():
+            name, _, members = field.partition("\0")
+            value = atom(row.get(name))
+            if members:
+                if isinstance(value, str):
+                    body[f"t{column}"] = "1" if value in members.split("\0") else "0"
+            elif isinstance(value, str):
+                body[f"t{column}"] = self._text(value)
+            elif value is not None:
+                body[f"n{column}"] = value
+        for field, column_name in _ON.items():
+            if (identity := key(row.get(field))) is not None:
+                body[column_name] = self._id(("key", identity))
+        return body
+
+    def states(self, stratum: int, board: Board) -> Iterator[Record]:
+        """The outcomes of lower strata as the rules of this one see them."""
+        done: set[tuple[State, Scope]] = set()
+        for rule in self.program.strata[stratum]:
+            for scope in self.sight.scopes(rule.spec.scope):
+                for state in rule.states():
+                    if (state, scope) not in done:
+                        done.add((state, scope))
+                        truth = _TRUTH[board.truth(state, scope)[0]]
+                        body: Record = {"s": self._scope(scope), "truth": truth}
+                        yield from self._records(("state", state), body)
+
+    def join_anchors(self, stratum: int) -> Iterator[Record]:
+        done: set[tuple[Hashable, Scope]] = set()
+        for rule in self.program.strata[stratum]:
+            for join, scope in product(rule.required, self.sight.scopes(rule.spec.scope)):
+                keys = on_keys(join, scope)
+                name = ("join-anchor", stratum, rule.spec.scope, join.on, tuple(keys))
+                if (name, scope) not in done:
+                    done.add((name, scope))
+                    body: Record = {"s": self._scope(scope)}
+                    body |= {_ON[f]: self._id(("key", k)) for f, k in keys.items()}
+                    yield from self._records(name, body)
+
+    def anchors(self, stratum: int) -> Iterator[Record]:
+        for level in sorted({r.spec.scope for r in self.program.strata[stratum]}):
+            for scope in self.sight.scopes(level):
+                yield from self._records(("anchor", stratum, level), {"s": self._scope(scope)})
+
+    def joined(self, code: str, alias: str, scope: Scope) -> Iterator[Record]:
+        yield from self._records(("joined", code, alias), {"s": self._scope(scope)})
+
+    def scope_of(self, sid: str) -> Scope:
+        return self._scopes[sid]
+
+    # --- names -------------------------------------------------------------------------------
+
+    def _use(self, name: Hashable) -> list[dict[str, Any]]:
+        """The tests that select records of a name; the next shard once one is full."""
+        count = self._uses.get(name, 0)
+        self._uses[name] = count + 1
+        group, identity = self._slot(name, count // SHARD)
+        return [{"k": group}, {"n": identity}]
+
+    def _records(self, name: Hashable, body: Record) -> Iterator[Record]:
+        """The record, once a shard of its name."""
+        for shard in range((self._uses.get(name, 0) + SHARD - 1) // SHARD):
+            group, identity = self._slot(name, shard)
+            yield {"k": group, "n": identity, **body}
+
+    def _slot(self, name: Hashable, shard: int) -> tuple[str, str]:
+        identity = self._id(("name", name, shard))
+        return str(int(identity) // GROUP), identity
+
+    def _id(self, thing: Hashable) -> str:
+        return self._ids.setdefault(thing, str(len(self._ids)))
+
+    def _text(self, text: str) -> str:
+        return self._id(("text", text))
+
+    def _scope(self, scope: Scope) -> str:
+        sid = self._id(("scope", scope))
+        self._scopes[sid] = scope
+        return sid
+
+
+#: The join to the anchor's scope; the first item guards the property that the second reads.
+_HERE: tuple[dict[str, Any], ...] = ({"$ex": {"s": 1}}, {"s": {"c0": "s"}})
+
+
+def _member(test: Test) -> str:
+    """Column of a row that says whether a field is in a list; no field name holds a NUL."""
+    assert isinstance(test.threshold, tuple)
+    return "\0".join((test.fact, *test.threshold))

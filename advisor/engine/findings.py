@@ -1,0 +1,305 @@
+"""Outcomes -> findings, healthy observations, what was overruled and what could not be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from advisor.engine.compile import CompiledRule, Condition, Test
+from advisor.engine.infer import Inference
+from advisor.engine.interpret import Checked, Outcome, check_fact
+from advisor.engine.judge import (
+    Duration,
+    common_scope,
+    confidence_of,
+    doc,
+    impact_of,
+    invalidates,
+    severity_of,
+)
+from advisor.engine.params import thresholds
+from advisor.engine.rank import rank, scope_key
+from advisor.engine.text import Placeholder, Shown, placeholders, render
+from advisor.engine.values import k_or
+from advisor.model.facts import Row, Scope
+from advisor.model.findings import (
+    Advice,
+    ConditionDoc,
+    Evidence,
+    Finding,
+    Gain,
+    Healthy,
+    NotEvaluated,
+    Overruled,
+    Reference,
+    Symptom,
+    Threshold,
+    TimeRange,
+    Verify,
+)
+from advisor.model.rules import RuleSpec
+
+MAX_RANGES = 50
+MAX_ROWS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusions:
+    """What an inference says, in the order in which it is shown."""
+
+    findings: tuple[Finding, ...]
+    overruled: tuple[Overruled, ...]
+    healthy: tuple[Healthy, ...]
+    not_evaluated: tuple[NotEvaluated, ...]
+    thresholds: tuple[Threshold, ...]
+
+
+def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusions:
+    """Fold, judge, word and rank. `ms_of` turns a share of a budget part into milliseconds."""
+    by_code = inference.program.by_code
+    fired = inference.in_state("fired")
+    folded = fold(inference)
+    inside = {(s.code, s.scope) for symptoms in folded.values() for s in symptoms}
+    findings = [
+        finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of)
+        for o in fired
+        if by_code[o.code].spec.kind != "note" and (o.code, o.scope) not in inside
+    ]
+    overruled = [
+        Overruled(code=o.code, cause=o.cause, by=o.overruled_by[0].name, scope=doc(o.scope))
+        for o in inference.in_state("overruled")
+    ]
+    rules = inference.program.rules
+    return Conclusions(
+        findings=rank(findings, rules.by_code),
+        overruled=tuple(overruled),
+        healthy=tuple(_healthy(inference)),
+        not_evaluated=tuple(_not_evaluated(inference)),
+        thresholds=thresholds(rules, inference.program.params),
+    )
+
+
+def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:
+    """The fired symptoms that each fired cause explains: in its own scope or a narrower one."""
+    folded = {}
+    by_cause = inference.program.rules.by_cause
+    for cause in inference.in_state("fired"):
+        explained = [
+            symptom
+            for name in inference.program.by_code[cause.code].spec.then.explains
+            if name in by_cause
+            for symptom in inference.by_code.get(by_cause[name].code, ())
+            if symptom.state == "fired" and cause.scope.encloses(symptom.scope)
+        ]
+        if explained:
+            folded[cause.code, cause.scope] = tuple(explained)
+    return folded
+
+
+def finding_of(
+    inference: Inference,
+    outcome: Outcome,
+    symptoms: Sequence[Outcome] = (),
+    ms_of: Duration | None = None,
+) -> Finding:
+    """The finding of one fired outcome, not yet ranked."""
+    rule = inference.program.by_code[outcome.code]
+    spec, scope = rule.spec, outcome.scope
+    impact = impact_of(inference, spec, scope, ms_of)
+    gain = spec.gain
+    return Finding(
+        code=spec.code,
+        cause=spec.cause,
+        kind=spec.kind,
+        title=spec.title,
+        severity=severity_of(inference, spec, scope),
+        confidence=confidence_of(spec, outcome),
+        scope=doc(scope),
+        message=worded(inference, spec, spec.message, scope),
+        invalidates=invalidates(inference, rule, scope),
+        conditions=condition_docs(
+            spec, (c for b in outcome.branches if b.truth for c in b.conditions)
+        ),
+        impact=impact,
+        evidence=tuple(_evidence(inference, spec, outcome)),
+        time_ranges=_time_ranges(inference, spec, scope),
+        gain=None
+        if gain is None
+        else Gain(
+            what_if=gain.what_if, params=dict(gain.params), measure=gain.measure, per=gain.per
+        ),
+        recommendations=tuple(_advice(inference, rule, scope)),
+        explains=tuple(
+            Symptom(
+                code=s.code,
+                cause=s.cause,
+                scope=doc(s.scope),
+                message=_message(inference, s),
+            )
+            for s in symptoms
+        ),
+        references=tuple(Reference(id=r) for r in spec.docs.references),
+    )
+
+
+# --- wording ---------------------------------------------------------------------------------
+
+
+def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) -> str:
+    """A message with the values of its placeholders."""
+    return render(template, lambda p: _shown(inference, spec, scope, p))
+
+
+def _shown(inference: Inference, spec: RuleSpec, scope: Scope, wanted: Placeholder) -> Shown | None:
+    if wanted.is_param:
+        value = inference.program.params.get((spec.code, wanted.name))
+        return None if value is None else Shown(value, spec.params[wanted.name].unit)
+    fact = inference.sight.fact(wanted.name, scope)
+    return None if fact is None else Shown(fact.value, fact.unit)
+
+
+def _message(inference: Inference, outcome: Outcome) -> str:
+    spec = inference.program.by_code[outcome.code].spec
+    return worded(inference, spec, spec.message, outcome.scope)
+
+
+def condition_docs(spec: RuleSpec, checked: Iterable[Checked]) -> tuple[ConditionDoc, ...]:
+    """Conditions with both their numbers, each once."""
+    return tuple(dict.fromkeys(condition_doc(c, spec) for c in checked))
+
+
+def condition_doc(checked: Checked, spec: RuleSpec) -> ConditionDoc:
+    condition: Condition = checked.condition
+    if isinstance(condition, Test):
+        param = spec.params.get(condition.param or "")
+        return ConditionDoc(
+            fact=condition.fact,
+            op=condition.op,
+            threshold=condition.raw,
+            value=checked.value,
+            unit=checked.unit or ("" if param is None else param.unit),
+            param=condition.param,
+            holds=checked.truth,
+        )
+    word = {True: "fired", False: "quiet", None: None}[checked.truth]
+    return ConditionDoc(
+        fact=f"{condition.kind}:{condition.cause}",
+        op="eq",
+        threshold="fired",
+        value=word,
+        unit="text",
+        holds=checked.truth,
+    )
+
+
+def _healthy(inference: Inference) -> Iterator[Healthy]:
+    """Notes that fired, and quiet rules with a healthy text whose facts are all known."""
+    for outcome in inference.outcomes:
+        spec = inference.program.by_code[outcome.code].spec
+        template = None
+        if spec.kind == "note" and outcome.state == "fired":
+            template = spec.message
+        elif outcome.state == "quiet" and spec.healthy and _known(inference, spec, outcome):
+            template = spec.healthy
+        if template is not None:
+            yield Healthy(
+                code=spec.code,
+                cause=spec.cause,
+                scope=doc(outcome.scope),
+                text=worded(inference, spec, template, outcome.scope),
+                conditions=condition_docs(
+                    spec,
+                    (
+                        c
+                        for b in outcome.branches
+                        if outcome.state == "quiet" or b.truth
+                        for c in b.conditions
+                    ),
+                ),
+            )
+
+
+def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
+    """All was looked at, and it is `when` that is false: a guard that holds is no good health."""
+    joins = [j.truth for j in outcome.joins if j.join.required]
+    conditions = [c.truth for b in outcome.branches for c in b.conditions]
+    conditions += [g.checked.truth for g in outcome.guards] + joins
+    wanted = [p for p in placeholders(spec.healthy or "") if not p.is_param]
+    return (
+        None not in conditions
+        and (k_or(*(b.truth for b in outcome.branches)) is False or False in joins)
+        and all(inference.sight.fact(p.name, outcome.scope) is not None for p in wanted)
+    )
+
+
+def _not_evaluated(inference: Inference) -> Iterator[NotEvaluated]:
+    """One entry for a rule and a set of missing facts, over all scopes that lack them alike."""
+    grouped: dict[tuple[str, tuple[str, ...]], list[Outcome]] = {}
+    for outcome in inference.in_state("unknown"):
+        grouped.setdefault((outcome.code, outcome.missing), []).append(outcome)
+    entries = []
+    for (code, missing), outcomes in grouped.items():
+        spec = inference.program.by_code[code].spec
+        reasons = [inference.facts.missing[m] for m in missing if m in inference.facts.missing]
+        entries.append(
+            NotEvaluated(
+                code=code,
+                cause=spec.cause,
+                scope=doc(common_scope([o.scope for o in outcomes])),
+                missing=missing,
+                flag=None if spec.needs is None else spec.needs.flag,
+                why="; ".join(dict.fromkeys(reasons)) or None,
+            )
+        )
+    yield from sorted(entries, key=lambda n: (n.code, scope_key(n.scope), n.missing))
+
+
+# --- what proves it, and what to do ----------------------------------------------------------
+
+
+def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterator[Evidence]:
+    joins = {j.join.alias: j for j in outcome.joins}
+    for name in spec.evidence:
+        if name in joins:
+            if rows := joins[name].rows:
+                yield _rows_table(joins[name].join.entity, rows)
+        elif (table := inference.facts.table(name, outcome.scope)) is not None:
+            yield Evidence(title=table.title, columns=table.columns, rows=table.rows[:MAX_ROWS])
+
+
+def _rows_table(entity: str, rows: Sequence[Row]) -> Evidence:
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    return Evidence(
+        title=entity.replace("_", " "),
+        columns=columns,
+        rows=tuple(tuple(row.get(c) for c in columns) for row in rows[:MAX_ROWS]),
+    )
+
+
+def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[TimeRange, ...]:
+    if spec.impact is None:
+        return ()
+    places = inference.facts.places(spec.impact.part, scope)
+    return tuple(
+        TimeRange(
+            start_ns=p.start_ns, end_ns=p.end_ns, stream=p.stream, thread=p.thread, label=p.label
+        )
+        for p in places[:MAX_RANGES]
+    )
+
+
+def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:
+    """Recommendations that apply; one whose condition is unknown is kept."""
+    for item, tests in zip(rule.spec.recommendations, rule.applies, strict=True):
+        if any(check_fact(t, scope, inference.sight).truth is False for t in tests):
+            continue
+        verify = None
+        if item.verify is not None:
+            fact = inference.sight.fact(item.verify.fact, scope)
+            verify = Verify(
+                fact=item.verify.fact,
+                expect=item.verify.expect,
+                now=None if fact is None else fact.value,
+                unit="" if fact is None else fact.unit,
+            )
+        yield Advice(id=item.id, action=item.action, effort=item.effort, verify=verify)

@@ -1,0 +1,318 @@
+"""What a rule means: the interpreter of compiled rules, in Kleene's three-valued logic.
+
+A condition is true, false or unknown (None). For one rule in one scope::
+
+    when   = any branch of (all of its conditions)
+    clear  = every guard is false, or unknown and told to pass
+    core   = when and every required join has a row and clear
+    state  = quiet if core is false, unknown if it is unknown,
+             overruled if core is true and an overruling cause fired at an overlapping scope,
+             else fired
+
+With the scopes fixed, a fact that becomes known never changes a known state, except through
+``if_unknown: pass`` and overruling, which act on what is not known by design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from advisor.engine.compile import CompiledJoin, CompiledRule, Condition, State, Test
+from advisor.engine.values import Atom, atom, k_and, k_not, k_or, key
+from advisor.model.facts import LEVELS, Fact, FactBase, Level, Row, Scope, Value, enclosing
+
+OutcomeState = Literal["fired", "quiet", "unknown", "overruled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A step of the explanation: a fact, the outcome of a rule (by code), or rows of a table."""
+
+    kind: Literal["fact", "outcome", "rows"]
+    name: str
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A condition with what was found: raw value and unit of a fact, or the outcomes looked at."""
+
+    condition: Condition
+    truth: bool | None
+    value: Value | None = None
+    unit: str = ""
+    links: tuple[Link, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BranchResult:
+    name: str
+    truth: bool | None
+    conditions: tuple[Checked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardResult:
+    checked: Checked
+    passes: bool
+
+    @property
+    def clear(self) -> bool | None:
+        open_ = k_not(self.checked.truth)
+        return True if open_ is None and self.passes else open_
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """The rows that certainly match, in table order."""
+
+    join: CompiledJoin
+    truth: bool | None
+    rows: tuple[Row, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one rule in one scope, with everything that decided it."""
+
+    code: str
+    cause: str
+    scope: Scope
+    state: OutcomeState
+    branches: tuple[BranchResult, ...] = ()
+    guards: tuple[GuardResult, ...] = ()
+    joins: tuple[JoinResult, ...] = ()
+    missing: tuple[str, ...] = ()
+    overruled_by: tuple[Link, ...] = ()
+
+    @property
+    def because(self) -> tuple[Link, ...]:
+        """The facts, outcomes and rows that decided the state; empty where it is unknown."""
+        found: list[Link] = list(self.overruled_by)
+        if self.state == "unknown":
+            return ()
+        if self.state == "quiet":
+            for branch in self.branches:
+                found += [x for c in branch.conditions if c.truth is False for x in c.links]
+            found += [x for g in self.guards if g.checked.truth for x in g.checked.links]
+            found += [self._rows(j) for j in self.joins if j.join.required and j.truth is False]
+        else:
+            for branch in self.branches:
+                if branch.truth:
+                    found += [x for c in branch.conditions for x in c.links]
+            found += [x for g in self.guards for x in g.checked.links]
+            found += [self._rows(j) for j in self.joins if j.truth]
+        return tuple(dict.fromkeys(found))
+
+    def _rows(self, result: JoinResult) -> Link:
+        return Link("rows", result.join.entity, self.scope)
+
+
+class Sight:
+    """The facts as rules see them: by scope, with wider facts visible, in normal form."""
+
+    def __init__(self, facts: FactBase) -> None:
+        self.facts = facts
+        self._outer: dict[Scope, tuple[Scope, ...]] = {}
+        self._atoms: dict[tuple[str, Scope], Atom | None] = {}
+        self._seen: dict[tuple[str, Scope], Fact | None] = {}
+        self._scopes: dict[Level, tuple[Scope, ...]] = {}
+
+    def scopes(self, level: Level) -> tuple[Scope, ...]:
+        """Where a rule of this level is evaluated: its scopes, else those of the next wider level.
+
+        The whole trace is always there, so no rule goes without an outcome.
+        """
+        if level not in self._scopes:
+            wider: tuple[Level, ...] = ("device", "rank", "trace")
+            tried = (level, *wider[wider.index(level) + 1 :]) if level in wider else (level, *wider)
+            self._scopes[level] = tuple(next(s for n in tried if (s := self.facts.scopes(n))))
+        return self._scopes[level]
+
+    def outer(self, scope: Scope) -> tuple[Scope, ...]:
+        """The scope and every wider one, in the order in which a fact is looked for."""
+        if scope not in self._outer:
+            wider = sorted(enclosing(scope), key=lambda s: -LEVELS.index(s.level))
+            self._outer[scope] = (scope, *wider)
+        return self._outer[scope]
+
+    def fact(self, name: str, scope: Scope) -> Fact | None:
+        """As :meth:`FactBase.get`, remembered."""
+        at = (name, scope)
+        if at not in self._seen:
+            table = self.facts.facts
+            self._seen[at] = next(
+                (f for s in self.outer(scope) if (f := table.get((name, s))) is not None), None
+            )
+        return self._seen[at]
+
+    def atom(self, name: str, scope: Scope) -> Atom | None:
+        fact = self.fact(name, scope)
+        if fact is None:
+            return None
+        at = (name, fact.scope)
+        if at not in self._atoms:
+            self._atoms[at] = atom(fact.value)
+        return self._atoms[at]
+
+    def rows(self, entity: str) -> list[Row] | None:
+        """The rows of a table; None where this capture has no such table."""
+        return self.facts.entities.get(entity)
+
+
+class Board:
+    """The outcomes so far, and those given from outside (by cause, the same in every scope)."""
+
+    def __init__(self, sight: Sight, given: Mapping[str, OutcomeState] | None = None) -> None:
+        self.sight = sight
+        self.given = dict(given or {})
+        self.outcomes: dict[tuple[str, Scope], Outcome] = {}
+        self._of: dict[str, list[Outcome]] = {}
+        self._cache: dict[tuple[State, Scope], tuple[bool | None, tuple[Outcome, ...]]] = {}
+
+    def post(self, outcome: Outcome) -> None:
+        self.outcomes[outcome.cause, outcome.scope] = outcome
+        self._of.setdefault(outcome.cause, []).append(outcome)
+
+    def truth(self, state: State, scope: Scope) -> tuple[bool | None, tuple[Outcome, ...]]:
+        """Whether the cause fired as seen from `scope`, and the outcomes that say so.
+
+        Nothing to look at is unknown, not false: silence is not health.
+        """
+        if state.cause in self.given:
+            return _FIRED[self.given[state.cause]], ()
+        at = (state, scope)
+        if at not in self._cache:
+            seen = list(self._look(state, scope))
+            truth = k_or(*(_FIRED[o.state] for o in seen)) if seen else None
+            self._cache[at] = truth, tuple(o for o in seen if _FIRED[o.state] is truth)
+        return self._cache[at]
+
+    def _look(self, state: State, scope: Scope) -> Iterator[Outcome]:
+        if state.view != "within":
+            for outer in self.sight.outer(scope):
+                if (found := self.outcomes.get((state.cause, outer))) is not None:
+                    yield found
+        if state.view != "here":
+            for outcome in self._of.get(state.cause, ()):
+                if scope.encloses(outcome.scope) and (
+                    state.view == "within" or outcome.scope != scope
+                ):
+                    yield outcome
+
+
+_FIRED: Mapping[OutcomeState, bool | None] = {
+    "fired": True,
+    "quiet": False,
+    "overruled": False,
+    "unknown": None,
+}
+
+
+def evaluate(rule: CompiledRule, scope: Scope, board: Board) -> Outcome:
+    """The outcome of one rule in one scope, given the outcomes of the strata below."""
+    sight = board.sight
+    code = rule.spec.code
+    branches = []
+    for i, branch in enumerate(rule.branches, 1):
+        checked = tuple(check(c, scope, board) for c in branch)
+        branches.append(BranchResult(f"{code}#{i}", k_and(*(c.truth for c in checked)), checked))
+    guards = tuple(GuardResult(check(g.condition, scope, board), g.passes) for g in rule.guards)
+    joins = tuple(match(j, scope, sight) for j in rule.joins)
+    required = [j for j in joins if j.join.required]
+    core = k_and(
+        k_or(*(b.truth for b in branches)),
+        *(j.truth for j in required),
+        *(g.clear for g in guards),
+    )
+    overruled_by: tuple[Link, ...] = ()
+    state: OutcomeState = "unknown" if core is None else "quiet"
+    missing: tuple[str, ...] = ()
+    if core:
+        found = []
+        for ruler in rule.overrulers:
+            fired, outcomes = board.truth(ruler, scope)
+            if fired:
+                found += _links(outcomes) or [Link("outcome", ruler.cause, scope)]
+        overruled_by = tuple(found)
+        state = "overruled" if overruled_by else "fired"
+    elif core is None:
+        missing = _unique(
+            name
+            for part in (
+                (c.missing for b in branches if b.truth is None for c in b.conditions),
+                (j.missing for j in required if j.truth is None),
+                (g.checked.missing for g in guards if g.clear is None),
+            )
+            for names in part
+            for name in names
+        )
+    return Outcome(
+        code, rule.spec.cause, scope, state, tuple(branches), guards, joins, missing, overruled_by
+    )
+
+
+def check(condition: Condition, scope: Scope, board: Board) -> Checked:
+    """One condition in one scope."""
+    if isinstance(condition, Test):
+        return check_fact(condition, scope, board.sight)
+    truth, outcomes = board.truth(condition, scope)
+    missing: tuple[str, ...] = ()
+    if truth is None:
+        named = _unique(n for o in outcomes for n in o.missing)
+        missing = named or (f"{condition.kind} {condition.cause}",)
+    return Checked(condition, truth, None, "", tuple(_links(outcomes)), missing)
+
+
+def check_fact(test: Test, scope: Scope, sight: Sight) -> Checked:
+    fact = sight.fact(test.fact, scope)
+    if fact is None:
+        return Checked(test, None, missing=(test.fact,))
+    truth = test.holds(sight.atom(test.fact, scope))
+    missing = (test.fact,) if truth is None else ()
+    links = (Link("fact", fact.name, fact.scope),)
+    return Checked(test, truth, fact.value, fact.unit, links, missing)
+
+
+def match(join: CompiledJoin, scope: Scope, sight: Sight) -> JoinResult:
+    """The rows of the join that lie in the scope.
+
+    A field of `on` that the scope leaves open does not restrict; where the scope names it, a row
+    without it lies elsewhere. A missing value in `where` leaves the row open.
+    """
+    rows = sight.rows(join.entity)
+    if rows is None:
+        return JoinResult(join, None, (), (join.entity,))
+    bound = on_keys(join, scope)
+    matched: list[Row] = []
+    unsure: list[str] = []
+    for row in rows:
+        if any(key(row.get(field)) != wanted for field, wanted in bound.items()):
+            continue
+        truths = [(t.fact, t.holds(atom(row.get(t.fact)))) for t in join.where]
+        verdict = k_and(*(t for _, t in truths))
+        if verdict:
+            matched.append(row)
+        elif verdict is None:
+            unsure += [f"{join.entity}.{name}" for name, t in truths if t is None]
+    if matched:
+        return JoinResult(join, True, tuple(matched))
+    return JoinResult(join, None if unsure else False, (), _unique(unsure))
+
+
+def on_keys(join: CompiledJoin, scope: Scope) -> dict[str, str]:
+    """The fields of `on` that the scope names, with the identity that a row must have there."""
+    named = scope.as_dict()
+    return {f: k for f in join.on if (k := key(named[f])) is not None}
+
+
+def _links(outcomes: Iterable[Outcome]) -> list[Link]:
+    return [Link("outcome", o.code, o.scope) for o in outcomes]
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,379 @@
+"""Checks of a rule set against the catalogues: many small validators, one list of problems.
+
+A validator takes a rule in its context and yields (place, text). It knows nothing of files; the
+catalogues come as arguments, so that this stage does not depend on ``advisor.facts``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from advisor.engine.compile import conditions, sees, try_compile
+from advisor.engine.load import CASES_SUFFIX, RuleSet, read_rules
+from advisor.engine.params import ParamValue, resolve_params
+from advisor.engine.source import Loc, Problem, refuse
+from advisor.engine.text import FORMATS, placeholders, stray_brace
+from advisor.model.rules import Comparison, FactCondition, RuleSpec, SymptomCondition
+
+
+class FactLike(Protocol):
+    """What a catalogue entry has to say; ``advisor.facts.catalog.FactSpec`` says it."""
+
+    @property
+    def unit(self) -> str: ...
+
+    @property
+    def level(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogues:
+    """Known names; what is None is not checked. Entities: table -> field -> Python type."""
+
+    facts: Mapping[str, FactLike]
+    entities: Mapping[str, Mapping[str, type]] | None = None
+    tables: Collection[str] | None = None
+    what_ifs: Collection[str] | None = None
+    references: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    rules: RuleSet
+    known: Catalogues
+
+
+Finding = tuple[Loc, str]
+Validator = Callable[[RuleSpec, Context], Iterator[Finding]]
+
+
+def lint(rules: RuleSet, known: Catalogues, *, need_cases: bool = True) -> list[Problem]:
+    """Every problem of a rule set that loaded, in order of place; empty when it is sound."""
+    context = Context(rules, known)
+    checks = [v for v in VALIDATORS if need_cases or v is not cases_beside]
+    problems = [
+        rules.problem(rule.code, loc, text)
+        for rule in rules.active
+        for check in checks
+        for loc, text in check(rule, context)
+    ]
+    problems += try_compile(rules, resolve_params(rules, {}))[1]
+    return sorted(set(problems))
+
+
+def check_rules(known: Catalogues, *directories: Path, need_cases: bool = True) -> RuleSet:
+    """Load and lint; one RuleError with the problems of both.
+
+    While a file does not load, names that it may define are not called unknown.
+    """
+    rules, problems = read_rules(directories)
+    if not problems:
+        refuse(lint(rules, known, need_cases=need_cases))
+        return rules
+    context = Context(rules, known)
+    for rule in rules.active:
+        for check in (v for v in VALIDATORS if v in SINGLE and (need_cases or v != cases_beside)):
+            problems += [rules.problem(rule.code, at, text) for at, text in check(rule, context)]
+    refuse(problems)
+    return rules
+
+
+def facts_used(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
+    """Every fact a rule names, with its place."""
+    for loc, test in _tests(rule):
+        yield (*loc, "fact"), test.fact
+    if rule.impact is not None:
+        yield ("impact", "fact"), rule.impact.fact
+    for i, advice in enumerate(rule.recommendations):
+        if advice.verify is not None:
+            yield ("recommendations", i, "verify", "fact"), advice.verify.fact
+    for loc, template in _templates(rule):
+        for p in placeholders(template):
+            if not p.is_param:
+                yield loc, p.name
+
+
+def _tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
+    for loc, item in conditions(rule):
+        if isinstance(item, FactCondition):
+            yield loc, item
+    if isinstance(rule.invalidates, FactCondition):
+        yield ("invalidates",), rule.invalidates
+    for i, advice in enumerate(rule.recommendations):
+        for j, item in enumerate(advice.applies_when):
+            yield ("recommendations", i, "applies_when", j), item
+
+
+def _templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
+    yield ("message",), rule.message
+    if rule.healthy is not None:
+        yield ("healthy",), rule.healthy
+
+
+def _comparisons(rule: RuleSpec) -> Iterator[tuple[Loc, Comparison]]:
+    yield from _tests(rule)
+    for i, join in enumerate(rule.when.join):
+        for j, where in enumerate(join.where):
+            yield ("when", "join", i, "where", j), where
+
+
+# --- validators ------------------------------------------------------------------------------
+
+
+def known_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    for loc, name in facts_used(rule):
+        if name not in context.known.facts:
+            yield loc, f"there is no fact {name}; {_near(name, context.known.facts)}"
+
+
+def visible_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """A rule sees the facts of its own level and wider ones; `verify` may name any fact."""
+    visible = sees(rule.scope)
+    for loc, name in facts_used(rule):
+        if "verify" in loc:
+            continue
+        spec = context.known.facts.get(name)
+        if spec is not None and spec.level not in visible:
+            yield (
+                loc,
+                (
+                    f"{name} is a fact of each {spec.level}, which a rule of scope {rule.scope} "
+                    "does not see; use a wider fact or a narrower scope"
+                ),
+            )
+
+
+def visible_outcomes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Outcomes are seen from the same or a narrower scope, with `over: any` from a wider one."""
+    for loc, item in conditions(rule):
+        if isinstance(item, FactCondition):
+            continue
+        name = item.symptom if isinstance(item, SymptomCondition) else item.cause
+        target = context.rules.by_cause.get(name)
+        if target is None:
+            continue
+        if item.over is None and target.scope not in sees(rule.scope):
+            hint = "add `over: any`" if rule.scope in sees(target.scope) else "they never meet"
+            yield loc, f"{name} has the scope {target.scope}, this rule {rule.scope}; {hint}"
+        elif item.over == "any" and rule.scope not in sees(target.scope):
+            text = f"`over: any` looks at narrower scopes, and {name} has the scope {target.scope}"
+            yield loc, f"{text}; remove it"
+
+
+def explained_symptoms(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Causes explain symptoms of their own scope or a narrower one."""
+    for i, name in enumerate(rule.then.explains):
+        target = context.rules.by_cause.get(name)
+        if rule.kind != "cause":
+            yield ("then", "explains", i), f"a {rule.kind} explains nothing; remove {name}"
+        elif target is not None and rule.scope not in sees(target.scope):
+            text = f"{name} has the scope {target.scope}, wider than this rule's {rule.scope}"
+            yield ("then", "explains", i), f"{text}: it is never folded in; remove it"
+
+
+def overruled_causes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    for i, name in enumerate(rule.then.overrules):
+        target = context.rules.by_cause.get(name)
+        if rule.kind == "symptom":
+            yield ("then", "overrules", i), f"a symptom overrules nothing; remove {name}"
+        elif target is None:
+            continue
+        elif target.kind == "note":
+            yield ("then", "overrules", i), f"{name} is a note; only causes are overruled"
+        elif rule.scope not in sees(target.scope) and target.scope not in sees(rule.scope):
+            text = f"{name} has the scope {target.scope}, this rule {rule.scope}; they never meet"
+            yield ("then", "overrules", i), f"{text}, remove it"
+
+
+def params_used(rule: RuleSpec, _: Context) -> Iterator[Finding]:
+    """Every parameter is used, and every one that is used exists."""
+    used = {c.param for _, c in _comparisons(rule)}
+    for loc, template in _templates(rule):
+        for p in placeholders(template):
+            if p.is_param:
+                used.add(p.name)
+                if p.name not in rule.params:
+                    yield loc, f"the parameter {p.name} is not in `params`; add it"
+    for name in rule.params:
+        if name not in used:
+            yield ("params", name), f"the parameter {name} is used nowhere; remove it"
+
+
+def operand_types(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Text with text, flag with flag, number with number, and a parameter in the fact's unit."""
+    for loc, test in _tests(rule):
+        spec = context.known.facts.get(test.fact)
+        if spec is not None:
+            yield from _typed(loc, test, test.fact, spec.unit, rule)
+    for i, join in enumerate(rule.when.join):
+        fields = (context.known.entities or {}).get(join.entity, {})
+        for j, where in enumerate(join.where):
+            if where.field in fields:
+                unit = {str: "text", bool: "flag"}.get(fields[where.field], "")
+                name = f"{join.entity}.{where.field}"
+                yield from _typed(("when", "join", i, "where", j), where, name, unit, rule)
+
+
+def _typed(loc: Loc, test: Comparison, name: str, unit: str, rule: RuleSpec) -> Iterator[Finding]:
+    """One comparison; an empty unit is a number in a unit that is not known."""
+    param = rule.params.get(test.param or "")
+    value: ParamValue | None = test.value if param is None else param.default
+    if value is None:
+        return
+    is_text, is_flag = isinstance(value, str | tuple), isinstance(value, bool)
+    kind = "text" if is_text else "flag" if is_flag else "number"
+    wanted = unit if unit in ("text", "flag") else "number"
+    if kind != wanted:
+        yield (*loc, "param" if param else "value"), f"{name} is a {wanted}, compared with a {kind}"
+    elif test.op not in ("eq", "ne", "one_of") and wanted != "number":
+        yield (*loc, "op"), f"{name} is a {wanted}: compare with eq or ne, not {test.op}"
+    elif param is not None and unit and param.unit != unit:
+        text = f"{test.param} is in {param.unit} and {name} in {unit}; give one unit"
+        yield (*loc, "param"), text
+
+
+def number_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """An impact is a number."""
+    if rule.impact is not None:
+        spec = context.known.facts.get(rule.impact.fact)
+        if spec is not None and spec.unit in ("text", "flag"):
+            yield ("impact", "fact"), f"{rule.impact.fact} is a {spec.unit}; an impact is a number"
+    elif rule.severity.levels:
+        yield ("severity", "levels"), "levels grade the impact; add `impact` or remove them"
+
+
+def message_formats(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Placeholders are well formed, and their formats fit the units."""
+    for loc, template in _templates(rule):
+        if (stray := stray_brace(template)) is not None:
+            yield (
+                loc,
+                f"`{stray}` is no placeholder; write {{fact|format}} or {{param.NAME|format}}",
+            )
+        for p in placeholders(template):
+            if p.format not in FORMATS:
+                yield loc, f"there is no format {p.format}; use one of {', '.join(FORMATS)}"
+                continue
+            source = rule.params.get(p.name) if p.is_param else context.known.facts.get(p.name)
+            if source is None or p.format == "text":
+                continue
+            units = FORMATS[p.format]
+            if source.unit in ("text", "flag") or (units is not None and source.unit not in units):
+                yield loc, f"the format {p.format} does not fit {p.name}, which is in {source.unit}"
+
+
+def known_entities(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    known = context.known.entities
+    for i, join in enumerate(rule.when.join):
+        if known is None:
+            continue
+        if join.entity not in known:
+            text = f"there is no entity {join.entity}; {_near(join.entity, known)}"
+            yield ("when", "join", i, "entity"), text
+            continue
+        named: list[tuple[tuple[int | str, ...], str]] = [
+            *((("on", k), f) for k, f in enumerate(join.on)),
+            *((("where", j, "field"), w.field) for j, w in enumerate(join.where)),
+        ]
+        for at, name in named:
+            if name not in known[join.entity]:
+                text = f"{join.entity} has no field {name}; {_near(name, known[join.entity])}"
+                yield ("when", "join", i, *at), text
+
+
+def evidence_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Evidence is a table of the facts stage or a join of this rule."""
+    aliases = {j.as_ for j in rule.when.join}
+    for i, name in enumerate(rule.evidence):
+        tables = context.known.tables
+        if name not in aliases and tables is not None and name not in tables:
+            text = f"there is no evidence table or join {name}; {_near(name, (*tables, *aliases))}"
+            yield ("evidence", i), text
+
+
+def optional_joins(rule: RuleSpec, _: Context) -> Iterator[Finding]:
+    for i, join in enumerate(rule.when.join):
+        if join.optional and join.as_ not in rule.evidence:
+            text = f"the optional join {join.as_} is no evidence; list it there or remove it"
+            yield ("when", "join", i, "as"), text
+
+
+def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    known = context.known.what_ifs
+    if rule.gain is not None and known is not None and rule.gain.what_if not in known:
+        text = f"there is no what-if {rule.gain.what_if}; {_near(rule.gain.what_if, known)}"
+        yield ("gain", "what_if"), text
+
+
+def known_references(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    known = context.known.references
+    for i, name in enumerate(rule.docs.references):
+        if known is not None and name not in known:
+            yield ("docs", "references", i), f"there is no reference {name}; {_near(name, known)}"
+
+
+def docs_present(rule: RuleSpec, _: Context) -> Iterator[Finding]:
+    """Text that says nothing is as good as none."""
+    for name in ("what", "why", "harmless_when"):
+        if len(getattr(rule.docs, name).split()) < 3:
+            yield ("docs", name), f"docs.{name} says too little; write a sentence"
+
+
+def distinct_advice(rule: RuleSpec, _: Context) -> Iterator[Finding]:
+    ids = [r.id for r in rule.recommendations]
+    for i, name in enumerate(ids):
+        if name in ids[:i]:
+            yield ("recommendations", i, "id"), f"the recommendation {name} appears twice"
+
+
+def distinct_conditions(rule: RuleSpec, _: Context) -> Iterator[Finding]:
+    """The same condition twice in a branch is a slip of the pen."""
+    seen: dict[tuple[int | str, ...], list[object]] = {}
+    for loc, item in conditions(rule):
+        above = seen.setdefault(tuple(loc[:-1]), [])
+        if item in above:
+            yield loc, "the same condition stands above; remove one"
+        above.append(item)
+
+
+def cases_beside(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    path = context.rules.path(rule.code)
+    if path is not None and rule.lifecycle == "stable":
+        wanted = path.with_name(f"{rule.code}{CASES_SUFFIX}")
+        if not wanted.is_file():
+            yield ("lifecycle",), f"a stable rule has cases; write {wanted.name} beside it"
+
+
+#: Validators that look at one rule alone, and those that need the others.
+SINGLE: tuple[Validator, ...] = (
+    known_facts,
+    visible_facts,
+    params_used,
+    operand_types,
+    number_facts,
+    message_formats,
+    known_entities,
+    evidence_names,
+    optional_joins,
+    what_ifs,
+    known_references,
+    docs_present,
+    distinct_advice,
+    distinct_conditions,
+    cases_beside,
+)
+VALIDATORS: tuple[Validator, ...] = (
+    *SINGLE,
+    visible_outcomes,
+    explained_symptoms,
+    overruled_causes,
+)
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else "correct the name"

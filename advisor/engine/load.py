@@ -1,0 +1,151 @@
+"""Rule files -> :class:`RuleSet`. All problems of all files come in one RuleError."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from advisor.engine.source import Loc, Problem, Source, read, refuse, validate
+from advisor.errors import RuleError
+from advisor.model.rules import RuleSpec
+
+CASES_SUFFIX = ".cases.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Rules in order of code, with where each was read. Built once, never changed."""
+
+    rules: tuple[RuleSpec, ...] = ()
+    sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
+    by_code: Mapping[str, RuleSpec] = field(init=False, compare=False, repr=False)
+    by_cause: Mapping[str, RuleSpec] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(self.rules, key=lambda r: r.code))
+        object.__setattr__(self, "rules", ordered)
+        object.__setattr__(self, "by_code", {r.code: r for r in ordered})
+        object.__setattr__(self, "by_cause", {r.cause: r for r in ordered})
+
+    @property
+    def active(self) -> tuple[RuleSpec, ...]:
+        """The rules that are evaluated: all but the removed, which only keep their code taken."""
+        return tuple(r for r in self.rules if r.lifecycle != "removed")
+
+    def problem(self, code: str, loc: Loc, text: str) -> Problem:
+        """A problem at a place of a rule; rules that came from no file are named by code."""
+        source = self.sources.get(code)
+        return Problem(code, 1, text) if source is None else source.problem(loc, text)
+
+    def path(self, code: str) -> Path | None:
+        source = self.sources.get(code)
+        return None if source is None else Path(source.path)
+
+    def __iter__(self) -> Iterator[RuleSpec]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+
+def builtin_dir() -> Path:
+    """The rules that ship with the package: inside the wheel, or at the top of a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    shipped = package / "_data" / "rules"
+    return shipped if shipped.is_dir() else package.parent / "rules"
+
+
+def load_rules(*directories: Path) -> RuleSet:
+    """Every rule below the directories; a later directory replaces whole rules by code.
+
+    Without a directory: the built-in rules. Raises RuleError with all problems.
+    """
+    rules, problems = read_rules(directories or (builtin_dir(),))
+    refuse(problems)
+    return rules
+
+
+def load_rule(code: str, *directories: Path) -> RuleSpec:
+    """One rule, reading one file: the last directory that has it. RuleError if none has."""
+    wanted = code.strip().upper()
+    places = directories or (builtin_dir(),)
+    for directory in reversed(places):
+        for path in sorted(directory.rglob(f"{wanted}.yaml")):
+            rule, source = _read_rule(path)
+            refuse(source.problems)
+            assert rule is not None
+            return rule
+    known = sorted({p.stem for d in places for p in _files(d)})
+    near = difflib.get_close_matches(wanted, known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "see `advisor rules list`"
+    raise RuleError(f"no rule has the code {wanted}; {hint}")
+
+
+def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
+    """What can be read, and what is wrong with the rest."""
+    rules: dict[str, RuleSpec] = {}
+    sources: dict[str, Source] = {}
+    problems: list[Problem] = []
+    for directory in directories:
+        if not directory.is_dir():
+            problems.append(Problem(str(directory), 1, "no such directory; check the path"))
+            continue
+        here: dict[str, str] = {}
+        problems.extend(_misnamed(directory))
+        for path in _files(directory):
+            rule, source = _read_rule(path)
+            problems.extend(source.problems)
+            if rule is None:
+                continue
+            if rule.code in here:
+                text = f"the code {rule.code} is also defined in {here[rule.code]}; keep one"
+                problems.append(source.problem(("code",), text))
+                continue
+            here[rule.code] = source.path
+            before = rules.get(rule.code)
+            if before is not None and before.cause != rule.cause:
+                text = (
+                    f"the cause of {rule.code} is {before.cause} and must stay so; "
+                    f"give `{rule.cause}` a code of its own"
+                )
+                problems.append(source.problem(("cause",), text))
+                continue
+            rules[rule.code], sources[rule.code] = rule, source
+    problems.extend(_same_cause(rules.values(), sources))
+    return RuleSet(tuple(rules.values()), sources), problems
+
+
+def _read_rule(path: Path) -> tuple[RuleSpec | None, Source]:
+    source = read(path)
+    rule = validate(source, RuleSpec)
+    source.data = None
+    if rule is not None and rule.code != path.stem:
+        text = f"the code {rule.code} differs from the file name {path.name}; make them equal"
+        source.problems.append(source.problem(("code",), text))
+        return None, source
+    return rule, source
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(p for p in directory.rglob("*.yaml") if not p.name.endswith(CASES_SUFFIX))
+
+
+def _misnamed(directory: Path) -> Iterator[Problem]:
+    """Files that look like rules and would silently not be read; cases without their rule."""
+    for path in sorted(directory.rglob("*.yml")):
+        yield Problem(str(path), 1, "rule files end in .yaml; rename it")
+    for path in sorted(directory.rglob(f"*{CASES_SUFFIX}")):
+        rule = path.with_name(path.name.removesuffix(CASES_SUFFIX) + ".yaml")
+        if not rule.is_file():
+            yield Problem(str(path), 1, f"there is no {rule.name} beside these cases; add it")
+
+
+def _same_cause(rules: Iterable[RuleSpec], sources: Mapping[str, Source]) -> Iterator[Problem]:
+    first: dict[str, str] = {}
+    for rule in sorted(rules, key=lambda r: r.code):
+        if rule.cause in first:
+            text = f"the cause {rule.cause} belongs to {first[rule.cause]}; one cause has one code"
+            yield sources[rule.code].problem(("cause",), text)
+        first.setdefault(rule.cause, rule.code)

@@ -1,0 +1,107 @@
+"""Parameters of rules: defaults, overrides, and the list that the diagnosis prints."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from advisor.engine.load import RuleSet
+from advisor.errors import RuleError
+from advisor.model.facts import Value
+from advisor.model.findings import Threshold
+from advisor.model.rules import Operand
+
+ParamKey = tuple[str, str]
+ParamValue = Value | tuple[str, ...]
+
+_operand: TypeAdapter[ParamValue] = TypeAdapter(Operand)
+
+
+def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[ParamKey, ParamValue]:
+    """Every parameter with the value in force; RuleError for an unknown one or a wrong type."""
+    values: dict[ParamKey, ParamValue] = {
+        (r.code, n): p.default for r in rules.active for n, p in sorted(r.params.items())
+    }
+    problems = []
+    for key, value in overrides.items():
+        name = f"{key[0]}.{key[1]}"
+        if key not in values:
+            near = difflib.get_close_matches(name, [f"{c}.{p}" for c, p in values], n=1)
+            hint = f"did you mean {near[0]}?" if near else "see `advisor explain CODE`"
+            problems.append(f"there is no parameter {name}; {hint}")
+            continue
+        try:
+            checked = _operand.validate_python(value)
+        except ValidationError as exc:
+            reason = exc.errors()[0]["msg"].removeprefix("Value error, ")
+            problems.append(f"the parameter {name} cannot be {value!r}: {reason}")
+            continue
+        if _sort(checked) != _sort(values[key]):
+            wanted = _sort(values[key])
+            problems.append(f"the parameter {name} cannot be {value!r}: give a {wanted}")
+            continue
+        values[key] = checked
+    if problems:
+        raise RuleError("\n".join(problems))
+    return values
+
+
+def parse_params(rules: RuleSet, texts: Iterable[str]) -> dict[ParamKey, ParamValue]:
+    """``CODE.name=value`` as given on a command line -> overrides of the right type."""
+    found: dict[ParamKey, ParamValue] = {}
+    for text in texts:
+        left, equals, right = text.partition("=")
+        code, dot, name = left.strip().partition(".")
+        if not (equals and dot and name):
+            raise RuleError(f"--param {text}: write CODE.name=value")
+        rule = rules.by_code.get(code.upper())
+        param = None if rule is None else rule.params.get(name)
+        found[code.upper(), name] = _parse(right.strip(), None if param is None else param.default)
+    return found
+
+
+def _parse(text: str, default: ParamValue | None) -> ParamValue:
+    """The text in the type of the default; left a text where it does not fit, to be refused."""
+    if isinstance(default, tuple):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if isinstance(default, bool):
+        return {"true": True, "yes": True, "false": False, "no": False}.get(text.lower(), text)
+    if isinstance(default, int | float):
+        for kind in (int, float):
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    return text
+
+
+def _sort(value: ParamValue) -> str:
+    if isinstance(value, tuple):
+        return "list of texts"
+    if isinstance(value, bool):
+        return "flag (true or false)"
+    return "text" if isinstance(value, str) else "number"
+
+
+def thresholds(rules: RuleSet, params: Mapping[ParamKey, ParamValue]) -> tuple[Threshold, ...]:
+    """Every parameter with its value, default and origin, in order of code and name."""
+    return tuple(
+        Threshold(
+            code=rule.code,
+            param=name,
+            value=_cell(params[rule.code, name]),
+            default=_cell(param.default),
+            unit=param.unit,
+            origin=param.origin,
+            source=param.source,
+        )
+        for rule in rules.active
+        for name, param in sorted(rule.params.items())
+    )
+
+
+def _cell(value: ParamValue) -> Value:
+    return ", ".join(value) if isinstance(value, tuple) else value

@@ -1,0 +1,84 @@
+"""The order of findings, and the arithmetic behind it.
+
+1. Findings that invalidate the capture, by impact.
+2. The rest by score = share of the step x confidence. The share is that of the impact fact; an
+   estimated latency gain replaces it by the share of the step that the fix saves. A throughput
+   finding is placed by its own score, but never before a latency finding that holds 10 % or more.
+3. Findings of rules that are capped at info, by score.
+
+Ties by code, then by scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from advisor.model.facts import Scope
+from advisor.model.findings import Finding, ScopeDoc
+from advisor.model.rules import RuleSpec
+
+#: A latency finding of this share is never outranked by a throughput finding.
+LATENCY_FIRST = 0.10
+
+
+class Terms(NamedTuple):
+    """What a finding's place was computed from; `share_from` is "gain" or "impact"."""
+
+    share: float
+    share_from: str
+    confidence: float
+    score: float
+    throughput: bool
+    tier: int
+
+
+def terms(finding: Finding, rules: Mapping[str, RuleSpec]) -> Terms:
+    """The ranking terms of one finding; `rules` by code."""
+    share = (finding.impact.share if finding.impact else None) or 0.0
+    source = "impact"
+    gain = finding.gain
+    throughput = gain is not None and gain.measure == "throughput"
+    if gain is not None and throughput and gain.speedup is not None and gain.speedup.mid > 0:
+        share, source = 1.0 - 1.0 / gain.speedup.mid, "gain"
+    elif gain is not None and gain.step_before_ms is not None and gain.step_after_ms is not None:
+        before = gain.step_before_ms.mid
+        share = 1.0 - gain.step_after_ms.mid / before if before > 0 else 0.0
+        source = "gain"
+    share = min(1.0, max(0.0, share))
+    rule = rules.get(finding.code)
+    capped = rule is not None and rule.severity.cap == "info"
+    tier = 0 if finding.invalidates else 2 if capped else 1
+    score = round(share * finding.confidence, 6)
+    return Terms(share, source, finding.confidence, score, throughput, tier)
+
+
+def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Finding, ...]:
+    """The findings in order, `rank` (from 1) and `score` set; run again once gains are known."""
+    rated = [(f, terms(f, rules)) for f in findings]
+    ceiling = min(
+        (
+            t.score
+            for _, t in rated
+            if t.tier == 1 and not t.throughput and t.share >= LATENCY_FIRST
+        ),
+        default=None,
+    )
+
+    def place(item: tuple[Finding, Terms]) -> tuple[object, ...]:
+        finding, t = item
+        if t.tier == 0:  # by what they take away from the analysis, however sure
+            return (0, -t.share, False, 0.0, finding.code, scope_key(finding.scope))
+        score = t.score
+        if t.tier == 1 and t.throughput and ceiling is not None:
+            score = min(score, ceiling)
+        return (t.tier, -score, t.throughput, -t.score, finding.code, scope_key(finding.scope))
+
+    return tuple(
+        finding.model_copy(update={"rank": number, "score": t.score})
+        for number, (finding, t) in enumerate(sorted(rated, key=place), 1)
+    )
+
+
+def scope_key(scope: ScopeDoc) -> tuple[tuple[int, str], ...]:
+    return Scope(**scope.model_dump()).sort_key()

@@ -1,0 +1,88 @@
+"""Facts from GPU-metric samples."""
+
+from __future__ import annotations
+
+from advisor.facts.device import DRAM_LIMIT
+from advisor.facts.writer import FactWriter
+from advisor.metrics.activity import burst_levels
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import MATMUL
+from advisor.metrics.operations import Kind
+from advisor.model.facts import Scope
+
+
+def opaque_activity_facts(a: Analysis, out: FactWriter) -> None:
+    """What the samples say of devices that show no operation: the only view into opaque graphs."""
+    if a.devices or not a.trace.has("samples"):
+        return
+    for device in sorted(set(a.trace.columns("samples", ("device",))["device"].tolist())):
+        samples = a.samples(device)
+        if samples is not None:
+            scope = Scope(device=device)
+            out.put("activity.sm_ratio", samples.mean("sm_active"), scope)
+            dram = samples.dram
+            out.put("activity.dram_ratio", None if dram is None else float(dram.mean()), scope)
+
+
+def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None) -> None:
+    scope, budget = Scope(device=device), a.budgets[device]
+    window = max(budget.window.length, 1)
+    busy = budget.busy_ns / window
+    if weight_bytes:
+        _weights(a, device, scope, out, weight_bytes)
+    samples = a.samples(device)
+    if samples is None:
+        return
+    sm, tensor = samples.mean("sm_active"), samples.mean("tensor_active")
+    dram = None if samples.dram is None else float(samples.dram.mean())
+    out.put("activity.sm_ratio", sm, scope)
+    out.put("activity.dram_ratio", dram, scope)
+    if busy > 0:
+        for name, value in (("sm", sm), ("tensor", tensor), ("dram", dram)):
+            if value is not None:
+                out.put(f"activity.{name}_busy_ratio", min(value / busy, 1.0), scope)
+        if dram is not None:
+            # However the samples divide over the kernels, no more time can be at the limit.
+            most = min(dram / busy / DRAM_LIMIT, 1.0)
+            out.put("activity.dram_bound_most_ratio", most, scope)
+    bursts = burst_levels(samples)
+    if bursts:
+        out.put("activity.burst_low_ratio", bursts[0], scope)
+        out.put("activity.burst_high_ratio", bursts[1], scope)
+    found = a.activity.get(device)
+    if found is None:
+        return
+    shares = found.share
+    if "dram" in found.level:
+        time, level = found.share_above("dram", DRAM_LIMIT)
+        out.put("activity.dram_bound_busy_ratio", min(time / busy, 1.0) if busy else None, scope)
+        out.put("activity.dram_bound_window_ratio", min(time, 1.0), scope)
+        out.put("activity.dram_bound_level_ratio", level, scope)
+        known = float(shares[found.resolved("dram")].sum())
+        out.put("activity.resolved_ratio", min(known / busy, 1.0) if busy else None, scope)
+    weighted = [(found.of(f, "tensor"), sum(s for (g, _), s in zip(
+        found.groups, shares, strict=True) if g == f)) for f in sorted(MATMUL)]  # fmt: skip
+    known_ = [(v, s) for v, s in weighted if v is not None]
+    if known_:
+        out.put("activity.matmul_tensor_ratio",
+                sum(v * s for v, s in known_) / sum(s for _, s in known_), scope)  # fmt: skip
+    out.table("activity.groups", scope, "Sampled activity inside kernels (least squares)",
+              ("family", "kernel and blocks", "share:ratio", "DRAM:ratio", "SM:ratio",
+               "Tensor:ratio", "error:ratio"),
+              [[f, label or "all", float(shares[i]),
+                *(float(found.level[m][i]) if m in found.level else None
+                  for m in ("dram", "sm", "tensor")),
+                float(max(e[i] for e in found.error.values()))]
+               for i, (f, label) in enumerate(found.groups)])  # fmt: skip
+
+
+def _weights(a: Analysis, device: int, scope: Scope, out: FactWriter, weight_bytes: int) -> None:
+    """Weights read once a step over the kernel time of a step, against peak bandwidth (seed-4:
+    BW_efficiency = weight_bytes / kernel_time / peak)."""
+    peak = a.device(device).bandwidth_bytes_per_s
+    at = a.device_ops(device)
+    at = at[a.ops.kind[at] == Kind.KERNEL]
+    time = float((a.ops.end - a.ops.start)[at].sum())
+    if peak and time and a.step_count:
+        rate = weight_bytes * a.step_count / time * 1e9
+        out.put("bandwidth.weights_ratio", min(rate / peak, 1.0), scope)

@@ -1,0 +1,294 @@
+"""The catalogue of facts: the single source for rule checking and for ``advisor facts``.
+
+A fact without a value is missing, never zero. Definitions: docs/definitions.md.
+"""
+
+from __future__ import annotations
+
+from advisor.facts.spec import EntitySpec, FactSpec
+from advisor.model.facts import Level, Unit
+
+CUDA = "--trace=cuda,nvtx"
+SAMPLES = "--gpu-metrics-devices=all"
+NVTX = "--trace=cuda,nvtx"
+GIL = "--trace=cuda,nvtx,python-gil"
+MEMORY = "--cuda-memory-usage=true"
+OSRT = "--trace=cuda,nvtx,osrt"
+
+_Row = tuple[str, Unit, str, str, str]  # name, unit, tables, meaning, how
+
+
+def _group(level: Level, flag: str, rows: list[_Row]) -> list[FactSpec]:
+    out = []
+    for name, unit, tables, meaning, how in rows:
+        adds = "ratio"
+        if name.endswith(("_p50_ns", "_p99_ns", "_median_ms", "_p99_ms")):
+            adds = "sketch"
+        elif name.endswith(("_max_ns", "_max_ms", "_watermark_ratio")) or unit in ("flag", "text"):
+            adds = "max"
+        elif unit in ("count", "bytes", "ms", "ns"):
+            adds = "sum"
+        out.append(
+            FactSpec(name, unit, level, meaning, tuple(tables.split()), how, adds, flag)  # type: ignore[arg-type]
+        )
+    return out
+
+
+def _parts() -> list[_Row]:
+    text = {
+        "compute": "kernels, memsets and graph runs run",
+        "communication": "collectives run and nothing else does",
+        "htod": "host-to-device copies run and no kernel does",
+        "dtoh": "device-to-host copies run and no kernel or upload does",
+        "other_copy": "device-to-device and peer copies run and nothing else does",
+        "graph_internal": "idle between two nodes of one graph run",
+        "queued": "idle although the next operation had been queued before the gap began",
+        "launch_latency": "idle from the return of the launch call to the start of its operation",
+        "profiler": "idle that the profiler caused: flushes, and node tracing of graph launches",
+        "gc": "idle while Python collects garbage on the feeding thread",
+        "gil": "idle while the feeding thread waits for the GIL",
+        "alloc": "idle inside an allocation or free call",
+        "sync": "idle inside a synchronize call and until the next call after it",
+        "copy_call": "idle inside a copy or memset call of the host",
+        "launch_call": "idle inside a kernel-launch call of the host",
+        "graph_launch_call": "idle inside a graph-launch call, up to its untraced cost",
+        "os": "idle while the feeding thread is blocked in an operating-system call",
+        "host_gap": "idle with no CUDA call on the feeding thread, between steps or over 1 ms long",
+        "host_between_launches": "idle with no CUDA call on the feeding thread, within a step",
+        "unknown": "idle whose next operation has no API call in the capture",
+    }
+    return [
+        (f"budget.{part}_ratio", "ratio", "", f"Share of the window: {what}", "exclusive budget")
+        for part, what in text.items()
+    ]
+
+
+#: Idle-time parts name the same thing as `budget.*_ratio` without the suffix.
+PARTS: tuple[str, ...] = tuple(
+    name.removeprefix("budget.").removesuffix("_ratio") for name, *_ in _parts()
+)
+BUSY_PARTS = PARTS[:5]
+IDLE_PARTS = PARTS[5:]
+
+_CAPTURE = _group("trace", CUDA, [
+    ("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls"),
+    ("capture.kernel_count", "count", "", "Kernel rows", "row count"),
+    ("capture.launch_without_kernel_ratio", "ratio", "api_calls", "Kernel-launch calls (not graph launches) without a kernel row", "join by (process, correlation)"),
+    ("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch"),
+    ("capture.opaque_graph_ratio", "ratio", "api_calls", "Graph launches whose kernels are not in the kernel table", "graph-launch calls without a kernel of the same (process, correlation); graph_runs rows count as opaque"),
+    ("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id"),
+    ("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: library load, context creation, upload and allocation of weights", "from the first call to the start of the steady part"),
+    ("capture.startup_ms", "ms", "", "Length of the start-up part", "as capture.startup_ratio"),
+    ("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window over first-to-last activity"),
+    ("capture.step_count", "count", "", "Steps found (0 where no step structure was found)", "ranges, else periodic graph launches, else the repeating kernel sequence"),
+    ("capture.size_bytes", "bytes", "", "Size of the file", "file system"),
+    ("capture.event_count", "count", "", "Rows of the event tables", "row counts"),
+    ("capture.nvtx_range_count", "count", "", "NVTX ranges and marks", "row count; 0 where the table is absent"),
+    ("capture.nvtx_coverage_ratio", "ratio", "kernels api_calls ranges", "Kernel time launched from inside a step range or, where no steps are known, any range", "launch call inside a range of the same thread"),
+    ("capture.sample_count", "count", "", "GPU-metric samples", "row count; 0 where the table is absent"),
+    ("capture.sample_period_ns", "ns", "samples", "Sampling period of the GPU metrics", "median spacing of the samples of one device"),
+    ("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families"),
+    ("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device"),
+    ("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window"),
+    ("capture.damaged_ratio", "ratio", "", "Share of the capture in which events were lost", "stretches after a jump of the correlation ids, and step ranges without any call or GPU work"),
+    ("capture.correlation_jump", "count", "api_calls", "Largest jump between correlation ids of consecutive calls of one process", "max difference beyond what the call density explains"),
+    ("capture.empty_step_ratio", "ratio", "ranges api_calls", "Step ranges that hold neither a CUDA call nor GPU work", "ranges without calls on their thread"),
+    ("capture.lost_event_count", "count", "", "Diagnostics that report lost or dropped events", "texts of the diagnostics table"),
+    ("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready"),
+    ("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only"),
+    ("capture.debug_build", "flag", "", "The command line shows a debug build or blocking launches", "command line: cargo run without --release, -O0, CUDA_LAUNCH_BLOCKING"),
+    ("capture.client_command", "flag", "", "The captured command is a client of a server", "command line: curl, wget, benchmark clients"),
+    ("capture.schema_known", "flag", "", "The export schema is one that was tested (2.9 to 3.30)", "version in the export's metadata"),
+    ("capture.range_count", "count", "", "Capture ranges in the file (profiler start/stop pairs)", "cudaProfilerStart and Stop calls"),
+    ("capture.gpu_busy_sampled_ratio", "ratio", "samples", "Sampled GR Active over the whole capture", "mean of the samples; the only view into opaque graphs"),
+    ("capture.workload", "text", "", "What the capture seems to hold: LLM inference, model inference, training, single kernel test, GPU compute, no GPU kernels", "kernel families and range names"),
+    ("capture.is_inference", "flag", "kernels", "The kernels and ranges look like model inference", "GEMM or attention present, no optimiser or backward work"),
+])  # fmt: skip
+
+_BUDGET = _group("device", CUDA, [
+    ("budget.idle_ratio", "ratio", "", "Share of the window in which the device runs nothing", "window minus the union of all operations"),
+    ("budget.busy_ratio", "ratio", "", "Share of the window in which the device runs anything", "union of kernels, copies, memsets and graph runs"),
+    *_parts(),
+])  # fmt: skip
+
+_LAUNCH = _group("device", CUDA, [
+    ("launch.idle_ratio", "ratio", "kernels api_calls", "Idle that launching kernels one by one causes", "budget parts launch_call + launch_latency + host_between_launches"),
+    ("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns", "launch call end after gap start"),
+    ("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the host a step (graph launches are not counted)", "calls in the window / steps"),
+    ("launch.calls_per_s", "count_per_s", "api_calls", "Kernel-launch calls of the host a second", "calls in the window / window"),
+    ("launch.call_p50_ns", "ns", "api_calls", "Median length of a kernel-launch call", "quantile"),
+    ("launch.call_time_ratio", "ratio", "api_calls", "Share of the window that the feeding thread spends in kernel-launch calls", "sum / window"),
+    ("launch.eager_kernel_ratio", "ratio", "kernels api_calls", "Share of the kernels that were launched one by one", "kernels without a graph node"),
+    ("launch.queue_p50_ns", "ns", "kernels api_calls", "Median time from the end of a launch call to the start of its kernel", "quantile, negative as 0"),
+    ("launch.queue_over_kernel", "ratio", "kernels api_calls", "Queue time over kernel time", "sum / sum"),
+    ("graph.launches_per_step", "count", "api_calls", "Graph launches a step", "calls in the window / steps"),
+    ("graph.kernel_ratio", "ratio", "kernels", "Share of the kernel time that runs inside graphs", "kernels with a graph node"),
+    ("graph.replay_idle_ratio", "ratio", "kernels api_calls", "Idle before graph replays, without what the profiler, garbage collection, the GIL and the operating system hold", "idle of gaps that end with the first node of a replay, minus budget parts profiler, gc, gil, os"),
+    ("graph.replay_call_idle_ratio", "ratio", "kernels api_calls", "The part of graph.replay_idle_ratio in which the feeding thread is inside a CUDA call", "as above, host code left out"),
+])  # fmt: skip
+
+_KERNEL = _group("device", CUDA, [
+    ("kernel.duration_p50_ns", "ns", "kernels", "Median kernel", "quantile in the window"),
+    ("kernel.short_ratio", "ratio", "kernels", "Share of the kernels under 10 us", "count"),
+    ("kernel.per_step", "count", "kernels", "Kernels a step", "count in the window / steps"),
+    ("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
+    ("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them"),
+    ("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+    ("kernel.several_waves_ratio", "ratio", "kernels", "Share of the busy time in GEMM and attention kernels of long or several-wave launches", "blocks >= 2 x SMs, or one block per SM and at least 50 us"),
+    ("kernel.matmul_attention_ratio", "ratio", "kernels", "Share of kernel time in GEMM, GEMV, convolution and attention", "families"),
+    ("kernel.unfused_ratio", "ratio", "kernels", "Share of the busy time in elementwise, copy, cast, activation, rope, softmax and norm kernels", "families"),
+    ("kernel.unfused_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+    ("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
+    ("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+    ("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older SM than the device's", "sm number in names against the device"),
+    ("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+    ("kernel.moe_ratio", "ratio", "kernels", "Share of the busy time in mixture-of-experts kernels", "family moe"),
+    ("kernel.unmapped_ratio", "ratio", "kernels", "Share of kernel time that no pattern names", "family `other`"),
+    ("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
+    ("kernel.skinny_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMV and skinny GEMM kernels (few output columns)", "names and tile sizes"),
+    ("kernel.matmul_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMM-shaped kernels", "families gemm, gemv, conv, moe"),
+    ("kernel.matmul_gemm_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+])  # fmt: skip
+
+_SYNC = _group("device", CUDA, [
+    ("sync.idle_ratio", "ratio", "kernels api_calls", "Idle inside synchronize calls and until the next call", "budget part sync"),
+    ("sync.idle_after_ratio", "ratio", "kernels api_calls", "Idle of gaps in which a synchronize call returns and the queue has to be refilled, host code over 100 us left out", "whole gap, minus host code, GC, GIL and profiler"),
+    ("sync.span_ratio", "ratio", "api_calls", "Share of the window the feeding thread spends in synchronize calls while the device has no queued work of the step left", "waits that end in a gap"),
+    ("sync.calls_per_step", "count", "api_calls", "Blocking synchronize calls a step", "count in the window / steps"),
+    ("sync.device_wide_per_step", "count", "api_calls", "cudaDeviceSynchronize or context synchronize calls a step", "count in the window / steps, the last of the capture left out"),
+    ("sync.readbacks_per_step", "count", "api_calls copies", "Small DtoH copies (up to 4 KiB) followed by a wait on the same thread, a step", "copy call followed by a synchronize call within three calls, or a blocking copy"),
+    ("sync.readback_idle_ratio", "ratio", "api_calls copies", "Idle of the gaps around such read-backs", "gaps in which the read-back's wait returns"),
+    ("sync.implicit_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that wait implicitly: blocking copies, pageable copies, cudaMalloc, cudaFree", "budget parts copy_call + alloc for those calls"),
+    ("sync.implicit_calls_per_step", "count", "api_calls", "Such calls a step", "count in the window / steps"),
+    ("sync.memset_per_step", "count", "api_calls", "Synchronous memset calls a step (cudaMemset, cuMemsetD*)", "names without Async"),
+    ("sync.memset_time_ratio", "ratio", "api_calls", "Share of the window in synchronous memset calls", "sum / window"),
+])  # fmt: skip
+
+_COPY = _group("device", CUDA, [
+    ("copy.pageable_ratio", "ratio", "copies", "Share of the window in which copies from or to pageable memory run", "union / window"),
+    ("copy.pageable_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute"),
+    ("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which pinned memory would save", "exposed time x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)"),
+    ("copy.pageable_large_per_step", "count", "copies", "Pageable copies over 64 KiB a step", "count in the window / steps"),
+    ("copy.exposed_ratio", "ratio", "copies", "Share of the window in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
+    ("copy.tiny_per_step", "count", "copies", "HtoD and DtoH copies under 4 KiB a step", "count in the window / steps"),
+    ("copy.tiny_time_ratio", "ratio", "copies", "Share of the window that they take on the device", "sum / window"),
+    ("copy.dtod_busy_ratio", "ratio", "copies", "Share of the busy time in device-to-device copies", "sum / busy"),
+    ("copy.dtod_window_ratio", "ratio", "copies", "The same as a share of the window", "sum / window"),
+    ("copy.htod_bytes_per_step", "bytes", "copies", "Bytes uploaded a step", "sum / steps"),
+    ("copy.link_rate_ratio", "ratio", "copies", "Rate of the large pinned copies over the practical rate of the link", "bytes / time of pinned copies of at least 1 MiB, against knowledge/gpus.yaml"),
+    ("copy.link_time_ratio", "ratio", "copies", "Share of the window in those large pinned copies", "union / window"),
+    ("copy.link_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute"),
+])  # fmt: skip
+
+_ALLOC = _group("device", CUDA, [
+    ("alloc.calls_per_step", "count", "api_calls", "Allocation and free calls a step in the steady part", "count in the window / steps"),
+    ("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls on the feeding thread", "sum / window"),
+    ("alloc.idle_ratio", "ratio", "kernels api_calls", "Idle inside them", "budget part alloc"),
+    ("alloc.stall_max_over_p50", "ratio", "api_calls", "Longest allocation or free call over the median one", "in the window"),
+    ("alloc.stall_max_ns", "ns", "api_calls", "Longest allocation or free call", "in the window"),
+    ("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "sum / window"),
+]) + _group("device", MEMORY, [
+    ("memory.growth_ratio", "ratio", "allocations", "Growth of the device memory in use from the first to the last step, over the level at the start", "running sum of allocations, medians of the first and last quarter of the steps"),
+    ("memory.used_ratio", "ratio", "allocations", "Watermark of the device memory over its size, where absolute use is known", "samples of memory in use, or allocations of a capture that saw the start of the process"),
+])  # fmt: skip
+
+_HOST = _group("device", CUDA, [
+    ("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or over 1 ms", "budget part host_gap"),
+    ("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max"),
+    ("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
+    ("host.step_outlier_ratio", "ratio", "", "Share of the steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
+    ("host.step_outlier_time_ratio", "ratio", "", "Time above the median that those steps cost, over the window", "sum of the excess / window"),
+]) + _group("device", NVTX, [
+    ("host.gc_idle_ratio", "ratio", "ranges", "Idle while Python collects garbage on the feeding thread", "budget part gc"),
+    ("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
+    ("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges take on the feeding thread", "preparation ranges inside steps / step time"),
+]) + _group("device", GIL, [
+    ("host.gil_wait_ratio", "ratio", "ranges", "Share of the window in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
+    ("host.gil_idle_ratio", "ratio", "ranges", "Idle while it waits", "budget part gil"),
+]) + _group("device", OSRT, [
+    ("host.os_idle_ratio", "ratio", "host_calls", "Idle while the feeding thread is blocked in an operating-system call", "budget part os"),
+])  # fmt: skip
+
+_ACTIVITY = _group("device", SAMPLES, [
+    ("activity.sm_ratio", "ratio", "samples", "SM Active over the window", "mean of the samples"),
+    ("activity.sm_busy_ratio", "ratio", "samples", "SM Active while the device is busy", "window mean / busy share"),
+    ("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "window mean / busy share"),
+    ("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples"),
+    ("activity.dram_busy_ratio", "ratio", "samples", "DRAM read + write while the device is busy", "window mean / busy share"),
+    ("activity.dram_bound_busy_ratio", "ratio", "samples kernels", "Share of the busy time in kernels that reach 80 % of the achievable DRAM bandwidth", "bounded least squares by kernel and launch shape; achievable = 0.92 of peak"),
+    ("activity.dram_bound_most_ratio", "ratio", "samples", "The most that activity.dram_bound_busy_ratio can be, given the mean", "DRAM activity while busy / 0.736"),
+    ("activity.dram_bound_window_ratio", "ratio", "samples kernels", "The same as a share of the window", "x busy share"),
+    ("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares"),
+    ("activity.matmul_tensor_ratio", "ratio", "samples kernels", "Tensor Active inside GEMM-shaped kernels", "bounded least squares"),
+    ("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05"),
+    ("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active in bins of at least 100 ms", "quantile of bin means"),
+    ("activity.burst_high_ratio", "ratio", "samples", "95th percentile of the same", "quantile of bin means"),
+]) + _group("device", CUDA, [
+    ("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak"),
+])  # fmt: skip
+
+_STEP = _group("device", CUDA, [
+    ("step.time_median_ms", "ms", "", "Median step, as captured (profiled)", "last GPU end of one step to the last of the next"),
+    ("step.host_range_median_ms", "ms", "ranges", "Median length of the step's host range", "range end - start"),
+    ("step.gpu_busy_ms", "ms", "", "Device busy time a step", "busy / steps"),
+])  # fmt: skip
+
+_PHASE = _group("phase", CUDA, [
+    ("phase.is_decode", "flag", "", "The phase is decode", "range names, else kernel families"),
+    ("phase.is_prefill", "flag", "", "The phase is prefill", "range names, else kernel families"),
+    ("phase.step_ratio", "ratio", "", "Share of the window in steps of this phase", "sum of step times / window"),
+    ("phase.busy_ratio", "ratio", "", "Busy share inside the steps of this phase", "budget of the phase"),
+    ("phase.idle_ratio", "ratio", "", "Idle share inside the steps of this phase", "budget of the phase"),
+    ("phase.launch_idle_ratio", "ratio", "kernels api_calls", "Idle that launching one by one causes, inside the phase", "as launch.idle_ratio"),
+    ("phase.attention_ratio", "ratio", "kernels", "Attention's share of kernel time", "families"),
+    ("phase.gemm_ratio", "ratio", "kernels", "Share of GEMM and GEMV kernels in kernel time", "families"),
+    ("phase.skinny_gemm_ratio", "ratio", "kernels", "Share of GEMV and skinny GEMM kernels (few output columns) in kernel time", "names and launch shapes"),
+    ("phase.norm_activation_ratio", "ratio", "kernels", "Share of norm and activation kernels in kernel time", "families"),
+    ("phase.unfused_ratio", "ratio", "kernels", "Share of elementwise, copy, cast and norm kernels in kernel time", "families"),
+    ("phase.other_ratio", "ratio", "kernels", "Share of kernel time outside GEMM, GEMV, attention and elementwise", "families"),
+    ("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the window", "families"),
+    ("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the window", "families"),
+]) + _group("phase", SAMPLES, [
+    ("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the window", "phase.gemm_window_ratio x (1 - DRAM / 0.92)"),
+    ("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak", "bounded least squares"),
+    ("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares"),
+])  # fmt: skip
+
+_OPERATION = _group("operation", CUDA, [
+    ("operation.time_ratio", "ratio", "kernels", "Share of kernel time of this operation (the 20 largest are kept)", "time by logical operation"),
+    ("operation.window_ratio", "ratio", "kernels", "Time of this operation over the window", "sum / window"),
+    ("operation.count", "count", "kernels", "Calls in the window", "count"),
+    ("operation.max_over_p50", "ratio", "kernels", "Slowest call over the median call, of its kernel with the largest tail", "per kernel name and launch shape"),
+    ("operation.p99_over_p50", "ratio", "kernels", "99th percentile over the median", "per kernel name and launch shape"),
+    ("operation.tail_window_ratio", "ratio", "kernels", "Time lost in the tail: sum of max(0, duration - p50), over the window", "per kernel name and launch shape, summed"),
+    ("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
+    ("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation"),
+])  # fmt: skip
+
+CATALOGUE: dict[str, FactSpec] = {
+    spec.name: spec
+    for group in (
+        _CAPTURE, _BUDGET, _LAUNCH, _KERNEL, _SYNC, _COPY, _ALLOC, _HOST, _ACTIVITY, _STEP,
+        _PHASE, _OPERATION,
+    )
+    for spec in group
+}  # fmt: skip
+
+ENTITIES: dict[str, EntitySpec] = {
+    spec.name: spec
+    for spec in (
+        EntitySpec("copy_class", "device", "Copies in the window by direction and memory kind", {
+            "device": int, "kind": str, "memory": str, "count": int, "per_step": float,
+            "bytes": int, "mean_bytes": float, "time_ratio": float, "exposed_ratio": float,
+            "rate_bytes_per_s": float,
+        }),
+        EntitySpec("sync_call", "device", "Blocking calls in the window by name", {
+            "device": int, "name": str, "count": int, "per_step": float, "time_ratio": float,
+            "idle_ratio": float, "p50_ns": float, "max_ns": float,
+        }),
+        EntitySpec("family", "device", "Kernel families in the window", {
+            "device": int, "family": str, "count": int, "time_ratio": float, "dram_ratio": float,
+            "sm_ratio": float, "tensor_ratio": float,
+        }),
+    )
+}  # fmt: skip

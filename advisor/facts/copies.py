@@ -1,0 +1,137 @@
+"""Facts about memory copies: directions, memory kinds, sizes, what is exposed, link rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.writer import FactWriter
+from advisor.knowledge import gpu
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import subtract, union
+from advisor.metrics.operations import Kind
+from advisor.model.facts import Interval, Scope
+from advisor.sources.schema import COPY_KIND_NAMES, DTOD, DTOH, HTOD, PAGEABLE, PINNED
+
+Array = NDArray[Any]
+
+_LARGE, _TINY = 64 << 10, 4 << 10
+_RATE_FROM = 1 << 20  # smaller copies measure latency, not the link
+_PLACES = 50
+_LEAST_PRACTICAL = 12e9  # PCIe 3.0 x16: no data-centre GPU of the last years has less
+_MEMORY_NAMES = {PAGEABLE: "pageable", PINNED: "pinned"}
+
+
+def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Without a copies table the capture recorded none: a tracer of CUDA records all copies, so
+    shares are zero wherever the kernel table proves that CUDA was traced."""
+    scope, budget = Scope(device=device), a.budgets[device]
+    window, busy = max(budget.window.length, 1), max(budget.busy_ns, 1)
+    at = a.device_ops(device)
+    at = at[a.ops.kind[at] == Kind.COPY]
+    columns = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
+    row = a.ops.row[at]
+    size, kind = columns["bytes"][row], columns["kind"][row]
+    start, end = a.ops.start[at], a.ops.end[at]
+    length = end - start
+    host_side = np.where(kind == HTOD, columns["src_memory"][row], columns["dst_memory"][row])
+    crosses = (kind == HTOD) | (kind == DTOH)
+    pageable = crosses & (host_side == PAGEABLE)
+    spans = budget.window.cut(union(start[pageable], end[pageable]))
+    tiny = crosses & (size < _TINY)
+    exposed = subtract(spans, budget.compute).total
+    practical = practical_rate(a, device)
+    large = pageable & (size > _LARGE)
+    rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
+    out.put_all({
+        "copy.pageable_ratio": spans.total / window,
+        "copy.pageable_exposed_ratio": exposed / window,
+        "copy.pageable_excess_ratio":
+            exposed / window * max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0),
+        "copy.exposed_ratio": budget.share("htod") + budget.share("dtoh"),
+        "copy.tiny_time_ratio": float(length[tiny].sum()) / window,
+        "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
+        "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
+    }, scope)  # fmt: skip
+    if a.step_count:
+        out.put_all({
+            "copy.pageable_large_per_step":
+                float((pageable & (size > _LARGE)).sum()) / a.step_count,
+            "copy.tiny_per_step": float(tiny.sum()) / a.step_count,
+            "copy.htod_bytes_per_step": float(size[kind == HTOD].sum()) / a.step_count,
+        }, scope)  # fmt: skip
+    pinned = crosses & (host_side == PINNED) & (size >= _RATE_FROM)
+    _link(a, device, scope, out, size[pinned], start[pinned], end[pinned])
+    _places(a, scope, out, at, kind)
+    _classes(a, scope, out, (kind, host_side, size, start, end), window)
+
+
+def practical_rate(a: Analysis, device: int) -> float | None:
+    """What large pinned copies reach on this device's link, bytes/s."""
+    about = gpu(a.device(device).name)
+    return about.htod_bytes_per_s if about is not None else None
+
+
+def _link(
+    a: Analysis, device: int, scope: Scope, out: FactWriter, size: Array, start: Array, end: Array
+) -> None:
+    """Large pinned copies against what the link does in practice."""
+    budget = a.budgets[device]
+    window = max(budget.window.length, 1)
+    spans = budget.window.cut(union(start, end))
+    out.put("copy.link_time_ratio", spans.total / window, scope)
+    out.put("copy.link_exposed_ratio", subtract(spans, budget.compute).total / window, scope)
+    practical, time = practical_rate(a, device), float((end - start).sum())
+    if time and practical:
+        out.put("copy.link_rate_ratio", float(size.sum()) / time * 1e9 / practical, scope)
+
+
+def _places(a: Analysis, scope: Scope, out: FactWriter, at: Array, kind: Array) -> None:
+    """The longest copies of each direction, as places on the timeline."""
+    length = (a.ops.end - a.ops.start)[at]
+    for part, mine in (
+        ("htod", kind == HTOD), ("dtoh", kind == DTOH),
+        ("other_copy", (kind != HTOD) & (kind != DTOH)),
+    ):  # fmt: skip
+        chosen = np.flatnonzero(mine)
+        chosen = chosen[np.argsort(-length[chosen], kind="stable")[:_PLACES]]
+        out.places(part, scope, [
+            Interval(int(a.ops.start[i]), int(a.ops.end[i]), int(a.ops.stream[i]), None, part)
+            for i in at[chosen].tolist()
+        ])  # fmt: skip
+
+
+def _classes(
+    a: Analysis, scope: Scope, out: FactWriter, columns: tuple[Array, ...], window: int
+) -> None:
+    """Rows of the entity `copy_class` and the evidence table of the same content."""
+    kind, host_side, size, start, end = columns
+    budget = a.budgets[scope.device or 0]
+    rows = []
+    for direction in np.unique(kind).tolist():
+        for memory in np.unique(host_side[kind == direction]).tolist():
+            mine = (kind == direction) & (host_side == memory)
+            spans = budget.window.cut(union(start[mine], end[mine]))
+            time = float((end - start)[mine].sum())
+            rows.append({
+                "device": scope.device,
+                "kind": COPY_KIND_NAMES.get(direction, "other"),
+                "memory": _MEMORY_NAMES.get(memory, "device")
+                if direction in (HTOD, DTOH) else "device",
+                "count": int(mine.sum()),
+                "per_step": float(mine.sum()) / a.step_count if a.step_count else None,
+                "bytes": int(size[mine].sum()),
+                "mean_bytes": float(size[mine].mean()),
+                "time_ratio": spans.total / window,
+                "exposed_ratio": subtract(spans, budget.compute).total / window,
+                "rate_bytes_per_s": float(size[mine].sum()) / time * 1e9 if time else None,
+            })  # fmt: skip
+    rows.sort(key=lambda r: -float(r["time_ratio"] or 0))
+    out.entity("copy_class", rows)
+    out.table("copies.classes", scope, "Copies in the window",
+              ("direction", "memory", "count", "mean size:bytes", "share:ratio",
+               "exposed:ratio", "rate:bytes_per_s"),
+              [[r["kind"], r["memory"], r["count"], r["mean_bytes"], r["time_ratio"],
+                r["exposed_ratio"], r["rate_bytes_per_s"]] for r in rows])  # fmt: skip

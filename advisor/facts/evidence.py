@@ -1,0 +1,173 @@
+"""Evidence tables that findings print: kernels, calls, steps, gaps. Small, sorted, with units."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.device import step_times
+from advisor.facts.writer import FactWriter
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.budget import PARTS
+from advisor.metrics.intervals import union
+from advisor.metrics.kernels import ATTENTION, MATMUL, distribution
+from advisor.model.facts import Row, Scope, Value
+from advisor.sources.schema import Call
+
+Array = NDArray[Any]
+
+_ROWS = 200  # the diagnosis keeps this many of its main tables
+_FEW = 10
+_API_SUFFIX = r"_v\d+$"
+
+
+def evidence(a: Analysis, device: int, out: FactWriter) -> None:
+    scope = Scope(device=device)
+    if a.trace.has("kernels"):
+        _kernels(a, device, scope, out)
+    if a.trace.has("api_calls"):
+        _calls(a, device, scope, out)
+    _steps(a, scope, out)
+    budget = a.budgets[device]
+    window = max(budget.window.length, 1)
+    idle = [(p, budget.ns[p]) for p in PARTS[5:] if budget.ns[p]]
+    out.table("idle.parts", scope, "Where the idle time goes", ("part", "time:ms", "share:ratio"),
+              [[p.replace("_", " "), ns / 1e6, ns / window]
+               for p, ns in sorted(idle, key=lambda x: -x[1])])  # fmt: skip
+    gap = budget.gap_parts["host_gap"]
+    top = np.argsort(-gap, kind="stable")[:_FEW]
+    out.table("host.gaps", scope, "Longest stretches of host code with an idle device",
+              ("at:s", "length:ms", "thread"),
+              [[float(budget.gaps.start[i]) / 1e9, float(gap[i]) / 1e6, int(budget.gaps.thread[i])]
+               for i in top.tolist() if gap[i] > 0])  # fmt: skip
+
+
+def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+    at = a.device_kernels(device)
+    if len(at) == 0:
+        return
+    name = a.op_name[at]
+    duration = (a.ops.end - a.ops.start)[at]
+    d = distribution(name, duration, len(a.names.ids))
+    total = max(float(d.total.sum()), 1.0)
+    order = [int(i) for i in np.argsort(-d.total, kind="stable") if d.count[i]]
+    out.table("kernels.top", scope, "Kernels by time",
+              ("kernel", "operation", "family", "calls", "total:ms", "share:ratio", "p50:us",
+               "p95:us", "p99:us", "max:us"),
+              [[a.names.texts[i], a.names.operations[i], a.names.families[i], int(d.count[i]),
+                float(d.total[i]) / 1e6, float(d.total[i]) / total,
+                *(float(v[i]) / 1e3 for v in (d.p50, d.p95, d.p99, d.maximum))]
+               for i in order[:_ROWS]])  # fmt: skip
+    families: dict[str, list[float]] = {}
+    for i in order:
+        row = families.setdefault(a.names.families[i], [0.0, 0.0])
+        row[0] += float(d.count[i])
+        row[1] += float(d.total[i])
+    ranked = sorted(families.items(), key=lambda kv: (-kv[1][1], kv[0]))
+    found = a.activity.get(device)
+    out.table("kernels.families", scope, "Kernel families",
+              ("family", "calls", "time:ms", "share:ratio"),
+              [[f, int(n), t / 1e6, t / total] for f, (n, t) in ranked])  # fmt: skip
+    out.entity("family", [{
+        "device": device, "family": f, "count": int(n), "time_ratio": t / total,
+        **{f"{m}_ratio": found.of(f, m) if found else None for m in ("dram", "sm", "tensor")},
+    } for f, (n, t) in ranked])  # fmt: skip
+    blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
+    sms = a.device(device).sm_count
+    if sms:
+        _few(out, scope, "kernels.small_grid", f"Kernels that launch fewer than {sms // 2} blocks",
+             a, name, duration, blocks * 2 < sms, blocks)  # fmt: skip
+    fp32 = a.names.mask(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
+    _few(out, scope, "kernels.fp32", "FP32 matrix kernels", a, name, duration, fp32[name], blocks)
+    capability = a.device(device).compute_capability
+    if capability:
+        current = capability[0] * 10 + capability[1]
+        old = a.names.mask(lambda k: k.family in MATMUL | ATTENTION and k.sm is not None
+                           and k.sm < current)  # fmt: skip
+        _few(out, scope, "kernels.old_architecture", f"Kernels built for less than sm_{current}",
+             a, name, duration, old[name], blocks)  # fmt: skip
+
+
+def _few(
+    out: FactWriter, scope: Scope, key: str, title: str, a: Analysis, name: Array,
+    duration: Array, mask: Array, blocks: Array,
+) -> None:  # fmt: skip
+    if not mask.any():
+        return
+    time = np.bincount(name[mask], duration[mask], minlength=len(a.names.ids))
+    count = np.bincount(name[mask], minlength=len(a.names.ids))
+    most = np.zeros(len(a.names.ids), np.int64)
+    np.maximum.at(most, name[mask], blocks[mask])
+    order = [int(i) for i in np.argsort(-time, kind="stable")[:_FEW] if time[i]]
+    whole = max(float(duration.sum()), 1.0)
+    out.table(key, scope, title, ("kernel", "operation", "calls", "share:ratio", "blocks"),
+              [[a.names.texts[i], a.names.operations[i], int(count[i]), float(time[i]) / whole,
+                int(most[i])] for i in order])  # fmt: skip
+
+
+def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+    rows = a.calls_in_window()
+    calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
+    ids, group = np.unique(calls["name_id"][rows], return_inverse=True)
+    names = [re.sub(_API_SUFFIX, "", t) for t in a.trace.texts(ids.tolist())]
+    d = distribution(group, (calls["end"] - calls["start"])[rows], len(ids))
+    host = max(a.host_window[1] - a.host_window[0], 1)
+    kind = np.zeros(len(ids), np.int64)
+    kind[group] = calls["call"][rows]
+    order = [int(i) for i in np.argsort(-d.total, kind="stable") if d.count[i]]
+    per_step = max(a.step_count, 1)
+
+    def table(wanted: set[Call] | None, limit: int) -> list[list[Value | None]]:
+        rows: list[list[Value | None]] = [
+            [names[i], int(d.count[i]), float(d.count[i]) / per_step, float(d.total[i]) / 1e6,
+             float(d.total[i]) / host, float(d.p50[i]) / 1e3, float(d.maximum[i]) / 1e3]
+            for i in order if wanted is None or kind[i] in wanted
+        ]  # fmt: skip
+        return rows[:limit]
+
+    head = ("call", "count", "a step", "total:ms", "share:ratio", "p50:us", "max:us")
+    out.table("api.top", scope, "CUDA API calls by time", head, table(None, _ROWS))
+    for key, title, wanted in (
+        ("launch.top_calls", "Launch calls", {Call.LAUNCH, Call.GRAPH_LAUNCH}),
+        ("sync.top_calls", "Synchronize and blocking calls", {Call.SYNC, Call.COPY}),
+        ("alloc.calls", "Allocation and free calls", {Call.ALLOC, Call.FREE}),
+    ):
+        out.table(key, scope, title, head, table(wanted, _FEW))
+    feeder = a.feeder(device)
+    window = max(a.budgets[device].window.length, 1)
+    entity: list[Row] = []
+    for i in order:
+        if kind[i] != Call.SYNC:
+            continue
+        mine = rows[(group == i) & (calls["thread"][rows] == feeder)]
+        spans = union(calls["start"][mine], calls["end"][mine])
+        entity.append({
+            "device": device, "name": names[i], "count": len(mine),
+            "per_step": len(mine) / a.step_count if a.step_count else None,
+            "time_ratio": spans.total / host,
+            "idle_ratio": a.budgets[device].idle_inside(spans) / window,
+            "p50_ns": float(d.p50[i]), "max_ns": float(d.maximum[i]),
+        })  # fmt: skip
+    out.entity("sync_call", entity)
+
+
+def _steps(a: Analysis, scope: Scope, out: FactWriter) -> None:
+    if not a.step_count:
+        return
+    times = step_times(a) / 1e6
+    phases = np.array([a.steps.phase[i] for i in a.window_steps.tolist()])
+    rows = []
+    for phase in sorted(set(phases.tolist())):
+        mine = times[phases == phase]
+        rows.append([phase, len(mine), float(np.median(mine)), float(mine.mean()),
+                     float(np.percentile(mine, 99)), float(mine.max())])  # fmt: skip
+    out.table("steps.phases", scope, "Steps by phase",
+              ("phase", "count", "median:ms", "mean:ms", "p99:ms", "max:ms"), rows)  # fmt: skip
+    slowest = np.argsort(-times, kind="stable")[:5]
+    out.table("steps.slowest", scope, "Slowest steps", ("step", "phase", "time:ms", "end:s"),
+              [[int(a.window_steps[i]), str(phases[i]), float(times[i]),
+                float(a.steps.gpu_end[a.window_steps[i]]) / 1e9]
+               for i in slowest.tolist()])  # fmt: skip

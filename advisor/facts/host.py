@@ -1,0 +1,216 @@
+"""Facts about the host's part: synchronisation, allocation, garbage collection, GIL, steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.device import step_times
+from advisor.facts.writer import FactWriter
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.operations import Kind
+from advisor.model.facts import Scope
+from advisor.sources.schema import ALLOCATED, DTOH, PAGEABLE, Call
+
+Array = NDArray[Any]
+
+_SMALL_COPY = 4096
+_STALL_NS = 1_000_000
+#: A read-back is a small copy whose wait follows within this many calls of the thread.
+_WAIT_WITHIN = 3
+
+
+def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    scope, budget = Scope(device=device), a.budgets[device]
+    feeder = a.feeder(device)
+    if a.trace.has("api_calls") and feeder is not None:
+        _sync(a, feeder, budget, scope, out)
+        _alloc(a, feeder, budget, scope, out)
+        # What lies between steps is only known where steps are.
+        if a.step_count:
+            out.put("host.gap_ratio", budget.share("host_gap"), scope)
+            gap = budget.gap_parts["host_gap"]
+            out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
+    _waiting(a, feeder, budget, scope, out)
+    _steps(a, budget, scope, out)
+    _memory(a, device, scope, out)
+
+
+def _mine(a: Analysis, thread: int, *kinds: Call) -> Array:
+    rows = a.calls_of(*kinds)
+    return np.asarray(rows[a.trace.columns("api_calls", ("thread",))["thread"][rows] == thread])
+
+
+def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+    calls = a.trace.columns("api_calls", ("start", "end", "name_id"))
+    window, host = max(budget.window.length, 1), max(a.host_window[1] - a.host_window[0], 1)
+    parts, gaps = budget.gap_parts, budget.gaps
+    waits = parts["sync"] > 0
+    refill = sum(parts[p] for p in (
+        "sync", "copy_call", "launch_call", "graph_launch_call", "launch_latency",
+        "host_between_launches",
+    ))  # fmt: skip
+    out.put("sync.idle_ratio", budget.share("sync"), scope)
+    out.put("sync.idle_after_ratio", float(np.asarray(refill)[waits].sum()) / window, scope)
+    rows = _mine(a, feeder, Call.SYNC)
+    spans = union(calls["start"][rows], calls["end"][rows])
+    out.put("sync.span_ratio", budget.idle_inside(spans) / window, scope)
+    names = dict(zip(*_named(a, rows), strict=True)) if len(rows) else {}
+    wide = [i for i, n in names.items() if "DeviceSynchronize" in n or "CtxSynchronize" in n]
+    readback, blocking = _readbacks(a, feeder)
+    from_copy = waits & (gaps.prev_op >= 0)
+    if from_copy.any():
+        mine = np.flatnonzero(a.ops.device == scope.device)
+        previous = mine[np.maximum(gaps.prev_op, 0)]
+        small = np.isin(previous, readback)
+        out.put("sync.readback_idle_ratio",
+                float(np.asarray(refill)[from_copy & small].sum()) / window, scope)  # fmt: skip
+    else:
+        out.put("sync.readback_idle_ratio", 0.0, scope)
+    implicit = np.union1d(blocking, _synchronous_allocations(a, feeder))
+    spans = union(calls["start"][implicit], calls["end"][implicit])
+    out.put("sync.implicit_idle_ratio", budget.idle_inside(spans) / window, scope)
+    memset = _mine(a, feeder, Call.MEMSET)
+    memset_names = dict(zip(*_named(a, memset), strict=True)) if len(memset) else {}
+    blocking_sets = [i for i, n in memset_names.items() if "Async" not in n]
+    length = (calls["end"] - calls["start"])[np.array(blocking_sets, np.int64)]
+    out.put("sync.memset_time_ratio", float(length.sum()) / host, scope)
+    if a.step_count:
+        out.put_all({
+            "sync.calls_per_step": len(rows) / a.step_count,
+            "sync.device_wide_per_step": len(wide) / a.step_count,
+            "sync.implicit_calls_per_step": len(implicit) / a.step_count,
+            "sync.memset_per_step": len(blocking_sets) / a.step_count,
+        }, scope)  # fmt: skip
+        if a.trace.has("copies"):
+            out.put("sync.readbacks_per_step", len(readback) / a.step_count, scope)
+
+
+def _named(a: Analysis, rows: Array) -> tuple[list[int], list[str]]:
+    ids = a.trace.columns("api_calls", ("name_id",))["name_id"][rows]
+    return rows.tolist(), a.trace.texts(ids.tolist())
+
+
+def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array]:
+    """Operations that are small DtoH copies with a wait right after, and rows of api_calls that
+    copy while the host is blocked (not Async, or from or to pageable memory)."""
+    if not a.trace.has("copies"):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    at = np.flatnonzero(a.in_window & (a.ops.kind == Kind.COPY) & (a.ops.api >= 0))
+    copies = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
+    row, api = a.ops.row[at], a.ops.api[at]
+    thread = a.trace.columns("api_calls", ("thread", "name_id", "call"))
+    # Copies inside graphs were issued by the graph launch and block nobody.
+    mine = (thread["thread"][api] == feeder) & (thread["call"][api] == Call.COPY)
+    at, row, api = at[mine], row[mine], api[mine]
+    names = a.trace.texts(thread["name_id"][api].tolist())
+    pageable = (copies["src_memory"][row] == PAGEABLE) | (copies["dst_memory"][row] == PAGEABLE)
+    asynchronous = np.array(["Async" in n for n in names], bool)
+    blocks = pageable | ~asynchronous
+    small = (copies["kind"][row] == DTOH) & (copies["bytes"][row] <= _SMALL_COPY)
+    calls = a.threads.of(feeder)
+    position = np.searchsorted(calls.start, a.trace.columns("api_calls", ("start",))["start"][api])
+    followed = np.zeros(len(api), bool)
+    for ahead in range(1, _WAIT_WITHIN + 1):
+        i = np.minimum(position + ahead, len(calls.call) - 1)
+        followed |= calls.call[i] == Call.SYNC
+    return at[small & (followed | blocks)], np.unique(api[blocks])
+
+
+def _synchronous_allocations(a: Analysis, feeder: int) -> Array:
+    rows = _mine(a, feeder, Call.ALLOC, Call.FREE)
+    if len(rows) == 0:
+        return rows
+    index, names = _named(a, rows)
+    return np.array([i for i, n in zip(index, names, strict=True) if "Async" not in n], np.int64)
+
+
+def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+    calls = a.trace.columns("api_calls", ("start", "end"))
+    rows = _mine(a, feeder, Call.ALLOC, Call.FREE)
+    length = (calls["end"] - calls["start"])[rows]
+    host = max(a.host_window[1] - a.host_window[0], 1)
+    out.put_all({
+        "alloc.calls_per_step": len(rows) / a.step_count if a.step_count else None,
+        "alloc.time_ratio": float(length.sum()) / host,
+        "alloc.idle_ratio": budget.share("alloc"),
+        "alloc.stall_max_ns": float(length.max(initial=0)),
+        "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / host,
+        "alloc.stall_max_over_p50":
+            float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
+    }, scope)  # fmt: skip
+
+
+def _waiting(
+    a: Analysis, feeder: int | None, budget: DeviceBudget, scope: Scope, out: FactWriter
+) -> None:
+    window = budget.window
+    length = max(window.length, 1)
+    lo, hi = np.array([window.start]), np.array([window.end])
+    if a.states.gc:
+        out.put("host.gc_idle_ratio", budget.share("gc"), scope)
+        spans = window.cut(a.states.gc[feeder]) if feeder in a.states.gc else None
+        longest = (spans.end - spans.start).max(initial=0) if spans is not None else 0
+        out.put("host.gc_max_ns", float(longest), scope)
+    if a.states.gil or "gil_hold" in a.roles.values():
+        waits = a.states.gil.get(feeder) if feeder is not None else None
+        waited = int(Coverage(waits).within(lo, hi)[0]) if waits is not None else 0
+        out.put("host.gil_wait_ratio", waited / length, scope)
+        out.put("host.gil_idle_ratio", budget.share("gil"), scope)
+    if a.trace.has("host_calls"):
+        out.put("host.os_idle_ratio", budget.share("os"), scope)
+    chosen = [i for i, role in a.roles.items() if role == "preparation"]
+    if chosen and a.step_count:
+        spans = a.ranges.spans(chosen, feeder)
+        first, last = a.host_window
+        inside = int(Coverage(spans).within(np.array([first]), np.array([last]))[0])
+        out.put("host.preparation_ratio", inside / max(last - first, 1), scope)
+
+
+def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+    if a.step_count < 3:
+        return
+    phases = [a.steps.phase[i] for i in a.window_steps.tolist()]
+    common = max(set(phases), key=lambda p: (phases.count(p), p))
+    times = step_times(a)[np.array([p == common for p in phases])]
+    if len(times) < 3:
+        return
+    median = float(np.median(times))
+    slow = times > 1.5 * median
+    rest = times[~slow]
+    slow &= times > rest.mean() + 3 * rest.std()
+    out.put_all({
+        "host.step_max_over_median": float(times.max()) / max(median, 1.0),
+        "host.step_outlier_ratio": float(slow.mean()),
+        "host.step_outlier_time_ratio":
+            float((times[slow] - median).sum()) / max(budget.window.length, 1),
+    }, scope)  # fmt: skip
+
+
+def _memory(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+    about = a.device(device)
+    if a.trace.has("samples") and about.memory_bytes:
+        columns = a.trace.columns("samples", ("device", "memory_used_bytes"))
+        used = columns["memory_used_bytes"][columns["device"] == device]
+        if len(used) and not np.isnan(used).all():
+            out.put("memory.used_ratio", float(np.nanmax(used)) / about.memory_bytes, scope)
+    if not a.trace.has("allocations") or a.step_count < 4:
+        return
+    events = a.trace.columns("allocations", ("time", "device", "bytes", "kind"))
+    mine = events["device"] == device
+    order = np.argsort(events["time"][mine], kind="stable")
+    time = events["time"][mine][order]
+    change = np.where(events["kind"] == ALLOCATED, events["bytes"], -events["bytes"])[mine][order]
+    level = np.cumsum(change)
+    at = np.searchsorted(time, a.steps.gpu_end[a.window_steps], "right") - 1
+    levels = np.where(at >= 0, level[np.maximum(at, 0)], 0)
+    quarter = max(len(levels) // 4, 1)
+    first, last = float(np.median(levels[:quarter])), float(np.median(levels[-quarter:]))
+    # A capture that begins mid-process misses what was allocated before it, so growth is held
+    # against at least one per cent of the device.
+    base = max(first, 0.01 * (about.memory_bytes or 0), 1.0)
+    out.put("memory.growth_ratio", (last - first) / base, scope)

@@ -1,0 +1,76 @@
+"""Facts about the phases of a device's steps: prefill, decode, mixed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.facts.device import ACHIEVABLE, is_skinny, step_times
+from advisor.facts.writer import FactWriter
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, PARTS
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
+from advisor.model.facts import Scope
+
+_BUSY = [PARTS.index(p) for p in BUSY_PARTS]
+_IDLE = [PARTS.index(p) for p in IDLE_PARTS]
+_LAUNCH = [PARTS.index(p) for p in ("launch_call", "launch_latency", "host_between_launches")]
+
+
+def phase_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    budget = a.budgets[device]
+    if not a.step_count or not a.trace.has("kernels"):
+        return
+    phases = np.array([a.steps.phase[i] for i in a.window_steps.tolist()])
+    times = step_times(a)
+    rows = budget.by_step[a.window_steps]
+    window = max(budget.window.length, 1)
+    at = a.device_kernels(device)
+    duration = (a.ops.end - a.ops.start)[at].astype(float)
+    step = a.steps.op_step[at]
+    one_phase = len(set(phases.tolist())) == 1
+    found = a.activity.get(device) if one_phase else None
+    for phase in sorted(set(phases.tolist())):
+        scope = Scope(device=device, phase=phase)
+        chosen = np.zeros(len(a.steps) + 1, bool)
+        chosen[a.window_steps[phases == phase]] = True
+        mine = chosen[step]
+        mine &= step >= 0
+        parts = rows[phases == phase].sum(axis=0)
+        length = max(parts.sum(), 1.0)
+        name, time = a.op_name[at][mine], duration[mine]
+        total = float(time.sum())
+        out.put_all({
+            "phase.is_decode": phase == "decode",
+            "phase.is_prefill": phase == "prefill",
+            "phase.step_ratio": float(times[phases == phase].sum()) / window,
+            "phase.busy_ratio": float(parts[_BUSY].sum()) / length,
+            "phase.idle_ratio": float(parts[_IDLE].sum()) / length,
+            "phase.launch_idle_ratio": float(parts[_LAUNCH].sum()) / length,
+        }, scope)  # fmt: skip
+        if not total:
+            continue
+        by_name = np.bincount(name, time, minlength=len(a.names.ids))
+
+        def held(wanted: object, by_name: object = by_name) -> float:
+            return float(by_name[a.names.mask(wanted)].sum())  # type: ignore[index]
+
+        attention = held(lambda k: k.family in ATTENTION)
+        gemm = held(lambda k: k.family in MATMUL)
+        unfused = held(lambda k: k.family in UNFUSED)
+        dram = found.of("gemm", "dram") if found else None
+        out.put_all({
+            "phase.attention_ratio": attention / total,
+            "phase.gemm_ratio": gemm / total,
+            "phase.skinny_gemm_ratio": held(is_skinny) / total,
+            "phase.norm_activation_ratio":
+                held(lambda k: k.family in ("norm", "activation")) / total,
+            "phase.unfused_ratio": unfused / total,
+            "phase.other_ratio": max(total - attention - gemm - unfused, 0.0) / total,
+            "phase.gemm_window_ratio": min(gemm / window, 1.0),
+            "phase.attention_window_ratio": min(attention / window, 1.0),
+            # Samples are resolved over the window, so they speak for a phase that fills it.
+            "phase.gemm_dram_ratio": dram,
+            "phase.gemm_headroom_window_ratio": None if dram is None else
+                min(gemm / window, 1.0) * max(1.0 - dram / ACHIEVABLE, 0.0),
+            "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
+        }, scope)  # fmt: skip

@@ -1,0 +1,214 @@
+"""Shapes of the files in `knowledge/`: no unknown key, every pattern compiles, units plausible."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from advisor.model.capture import Frozen
+from advisor.model.findings import Option
+
+Family = Literal[
+    "gemm", "gemv", "attention", "norm", "elementwise", "reduction", "activation", "rope",
+    "embedding", "kv_cache", "sampling", "moe", "quantise", "communication", "copy", "memset",
+    "index", "softmax", "scan_sort", "optimizer", "conv", "other",
+]  # fmt: skip
+KernelSource = Literal[
+    "flashinfer", "vllm", "sglang", "tensorrt-llm", "pytorch-eager", "inductor/triton", "native"
+]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
+Phase = Literal["prefill", "decode", "mixed"]
+Role = Literal["gc", "gil_wait", "gil_hold", "preparation", "sampling", "startup"]
+
+
+def _compile(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as fault:
+        raise ValueError(f"bad pattern {text!r}: {fault}") from fault
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_compile)]
+Text = Annotated[str, Field(min_length=1)]
+Key = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+
+
+class Data(Frozen):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class File(Data):
+    schema_: Literal[1] = Field(alias="schema")
+
+
+# --- kernel_families.yaml ------------------------------------------------------------------------
+
+
+class KernelEntry(Data):
+    match: list[Pattern] = Field(min_length=1)
+    family: Family
+    operation: Text
+    phase: Phase | None = None
+    engine: KernelSource | None = None
+
+
+class Traits(Data):
+    arch: Annotated[str, Field(pattern=r"^sm(\d+|\{1\})$")] | None = None
+    precision: Precision | None = None
+    simt_fp32: Literal[True] | None = None
+    tensor_core: Literal[True] | None = None
+    splitk: Literal[True] | None = None
+    skinny: Literal[True] | None = None
+
+
+class TraitEntry(Data):
+    match: Pattern
+    set: Traits
+
+
+class KernelFile(File):
+    kernels: list[KernelEntry] = Field(min_length=1)
+    traits: list[TraitEntry]
+
+
+# --- step_ranges.yaml ----------------------------------------------------------------------------
+
+
+class StepEntry(Data):
+    match: Pattern
+    kind: Literal["pass", "loop"]
+    phase: Phase | Literal["from_groups"] | None = None
+    engine: Text | None = None
+
+
+class StepFile(File):
+    steps: list[StepEntry] = Field(min_length=1)
+    roles: dict[Role, list[Pattern]]
+
+
+# --- gpus.yaml -----------------------------------------------------------------------------------
+
+
+class GpuSpec(Data):
+    """Peaks of one GPU as its vendor states them, dense; None where not known for certain."""
+
+    name: Text
+    match: list[Pattern] = Field(min_length=1)
+    source: Text
+    sm: int = Field(ge=60, le=130)
+    dram_gb_per_s: float = Field(ge=100, le=20_000)
+    sm_count: int | None = Field(default=None, ge=10, le=300)
+    memory_gb: int | None = Field(default=None, ge=4, le=400)
+    tensor_tflops: dict[Precision, float] = Field(default_factory=dict)
+    fp32_tflops: float | None = Field(default=None, ge=1, le=200)
+    nvlink_gb_per_s: float | None = Field(default=None, ge=50, le=2_000)
+    pcie_generation: int | None = Field(default=None, ge=3, le=6)
+    htod_gb_per_s: float | None = Field(default=None, ge=5, le=500)
+
+    @property
+    def dram_bytes_per_s(self) -> float:
+        return self.dram_gb_per_s * 1e9
+
+    @property
+    def htod_bytes_per_s(self) -> float | None:
+        """What large pinned copies reach in practice."""
+        return None if self.htod_gb_per_s is None else self.htod_gb_per_s * 1e9
+
+    def flop_per_s(self, precision: Precision) -> float | None:
+        """Dense peak for operands of this precision; fp32 is that of the ordinary cores."""
+        if precision == "fp32":
+            value = self.fp32_tflops
+        else:
+            value = self.tensor_tflops.get("fp16" if precision == "bf16" else precision)
+        return None if value is None else value * 1e12
+
+
+class GpuFile(File):
+    gpus: list[GpuSpec] = Field(min_length=1)
+
+
+# --- engines/*.yaml, actions.yaml ----------------------------------------------------------------
+
+
+class Sign(Data):
+    """Something seen in a capture that speaks for an engine, and how loudly."""
+
+    match: Pattern
+    weight: float = Field(gt=0, le=20)
+
+
+class Recognise(Data):
+    kernels: list[Sign] = Field(default_factory=list)
+    ranges: list[Sign] = Field(default_factory=list)
+    commands: list[Sign] = Field(default_factory=list)
+
+
+class OptionLine(Data):
+    line: Text
+    since: Text | None = None
+    note: Text | None = None
+
+    def option(self, engine: str) -> Option:
+        note = "" if self.note is None else f"  # {self.note}"
+        return Option(engine=engine, line=self.line + note, since=self.since)
+
+
+class CaptureVariable(Data):
+    variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+    value: Text
+    effect: Text
+
+
+class EngineData(File):
+    """One serving engine: how to recognise it, and the lines that carry out an action in it."""
+
+    name: Key
+    title: Text
+    base: Key | None = None
+    inherit_options: bool = False
+    recognise: Recognise = Recognise()
+    options: dict[Key, Annotated[list[OptionLine], Field(min_length=1, max_length=3)]]
+    traits: dict[str, Text] = Field(default_factory=dict)
+    capture: list[CaptureVariable] = Field(default_factory=list)
+
+
+class ActionFile(File):
+    actions: dict[Key, Text]
+
+
+# --- references.yaml, capture.yaml ---------------------------------------------------------------
+
+
+class Source(Data):
+    title: Text
+    url: Annotated[str, Field(pattern=r"^https://\S+$")] | None = None
+
+
+class ReferenceFile(File):
+    references: dict[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], Source]
+
+
+class Flag(Data):
+    """One nsys option: the tables it supplies and what it costs."""
+
+    flag: Annotated[str, Field(pattern=r"^--?[a-z]")]
+    supplies: list[Text]
+    overhead: Text
+    note: Text
+    since: Text | None = None
+
+
+class Pitfall(Data):
+    id: Key
+    text: Text
+    source: Key
+
+
+class CaptureKnowledge(File):
+    flags: list[Flag] = Field(min_length=1)
+    pitfalls: list[Pitfall]
+    commands: dict[Literal["default", "running_server"], Text]
+    goals: dict[Key, list[Text]]

@@ -1,0 +1,380 @@
+"""Everything computed from one trace, each part once and only when asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.knowledge import kernel_families, step_patterns
+from advisor.metrics.activity import HEAVY, Activity, Samples, device_samples, kernel_activity
+from advisor.metrics.budget import DeviceBudget, HostStates, device_budget
+from advisor.metrics.host import Ranges, Threads, calls_by_thread
+from advisor.metrics.intervals import Spans, gaps, union
+from advisor.metrics.kernels import Names, composition, dense, kernel_names
+from advisor.metrics.operations import Kind, Operations, operations
+from advisor.metrics.phases import guess_phases, workload
+from advisor.metrics.startup import (
+    Damage,
+    Startup,
+    activity_span,
+    capture_ranges,
+    find_damage,
+    find_startup,
+)
+from advisor.metrics.steps import Steps, find_steps
+from advisor.metrics.window import Window, nvtx_window, parse_window, steady_window
+from advisor.model.capture import Device
+from advisor.sources.schema import MISSING, Call
+from advisor.sources.trace import Trace
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the user wants looked at: a time window, a range, a phase."""
+
+    window: str | None = None
+    nvtx: str | None = None
+    phase: str | None = None
+
+
+class Analysis:
+    """Metrics of one trace. Attributes are computed on first use and kept."""
+
+    def __init__(self, trace: Trace, selection: Selection | None = None) -> None:
+        self.trace = trace
+        self.selection = selection or Selection()
+
+    # ------------------------------------------------------------ structure
+
+    @cached_property
+    def ops(self) -> Operations:
+        # One pass over each big table: what later stages need of it is read along.
+        self.trace.columns(
+            "api_calls", ("start", "end", "process", "thread", "correlation", "call", "name_id",
+                          "result"),
+        )  # fmt: skip
+        self.trace.columns(
+            "kernels",
+            ("start", "end", "device", "stream", "process", "correlation", "name_id",
+             "short_name_id", "grid_x", "grid_y", "grid_z", "blocks", "threads", "graph_node"),
+        )  # fmt: skip
+        return operations(self.trace)
+
+    @cached_property
+    def names(self) -> Names:
+        return kernel_names(self.trace, kernel_families())
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        return Ranges(self.trace)
+
+    @cached_property
+    def threads(self) -> Threads:
+        return Threads(self.trace)
+
+    @cached_property
+    def op_name(self) -> Array:
+        """Position of each operation's kernel name in `names`, MISSING for other operations."""
+        out = np.full(len(self.ops), MISSING, np.int64)
+        kernel = self.ops.kind == Kind.KERNEL
+        out[kernel] = self.names.index[self.ops.row[kernel]]
+        return out
+
+    @cached_property
+    def steps(self) -> Steps:
+        found = find_steps(self.trace, self.ops, self.ranges, step_patterns(), self.op_name)
+        if len(found) == 0 or not self.trace.has("kernels"):
+            return found
+        kernel = self.ops.kind == Kind.KERNEL
+        kernel_step = np.full(len(self.names.index), MISSING, np.int64)
+        kernel_step[self.ops.row[kernel]] = found.op_step[kernel]
+        duration = np.zeros(len(kernel_step))
+        duration[self.ops.row[kernel]] = (self.ops.end - self.ops.start)[kernel]
+        return found.with_phases(
+            guess_phases(found, self.names, kernel_step, duration, self.workload == "LLM inference")
+        )
+
+    @cached_property
+    def workload(self) -> str:
+        if not self.trace.has("kernels"):
+            return "no GPU kernels"
+        span = self.trace.columns("kernels", ("start", "end"))
+        time = composition(self.names, self.names.index, span["end"] - span["start"])
+        hits = self.ranges.matching(step_patterns().step).values()
+        return workload(self.names, time, any(hit.phase is not None for hit in hits))
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        return activity_span(self.trace, self.ops)
+
+    @cached_property
+    def startup(self) -> Startup:
+        return find_startup(self.trace, self.ops, self.ranges, step_patterns(), self.steps)
+
+    @cached_property
+    def damage(self) -> Damage:
+        return find_damage(self.trace, self.steps)
+
+    @cached_property
+    def pauses(self) -> Spans:
+        """Stretches between several capture ranges of one file."""
+        return capture_ranges(self.trace)
+
+    @cached_property
+    def window(self) -> Window:
+        choice = self.selection
+        holes = union(
+            np.concatenate((self.damage.holes.start, self.pauses.start)),
+            np.concatenate((self.damage.holes.end, self.pauses.end)),
+        )
+        if choice.window:
+            lo, hi = parse_window(choice.window, self.span)
+            window = Window(lo, hi, f"--window {choice.window}")
+        elif choice.nvtx:
+            lo, hi = nvtx_window(choice.nvtx, self.ranges)
+            window = Window(lo, max(hi, self._end_of_work(lo, hi)), f"--nvtx {choice.nvtx}")
+        else:
+            window = steady_window(self.ops, self.steps, self.startup, holes, self.span)
+        if choice.phase:
+            others = self._outside_phase(choice.phase, window)
+            holes = union(
+                np.concatenate((holes.start, others.start)), np.concatenate((holes.end, others.end))
+            )
+        cut = window.cut(holes)
+        return Window(window.start, window.end, window.method, union(cut.start, cut.end))
+
+    def _end_of_work(self, lo: int, hi: int) -> int:
+        """Last GPU end of the work that was launched in [lo, hi)."""
+        if not self.trace.has("api_calls") or len(self.ops) == 0:
+            return hi
+        start = self.trace.columns("api_calls", ("start",))["start"]
+        begun = start[np.maximum(self.ops.api, 0)]
+        mine = (self.ops.api >= 0) & (begun >= lo) & (begun < hi)
+        return int(self.ops.end[mine].max(initial=hi))
+
+    def _outside_phase(self, phase: str, window: Window) -> Spans:
+        from advisor.errors import InputError
+
+        ends = self.steps.gpu_end
+        known = sorted(set(self.steps.phase))
+        if phase not in known:
+            raise InputError(
+                f"--phase: no step is {phase}; the capture has {', '.join(known) or 'no steps'}"
+            )
+        begins = np.concatenate(([self.steps.gpu_start[0]], ends[:-1]))
+        mine = np.array([p == phase for p in self.steps.phase])
+        inside = union(begins[mine], ends[mine])
+        return gaps(inside, window.start, window.end)
+
+    # ------------------------------------------------------------ by device
+
+    @cached_property
+    def devices(self) -> list[int]:
+        """Devices that did work in the window; where no operation was recorded, the listed ones."""
+        if len(self.ops):
+            return [int(d) for d in np.unique(self.ops.device[self.in_window])]
+        return []
+
+    def device(self, number: int) -> Device:
+        """What the capture says of a device; an empty description where it says nothing."""
+        return next((d for d in self.trace.devices if d.id == number), Device(id=number))
+
+    @cached_property
+    def in_window(self) -> Array:
+        """Mask of the operations that overlap the window."""
+        ops, window = self.ops, self.window
+        inside = (ops.end > window.start) & (ops.start < window.end)
+        if len(window.holes):
+            hole = np.searchsorted(window.holes.start, ops.start, "right") - 1
+            lost = (hole >= 0) & (ops.start < window.holes.end[np.maximum(hole, 0)])
+            inside &= ~lost
+        return inside
+
+    @cached_property
+    def window_steps(self) -> Array:
+        """Positions of the steps that end inside the window (the budget's steps)."""
+        ends = self.steps.gpu_end
+        inside = (ends > self.window.start) & (ends <= self.window.end)
+        if self.selection.phase:
+            inside &= np.array([p == self.selection.phase for p in self.steps.phase], bool)
+        return np.flatnonzero(inside)
+
+    @property
+    def step_count(self) -> int:
+        """Steps in the window; 0 where no step structure was found."""
+        return len(self.window_steps)
+
+    @cached_property
+    def communication(self) -> Array:
+        mask = self.names.mask(lambda k: k.family == "communication")
+        named = self.op_name >= 0
+        out = np.zeros(len(self.ops), bool)
+        out[named] = mask[self.op_name[named]]
+        return out
+
+    @cached_property
+    def roles(self) -> dict[int, str]:
+        """Ranges that are no steps but explain time: position in `ranges.texts` -> role."""
+        return dict(self.ranges.matching(step_patterns().role))
+
+    @cached_property
+    def states(self) -> HostStates:
+        by_role: dict[str, dict[int, Spans]] = {}
+        for role in ("gc", "gil_wait"):
+            chosen = [i for i, r in self.roles.items() if r == role]
+            by_role[role] = {}
+            if chosen:
+                rows = self.ranges.rows(chosen)
+                for thread in np.unique(rows["thread"]).tolist():
+                    mine = rows["thread"] == thread
+                    by_role[role][thread] = union(rows["start"][mine], rows["end"][mine])
+        return HostStates(
+            by_role["gc"], by_role["gil_wait"], self._grouped("host_calls", "thread"),
+            self._grouped("overheads", "process"),
+            bool(self.trace.has("kernels") and (self.ops.graph_node != 0).any()),
+        )  # fmt: skip
+
+    def _grouped(self, table: str, key: str) -> dict[int, Spans]:
+        if not self.trace.has(table):
+            return {}
+        rows = self.trace.columns(table, ("start", "end", key))
+        return {
+            int(k): union(rows["start"][rows[key] == k], rows["end"][rows[key] == k])
+            for k in np.unique(rows[key])
+        }
+
+    @cached_property
+    def budgets(self) -> dict[int, DeviceBudget]:
+        """Budget of every device that did work in the window."""
+        out = {}
+        for device in self.devices:
+            mine = np.flatnonzero(self.ops.device == device)
+            whole = len(mine) == len(self.ops)
+            out[device] = device_budget(
+                self.trace,
+                self.ops if whole else self.ops.take(mine),
+                self.communication if whole else self.communication[mine],
+                self.steps.op_step if whole else self.steps.op_step[mine],
+                self.steps.gpu_end,
+                self.window,
+                self.threads,
+                self.states,
+                device,
+            )
+        return out
+
+    def device_ops(self, device: int) -> Array:
+        """Positions in `ops` of a device's operations in the window."""
+        return np.flatnonzero(self.in_window & (self.ops.device == device))
+
+    def device_kernels(self, device: int) -> Array:
+        """Positions in `ops` of a device's kernels in the window."""
+        if device not in self._kernels:
+            at = self.device_ops(device)
+            self._kernels[device] = at[self.op_name[at] >= 0]
+        return self._kernels[device]
+
+    @cached_property
+    def _kernels(self) -> dict[int, Array]:
+        return {}
+
+    def feeder(self, device: int) -> int | None:
+        """The thread that issued most of the device's operations in the window."""
+        api = self.ops.api[self.device_ops(device)]
+        api = api[api >= 0]
+        if len(api) == 0:
+            return None
+        threads = calls_by_thread(self.trace, api)
+        return max(threads, key=lambda t: (threads[t], -t))
+
+    def samples(self, device: int) -> Samples | None:
+        return self._samples.setdefault(device, device_samples(self.trace, device, self.window))
+
+    @cached_property
+    def _samples(self) -> dict[int, Samples | None]:
+        return {}
+
+    @cached_property
+    def activity(self) -> dict[int, Activity | None]:
+        """Sampled activity by kernel group, for every device with samples and kernels."""
+        out: dict[int, Activity | None] = {}
+        for device in self.devices:
+            samples = self.samples(device)
+            if samples is None or not self.trace.has("kernels"):
+                continue
+            at = self.device_kernels(device)
+            group, labels = self.kernel_groups(device)
+            out[device] = kernel_activity(
+                samples, self.budgets[device].compute, self.ops.start[at], self.ops.end[at],
+                group, labels,
+            )  # fmt: skip
+        return out
+
+    def kernel_groups(self, device: int) -> tuple[Array, list[tuple[str, str]]]:
+        """Group of each of `device_kernels`: kernel and block count in heavy families, else the
+        family. Labels are (family, kernel x blocks)."""
+        if device not in self._groups:
+            at = self.device_kernels(device)
+            blocks = self.trace.columns("kernels", ("blocks",))["blocks"][self.ops.row[at]]
+            name = self.op_name[at]
+            heavy = self.names.mask(lambda k: k.family in HEAVY)
+            families = sorted(set(self.names.families))
+            family = np.array([families.index(f) for f in self.names.families], np.int64)
+            most = int(blocks.max(initial=0)) + 1
+            key = np.where(heavy[name], len(families) + name * most + blocks, family[name])
+            keys, group = dense(key)
+            labels = []
+            for k in keys.tolist():
+                if k < len(families):
+                    labels.append((families[k], ""))
+                else:
+                    i, count = divmod(k - len(families), most)
+                    labels.append((self.names.families[i], f"{self.names.short[i]} x{count}"))
+            self._groups[device] = group, labels
+        return self._groups[device]
+
+    @cached_property
+    def _groups(self) -> dict[int, tuple[Array, list[tuple[str, str]]]]:
+        return {}
+
+    def calls_in_window(self) -> Array:
+        """Rows of api_calls that belong to the window: calls that start inside its host side.
+
+        With asynchronous launching the host runs ahead of the device, so calls are taken from
+        the host ranges of the window's steps where steps are known, else by time.
+        """
+        return self._calls_in_window
+
+    @cached_property
+    def _calls_in_window(self) -> Array:
+        if not self.trace.has("api_calls"):
+            return np.empty(0, np.int64)
+        start = self.trace.columns("api_calls", ("start",))["start"]
+        lo, hi = self.host_window
+        return np.flatnonzero((start >= lo) & (start < hi))
+
+    @cached_property
+    def host_window(self) -> tuple[int, int]:
+        """Host times of the window: from the start of its first step's range to the end of its
+        last one; the window itself where steps are unknown or the user named the window."""
+        at = self.window_steps
+        named = self.selection.window or self.selection.nvtx
+        if len(at) and self.steps.method in ("ranges", "graph launches") and not named:
+            first, last = int(at[0]), int(at[-1])
+            lo = int(self.steps.host_start[first])
+            if last + 1 < len(self.steps):
+                return lo, int(self.steps.host_start[last + 1])
+            return lo, max(int(self.steps.host_end[last]), lo + 1)
+        return self.window.start, self.window.end
+
+    def calls_of(self, *kinds: Call) -> Array:
+        """Rows of api_calls of these classes in the window."""
+        rows = self.calls_in_window()
+        call = self.trace.columns("api_calls", ("call",))["call"][rows]
+        return np.asarray(rows[np.isin(call, kinds)])

@@ -1,0 +1,295 @@
+"""The budget: the window of a device divided into exclusive parts that add up to 100 %.
+
+The owner of a gap is the thread that issued the operation that ends it; the gap goes to what that
+thread was doing (docs/definitions.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.metrics.gaps import Gaps, device_gaps
+from advisor.metrics.host import Threads
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
+from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.window import Window
+from advisor.sources.schema import DTOH, HTOD, MISSING, Call
+from advisor.sources.trace import Trace
+
+Array = NDArray[Any]
+
+BUSY_PARTS = ("compute", "communication", "htod", "dtoh", "other_copy")
+IDLE_PARTS = (
+    "graph_internal", "queued", "launch_latency", "profiler", "gc", "gil", "alloc", "sync",
+    "copy_call", "launch_call", "graph_launch_call", "os", "host_gap", "host_between_launches",
+    "unknown",
+)  # fmt: skip
+PARTS = BUSY_PARTS + IDLE_PARTS
+
+#: Cost of a graph launch when its nodes are not traced (measured on graph-mode captures:
+#: calibration#graph-launch). What a node-traced call takes beyond it is the profiler's.
+UNTRACED_GRAPH_LAUNCH_NS = 70_000
+#: Idle after a synchronize call counts as its refill up to this; longer is the host's own work.
+REFILL_NS = 100_000
+#: Host code inside one gap from here on is a gap of its own, wherever steps begin.
+LONG_HOST_NS = 1_000_000
+
+_CALL_PART = {
+    Call.ALLOC: "alloc", Call.FREE: "alloc", Call.SYNC: "sync", Call.COPY: "copy_call",
+    Call.MEMSET: "copy_call", Call.GRAPH_LAUNCH: "graph_launch_call",
+}  # fmt: skip
+#: Gaps are worked through in pieces that stay in the cache.
+_CHUNK = 1 << 17
+_STATES = ("alloc", "sync", "copy_call", "graph_launch_call", "launch_call")
+
+
+@dataclass(frozen=True)
+class DeviceBudget:
+    """Parts of one device's window in ns. `by_step[i]` holds PARTS of step i, the last row what
+    lies outside steps. `gap_parts` keeps idle parts by gap for those that facts ask about."""
+
+    device: int
+    window: Window
+    ns: dict[str, int]
+    by_step: Array
+    busy: Spans
+    compute: Spans
+    gaps: Gaps
+    gap_parts: dict[str, Array] = field(default_factory=dict)
+
+    def idle_inside(self, spans: Spans) -> int:
+        """ns of a merged set that lie in the window while the device runs nothing."""
+        inside = self.window.cut(spans)
+        return inside.total - intersect(inside, self.busy).total
+
+    @property
+    def busy_ns(self) -> int:
+        return sum(self.ns[p] for p in BUSY_PARTS)
+
+    @property
+    def idle_ns(self) -> int:
+        return sum(self.ns[p] for p in IDLE_PARTS)
+
+    def share(self, part: str) -> float:
+        """Part over window, 0..1."""
+        return self.ns[part] / max(self.window.length, 1)
+
+
+@dataclass(frozen=True)
+class HostStates:
+    """Ranges that explain waiting, by thread, and profiler overhead, by process."""
+
+    gc: dict[int, Spans]
+    gil: dict[int, Spans]
+    os: dict[int, Spans]
+    overhead: dict[int, Spans]
+    node_traced: bool
+
+
+def device_budget(
+    trace: Trace,
+    ops: Operations,
+    communication: Array,
+    op_step: Array,
+    step_end: Array,
+    window: Window,
+    threads: Threads,
+    states: HostStates,
+    device: int,
+) -> DeviceBudget:
+    """Budget of one device. `ops` are its operations, `communication` a mask over them, `step_end`
+    the GPU end of every step (ascending)."""
+    found, busy = device_gaps(trace, ops, op_step, window)
+    spans = _busy_parts(trace, ops, communication, window)
+    bounds = np.concatenate(([window.start], np.clip(step_end, window.start, window.end),
+                             [window.end])).astype(np.int64)  # fmt: skip
+    by_step = np.zeros((len(bounds) - 1, len(PARTS)))
+    for name, part in spans.items():
+        by_step[:, PARTS.index(name)] = Coverage(part).within(bounds[:-1], bounds[1:])
+    split = _split_idle(found, threads, states)
+    at = np.searchsorted(step_end, found.start, "right") if len(step_end) else np.zeros(
+        len(found), np.int64
+    )  # fmt: skip
+    for name, length in split.items():
+        by_step[:, PARTS.index(name)] = np.bincount(at, length, minlength=len(bounds) - 1)
+    ns = {p: int(v) for p, v in zip(PARTS, by_step.sum(axis=0), strict=True)}
+    return DeviceBudget(device, window, ns, by_step, busy, spans["compute"], found, split)
+
+
+def _busy_parts(
+    trace: Trace, ops: Operations, communication: Array, window: Window
+) -> dict[str, Spans]:
+    """Busy time in order of precedence: compute hides communication, which hides copies."""
+    kernel = (ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN) | (ops.kind == Kind.MEMSET)
+    copy = ops.kind == Kind.COPY
+    direction = np.zeros(len(ops), np.int64)
+    if copy.any():
+        direction[copy] = trace.columns("copies", ("kind",))["kind"][ops.row[copy]]
+    masks = {
+        "compute": kernel & ~communication,
+        "communication": kernel & communication,
+        "htod": copy & (direction == HTOD),
+        "dtoh": copy & (direction == DTOH),
+        "other_copy": copy & (direction != HTOD) & (direction != DTOH),
+    }
+    out: dict[str, Spans] = {}
+    taken = EMPTY
+    recorded = subtract(
+        Spans(np.array([window.start]), np.array([window.end])), window.holes
+    ) if len(window.holes) else None  # fmt: skip
+    for name, mask in masks.items():
+        own = window.cut(union(ops.start[mask], ops.end[mask]))
+        if recorded is not None:
+            own = intersect(own, recorded)
+        out[name] = subtract(own, taken) if len(taken) else own
+        if len(own):
+            taken = union(np.concatenate((taken.start, own.start)),
+                          np.concatenate((taken.end, own.end))) if len(taken) else own  # fmt: skip
+    return out
+
+
+def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, Array]:
+    """Idle ns of each gap by part; over the parts they add up to the gap's length."""
+    length = found.length
+    zero = np.zeros(len(found), np.int64)
+    zero.setflags(write=False)  # shared by the parts that hold nothing
+    out: dict[str, Array] = dict.fromkeys(IDLE_PARTS, zero)
+
+    def book(part: str, at: Array, values: Array) -> None:
+        if values.any():
+            if out[part] is zero:
+                out[part] = np.zeros(len(found), np.int64)
+            out[part][at] += values
+
+    def book_whole(part: str, mask: Array) -> None:
+        if mask.any():
+            out[part] = np.where(mask, length, 0)
+
+    orphan = ~found.internal & (found.call == MISSING)
+    book_whole("graph_internal", found.internal)
+    book_whole("unknown", orphan)
+    # Back from the end: launch latency after the call's return; all of it if it returned before.
+    open_ = ~(found.internal | orphan)
+    queued = open_ & (found.call_end <= found.start)
+    book_whole("queued", queued)
+    host = open_ & ~queued
+    until = np.minimum(found.call_end, found.end)
+    out["launch_latency"] = np.where(host, found.end - until, 0)
+    for thread in np.unique(found.thread[host]).tolist():
+        mine = np.flatnonzero(host & (found.thread == thread))
+        states_of = _ThreadStates(threads, thread, int(found.process[mine[0]]), states)
+        for at in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
+            part = states_of.split(found.start[at], until[at])
+            code = part.pop("host")
+            apart = found.crosses_step[at] | (code >= LONG_HOST_NS)
+            part["host_gap"] = np.where(apart, code, 0)
+            part["host_between_launches"] = np.where(apart, 0, code)
+            if states.node_traced:
+                own = np.minimum(part["graph_launch_call"], UNTRACED_GRAPH_LAUNCH_NS)
+                book("profiler", at, part["graph_launch_call"] - own)
+                part["graph_launch_call"] = own
+            for name, values in part.items():
+                book(name, at, values)
+    return out
+
+
+class _ThreadStates:
+    """What one thread was doing at any time, as running totals by state."""
+
+    def __init__(self, threads: Threads, thread: int, process: int, states: HostStates) -> None:
+        self._start, self._end, state = _timeline(threads, thread)
+        length = self._end - self._start
+        self._mine: dict[str, Array] = {}
+        self._before: dict[str, Array] = {}
+        for code, name in enumerate(_STATES):
+            mine = state == code
+            if mine.any():
+                self._mine[name] = mine
+                self._before[name] = np.concatenate(([0], np.cumsum(np.where(mine, length, 0))))
+        self._explained = EMPTY
+        self._reasons: dict[str, Coverage] = {}
+        for name, spans in (
+            ("profiler", states.overhead.get(process, EMPTY)),
+            ("gc", states.gc.get(thread, EMPTY)),
+            ("gil", states.gil.get(thread, EMPTY)),
+        ):
+            own = subtract(spans, self._explained)
+            if len(own):
+                self._reasons[name] = Coverage(own)
+                self._explained = union(
+                    np.concatenate((self._explained.start, own.start)),
+                    np.concatenate((self._explained.end, own.end)),
+                )
+        blocked = states.os.get(thread, EMPTY)
+        self._blocked: Coverage | None = None
+        if len(blocked):
+            calls = union(self._start, self._end)
+            self._blocked = Coverage(subtract(blocked, calls))
+
+    def split(self, lo: Array, hi: Array) -> dict[str, Array]:
+        """ns of each [lo, hi) (ascending, disjoint) by state; `host` is what none explains."""
+        out = {name: reason.within(lo, hi) for name, reason in self._reasons.items()}
+        pieces, of_gap = Spans(lo, hi), None
+        if len(self._explained):
+            pieces = subtract(pieces, self._explained)
+            of_gap = np.searchsorted(hi, pieces.start, "right")
+
+        def gathered(values: Array) -> Array:
+            """Back from pieces to gaps."""
+            if of_gap is None:
+                return values
+            return np.bincount(of_gap, values, minlength=len(lo)).astype(np.int64)
+
+        rest = pieces.end - pieces.start
+        for name, values in self._measure(pieces):
+            rest = rest - values
+            out[name] = gathered(values)
+        if self._blocked is not None:
+            waits = self._blocked.within(pieces.start, pieces.end)
+            rest = rest - waits
+            out["os"] = gathered(waits)
+        out["host"] = gathered(rest)
+        out.setdefault("graph_launch_call", np.zeros(len(lo), np.int64))
+        return out
+
+    def _measure(self, pieces: Spans) -> Iterator[tuple[str, Array]]:
+        """ns of each call state inside each piece. One pair of searches serves all states."""
+        k_lo = np.searchsorted(self._start, pieces.start, "right")
+        k_hi = np.searchsorted(self._start, pieces.end, "right")
+        i_lo, i_hi = np.maximum(k_lo - 1, 0), np.maximum(k_hi - 1, 0)
+        if len(self._start) == 0:
+            return
+        cut_lo = np.minimum(pieces.start, self._end[i_lo]) - self._start[i_lo]
+        cut_hi = np.minimum(pieces.end, self._end[i_hi]) - self._start[i_hi]
+        for name, mine in self._mine.items():
+            before = self._before[name]
+            lo = np.where(k_lo > 0, before[i_lo] + np.where(mine[i_lo], cut_lo, 0), 0)
+            hi = np.where(k_hi > 0, before[i_hi] + np.where(mine[i_hi], cut_hi, 0), 0)
+            yield name, hi - lo
+
+
+def _timeline(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
+    """Disjoint states of a thread: its outermost calls, and the refill after a wait."""
+    calls = threads.of(thread)
+    code = np.full(max(Call) + 1, _STATES.index("launch_call"), np.int8)
+    for call, part in _CALL_PART.items():
+        code[call] = _STATES.index(part)
+    start, end, state = calls.start, calls.end, code[calls.call]
+    sync = np.flatnonzero(calls.call[:-1] == Call.SYNC) if len(calls.call) else calls.row
+    refill_end = start[sync + 1]
+    short = refill_end - end[sync] <= REFILL_NS
+    sync = sync[short]
+    if len(sync) == 0:
+        return start, end, state
+    # The refill follows its wait and precedes the next call, so inserting keeps the order.
+    where = sync + 1
+    return (
+        np.insert(start, where, end[sync]),
+        np.insert(end, where, refill_end[short]),
+        np.insert(state, where, _STATES.index("sync")),
+    )

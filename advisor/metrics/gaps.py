@@ -1,0 +1,99 @@
+"""Idle gaps of a device, and the operation, call and thread that each of them waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.metrics.intervals import Spans, gaps, subtract, union
+from advisor.metrics.operations import Operations
+from advisor.metrics.window import Window
+from advisor.sources.schema import MISSING, Call
+from advisor.sources.trace import Trace
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """One entry a gap, ascending. `next_op` indexes the device's operations, MISSING where the
+    gap ends at the window's or a hole's edge, `prev_op` the one whose end began it; call columns
+    belong to the call that issued `next_op`."""
+
+    start: Array
+    end: Array
+    next_op: Array
+    prev_op: Array
+    call_start: Array
+    call_end: Array
+    call: Array
+    thread: Array
+    process: Array
+    internal: Array  # between two nodes of one graph run
+    crosses_step: Array
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def length(self) -> Array:
+        return self.end - self.start
+
+
+def device_gaps(
+    trace: Trace, ops: Operations, op_step: Array, window: Window
+) -> tuple[Gaps, Spans]:
+    """Gaps and busy union of one device's operations (sorted by start) inside the window."""
+    busy = union(ops.start, ops.end)
+    idle = subtract(gaps(busy, window.start, window.end), window.holes)
+    after = np.searchsorted(ops.start, idle.end, "left")
+    at = np.minimum(after, len(ops) - 1)
+    known = (after < len(ops)) & (ops.start[at] == idle.end)
+    # The operation that kept the device busy up to the gap: the one whose end was the latest.
+    reach = np.maximum.accumulate(ops.end)
+    keeper = np.maximum.accumulate(np.where(ops.end >= reach, np.arange(len(ops)), 0))
+    prev = keeper[np.maximum(at - 1, 0)]
+    has_prev = known & (at > 0)
+    internal = (
+        has_prev
+        & (ops.graph_node[at] != 0)
+        & (ops.graph_node[prev] != 0)
+        & (ops.correlation[at] == ops.correlation[prev])
+        & (ops.process[at] == ops.process[prev])
+    )
+    crosses = has_prev & (op_step[at] != op_step[prev])
+    api = np.where(known, ops.api[at], MISSING)
+    row = np.maximum(api, 0)
+    if trace.has("api_calls"):
+        calls = trace.columns("api_calls", ("start", "end", "call", "thread"))
+        call_start, call_end, call, thread = (
+            np.where(api >= 0, calls[n][row], MISSING) for n in ("start", "end", "call", "thread")
+        )
+    else:
+        call_start = call_end = call = thread = np.full(len(idle), MISSING, np.int64)
+    call_kind, thread = call.astype(np.int8), thread.astype(np.int32)
+    return (
+        Gaps(
+            idle.start, idle.end, np.where(known, at, MISSING).astype(np.int32),
+            np.where(has_prev, prev, MISSING).astype(np.int32), call_start, call_end, call_kind,
+            thread, np.where(known, ops.process[at], MISSING).astype(np.int32), internal, crosses,
+        ),
+        busy,
+    )  # fmt: skip
+
+
+def empty_queue_share(found: Gaps) -> float | None:
+    """Share of the gaps (graph-internal ones left out) whose next operation had not been launched
+    when the gap began; None without gaps that have a launch."""
+    mine = ~found.internal & (found.call != MISSING)
+    if not mine.any():
+        return None
+    return float((found.call_end[mine] > found.start[mine]).mean())
+
+
+def replay_gaps(found: Gaps) -> Array:
+    """Mask of the gaps that end with the first node of a graph replay."""
+    return np.asarray((found.call == Call.GRAPH_LAUNCH) & ~found.internal)

@@ -1,0 +1,119 @@
+"""What each host thread was doing: its outermost CUDA calls, and ranges that explain waiting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.metrics.intervals import EMPTY, Spans, union
+from advisor.sources.schema import PUSH_POP, START_END, Call
+from advisor.sources.trace import Trace
+
+Array = NDArray[Any]
+T = TypeVar("T")
+
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class ThreadCalls:
+    """Outermost CUDA calls of one thread, ascending and disjoint; `row` indexes api_calls."""
+
+    thread: int
+    start: Array
+    end: Array
+    call: Array
+    row: Array
+
+
+class Threads:
+    """Calls of the capture grouped by thread; each thread is worked out when first asked for."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._calls = trace.columns("api_calls", ("start", "end", "thread", "call"))
+        self._known: dict[int, ThreadCalls] = {}
+
+    def of(self, thread: int) -> ThreadCalls:
+        """The outermost calls of a thread: driver calls inside runtime calls are left out."""
+        if thread not in self._known:
+            row = np.flatnonzero(self._calls["thread"] == thread)
+            start, end = self._calls["start"][row], self._calls["end"][row]
+            if len(start) > 1 and not (start[1:] >= start[:-1]).all():
+                # Of two calls with one start, the longer is the outer.
+                order = np.lexsort((-end, start))
+                row, start, end = row[order], start[order], end[order]
+            reach = np.maximum.accumulate(end) if len(end) else end
+            outer = np.concatenate(([True], end[1:] > reach[:-1])) if len(end) else end > 0
+            row, start, end = row[outer], start[outer], end[outer]
+            # Overlapping survivors (torn records) are cut so that the set is disjoint.
+            if len(end) > 1:
+                end = np.minimum(end, np.concatenate((start[1:], end[-1:])))
+            self._known[thread] = ThreadCalls(thread, start, end, self._calls["call"][row], row)
+        return self._known[thread]
+
+
+def calls_by_thread(trace: Trace, rows: Array) -> dict[int, int]:
+    """How many of the given api_calls rows each thread made."""
+    thread = trace.columns("api_calls", ("thread",))["thread"][rows]
+    names, count = np.unique(thread, return_counts=True)
+    return dict(zip(names.tolist(), count.tolist(), strict=True))
+
+
+class Ranges:
+    """NVTX ranges of the capture by text; each distinct text is looked at once."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._columns = trace.columns(
+            "ranges", ("start", "end", "process", "thread", "domain", "text_id", "style")
+        )
+        self.text_ids, self._inverse = np.unique(self._columns["text_id"], return_inverse=True)
+        self.texts: list[str] = trace.texts(self.text_ids.tolist())
+
+    def __len__(self) -> int:
+        return len(self._columns["start"])
+
+    def matching(self, look: Callable[[str], T | None]) -> dict[int, T]:
+        """Positions in `texts` for which `look` gives an answer.
+
+        Frameworks number their ranges, so a capture can hold a hundred thousand texts that differ
+        in digits only; one of each kind is looked at before all of them are.
+        """
+        kinds: dict[str, bool] = {}
+        found: dict[int, T] = {}
+        for i, text in enumerate(self.texts):
+            kind = _DIGITS.sub("0", text)
+            if kind not in kinds:
+                kinds[kind] = look(text) is not None
+            if kinds[kind] and (hit := look(text)) is not None:
+                found[i] = hit
+        return found
+
+    def rows(self, chosen: list[int]) -> dict[str, Array]:
+        """Columns of the timed ranges whose text is one of `chosen` (positions in `texts`),
+        sorted by start; `text` is the position in `texts`."""
+        wanted = np.zeros(len(self.texts) + 1, bool)
+        wanted[chosen] = True
+        style = self._columns["style"]
+        at = np.flatnonzero(wanted[self._inverse] & ((style == PUSH_POP) | (style == START_END)))
+        at = at[np.argsort(self._columns["start"][at], kind="stable")]
+        out = {n: self._columns[n][at] for n in ("start", "end", "process", "thread", "domain")}
+        out["text"] = self._inverse[at]
+        return out
+
+    def spans(self, chosen: list[int], thread: int | None = None) -> Spans:
+        """Union of those ranges, of one thread if named."""
+        if not chosen:
+            return EMPTY
+        rows = self.rows(chosen)
+        mine = slice(None) if thread is None else rows["thread"] == thread
+        return union(rows["start"][mine], rows["end"][mine])
+
+
+def launches(call: Array) -> Array:
+    """Mask of calls that start work by launching kernels one by one."""
+    return np.asarray(call == Call.LAUNCH)

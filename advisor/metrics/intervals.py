@@ -1,0 +1,113 @@
+"""Interval algebra on int64 arrays. Half-open, sorted by start; a *merged* set is also disjoint.
+
+Busy time is always the measure of a union, never a sum of durations: operations overlap.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+class Spans(NamedTuple):
+    """A merged interval set: equal-length starts and ends, ascending, not touching."""
+
+    start: Ints
+    end: Ints
+
+    @property
+    def total(self) -> int:
+        """Measure of the set in ns."""
+        return int((self.end - self.start).sum())
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+EMPTY = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union(start: NDArray[Any], end: NDArray[Any]) -> Spans:
+    """Merge any intervals into a set; empty and negative ones vanish, touching ones join."""
+    keep = end > start
+    if not keep.all():
+        start, end = start[keep], end[keep]
+    if len(start) == 0:
+        return EMPTY
+    if not (start[1:] >= start[:-1]).all():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    first = np.flatnonzero(np.concatenate(([True], start[1:] > reach[:-1])))
+    last = np.concatenate((first[1:], [len(start)])) - 1
+    return Spans(start[first].astype(np.int64), reach[last].astype(np.int64))
+
+
+def clip(spans: Spans, lo: int, hi: int) -> Spans:
+    """The part of a merged set inside [lo, hi)."""
+    a = int(np.searchsorted(spans.end, lo, "right"))
+    b = int(np.searchsorted(spans.start, hi, "left"))
+    if a >= b or hi <= lo:
+        return EMPTY
+    return Spans(np.maximum(spans.start[a:b], lo), np.minimum(spans.end[a:b], hi))
+
+
+def gaps(spans: Spans, lo: int, hi: int) -> Spans:
+    """The complement of a merged set within [lo, hi)."""
+    if hi <= lo:
+        return EMPTY
+    inner = clip(spans, lo, hi)
+    start = np.concatenate(([lo], inner.end))
+    end = np.concatenate((inner.start, [hi]))
+    keep = end > start
+    return Spans(start[keep], end[keep])
+
+
+def subtract(a: Spans, b: Spans) -> Spans:
+    """Points of merged set `a` that are not in merged set `b`."""
+    if len(a) == 0 or len(b) == 0:
+        return a
+    lo, hi = int(min(a.start[0], b.start[0])), int(max(a.end[-1], b.end[-1]))
+    return intersect(a, gaps(b, lo, hi))
+
+
+def intersect(a: Spans, b: Spans) -> Spans:
+    """Points that are in both merged sets."""
+    if len(a) == 0 or len(b) == 0:
+        return EMPTY
+    if len(a) > len(b):
+        a, b = b, a
+    # For each interval of the shorter set, the run of intervals of the other that meet it.
+    first = np.searchsorted(b.end, a.start, "right")
+    last = np.searchsorted(b.start, a.end, "left")
+    count = np.maximum(last - first, 0)
+    mine = np.repeat(np.arange(len(a)), count)
+    offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    theirs = first[mine] + offset
+    return Spans(np.maximum(a.start[mine], b.start[theirs]), np.minimum(a.end[mine], b.end[theirs]))
+
+
+class Coverage:
+    """Measure of a merged set up to any time: `coverage(t)`; differences give overlaps."""
+
+    def __init__(self, spans: Spans) -> None:
+        self._start = spans.start
+        self._end = spans.end
+        self._before = np.concatenate(([0], np.cumsum(spans.end - spans.start)))
+
+    def __call__(self, time: NDArray[Any]) -> Ints:
+        """Measure of the set in (-inf, t) for each t."""
+        if len(self._start) == 0:
+            return np.zeros(len(time), np.int64)
+        k = np.searchsorted(self._start, time, "right")
+        i = np.maximum(k - 1, 0)
+        inside = np.minimum(time, self._end[i]) - self._start[i]
+        return np.where(k > 0, self._before[i] + inside, 0)
+
+    def within(self, lo: NDArray[Any], hi: NDArray[Any]) -> Ints:
+        """Measure of the set inside each [lo, hi)."""
+        return self(hi) - self(lo)

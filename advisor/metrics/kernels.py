@@ -1,0 +1,139 @@
+"""Kernel tables: durations by name or operation, families, launch shapes, tails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.knowledge import KernelFamilies, KernelFamily
+from advisor.sources.trace import Trace
+
+Array = NDArray[Any]
+
+#: Families whose work a fused kernel would do on the way (catalogue: unfused elementwise).
+UNFUSED = frozenset(
+    ("elementwise", "activation", "norm", "rope", "copy", "softmax", "index", "quantise")
+)
+MATMUL = frozenset(("gemm", "gemv", "conv", "moe"))
+ATTENTION = frozenset(("attention",))
+
+
+@dataclass(frozen=True)
+class Names:
+    """Distinct kernel names of a capture. `index[i]` is the position of kernel row i's name."""
+
+    ids: Array
+    texts: list[str]
+    short: list[str]
+    index: Array
+    known: list[KernelFamily]
+
+    def mask(self, wanted: Any) -> Array:
+        """Names for which `wanted(KernelFamily)` is true."""
+        return np.array([bool(wanted(k)) for k in self.known], bool)
+
+    @property
+    def families(self) -> list[str]:
+        return [k.family for k in self.known]
+
+    @property
+    def operations(self) -> list[str]:
+        return [k.operation for k in self.known]
+
+
+def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
+    """Names, families and operations of all kernels; each distinct name is looked at once."""
+    columns = trace.columns("kernels", ("name_id", "short_name_id"))
+    ids, index = dense(columns["name_id"])
+    texts = trace.texts(ids.tolist())
+    short_ids = np.zeros(len(ids), np.int64)
+    short_ids[index] = columns["short_name_id"]
+    short = [s or t for s, t in zip(trace.texts(short_ids.tolist()), texts, strict=True)]
+    return Names(ids, texts, short, index, families.classify(texts))
+
+
+def dense(values: Array) -> tuple[Array, Array]:
+    """Distinct values and the position of each among them: `np.unique` with an inverse, by table
+    while ids are small, which saves sorting a million of them."""
+    if len(values) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    lo, hi = int(values.min()), int(values.max())
+    if hi - lo > 4_000_000:
+        return np.unique(values, return_inverse=True)
+    shifted = values - lo
+    seen = np.bincount(shifted) > 0
+    return np.flatnonzero(seen) + lo, (np.cumsum(seen) - 1)[shifted]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Durations by group, ns. Arrays have one entry a group; empty groups hold zeros.
+
+    `tail` is the time lost in slow calls: the sum of max(0, duration - p50) (seed: tail score).
+    """
+
+    count: Array
+    total: Array
+    minimum: Array
+    p50: Array
+    p95: Array
+    p99: Array
+    maximum: Array
+    tail: Array
+
+
+def distribution(group: Array, duration: Array, groups: int) -> Distribution:
+    """Quantiles by group with one sort. Percentiles are nearest-rank on sorted durations, the
+    median is the mean of the middle two, as `nsys stats` has it."""
+    count = np.bincount(group, minlength=groups)
+    order = np.lexsort((duration, group)) if int(duration.max(initial=0)) >> 40 else None
+    if order is None:  # one composite key sorts several times faster than a lexsort
+        ranked = np.sort((group.astype(np.int64) << 40) | duration) & ((1 << 40) - 1)
+    else:
+        ranked = duration[order]
+    first = np.cumsum(count) - count
+    some = count > 0
+    total = np.bincount(group, duration, minlength=groups)
+
+    def at(position: Array) -> Array:
+        out = np.zeros(groups)
+        out[some] = ranked[(first + position)[some]]
+        return out
+
+    last = np.maximum(count - 1, 0)
+    p50 = (at(last // 2) + at((last + 1) // 2)) / 2
+    # Rank ceil(q x n) of the sorted calls, counted from 1.
+    p95, p99 = (at(np.maximum(np.ceil(q * count).astype(np.int64) - 1, 0)) for q in (0.95, 0.99))
+    tail = np.bincount(group, np.maximum(duration - p50[group], 0), minlength=groups)
+    return Distribution(count, total, at(np.zeros(groups, np.int64)), p50, p95, p99, at(last), tail)
+
+
+def composition(names: Names, index: Array, duration: Array) -> dict[str, float]:
+    """Kernel time in ns by family, largest first."""
+    by_name = np.bincount(index, duration, minlength=len(names.ids))
+    out: dict[str, float] = {}
+    for family, time in zip(names.families, by_name.tolist(), strict=True):
+        if time:
+            out[family] = out.get(family, 0.0) + time
+    return dict(sorted(out.items(), key=lambda kv: (-kv[1], kv[0])))
+
+
+def shape_key(columns: dict[str, Array]) -> Array:
+    """One integer a launch shape (grid and block sizes); collisions do not matter for counting."""
+    return np.asarray(
+        columns["grid_x"] * 1_000_003
+        + columns["grid_y"] * 7_919
+        + columns["grid_z"] * 104_729
+        + columns["threads"] * 31
+    )
+
+
+def shorten(name: str, width: int) -> str:
+    """Cut in the middle, where template arguments are least telling."""
+    if len(name) <= width:
+        return name
+    head = (width - 1) * 2 // 3
+    return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"

@@ -1,0 +1,143 @@
+"""All GPU operations of a capture in one table, joined to the API calls that issued them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.sources.schema import MISSING, Call
+from advisor.sources.trace import Trace
+
+Array = NDArray[Any]
+
+
+class Kind(IntEnum):
+    """What an operation is; the table its row lives in."""
+
+    KERNEL = 0
+    COPY = 1
+    MEMSET = 2
+    GRAPH_RUN = 3
+
+
+_TABLES = ("kernels", "copies", "memsets", "graph_runs")
+_ID_COLUMNS = ("start", "end", "device", "stream", "process", "correlation")
+
+
+@dataclass(frozen=True)
+class Operations:
+    """GPU operations sorted by start. `row` is the index in the operation's own table;
+    `api` the row of the issuing call in `api_calls`, MISSING where the capture holds none."""
+
+    start: Array
+    end: Array
+    device: Array
+    stream: Array
+    process: Array
+    correlation: Array
+    graph_node: Array
+    kind: Array
+    row: Array
+    api: Array
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, index: Array) -> Operations:
+        """The operations at `index` (positions or a mask)."""
+        return Operations(*(getattr(self, f)[index] for f in self.__dataclass_fields__))
+
+
+def operations(trace: Trace) -> Operations:
+    """Every kernel, copy, memset and graph run of the capture."""
+    parts: dict[str, list[Array]] = {n: [] for n in (*_ID_COLUMNS, "graph_node", "kind", "row")}
+    for kind, table in zip(Kind, _TABLES, strict=True):
+        if not trace.has(table):
+            continue
+        names = _ID_COLUMNS if table == "graph_runs" else (*_ID_COLUMNS, "graph_node")
+        columns = trace.columns(table, names)
+        rows = len(columns["start"])
+        for name in _ID_COLUMNS:
+            parts[name].append(columns[name])
+        parts["graph_node"].append(columns.get("graph_node", np.zeros(rows, np.int64)))
+        parts["kind"].append(np.full(rows, kind, np.int8))
+        parts["row"].append(np.arange(rows, dtype=np.int64))
+    joined = {
+        n: (np.concatenate(v) if len(v) > 1 else v[0]) if v else np.empty(0, np.int64)
+        for n, v in parts.items()
+    }
+    start = joined["start"]
+    if len(start) > 1 and not (start[1:] >= start[:-1]).all():
+        order = np.argsort(start, kind="stable")
+        joined = {n: a[order] for n, a in joined.items()}
+    joined["api"] = _issuing_calls(trace, joined["process"], joined["correlation"])
+    return Operations(**joined)
+
+
+def call_keys(
+    process: Array, correlation: Array, other_process: Array, other_correlation: Array
+) -> tuple[Array, Array]:
+    """One integer for (process, correlation) in two tables: ids repeat between processes.
+
+    Processes are numbered densely, so that the keys stay in a range that a table can index.
+    """
+    known = np.unique(np.concatenate((np.unique(process), np.unique(other_process))))
+    width = 1 + max(int(correlation.max(initial=0)), int(other_correlation.max(initial=0)))
+    return (
+        np.searchsorted(known, process) * width + correlation,
+        np.searchsorted(known, other_process) * width + other_correlation,
+    )
+
+
+def _issuing_calls(trace: Trace, process: Array, correlation: Array) -> Array:
+    """Row in api_calls of the call that issued each operation."""
+    none = np.full(len(process), MISSING, np.int64)
+    if not trace.has("api_calls") or len(process) == 0:
+        return none
+    calls = trace.columns("api_calls", ("process", "correlation", "call"))
+    linked = calls["correlation"] != MISSING
+    issuing = linked & np.isin(
+        calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
+    )
+    result = none
+    # Some libraries issue work through calls of other classes (batched copies, prefetches), so
+    # what the issuing classes leave open is looked up among all calls.
+    for candidates in (np.flatnonzero(issuing), np.flatnonzero(linked & ~issuing)):
+        open_ = np.flatnonzero(result == MISSING)
+        if len(candidates) == 0 or len(open_) == 0:
+            continue
+        keys, wanted = call_keys(
+            calls["process"][candidates],
+            calls["correlation"][candidates],
+            process[open_],
+            correlation[open_],
+        )
+        at = join(keys, wanted)
+        hit = at != MISSING
+        result[open_[hit]] = candidates[at[hit]]
+    return result
+
+
+def join(keys: Array, wanted: Array) -> Array:
+    """Position of each wanted key in `keys`, MISSING where it does not occur.
+
+    Ids are dense within a process, so a direct table is used while it stays small; it costs a
+    tenth of sorting a million keys.
+    """
+    if len(keys) == 0 or len(wanted) == 0:
+        return np.full(len(wanted), MISSING, np.int64)
+    lo, hi = int(keys.min()), int(keys.max())
+    if hi - lo < 4 * len(keys) + 1_000_000:
+        table = np.full(hi - lo + 1, MISSING, np.int64)
+        table[keys[::-1] - lo] = np.arange(len(keys) - 1, -1, -1)  # the first of equal keys wins
+        inside = (wanted >= lo) & (wanted <= hi)
+        return np.where(inside, table[np.where(inside, wanted - lo, 0)], MISSING)
+    order = np.argsort(keys, kind="stable")
+    ranked = keys[order]
+    at = np.searchsorted(ranked, wanted)
+    at = np.minimum(at, len(ranked) - 1)
+    return np.where(ranked[at] == wanted, order[at], MISSING)

@@ -1,0 +1,121 @@
+"""The analysed window: the steady state, unless the user names another."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+
+from advisor.errors import InputError
+from advisor.metrics.host import Ranges
+from advisor.metrics.intervals import EMPTY, Spans, clip, union
+from advisor.metrics.operations import Operations
+from advisor.metrics.startup import Startup
+from advisor.metrics.steps import Steps
+
+_UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(s|ms|us|ns)")
+
+
+@dataclass(frozen=True)
+class Window:
+    """[start, end) in ns; `holes` inside it were not recorded and are neither busy nor idle."""
+
+    start: int
+    end: int
+    method: str
+    holes: Spans = EMPTY
+
+    @property
+    def length(self) -> int:
+        """Recorded time inside the window, ns."""
+        return max(self.end - self.start - self.holes.total, 0)
+
+    def cut(self, spans: Spans) -> Spans:
+        return clip(spans, self.start, self.end)
+
+
+def parse_time(text: str) -> int:
+    """``1s2ms3us`` -> ns. A bare number is seconds. Raises InputError."""
+    text = text.strip()
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return round(float(text) * _UNITS["s"])
+    if not text or _TIME.sub("", text):
+        raise InputError(f"--window: '{text}' is not a time; write it like 5s, 1s2ms3us or 250ms")
+    return sum(round(float(n) * _UNITS[u]) for n, u in _TIME.findall(text))
+
+
+def parse_window(text: str, span: tuple[int, int]) -> tuple[int, int]:
+    """``5s/7s``, ``5s/`` or ``/7s`` in session time -> ns. Raises InputError when it is empty or
+    lies outside the capture."""
+    if "/" not in text:
+        raise InputError(f"--window: '{text}' needs a slash: START/END, START/ or /END")
+    left, right = text.split("/", 1)
+    lo = parse_time(left) if left.strip() else span[0]
+    hi = parse_time(right) if right.strip() else span[1]
+    if hi <= lo:
+        raise InputError(f"--window: {text} ends before it begins")
+    if hi <= span[0] or lo >= span[1]:
+        raise InputError(
+            f"--window: {text} lies outside the capture, which holds CUDA activity from "
+            f"{span[0] / 1e9:.6f}s to {span[1] / 1e9:.6f}s"
+        )
+    return max(lo, span[0]), min(hi, span[1])
+
+
+def nvtx_window(text: str, ranges: Ranges) -> tuple[int, int]:
+    """``RANGE[@DOMAIN][/INDEX]`` -> host times of the ranges of that name: the one at INDEX
+    (from 0), else from the first to the last. Raises InputError and names the nearest ranges."""
+    name, _, index = text.partition("/")
+    name, _, domain = name.partition("@")
+    chosen = [i for i, known in enumerate(ranges.texts) if known == name]
+    if not chosen:
+        near = get_close_matches(name, ranges.texts, n=3, cutoff=0.4)
+        hint = f"; nearest: {', '.join(near)}" if near else ""
+        if not len(ranges):
+            hint = ": the capture holds no NVTX ranges (record with --trace=cuda,nvtx)"
+        raise InputError(f"--nvtx: no range is named '{name}'{hint}")
+    rows = ranges.rows(chosen)
+    if domain.isdigit():
+        mine = rows["domain"] == int(domain)
+        rows = {k: v[mine] for k, v in rows.items()}
+    if len(rows["start"]) == 0:
+        raise InputError(f"--nvtx: range '{name}' has no occurrence in domain {domain}")
+    if not index:
+        return int(rows["start"].min()), int(rows["end"].max())
+    if not index.isdigit() or int(index) >= len(rows["start"]):
+        raise InputError(f"--nvtx: '{name}' occurs {len(rows['start'])} times; INDEX counts from 0")
+    i = int(index)
+    return int(rows["start"][i]), int(rows["end"][i])
+
+
+def steady_window(
+    ops: Operations, steps: Steps, startup: Startup, holes: Spans, span: tuple[int, int]
+) -> Window:
+    """The steps without the first, which is up to 1.8 x slower; without steps, first to last GPU
+    operation after start-up. Stretches at the edges that were lost are cut off."""
+    if len(steps) >= 2:
+        lo, hi = int(steps.gpu_end[0]), int(steps.gpu_end[-1])
+        method = "steps without the first"
+        if steps.method == "opaque graph launches":
+            method = "graph launches without the first"
+    elif len(steps) == 1:
+        lo, hi = int(steps.gpu_start[0]), int(steps.gpu_end[0])
+        method = "the one step"
+    elif len(ops):
+        lo = max(int(ops.start[0]), startup.end)
+        hi = int(ops.end.max())
+        if lo >= hi:
+            lo = int(ops.start[0])
+        first = int(np.searchsorted(ops.start, lo))
+        if first < len(ops):
+            lo = max(lo, int(ops.start[first]))
+        method = "GPU activity after start-up" if startup.length else "first to last GPU operation"
+    else:
+        lo, hi = span
+        method = "whole capture"
+    lo, hi = min(lo, hi), max(lo, hi)
+    inside = clip(holes, lo, hi)
+    return Window(lo, hi, method, union(inside.start, inside.end) if len(inside) else EMPTY)

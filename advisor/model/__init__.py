@@ -1,0 +1,1 @@
+"""Frozen types that every stage shares. Imports nothing else of the package."""

@@ -1,0 +1,49 @@
+"""What a capture says about itself: the tool, its options, the machine. No event data."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Frozen(BaseModel):
+    """Base of the shared models: immutable, and strict about unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Device(Frozen):
+    """One GPU as the capture describes it; None where the capture does not say."""
+
+    id: int
+    name: str | None = None
+    chip: str | None = None
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+    bandwidth_bytes_per_s: float | None = None
+    clock_hz: float | None = None
+    compute_capability: tuple[int, int] | None = None
+
+
+class Capture(Frozen):
+    """Metadata of one capture. Environment variables appear by name only, never with a value."""
+
+    path: str
+    format: str
+    size_bytes: int = 0
+    producer: str | None = None
+    producer_version: str | None = None
+    schema_version: str | None = None
+    start_utc_ns: int | None = None
+    duration_ns: int | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    command: tuple[str, ...] = ()
+    environment_names: tuple[str, ...] = ()
+    options: dict[str, str] = {}
+    trace_sources: tuple[str, ...] = ()
+    graph_trace_mode: str | None = None
+    sample_hz: float | None = None
+    world_size: int | None = None
+    rank: int | None = None
+    processes: tuple[tuple[int, str], ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,205 @@
+"""Facts: named, typed, scoped values with unit and provenance, and the base that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Value = bool | int | float | str
+Unit = Literal[
+    "ratio", "ns", "ms", "us", "bytes", "count", "count_per_s", "bytes_per_s", "hz", "flag", "text"
+]
+Level = Literal["trace", "rank", "device", "process", "phase", "operation"]
+
+#: Narrower levels see the facts of wider ones, never the reverse. The last three are siblings:
+#: a device holds processes, phases and operations side by side.
+LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "operation")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a fact or finding is about; None where it is about everything at that level."""
+
+    rank: int | None = None
+    device: int | None = None
+    process: int | None = None
+    phase: str | None = None
+    operation: str | None = None
+
+    @property
+    def level(self) -> Level:
+        """The narrowest level that is named."""
+        for name in ("operation", "phase", "process", "device", "rank"):
+            if getattr(self, name) is not None:
+                return name
+        return "trace"
+
+    def encloses(self, other: Scope) -> bool:
+        """True when all that is named here is named alike in `other`; itself included."""
+        return all(
+            mine is None or mine == getattr(other, name) for name, mine in self.as_dict().items()
+        )
+
+    def overlaps(self, other: Scope) -> bool:
+        """True when one of the two encloses the other."""
+        return self.encloses(other) or other.encloses(self)
+
+    def as_dict(self) -> dict[str, int | str | None]:
+        return {
+            "rank": self.rank,
+            "device": self.device,
+            "process": self.process,
+            "phase": self.phase,
+            "operation": self.operation,
+        }
+
+    def sort_key(self) -> tuple[tuple[int, str], ...]:
+        """A total order in which a wider scope comes before the scopes that it encloses."""
+        return tuple(
+            (0, "") if v is None else (1, f"{v:012d}" if isinstance(v, int) else str(v))
+            for v in self.as_dict().values()
+        )
+
+    def label(self) -> str:
+        """Short text for people, such as ``device 0, decode``; empty for the whole trace."""
+        parts = []
+        if self.rank is not None:
+            parts.append(f"rank {self.rank}")
+        if self.device is not None:
+            parts.append(f"device {self.device}")
+        if self.process is not None:
+            parts.append(f"process {self.process}")
+        parts += [str(v) for v in (self.phase, self.operation) if v is not None]
+        return ", ".join(parts)
+
+
+TRACE = Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a value came from: tables and columns read, the window in ns, and how."""
+
+    tables: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    window: tuple[int, int] | None = None
+    method: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One value of one catalogue entry in one scope."""
+
+    name: str
+    value: Value
+    unit: Unit
+    scope: Scope = TRACE
+    provenance: Provenance = Provenance()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A small table of evidence: a title, column heads with their unit suffix, and rows."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A place on the timeline, in session time, so that one can jump there in a viewer."""
+
+    start_ns: int
+    end_ns: int
+    stream: int | None = None
+    thread: int | None = None
+    label: str = ""
+
+
+Row = Mapping[str, Value | None]
+
+
+@dataclass(slots=True)
+class FactBase:
+    """All facts of one trace. Filled by ``advisor.facts``, then only read.
+
+    A name has at most one value in a scope. ``missing`` says why a catalogue entry has no value
+    at all; ``entities`` are tables of rows that rules may join; ``tables`` and ``intervals`` are
+    evidence, keyed by name and scope.
+    """
+
+    facts: dict[tuple[str, Scope], Fact] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    entities: dict[str, list[Row]] = field(default_factory=dict)
+    tables: dict[tuple[str, Scope], Table] = field(default_factory=dict)
+    intervals: dict[tuple[str, Scope], list[Interval]] = field(default_factory=dict)
+
+    def add(self, fact: Fact) -> None:
+        """Store a fact; a second value for the same name and scope is a programming error."""
+        key = (fact.name, fact.scope)
+        if key in self.facts:
+            raise ValueError(f"fact {fact.name} has two values in scope {fact.scope}")
+        self.facts[key] = fact
+
+    def get(self, name: str, scope: Scope = TRACE) -> Fact | None:
+        """The value of `name` seen from `scope`: there, else in the narrowest enclosing scope."""
+        found = self.facts.get((name, scope))
+        if found is not None:
+            return found
+        best: Fact | None = None
+        for outer in enclosing(scope):
+            found = self.facts.get((name, outer))
+            if found is not None and (
+                best is None or LEVELS.index(outer.level) > LEVELS.index(best.scope.level)
+            ):
+                best = found
+        return best
+
+    def value(self, name: str, scope: Scope = TRACE) -> Value | None:
+        """Like :meth:`get`, the bare value."""
+        fact = self.get(name, scope)
+        return None if fact is None else fact.value
+
+    def scopes(self, level: Level) -> list[Scope]:
+        """Every scope of one level that any fact or entity row mentions, in a fixed order."""
+        seen = {s for _, s in self.facts if s.level == level}
+        if level == "trace":
+            seen.add(TRACE)
+        return sorted(seen, key=Scope.sort_key)
+
+    def table(self, name: str, scope: Scope) -> Table | None:
+        """The evidence table of this name in the scope, or in an enclosing one."""
+        for outer in (scope, *enclosing(scope)):
+            if (name, outer) in self.tables:
+                return self.tables[name, outer]
+        return None
+
+    def places(self, name: str, scope: Scope) -> Sequence[Interval]:
+        """The timeline places of this name in the scope, or in an enclosing one."""
+        for outer in (scope, *enclosing(scope)):
+            if (name, outer) in self.intervals:
+                return self.intervals[name, outer]
+        return ()
+
+    def __iter__(self) -> Iterator[Fact]:
+        return iter(sorted(self.facts.values(), key=lambda f: (f.name, f.scope.sort_key())))
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+
+def enclosing(scope: Scope) -> Iterator[Scope]:
+    """Every wider scope of `scope`, narrowest first, the whole trace last."""
+    named = [k for k, v in scope.as_dict().items() if v is not None]
+    values = scope.as_dict()
+    for keep in sorted(
+        (c for c in _subsets(named) if len(c) < len(named)), key=lambda c: (-len(c), c)
+    ):
+        yield Scope(**{k: values[k] for k in keep})  # type: ignore[arg-type]
+
+
+def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for bits in range(1 << len(names)):
+        yield tuple(n for i, n in enumerate(names) if bits >> i & 1)

@@ -1,0 +1,336 @@
+"""Outcomes of rules and the `Diagnosis`: the one document that every report is made from.
+
+Stable JSON, schema version 1 (see docs/json.md). Keys may be added, none is renamed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from advisor.model.capture import Frozen
+
+SCHEMA_VERSION = 1
+Severity = Literal["info", "low", "medium", "high"]
+SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high")
+Cell = bool | int | float | str | None
+
+
+class ScopeDoc(Frozen):
+    """A scope in the document: nulls where wider."""
+
+    rank: int | None = None
+    device: int | None = None
+    process: int | None = None
+    phase: str | None = None
+    operation: str | None = None
+
+
+class Tool(Frozen):
+    name: str = "advisor"
+    version: str
+    engine: str
+
+
+class Input(Frozen):
+    """One capture as it was read."""
+
+    path: str
+    format: str
+    producer: str | None = None
+    device: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    serving_engine: str | None = None
+    window_ms: float | None = None
+    window_ns: tuple[int, int] | None = None
+    window_method: str | None = None
+    steps: int | None = None
+    step_method: str | None = None
+    ranks: int = 1
+    workload: str | None = None
+    kernels_per_step: float | None = None
+    busy_share: float | None = None
+    startup_ms: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class ConditionDoc(Frozen):
+    """One inequality of a rule with both its numbers; `value` is None where the fact is unknown."""
+
+    fact: str
+    op: str
+    threshold: Cell | tuple[Cell, ...] = None
+    value: Cell = None
+    unit: str = ""
+    param: str | None = None
+    holds: bool | None = None
+
+
+class Impact(Frozen):
+    """The part of the budget a cause holds; `share` is of the analysed window, 0..1."""
+
+    part: str
+    ms: float | None = None
+    share: float | None = None
+
+
+class Evidence(Frozen):
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+class TimeRange(Frozen):
+    """A place on the timeline in session time (ns), as the Nsight Systems GUI shows it."""
+
+    start_ns: int
+    end_ns: int
+    stream: int | None = None
+    thread: int | None = None
+    label: str = ""
+
+
+class Span(Frozen):
+    """A range of an estimate."""
+
+    low: float
+    mid: float
+    high: float
+
+
+class Gain(Frozen):
+    """What a fix would win, or the reason why no estimate is made."""
+
+    what_if: str | None = None
+    params: dict[str, Any] = Field(default_factory=dict)
+    measure: Literal["latency", "throughput"] | None = None
+    per: Literal["step", "token"] | None = None
+    step_before_ms: Span | None = None
+    step_after_ms: Span | None = None
+    speedup: Span | None = None
+    assumptions: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+class Option(Frozen):
+    """The line of a serving engine that carries out an action."""
+
+    engine: str
+    line: str
+    since: str | None = None
+
+
+class Verify(Frozen):
+    fact: str
+    expect: Literal["decrease", "increase", "present", "absent"]
+    now: Cell = None
+    unit: str = ""
+
+
+class Advice(Frozen):
+    """One recommendation of a finding."""
+
+    id: str
+    action: str
+    options: tuple[Option, ...] = ()
+    effort: Literal["low", "medium", "high"] = "medium"
+    verify: Verify | None = None
+
+
+class Symptom(Frozen):
+    """A symptom that a cause explains and that is therefore not listed by itself."""
+
+    code: str
+    cause: str
+    scope: ScopeDoc
+    message: str
+
+
+class Reference(Frozen):
+    id: str
+    title: str = ""
+    url: str | None = None
+
+
+class Finding(Frozen):
+    rank: int = 0
+    code: str
+    cause: str
+    kind: Literal["symptom", "cause", "note"] = "cause"
+    title: str
+    severity: Severity
+    confidence: float = Field(ge=0.0, le=1.0)
+    scope: ScopeDoc = ScopeDoc()
+    message: str
+    invalidates: bool = False
+    score: float = 0.0
+    conditions: tuple[ConditionDoc, ...] = ()
+    impact: Impact | None = None
+    evidence: tuple[Evidence, ...] = ()
+    time_ranges: tuple[TimeRange, ...] = ()
+    gain: Gain | None = None
+    recommendations: tuple[Advice, ...] = ()
+    explains: tuple[Symptom, ...] = ()
+    references: tuple[Reference, ...] = ()
+
+
+class Overruled(Frozen):
+    code: str
+    cause: str
+    by: str
+    scope: ScopeDoc = ScopeDoc()
+
+
+class Healthy(Frozen):
+    """Looked at and found in order, with the numbers that say so."""
+
+    code: str
+    cause: str
+    scope: ScopeDoc = ScopeDoc()
+    text: str
+    conditions: tuple[ConditionDoc, ...] = ()
+
+
+class NotEvaluated(Frozen):
+    """Could not be looked at: the facts that are missing and the flag that supplies them."""
+
+    code: str
+    cause: str
+    scope: ScopeDoc = ScopeDoc()
+    missing: tuple[str, ...]
+    flag: str | None = None
+    why: str | None = None
+
+
+class Part(Frozen):
+    part: str
+    ms: float
+    share: float
+
+
+class Budget(Frozen):
+    """Exclusive parts of the window of one device; they add up to the window."""
+
+    device: int
+    window_ms: float
+    phase: str | None = None
+    parts: tuple[Part, ...]
+
+
+class StepSummary(Frozen):
+    phase: str
+    count: int
+    median_ms: float
+    mean_ms: float
+    p99_ms: float
+
+
+class FactDoc(Frozen):
+    name: str
+    value: Cell
+    unit: str
+    scope: ScopeDoc = ScopeDoc()
+    tables: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    method: str = ""
+
+
+class Threshold(Frozen):
+    code: str
+    param: str
+    value: Cell
+    default: Cell
+    unit: str
+    origin: str
+    source: str | None = None
+
+
+class Lane(Frozen):
+    """One row of the overview timeline: `values` per bin, 0..1 unless `unit` says otherwise."""
+
+    name: str
+    device: int | None = None
+    unit: str = "ratio"
+    values: tuple[float | None, ...]
+
+
+class Timeline(Frozen):
+    start_ns: int = 0
+    bin_ns: int = 0
+    lanes: tuple[Lane, ...] = ()
+    marks: tuple[TimeRange, ...] = ()
+
+
+class NextTarget(Frozen):
+    """What to measure next, whatever was found: the family and kernel with most kernel time."""
+
+    family: str
+    share: float
+    kernel: str
+    command: str
+    why: str
+
+
+class Diagnosis(Frozen):
+    schema_version: int = SCHEMA_VERSION
+    tool: Tool
+    inputs: tuple[Input, ...]
+    verdict: str
+    findings: tuple[Finding, ...] = ()
+    overruled: tuple[Overruled, ...] = ()
+    healthy: tuple[Healthy, ...] = ()
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    budget: tuple[Budget, ...] = ()
+    steps: tuple[StepSummary, ...] = ()
+    facts: tuple[FactDoc, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+    tables: dict[str, Evidence] = Field(default_factory=dict)
+    timeline: Timeline = Timeline()
+    next_target: NextTarget | None = None
+
+    def frames(self) -> dict[str, Any]:
+        """The tables of the diagnosis as pandas data frames (pandas is imported here)."""
+        import pandas as pd
+
+        named = {
+            "findings": [
+                {
+                    "rank": f.rank,
+                    "code": f.code,
+                    "cause": f.cause,
+                    "severity": f.severity,
+                    "confidence": f.confidence,
+                    "share": None if f.impact is None else f.impact.share,
+                    "message": f.message,
+                }
+                for f in self.findings
+            ],
+            "facts": [
+                {"name": f.name, "value": f.value, "unit": f.unit, **f.scope.model_dump()}
+                for f in self.facts
+            ],
+            "budget": [
+                {"device": b.device, "phase": b.phase, **p.model_dump()}
+                for b in self.budget
+                for p in b.parts
+            ],
+            "steps": [s.model_dump() for s in self.steps],
+        }
+        frames = {name: pd.DataFrame(rows) for name, rows in named.items()}
+        for name, table in self.tables.items():
+            if name not in frames:
+                frames[name] = pd.DataFrame(list(table.rows), columns=list(table.columns))
+        return frames
+
+    def _repr_html_(self) -> str:
+        """Notebook form: the verdict and one row a finding."""
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{f.rank}</td><td>{f.code}</td><td>{f.severity}</td>"
+            f"<td>{escape(f.title)}</td><td>{escape(f.message)}</td></tr>"
+            for f in self.findings
+        )
+        return f"<p><b>{escape(self.verdict)}</b></p><table>{rows}</table>"

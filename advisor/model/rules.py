@@ -1,0 +1,347 @@
+"""Rule schema, version 1: what one rule file says. Data only; meaning lives in ``advisor.engine``.
+
+Every model is strict, frozen and refuses unknown keys, so that a typing error in a rule file is
+an error with a line and never a rule that silently means something else.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from advisor.model.capture import Frozen
+from advisor.model.facts import Level, Unit, Value
+from advisor.model.findings import Severity
+
+Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of"]
+Kind = Literal["symptom", "cause", "note"]
+Lifecycle = Literal["preview", "stable", "deprecated", "removed"]
+ThresholdValue = Value | tuple[str, ...]
+
+CODE_PATTERN = r"^[A-Z]{3,8}[0-9]{3}$"
+MAX_TEXT = 256
+MAX_INT = 2**63
+
+
+def _threshold(value: Any) -> ThresholdValue:
+    """A number, a flag, a text, or (for one_of) a list of texts; nothing an engine trips over."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if not -MAX_INT <= value < MAX_INT:
+            raise ValueError("the integer does not fit in 64 bits; use another unit")
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("the number is not finite; give a finite one")
+        return value
+    if isinstance(value, str):
+        if len(value) > MAX_TEXT:
+            raise ValueError(f"the text is longer than {MAX_TEXT} characters; shorten it")
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
+        if len(value) > 16 or any(len(v) > MAX_TEXT for v in value):
+            raise ValueError(f"at most 16 texts of {MAX_TEXT} characters; shorten the list")
+        if len(set(value)) != len(value):
+            raise ValueError("the list names a text twice; remove one")
+        return tuple(value)
+    raise ValueError("expected a number, true or false, a text, or a list of texts")
+
+
+def _sequence(value: Any) -> Any:
+    """Lists are what YAML gives; strict tuples would refuse them."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+_Items = BeforeValidator(_sequence)
+Operand = Annotated[
+    bool | int | float | str | tuple[str, ...],
+    PlainValidator(_threshold),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "number"},
+                {"type": "string", "maxLength": MAX_TEXT},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 16},
+            ]
+        }
+    ),
+]
+FactName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)+$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
+Kebab = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=64)]
+Prose = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+Short = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Strict(Frozen):
+    """No coercion: "no" is not false and 1.10 is not a text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Param(Strict):
+    """A named threshold: default, unit, and where the number comes from."""
+
+    default: Operand
+    unit: Unit
+    origin: Literal["seed", "peer", "measured"]
+    source: str | None = None
+
+
+class Comparison(Strict):
+    """The right-hand side that facts and entity fields share: an operator and one operand."""
+
+    op: Op
+    value: Operand | None = None
+    param: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_operand(self) -> Comparison:
+        if (self.value is None) == (self.param is None):
+            raise ValueError("give exactly one of `value` and `param`")
+        if self.value is not None and (self.op == "one_of") != isinstance(self.value, tuple):
+            raise ValueError("a list of texts goes with `one_of`, and `one_of` with a list")
+        if isinstance(self.value, str | bool) and self.op not in ("eq", "ne"):
+            raise ValueError(f"texts and flags compare with eq or ne, not with {self.op}")
+        return self
+
+
+class FactCondition(Comparison):
+    """``fact op operand``: unknown where the fact has no value."""
+
+    fact: FactName
+
+
+class SymptomCondition(Strict):
+    """True where the symptom fired: here or wider; with ``over: any``, here or narrower."""
+
+    symptom: Kebab
+    over: Literal["any"] | None = None
+
+
+class CauseCondition(Strict):
+    """The same for a cause or a note."""
+
+    cause: Kebab
+    over: Literal["any"] | None = None
+
+
+class FactGuard(FactCondition):
+    if_unknown: Literal["pass"] | None = None
+
+
+class SymptomGuard(SymptomCondition):
+    if_unknown: Literal["pass"] | None = None
+
+
+class CauseGuard(CauseCondition):
+    if_unknown: Literal["pass"] | None = None
+
+
+def _which(value: Any) -> str | None:
+    """The tag of a condition. Tags start with "=": no key does, so they are easily left out."""
+    for key in ("fact", "symptom", "cause"):
+        if (key in value) if isinstance(value, dict) else hasattr(value, key):
+            return f"={key}"
+    return None
+
+
+def _condition_kind() -> Discriminator:
+    return Discriminator(
+        _which,
+        custom_error_type="condition",
+        custom_error_message="a condition starts with one of `fact`, `symptom`, `cause`",
+    )
+
+
+Condition = Annotated[
+    Annotated[FactCondition, Tag("=fact")]
+    | Annotated[SymptomCondition, Tag("=symptom")]
+    | Annotated[CauseCondition, Tag("=cause")],
+    _condition_kind(),
+]
+Guard = Annotated[
+    Annotated[FactGuard, Tag("=fact")]
+    | Annotated[SymptomGuard, Tag("=symptom")]
+    | Annotated[CauseGuard, Tag("=cause")],
+    _condition_kind(),
+]
+Invalidates = Annotated[
+    Annotated[bool, Tag("=flag")] | Annotated[FactCondition, Tag("=fact")],
+    Discriminator(lambda v: "=fact" if isinstance(v, dict | FactCondition) else "=flag"),
+]
+Conditions = Annotated[tuple[Condition, ...], _Items, Field(min_length=1, max_length=8)]
+
+
+class All(Strict):
+    """One branch: every condition holds."""
+
+    all: Conditions
+
+
+class Where(Comparison):
+    """``field op operand`` on a row of an entity table."""
+
+    field: Name
+
+
+class Join(Strict):
+    """Rows of one entity table that lie in the scope of the rule (`on`) and satisfy `where`."""
+
+    as_: Name = Field(alias="as")
+    entity: Name
+    on: Annotated[
+        tuple[Literal["rank", "device", "process", "phase", "operation"], ...],
+        _Items,
+        Field(min_length=1, max_length=5),
+    ]
+    optional: bool = False
+    where: Annotated[tuple[Where, ...], _Items, Field(max_length=8)] = ()
+
+
+class When(Strict):
+    """``any`` of 1..4 branches; ``all`` alone is the short form of one branch."""
+
+    any: Annotated[tuple[All, ...], _Items, Field(min_length=1, max_length=4)] | None = None
+    all: Conditions | None = None
+    join: Annotated[tuple[Join, ...], _Items, Field(max_length=4)] = ()
+
+    @model_validator(mode="after")
+    def _one_form(self) -> When:
+        if (self.any is None) == (self.all is None):
+            raise ValueError("give exactly one of `any` and `all`")
+        names = [j.as_ for j in self.join]
+        if len(set(names)) != len(names):
+            raise ValueError("two joins have the same `as`; rename one")
+        return self
+
+    @property
+    def branches(self) -> tuple[tuple[Condition, ...], ...]:
+        """The disjunctive form, whichever way it was written."""
+        return ((self.all or ()),) if self.any is None else tuple(b.all for b in self.any)
+
+
+class Then(Strict):
+    explains: Annotated[tuple[Kebab, ...], _Items] = ()
+    overrules: Annotated[tuple[Kebab, ...], _Items] = ()
+
+
+class ImpactSpec(Strict):
+    """The fact that says how much of the step the cause holds, and its part of the budget."""
+
+    fact: FactName
+    part: str
+
+
+class SeverityLevel(Strict):
+    at: Finite
+    severity: Severity
+
+
+class SeveritySpec(Strict):
+    """By the global table unless `levels` of the impact fact are given; never above `cap`."""
+
+    cap: Severity | None = None
+    levels: Annotated[tuple[SeverityLevel, ...], _Items, Field(max_length=4)] = ()
+
+    @model_validator(mode="after")
+    def _ascending(self) -> SeveritySpec:
+        marks = [level.at for level in self.levels]
+        if marks != sorted(set(marks)):
+            raise ValueError("`levels` must rise strictly in `at`; reorder them")
+        return self
+
+
+class ConfidenceSpec(Strict):
+    """`base` is how often the advice holds once the rule fired; `method`, how the facts arose."""
+
+    method: Literal["measured", "inferred", "assumed"]
+    base: Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class GainSpec(Strict):
+    """The what-if that estimates the gain of the fix."""
+
+    what_if: Name
+    params: dict[str, Operand] = Field(default_factory=dict)
+    measure: Literal["latency", "throughput"] = "latency"
+    per: Literal["step", "token"] = "step"
+
+
+class VerifySpec(Strict):
+    fact: FactName
+    expect: Literal["decrease", "increase", "present", "absent"]
+
+
+class Recommendation(Strict):
+    """`option` is the key of the serving-engine action that carries it out; the id by default."""
+
+    id: Kebab
+    action: Prose
+    effort: Literal["low", "medium", "high"]
+    verify: VerifySpec | None = None
+    applies_when: Annotated[tuple[FactCondition, ...], _Items, Field(max_length=4)] = ()
+    option: Kebab | None = None
+
+    @property
+    def option_key(self) -> str:
+        return self.option or self.id
+
+
+class Docs(Strict):
+    """The one text behind ``advisor explain``, the documentation page and SARIF help."""
+
+    what: Prose
+    why: Prose
+    harmless_when: Prose
+    fix: Prose | None = None
+    verify: Prose | None = None
+    references: Annotated[tuple[str, ...], _Items] = ()
+
+
+class Needs(Strict):
+    """The capture option that supplies the facts of the rule."""
+
+    flag: str
+
+
+class RuleSpec(Strict):
+    """One file, one code, one cause."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    code: Annotated[str, StringConstraints(pattern=CODE_PATTERN)]
+    cause: Kebab
+    title: Short
+    kind: Kind
+    scope: Level
+    lifecycle: Lifecycle
+    invalidates: Invalidates = False
+    params: dict[Name, Param] = Field(default_factory=dict)
+    when: When
+    unless: Annotated[tuple[Guard, ...], _Items, Field(max_length=8)] = ()
+    then: Then = Then()
+    impact: ImpactSpec | None = None
+    severity: SeveritySpec = SeveritySpec()
+    confidence: ConfidenceSpec
+    gain: GainSpec | None = None
+    message: Prose
+    healthy: Prose | None = None
+    evidence: Annotated[tuple[str, ...], _Items, Field(max_length=8)] = ()
+    recommendations: Annotated[tuple[Recommendation, ...], _Items, Field(max_length=8)] = ()
+    docs: Docs
+    needs: Needs | None = None

@@ -1,0 +1,1 @@
+"""Reports: each renders a finished `Diagnosis` and looks at nothing behind it."""

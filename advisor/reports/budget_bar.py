@@ -1,0 +1,162 @@
+"""The budget of the window: one bar per device, each part a sign of its own."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from advisor.model.findings import Budget, Diagnosis
+from advisor.reports.layout import Page, pad
+from advisor.reports.numbers import amount, percent, value_text
+
+#: Part -> (sign, style, words). Signs differ, so the bar reads without colour; the busy parts
+#: come first, then idle time by its owner.
+PARTS: dict[str, tuple[str, str, str]] = {
+    "compute": ("", "green", "compute"),
+    "communication": ("C", "magenta", "communication"),
+    "htod": (">", "blue", "HtoD copies"),
+    "dtoh": ("<", "blue", "DtoH copies"),
+    "other_copy": ("=", "blue", "other copies"),
+    "graph_internal": ("n", "cyan", "between graph nodes"),
+    "queued": ("q", "cyan", "queued, not started"),
+    "launch_latency": ("l", "red", "launch latency"),
+    "profiler": ("p", "dim", "profiler"),
+    "gc": ("G", "yellow", "Python GC"),
+    "gil": ("I", "yellow", "GIL wait"),
+    "alloc": ("A", "yellow", "alloc or free call"),
+    "sync": ("S", "yellow", "synchronize call"),
+    "copy_call": ("c", "yellow", "copy call"),
+    "launch_call": ("L", "bold red", "launch call"),
+    "graph_launch_call": ("R", "red", "graph launch call"),
+    "os": ("O", "yellow", "OS call"),
+    "host_gap": ("H", "bold yellow", "host, between steps"),
+    "host_between_launches": ("h", "bold yellow", "host, in the step"),
+    "unknown": ("?", "dim", "unknown"),
+}
+SPARE = "123456789abdefijkmorstuvwxyzBDEFJKMNPQTUVWXYZ"
+SMALL = 0.005
+COLUMNS = 8
+NAME = 20
+
+
+def signs(parts: list[str], bar: str) -> dict[str, tuple[str, str]]:
+    """A distinct sign for every part, the same one in every report where the part is known."""
+    given: dict[str, tuple[str, str]] = {}
+    for part in parts:
+        sign, style, _ = PARTS.get(part, ("", "", part))
+        sign = bar if part == "compute" else sign
+        taken = {s for s, _ in given.values()}
+        if not sign or sign in taken:
+            sign = next(s for s in SPARE if s not in taken)
+        given[part] = (sign, style)
+    return given
+
+
+def cells(shares: list[float], width: int) -> list[int]:
+    """Whole cells by largest remainder: they add up to `width` (or to the sum of the shares)."""
+    total = sum(shares)
+    if total <= 0:
+        return [0] * len(shares)
+    exact = [s * width / max(total, 1.0) for s in shares]
+    whole = [int(e) for e in exact]
+    missing = round(sum(exact)) - sum(whole)
+    for i in sorted(range(len(exact)), key=lambda i: (whole[i] - exact[i], i))[:missing]:
+        whole[i] += 1
+    return whole
+
+
+def budget(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+    """Bars and legend; the split by phase too when asked for more."""
+    whole = [b for b in diagnosis.budget if b.phase is None]
+    if not whole:
+        return
+    page.heading("Budget of the window", "where each GPU's time goes, in parts that add up")
+    order = _order(whole)
+    given = signs(order, page.glyphs.bar)
+    _bars(page, whole, order, given, "device")
+    _legend(page, whole, order, given, verbosity)
+    phases = [b for b in diagnosis.budget if b.phase is not None]
+    if verbosity > 0 and phases:
+        order = order + [p for p in _order(phases) if p not in order]
+        page.heading("Budget by phase")
+        given = signs(order, page.glyphs.bar)
+        for phase in dict.fromkeys(b.phase for b in phases):
+            some = [b for b in phases if b.phase == phase]
+            _bars(page, some, order, given, f"{phase}, device")
+            _legend(page, some, [p for p in order if p in _order(some)], given, verbosity)
+
+
+def _order(budgets: list[Budget]) -> list[str]:
+    """Parts in the order of the document, which is the order of precedence."""
+    return list(dict.fromkeys(p.part for b in budgets for p in b.parts))
+
+
+def _shares(one: Budget) -> dict[str, float]:
+    return {p.part: p.share for p in one.parts}
+
+
+def _bars(
+    page: Page,
+    budgets: list[Budget],
+    order: list[str],
+    given: dict[str, tuple[str, str]],
+    what: str,
+) -> None:
+    labels = [f"{what} {b.device}" for b in budgets]
+    margin = max(len(label) for label in labels) + 4
+    for label, one in zip(labels, budgets, strict=True):
+        shares = _shares(one)
+        counts = cells([shares.get(p, 0.0) for p in order], page.width - margin - 1)
+        # Letters stand on the colour of their part: one solid bar with names in it.
+        drawn = [
+            (given[p][0] * n, given[p][1] + ("" if p == "compute" else " reverse"))
+            for p, n in zip(order, counts, strict=True)
+        ]
+        page.line(("  " + pad(label, margin - 2), "dim"), *drawn)
+
+
+def _legend(
+    page: Page,
+    budgets: list[Budget],
+    order: list[str],
+    given: dict[str, tuple[str, str]],
+    verbosity: int,
+) -> None:
+    tables = [_shares(b) for b in budgets]
+    largest = {p: max(t.get(p, 0.0) for t in tables) for p in order}
+    shown = [p for p in order if largest[p] >= (SMALL if verbosity <= 0 else 1e-9)]
+    shown.sort(key=lambda p: (-largest[p], order.index(p)))
+    _columns(page, budgets, shown, given)
+    rest = [p for p in order if p not in shown and largest[p] > 0]
+    if rest:
+        together = max(sum(t.get(p, 0.0) for p in rest) for t in tables)
+        if together >= 0.0005:
+            parts = amount(len(rest), "smaller part")
+            page.line("    ", (f"{parts}, together {value_text(together, 'ratio')} (-v)", "dim"))
+
+
+def _columns(
+    page: Page, budgets: list[Budget], shown: list[str], given: dict[str, tuple[str, str]]
+) -> None:
+    """One column a device, with the time where there is one device only; beyond eight devices
+    the least, middle and greatest share."""
+    tables = [_shares(b) for b in budgets]
+    ms = {p.part: p.ms for p in budgets[0].parts} if len(budgets) == 1 else {}
+    if len(budgets) > COLUMNS:
+        heads = ["least", "median", "most"]
+    else:
+        heads = [f"dev {b.device}" for b in budgets] if len(budgets) > 1 else []
+    if heads:
+        page.line(" " * (6 + NAME), ("".join(f"{h:>7}" for h in heads), "dim"))
+    for part in shown:
+        shares = [t.get(part, 0.0) for t in tables]
+        if len(budgets) > COLUMNS:
+            shares = [min(shares), median(shares), max(shares)]
+        sign, style = given[part]
+        numbers = "".join(f"{percent(s):>7}" for s in shares)
+        time = f"{value_text(ms[part], 'ms'):>11}" if part in ms else ""
+        page.line("    ", (sign, style), f" {pad(words(part), NAME)}{numbers} %{time}")
+
+
+def words(part: str) -> str:
+    """A part of the budget as people call it."""
+    return PARTS[part][2] if part in PARTS else part.replace("_", " ")

@@ -1,0 +1,64 @@
+"""Writing a report to a file: whole or not at all, and never over something by accident."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from advisor.errors import InputError
+
+
+def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
+    """Raise where `path` cannot be written, so that one learns it before a long analysis."""
+    real = Path(os.path.realpath(path))
+    if any(real == Path(os.path.realpath(i)) for i in inputs):
+        raise InputError(f"{path} is the capture itself; choose another file for the report")
+    if real.is_dir():
+        raise InputError(f"{path} is a folder; name a file")
+    if not real.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {real.parent}; create it first")
+    if real.exists() and _regular(real) and not force:
+        raise InputError(f"{path} exists; add --force to replace it")
+
+
+def write_atomic(path: Path, data: bytes, force: bool = False) -> None:
+    """Write a temporary file in the same folder, then rename it over `path`."""
+    check_target(path, force)
+    real = Path(os.path.realpath(path))
+    try:
+        if real.exists() and not _regular(real):
+            # A device or pipe (/dev/null, /dev/stdout) is written, not replaced.
+            with real.open("wb") as stream:
+                stream.write(data)
+            return
+        _replace(real, data)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _regular(path: Path) -> bool:
+    return stat.S_ISREG(path.stat().st_mode)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,206 @@
+"""One finding in full: the numbers that fired it, what it costs, where it is, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from advisor.model.facts import Scope
+from advisor.model.findings import (
+    Advice,
+    Evidence,
+    Finding,
+    Gain,
+    ScopeDoc,
+    Span,
+    TimeRange,
+    Verify,
+)
+from advisor.reports.budget_bar import words
+from advisor.reports.layout import Page, Segment, pad
+from advisor.reports.numbers import (
+    CHANGES,
+    amount,
+    column,
+    condition_text,
+    fact_unit,
+    milliseconds,
+    session_time,
+    value_text,
+)
+
+LEVEL_STYLE = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim"}
+EVIDENCE_ROWS = 5
+PLACES = 3
+OPTIONS = 2
+
+
+def level(page: Page, severity: str) -> Segment:
+    """The level as a glyph and a word, so that it reads without colour."""
+    return (f"{page.glyphs.levels[severity]} {severity.upper():<6}", LEVEL_STYLE[severity])
+
+
+def scope_label(scope: ScopeDoc) -> str:
+    return Scope(**scope.model_dump()).label()
+
+
+#: What an earlier finding has shown (tables, options), and the rank of that finding.
+Shown = dict[object, int]
+
+
+def finding(
+    page: Page, found: Finding, has_steps: bool, verbosity: int, shown: Shown | None = None
+) -> None:
+    """The whole block of one finding; with `shown`, nothing that stood there before."""
+    shown = {} if shown is None or verbosity > 0 else shown
+    where = scope_label(found.scope)
+    page.line(
+        (f"{found.rank}. ", "bold"),
+        level(page, found.severity),
+        " ",
+        (f"{found.code} {found.cause}", "bold"),
+        (f"  {where}" if where else "", "dim"),
+    )
+    page.wrapped(found.title, ["   "], 3, "bold")
+    page.wrapped(found.message, ["   "], 3)
+    _conditions(page, found, verbosity)
+    _cost(page, found, has_steps)
+    if found.gain is not None:
+        text = gain_text(found.gain, page.glyphs.arrow)
+        if text:
+            page.labelled("gain", text, 3)
+        if verbosity > 0 and found.gain.assumptions:
+            page.labelled("assumes", "; ".join(found.gain.assumptions), 3)
+    tables = found.evidence if verbosity > 0 else found.evidence[:1]
+    for table in tables:
+        before = shown.setdefault(table, found.rank)
+        if before == found.rank:
+            evidence(page, table, None if verbosity > 0 else EVIDENCE_ROWS)
+        else:
+            page.labelled("evidence", f"{table.title}: as in {before}.", 3)
+    before = shown.setdefault(found.time_ranges, found.rank) if found.time_ranges else found.rank
+    if before == found.rank:
+        _places(page, found.time_ranges, len(found.time_ranges) if verbosity > 0 else PLACES)
+    else:
+        page.labelled("where", f"as in {before}.", 3)
+    for advice in found.recommendations:
+        _advice(page, advice, found.rank, shown, len(advice.options) if verbosity > 0 else OPTIONS)
+    if found.explains:
+        names = [f"{s.code} {s.cause}" for s in found.explains]
+        page.labelled("explains", ", ".join(dict.fromkeys(names)), 3)
+    if verbosity > 0:
+        page.labelled("sure", value_text(found.confidence, "ratio"), 3)
+        for ref in found.references:
+            page.labelled("see", ref.title or ref.id, 3)
+            if ref.url:
+                page.wrapped(ref.url, ["  "], 2, "dim")
+
+
+def _conditions(page: Page, found: Finding, verbosity: int) -> None:
+    shown = [
+        c
+        for c in found.conditions
+        if verbosity > 0 or c.holds or (c.holds is None and c.value is not None)
+    ]
+    for i, condition in enumerate(shown):
+        text = condition_text(condition)
+        if condition.param and verbosity > 0:
+            text += f"  (--param {found.code}.{condition.param}=...)"
+        if condition.holds is False:
+            text += "  (does not hold)"
+        page.labelled("because" if i == 0 else "", text, 3)
+
+
+def _cost(page: Page, found: Finding, has_steps: bool) -> None:
+    impact = found.impact
+    if impact is None or impact.share is None:
+        return
+    of, each = ("step", " a step") if has_steps else ("window", "")
+    amount = f", {value_text(impact.ms, 'ms')}{each}" if impact.ms is not None else ""
+    page.labelled(
+        "cost", f"{value_text(impact.share, 'ratio')} of the {of} ({words(impact.part)}{amount})", 3
+    )
+
+
+def gain_text(gain: Gain, arrow: str = "->") -> str:
+    """The estimate with its range, or why there is none; empty where neither is known."""
+    if gain.speedup is None and gain.step_after_ms is None:
+        return f"not estimated: {gain.reason}" if gain.reason else ""
+    parts = []
+    if gain.step_before_ms is not None and gain.step_after_ms is not None:
+        before, after = gain.step_before_ms, gain.step_after_ms
+        parts.append(
+            f"{gain.per or 'step'} {milliseconds(before.mid)} {arrow} "
+            f"{milliseconds(after.mid)} ms{_range(after, milliseconds)}"
+        )
+    if gain.speedup is not None:
+        parts.append(f"{_times(gain.speedup.mid)} x{_range(gain.speedup, _times)}")
+    text = ", ".join(parts)
+    if gain.measure == "throughput":
+        text += " throughput"
+    if gain.what_if:
+        params = "".join(f":{k}={v}" for k, v in sorted(gain.params.items()))
+        text += f" by what-if {gain.what_if}{params}"
+    return text
+
+
+def _range(span: Span, shown: Callable[[float], str]) -> str:
+    low, high = sorted((span.low, span.high))
+    return "" if shown(low) == shown(high) else f" ({shown(low)} to {shown(high)})"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def evidence(page: Page, table: Evidence, rows: int | None) -> None:
+    """A small table; heads carry the unit."""
+    if not table.rows:
+        return
+    page.labelled("evidence", table.title, 3)
+    kept = table.rows if rows is None else table.rows[:rows]
+    made = [column(h, [r[i] for r in kept]) for i, h in enumerate(table.columns)]
+    page.table([m[0] for m in made], [(m[1], m[2]) for m in made], 5)
+    if len(kept) < len(table.rows):
+        page.line("     ", (f"and {amount(len(table.rows) - len(kept), 'row')} more (-v)", "dim"))
+
+
+def _places(page: Page, ranges: tuple[TimeRange, ...], shown: int) -> None:
+    for i, place in enumerate(ranges[:shown]):
+        length = value_text(place.end_ns - place.start_ns, "ns")
+        text = f"{session_time(place.start_ns)} for {length}"
+        if place.stream is not None:
+            text += f", stream {place.stream}"
+        if place.thread is not None:
+            text += f", thread {place.thread}"
+        if place.label:
+            text += f": {place.label}"
+        page.labelled("where" if i == 0 else "", text, 3)
+
+
+def _advice(page: Page, advice: Advice, rank: int, shown: Shown, most: int) -> None:
+    page.wrapped(
+        f"{advice.action.rstrip('.')} (effort {advice.effort})",
+        [("   " + pad("do", 10), "bold green")],
+        13,
+    )
+    before = shown.setdefault(advice.options, rank) if advice.options else rank
+    if before != rank:
+        page.line(" " * 15, (f"options: as in {before}.", "dim"))
+    for option in advice.options[:most] if before == rank else ():
+        since = f" (since {option.since})" if option.since else ""
+        # Lines of the engine "any" suit all of them and are commands of their own.
+        engine = "" if option.engine == "any" else f"{option.engine}: "
+        page.wrapped(f"{option.line}{since}", [" " * 15, (engine, "dim")], 17)
+    if advice.verify is not None:
+        page.wrapped(verify_text(advice.verify), [" " * 13, ("verify: ", "dim")], 15)
+
+
+def verify_text(verify: Verify) -> str:
+    """What must move, and from where: ``launch.idle_ratio falls, now 52.3 %``."""
+    change = CHANGES[verify.expect]
+    now = (
+        ""
+        if verify.now is None
+        else f", now {value_text(verify.now, fact_unit(verify.fact, verify.unit))}"
+    )
+    return f"{verify.fact} {change}{now}"

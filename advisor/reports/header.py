@@ -1,0 +1,83 @@
+"""Head of the report: which capture, which machine, which window, how many steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from advisor.model.findings import Diagnosis, Input, StepSummary
+from advisor.reports.layout import GLUE, Page, cut_middle
+from advisor.reports.numbers import grouped, milliseconds, session_time, value_text
+
+SHOWN_INPUTS = 4
+
+
+def header(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+    """One block per input; the ranks of one job share what is equal."""
+    shown = diagnosis.inputs if verbosity > 0 else diagnosis.inputs[:SHOWN_INPUTS]
+    for entry in shown:
+        _input(page, entry, diagnosis.steps if len(diagnosis.inputs) == 1 else (), verbosity)
+    if len(shown) < len(diagnosis.inputs):
+        page.line(f"... and {len(diagnosis.inputs) - len(shown)} more captures")
+    if len(diagnosis.inputs) != 1:
+        _steps(page, diagnosis.steps, None)
+    if verbosity > 0:
+        tool = diagnosis.tool
+        page.labelled("analysed", f"by {tool.name} {tool.version}, engine {tool.engine}")
+
+
+def _input(page: Page, entry: Input, steps: tuple[StepSummary, ...], verbosity: int) -> None:
+    page.line((cut_middle(entry.path, page.width, page.glyphs.ellipsis), "bold"))
+    machine = [
+        entry.device,
+        (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys"),
+        f"driver {entry.driver}" if entry.driver else None,
+        f"CUDA {entry.cuda}" if entry.cuda else None,
+        entry.serving_engine,
+        f"{entry.ranks} ranks" if entry.ranks > 1 else None,
+    ]
+    known = [part for part in machine if part]
+    if known:
+        page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(known))
+    if entry.workload:
+        page.labelled("workload", entry.workload)
+    _steps(page, steps, entry)
+    _window(page, entry)
+    warnings = Counter(entry.warnings)
+    for text, times in list(warnings.items())[: None if verbosity > 0 else 3]:
+        page.labelled("warning", f"{text} ({times} times)" if times > 1 else text)
+
+
+def _steps(page: Page, steps: tuple[StepSummary, ...], entry: Input | None) -> None:
+    if steps:
+        mix = ", ".join(f"{s.count} {s.phase}" for s in steps)
+        how = f" (from {entry.step_method})" if entry is not None and entry.step_method else ""
+        page.labelled("steps", mix + how)
+        times = "; ".join(
+            f"{s.phase} {milliseconds(s.median_ms)} ms median, {milliseconds(s.mean_ms)} ms mean"
+            for s in steps
+        )
+        page.labelled("step time", f"{times} (profiled)")
+    elif entry is not None and entry.steps == 0:
+        page.labelled("steps", "none found")
+    load = []
+    if entry is not None and entry.kernels_per_step is not None:
+        load.append(f"{grouped(round(entry.kernels_per_step, 1))} kernels per step")
+    if entry is not None and entry.busy_share is not None:
+        load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
+    if load:
+        page.labelled("load", ", ".join(load))
+
+
+def _window(page: Page, entry: Input) -> None:
+    parts = []
+    if entry.window_ns is not None and entry.window_ns[1] > entry.window_ns[0]:
+        lo, hi = entry.window_ns
+        parts.append(f"{session_time(lo)} to {session_time(hi)}")
+        length = value_text(hi - lo, "ns")
+        parts[-1] += f" ({length}{', ' + entry.window_method if entry.window_method else ''})"
+    elif entry.window_ms:
+        parts.append(value_text(entry.window_ms, "ms"))
+    if entry.startup_ms:
+        parts.append(f"start-up of {value_text(entry.startup_ms, 'ms')} set aside")
+    if parts:
+        page.labelled("window", "; ".join(parts))

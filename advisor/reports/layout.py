@@ -1,0 +1,237 @@
+"""Lines of a fixed width: wrapping, cutting and small tables, in terminal cells.
+
+Text from a capture (kernel names, ranges, paths) is data: nothing in it is read as markup, and
+control characters never reach the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Characters that could move the cursor or reorder the line.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+#: A number and its unit stay on one line.
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kKMGT]?i?B(?:/s)?|[kMG]?Hz|x)(?![\w-]))")
+#: A space at which a line is not broken.
+GLUE = "\u00a0"
+
+#: A text column is not made narrower than this.
+TEXT_COLUMN = 12
+
+Segment = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """The few signs that are not words; the plain set serves streams that cannot encode them."""
+
+    levels: dict[str, str]
+    ok: str
+    arrow: str
+    ellipsis: str
+    dot: str
+    rule: str
+    bar: str
+
+
+UNICODE = Glyphs(
+    {"high": "▲", "medium": "◆", "low": "▽", "info": "·"}, "✓", "→", "…", "·", "─", "█"
+)
+PLAIN = Glyphs(
+    {"high": "!!", "medium": "! ", "low": "- ", "info": ". "}, "+", "->", "...", "|", "-", "#"
+)
+
+
+def clean(text: str) -> str:
+    """`text` on one line, without control characters."""
+    return _UNSAFE.sub(lambda m: " " if m.group() in "\t\r\n" else "?", text)
+
+
+def wrap(text: str, width: int, first: int | None = None) -> list[str]:
+    """Greedy word wrap in cells; a word longer than the line is broken.
+
+    `first` is the room on the first line, where something stands before the text.
+    """
+    room = width if first is None else first
+    lines: list[str] = []
+    line = ""
+    for word in _UNIT.sub(GLUE, clean(text)).split(" "):
+        if not word:
+            continue
+        joined = f"{line} {word}" if line else word
+        if cell_len(joined) <= room:
+            line = joined
+            continue
+        if line or (not lines and room < width):
+            lines.append(line)
+            room = width
+        while cell_len(word) > room:
+            head = _take(word, room)
+            lines.append(head)
+            word = word[len(head) :]
+            room = width
+        line = word
+    return [part.replace(GLUE, " ") for part in (*lines, line)]
+
+
+def _take(word: str, room: int) -> str:
+    """The longest start of `word` that fits (at least one character)."""
+    used = 0
+    for i, char in enumerate(word):
+        used += cell_len(char)
+        if used > room:
+            return word[: max(i, 1)]
+    return word
+
+
+def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
+    """`text` in at most `width` cells; kernel names differ at both ends, so the middle goes."""
+    text = clean(text)
+    if cell_len(text) <= width:
+        return text
+    room = width - cell_len(ellipsis)
+    if room < 2:
+        return _take(text, width)
+    tail = ""
+    for char in reversed(text):
+        if cell_len(char + tail) > room // 2:
+            break
+        tail = char + tail
+    return _take(text, room - cell_len(tail)) + ellipsis + tail
+
+
+def cut_end(text: str, width: int, ellipsis: str = "…") -> str:
+    """`text` in at most `width` cells, the end cut at a word where that costs little."""
+    text = clean(text)
+    if cell_len(text) <= width:
+        return text
+    kept = _take(text, max(width - cell_len(ellipsis), 1))
+    at_word = kept.rsplit(" ", 1)[0]
+    return (at_word if len(at_word) > 0.7 * len(kept) else kept).rstrip(" ,;:") + ellipsis
+
+
+def pad(text: str, width: int, right: bool = False) -> str:
+    """`text` filled up with spaces to `width` cells."""
+    missing = width - cell_len(text)
+    if missing <= 0:
+        return set_cell_size(text, width)
+    return " " * missing + text if right else text + " " * missing
+
+
+def name_text(name: str) -> str:
+    """A demangled template without what every instance has: return type and argument list."""
+    if not name.startswith("void "):
+        return name
+    name = name.removeprefix("void ")
+    depth = 0
+    for i in range(len(name) - 1, 0, -1) if name.endswith(")") else ():
+        depth += {")": 1, "(": -1}.get(name[i], 0)
+        if depth == 0:
+            return name[:i]
+    return name
+
+
+class Page:
+    """A growing list of lines, each at most `width` cells."""
+
+    def __init__(self, width: int = 80, unicode: bool = True) -> None:
+        self.width = max(width, 40)
+        self.glyphs = UNICODE if unicode else PLAIN
+        self.lines: list[Text] = []
+
+    def line(self, *segments: Segment) -> None:
+        """One line of plain or ``(text, style)`` segments; what does not fit is cut."""
+        text = Text(no_wrap=True, overflow="ignore", end="")
+        room = self.width
+        for segment in segments:
+            part, style = (segment, "") if isinstance(segment, str) else segment
+            part = clean(part)
+            if cell_len(part) > room:
+                part = cut_end(part, room, self.glyphs.ellipsis) if room > 0 else ""
+            room -= cell_len(part)
+            text.append(part, style or None)
+        text.rstrip()
+        self.lines.append(text)
+
+    def blank(self) -> None:
+        """An empty line, never two in a row and never the first."""
+        if self.lines and self.lines[-1].plain:
+            self.lines.append(Text(end=""))
+
+    def heading(self, text: str, note: str = "") -> None:
+        self.blank()
+        self.line((text, "bold underline"), (f"  {note}" if note else "", "dim"))
+
+    def wrapped(
+        self, text: str, lead: Sequence[Segment] = (), indent: int = 0, style: str = ""
+    ) -> None:
+        """Wrapped text; `lead` stands before its first line, the others start at `indent`."""
+        before = sum(cell_len(s if isinstance(s, str) else s[0]) for s in lead)
+        parts = wrap(text, max(self.width - indent, 20), max(self.width - before, 8))
+        self.line(*lead, (parts[0], style))
+        for part in parts[1:]:
+            self.line(" " * indent, (part, style))
+
+    def labelled(self, label: str, text: str, indent: int = 2, label_width: int = 10) -> None:
+        """A dim label and wrapped text that hangs behind it."""
+        lead = " " * indent + pad(label, label_width)
+        self.wrapped(text, [(lead, "dim")], indent + label_width)
+
+    def table(
+        self,
+        heads: Sequence[str],
+        columns: Sequence[tuple[list[str], bool]],
+        indent: int = 2,
+    ) -> None:
+        """Aligned columns of ``(cells, is_number)``; text columns share what numbers leave over.
+
+        Columns for which there is no room are left out, from the right.
+        """
+        if not columns or not columns[0][0]:
+            return
+        gap = 2
+        widths = [
+            max(cell_len(name_text(clean(c))) for c in (head, *cells))
+            for head, (cells, _) in zip(heads, columns, strict=True)
+        ]
+        room = self.width - indent
+        least = [w if columns[i][1] else min(w, TEXT_COLUMN) for i, w in enumerate(widths)]
+        while len(least) > 1 and sum(least) + gap * (len(least) - 1) > room:
+            least.pop()
+        heads, columns, widths = heads[: len(least)], columns[: len(least)], widths[: len(least)]
+        while sum(widths) + gap * (len(widths) - 1) > room:
+            spare = [widths[i] - least[i] for i in range(len(widths))]
+            if max(spare) == 0:
+                break
+            widths[spare.index(max(spare))] -= 1
+        last = len(widths) - 1
+
+        def row(cells: Iterable[str], style: str) -> None:
+            out = []
+            for i, cell in enumerate(cells):
+                number = columns[i][1]
+                shown = cut_middle(name_text(cell), widths[i], self.glyphs.ellipsis)
+                filled = shown if i == last and not number else pad(shown, widths[i], number)
+                out.append(filled)
+            self.line(" " * indent, ((" " * gap).join(out), style))
+
+        row(heads, "dim")
+        for cells in zip(*(c for c, _ in columns), strict=True):
+            row(cells, "")
+
+
+def print_lines(console: Console, lines: Iterable[Text]) -> None:
+    """Print finished lines as they are; colour and its absence are the console's business."""
+    for line in lines:
+        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)

@@ -1,0 +1,154 @@
+"""The rest of the report: kernels, what is in order, what could not be looked at, what is next."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from advisor.model.findings import Diagnosis, NotEvaluated
+from advisor.reports.finding_text import evidence, scope_label
+from advisor.reports.layout import GLUE, Page, Segment, cut_end, cut_middle, name_text, pad
+from advisor.reports.numbers import (
+    amount,
+    column,
+    condition_text,
+    fact_unit,
+    heading_parts,
+    value_text,
+)
+from advisor.reports.shell import shell_lines
+
+TOP_KERNELS = 5
+#: Columns of the kernel table that a report shows, under any of their names, in this order.
+KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("kernel", "name"))
+
+
+def kernels(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+    """The kernels that hold the GPU's time and what to measure next, whatever was found."""
+    table = diagnosis.tables.get("kernels")
+    if table is not None and table.rows:
+        page.heading("Top kernels", "share of kernel time")
+        rows = table.rows[: 20 if verbosity > 0 else TOP_KERNELS]
+        at = {heading_parts(heading)[0]: i for i, heading in enumerate(table.columns)}
+        shown = [next((at[n] for n in names if n in at), None) for names in KERNEL_COLUMNS]
+        made = [column(table.columns[i], [r[i] for r in rows]) for i in shown if i is not None]
+        page.table([m[0] for m in made], [(m[1], m[2]) for m in made])
+    target = diagnosis.next_target
+    if target is not None:
+        if table is None or not table.rows:
+            page.heading("Next target")
+        share = value_text(target.share, "ratio")
+        text = f"{target.family} ({share} of kernel time): {target.why}"
+        page.labelled("optimise", text)
+        # The whole name is in the JSON document; here the command says which kernel it is.
+        name = cut_middle(name_text(target.kernel), page.width - 12, page.glyphs.ellipsis)
+        page.line(("  " + pad("measure", 10), "dim"), name)
+        for line in shell_lines(target.command, page.width, 4):
+            page.line((line, "bold"))
+
+
+def healthy(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+    """Looked at and in order: one line each."""
+    if not diagnosis.healthy:
+        return
+    page.heading("In order", f"{len(diagnosis.healthy)} checked and found well")
+    times = Counter(entry.code for entry in diagnosis.healthy)
+    for entry in diagnosis.healthy:
+        # Name and scope take room on the line; a scope matters where a code is said of several.
+        where = scope_label(entry.scope) if times[entry.code] > 1 or verbosity > 0 else ""
+        name = f" {entry.cause}" if verbosity > 0 else ""
+        head = f"{page.glyphs.ok} {entry.code}{name}{f' ({where})' if where else ''}: "
+        room = page.width - len(head) - 2
+        text = entry.text if verbosity > 0 else cut_end(entry.text, room, page.glyphs.ellipsis)
+        page.wrapped(text, ["  ", head], 6)
+        if verbosity > 0:
+            for condition in entry.conditions:
+                page.line("      ", (condition_text(condition), "dim"))
+
+
+def not_evaluated(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+    """What this capture cannot answer, by the flag that would make it answer."""
+    if not diagnosis.not_evaluated:
+        return
+    groups: dict[str, list[NotEvaluated]] = {}
+    for entry in diagnosis.not_evaluated:
+        groups.setdefault(entry.flag or "", []).append(entry)
+    count = len({e.code for e in diagnosis.not_evaluated})
+    # Of a capture that answers next to nothing, the way to a better one is all that matters.
+    void = any(f.invalidates for f in diagnosis.findings)
+    page.heading("Not evaluated", f"{amount(count, 'cause')} this capture cannot judge")
+    for flag in sorted(groups, key=lambda f: (not f, f)):
+        entries = groups[flag]
+        names = list(dict.fromkeys(f"{e.code}{GLUE}{e.cause}" for e in entries))
+        if void and verbosity <= 0:
+            start: list[Segment] = (
+                ["  capture with ", (flag, "bold")] if flag else ["  no flag helps"]
+            )
+            page.line(*start, f"  {amount(len(names), 'cause')}")
+        elif flag:
+            page.wrapped(flag, ["  capture with "], 4, "bold")
+            page.wrapped(", ".join(names), ["    "], 4)
+        elif verbosity <= 0:
+            page.wrapped(", ".join(names), ["  no flag helps: "], 4)
+        if verbosity > 0:
+            for entry in entries:
+                _missing(page, entry)
+
+
+def _missing(page: Page, entry: NotEvaluated) -> None:
+    where = scope_label(entry.scope)
+    why = entry.why or f"needs {', '.join(entry.missing)}"
+    page.wrapped(f"{why}{f' ({where})' if where else ''}", [f"    {entry.code}: "], 6, "dim")
+
+
+def overruled(page: Page, diagnosis: Diagnosis) -> None:
+    if not diagnosis.overruled:
+        return
+    page.heading("Overruled", "would have been said, but another cause explains it better")
+    for entry in diagnosis.overruled:
+        where = scope_label(entry.scope)
+        text = f"{entry.code} {entry.cause} by {entry.by}{f' ({where})' if where else ''}"
+        page.wrapped(text, ["  "], 4)
+
+
+def thresholds(page: Page, diagnosis: Diagnosis) -> None:
+    changed = [t for t in diagnosis.thresholds if t.value != t.default]
+    if not changed:
+        return
+    page.heading("Changed thresholds")
+    for t in changed:
+        page.line(
+            f"  {t.code}.{t.param} = {value_text(t.value, t.unit)}",
+            (f"  (default {value_text(t.default, t.unit)}, {t.origin})", "dim"),
+        )
+
+
+def facts(page: Page, diagnosis: Diagnosis) -> None:
+    """Every fact with its value: what the rules saw."""
+    if not diagnosis.facts:
+        return
+    page.heading("Facts", f"{amount(len(diagnosis.facts), 'value')} that the rules saw")
+    width = min(44, page.width // 2 + 4)
+    for fact in diagnosis.facts:
+        where = scope_label(fact.scope)
+        name = pad(cut_end(fact.name, width, page.glyphs.ellipsis), width)
+        shown = value_text(fact.value, fact_unit(fact.name, fact.unit))
+        page.line(f"  {name} {shown}", (f"  {where}" if where else "", "dim"))
+    for name, table in diagnosis.tables.items():
+        if name != "kernels":
+            page.blank()
+            evidence(page, table, 20)
+
+
+def next_command(page: Page, diagnosis: Diagnosis) -> None:
+    """The last line is the one thing to type."""
+    page.blank()
+    flags = [e.flag for e in diagnosis.not_evaluated if e.flag]
+    if diagnosis.findings:
+        command = f"advisor explain {diagnosis.findings[0].code}"
+    elif diagnosis.next_target is not None:
+        command = "the ncu line above"
+    elif flags:
+        command = f"capture again with {flags[0]}"
+    else:
+        command = "advisor rules list"
+    page.line(("Next: ", "dim"), (command, "bold"))

@@ -1,0 +1,78 @@
+"""Which serving engine made a capture: told by names, with the signs of `knowledge/engines`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from advisor.knowledge import engines
+from advisor.knowledge_models import EngineData, Sign
+
+#: Below this weight of evidence no engine is named; at it, the confidence is one half.
+ENOUGH = 2.0
+
+
+class ServingEngine(NamedTuple):
+    """`name` is None where nothing in the capture tells; `confidence` is 0..1."""
+
+    name: str | None
+    confidence: float
+    evidence: tuple[str, ...]
+
+
+UNKNOWN = ServingEngine(None, 0.0, ())
+
+
+def detect(
+    kernel_names_with_time: Mapping[str, float] | Iterable[tuple[str, float]],
+    range_names: Iterable[str],
+    command: str | Sequence[str] | None,
+) -> ServingEngine:
+    """The engine with most evidence; each sign counts once, however often it is seen.
+
+    Where an engine shows, the library that it is built on is no candidate.
+    """
+    times = dict(kernel_names_with_time)
+    texts = list(dict.fromkeys(range_names))
+    line = command if isinstance(command, str) else " ".join(command or ())
+    found = {name: _evidence(data, times, texts, line) for name, data in engines().items()}
+    score = {name: sum(w for w, _ in signs) for name, signs in found.items()}
+    likely = {name for name in score if score[name] >= ENOUGH}
+    likely -= {base for name in likely for base in _bases(name)}
+    if not likely:
+        return UNKNOWN
+    best = min(likely, key=lambda name: (-score[name], name))
+    rivals = (s for name, s in score.items() if name != best and name not in _bases(best))
+    confidence = score[best] / (score[best] + max(rivals, default=0.0) + ENOUGH)
+    return ServingEngine(best, round(confidence, 2), tuple(text for _, text in found[best]))
+
+
+def _evidence(
+    data: EngineData, times: Mapping[str, float], texts: Sequence[str], line: str
+) -> list[tuple[float, str]]:
+    total = sum(times.values())
+    result = []
+    for sign in data.recognise.commands:
+        if hit := re.search(sign.match, line):
+            result.append((sign.weight, f"command: {hit[0].strip()}"))
+    for sign in data.recognise.ranges:
+        if text := _first(sign, texts):
+            result.append((sign.weight, f"range: {text[:80]}"))
+    for sign in data.recognise.kernels:
+        seen = [name for name in times if re.search(sign.match, name)]
+        if seen:
+            top = max(seen, key=lambda name: (times[name], name))
+            share = sum(times[name] for name in seen) / total if total else 0.0
+            result.append((sign.weight, f"kernels, {share:.1%} of kernel time: {top[:80]}"))
+    return result
+
+
+def _first(sign: Sign, texts: Sequence[str]) -> str | None:
+    return next((text for text in texts if re.search(sign.match, text)), None)
+
+
+def _bases(name: str) -> set[str]:
+    """The engines that this one is built on; their signs are no evidence against it."""
+    base = engines()[name].base
+    return set() if base is None else {base} | _bases(base)

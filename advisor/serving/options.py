@@ -1,0 +1,25 @@
+"""The lines of the serving engine in use that carry out an action."""
+
+from __future__ import annotations
+
+from advisor.knowledge import engines
+from advisor.model.findings import Option
+
+MOST = 3
+
+
+def options_for(action_key: str, engine_name: str | None) -> tuple[Option, ...]:
+    """At most three lines: of the engine, else of the library it extends, else of any engine.
+
+    A server is steered by its own options, never by patching the library below it: only an engine
+    whose file says `inherit_options` shows the lines of its base.
+    """
+    known = engines()
+    name = engine_name if engine_name in known else None
+    while name is not None:
+        data = known[name]
+        if lines := data.options.get(action_key):
+            return tuple(line.option(name) for line in lines[:MOST])
+        name = data.base if data.inherit_options else None
+    lines = known["any"].options.get(action_key, [])
+    return tuple(line.option("any") for line in lines[:MOST])

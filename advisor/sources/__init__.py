@@ -1,0 +1,1 @@
+"""Readers: capture file -> `Trace`. They compute and judge nothing."""

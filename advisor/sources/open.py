@@ -1,0 +1,243 @@
+"""`open_trace`: tells what a path is, and opens it or says in one line what to do instead."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import lzma
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, NoReturn, cast
+
+from advisor.errors import InputError
+from advisor.sources.nsys_sqlite import NsysSqlite
+from advisor.sources.sqlite_file import EXPORT_HINT, MAGIC
+from advisor.sources.trace import Source, Trace
+
+#: How much of a file is looked at to tell its kind.
+_HEAD_BYTES = 4096
+
+_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+
+#: Magic of packers that are not unpacked here -> (name, command that does).
+_OTHER_PACKERS = {
+    b"(\xb5/\xfd": ("zstd", "zstd -d"),
+    b"BZh": ("bzip2", "bunzip2 -k"),
+    b"PK\x03\x04": ("zip", "unzip"),
+    b"7z\xbc\xaf": ("7z", "7z x"),
+}
+
+
+class Found(NamedTuple):
+    """A path to recognise: `path` can be read now, `shown` is what the user gave.
+
+    `head` is the beginning of the (unpacked) file, empty for a folder.
+    """
+
+    path: Path
+    shown: Path
+    head: bytes
+
+    @property
+    def name(self) -> str:
+        """The file name in lower case without `.gz` or `.xz`."""
+        return self.shown.name.lower().removesuffix(".gz").removesuffix(".xz")
+
+
+class Recogniser(NamedTuple):
+    """One kind of input. `open` returns its source, or raises InputError with the way out."""
+
+    name: str
+    matches: Callable[[Found], bool]
+    open: Callable[[Found], Source]
+
+
+def open_trace(path: str | Path) -> Trace:
+    """Opens a capture; whatever cannot be used as one raises InputError, in one line."""
+    shown = Path(path)
+    try:
+        return Trace(_open_source(shown))
+    except FileNotFoundError as error:
+        raise InputError(f"{shown}: no such file") from error
+    except PermissionError as error:
+        raise InputError(f"{shown}: permission denied; make it readable: chmod u+r FILE") from error
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read ({error.strerror or error})") from error
+
+
+def _open_source(shown: Path) -> Source:
+    if shown.is_dir():
+        return _recognised(Found(shown, shown, b""))
+    if shown.exists() and not shown.is_file():
+        raise InputError(f"{shown}: not a regular file; save it to disk first")
+    with shown.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if head.startswith(_GZIP):
+        return _open_packed(shown, lambda path: cast(BinaryIO, gzip.open(path)))
+    if head.startswith(_XZ):
+        return _open_packed(shown, lambda path: cast(BinaryIO, lzma.open(path)))
+    return _recognised(Found(shown, shown, head))
+
+
+def _recognised(found: Found) -> Source:
+    for kind in RECOGNISERS:
+        if kind.matches(found):
+            return kind.open(found)
+    raise InputError(
+        f"{found.shown}: not a SQLite database and no other capture this version knows; "
+        f"give an Nsight Systems export: {EXPORT_HINT}"
+    )
+
+
+# ------------------------------------------------------------------ compressed files
+
+
+class _Unpacked:
+    """A source read from a temporary copy, which goes when the source is closed."""
+
+    def __init__(self, source: Source, folder: tempfile.TemporaryDirectory[str]) -> None:
+        self._source = source
+        self._folder = folder
+        self.capture = source.capture
+        self.devices = source.devices
+        self.tables = source.tables
+        self.read_columns = source.read_columns
+        self.text = source.text
+
+    def close(self) -> None:
+        self._source.close()
+        self._folder.cleanup()
+
+
+def _open_packed(shown: Path, unpack: Callable[[Path], BinaryIO]) -> Source:
+    # The folder object also removes itself at exit, should nobody close the source.
+    folder = tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
+    try:
+        copy = Path(folder.name, "capture")
+        with _unpacking_told(shown, folder.name), unpack(shown) as packed, copy.open("wb") as file:
+            head = packed.read(_HEAD_BYTES)
+            file.write(head)
+            if head.startswith(MAGIC):  # nothing else is worth unpacking in full
+                shutil.copyfileobj(packed, file, 1 << 20)
+        return _Unpacked(_recognised(Found(copy, shown, head)), folder)
+    except BaseException:
+        folder.cleanup()
+        raise
+
+
+@contextmanager
+def _unpacking_told(shown: Path, folder: str) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise InputError(
+            f"{shown}: the compressed file is cut short or damaged ({error}); copy it again"
+        ) from error
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise InputError(
+                f"{shown}: no room to unpack it in {folder}; unpack it elsewhere, or set TMPDIR"
+            ) from error
+        raise
+
+
+# ------------------------------------------------------------------ kinds of input
+
+
+def _refuse(found: Found, what: str, way_out: str) -> NoReturn:
+    raise InputError(f"{found.shown}: {what}; {way_out}")
+
+
+def _open_nsys(found: Found) -> Source:
+    return NsysSqlite(found.path, found.shown)
+
+
+def _refuse_folder(found: Found) -> Source:
+    if any(found.path.glob("*.parquet")):
+        _refuse(
+            found, "an nsys Parquet export", f"this version reads SQLite exports: {EXPORT_HINT}"
+        )
+    _refuse(found, "a folder, not a capture", "name the .sqlite file in it")
+
+
+def _refuse_empty(found: Found) -> Source:
+    _refuse(found, "an empty file", f"export the capture again: {EXPORT_HINT}")
+
+
+def _refuse_lfs(found: Found) -> Source:
+    _refuse(
+        found,
+        "a Git LFS pointer, not the file itself",
+        f"fetch the file: git lfs pull --include={found.shown.name}",
+    )
+
+
+def _refuse_report(found: Found) -> Source:
+    target = found.shown.with_suffix(".sqlite").name
+    _refuse(
+        found,
+        "an Nsight Systems report, which only nsys can read",
+        f"export it: nsys export --type=sqlite -o {target} {found.shown}",
+    )
+
+
+def _refuse_stream(found: Found) -> Source:
+    report = found.shown.with_suffix(".nsys-rep").name
+    _refuse(
+        found,
+        "an unfinished Nsight Systems recording",
+        f"import it (QdstrmImporter -i {found.shown}, or nsys import {found.shown}), then export "
+        f"it: nsys export --type=sqlite {report}",
+    )
+
+
+def _refuse_packed(found: Found) -> Source:
+    name, command = next(p for magic, p in _OTHER_PACKERS.items() if found.head.startswith(magic))
+    _refuse(
+        found, f"compressed with {name}", f"unpack it first: {command} {found.shown} (or use xz)"
+    )
+
+
+def _refuse_json(found: Found) -> Source:
+    _refuse(
+        found,
+        "a JSON trace (PyTorch profiler?)",
+        "this version reads nsys SQLite exports: nsys profile --trace=cuda,nvtx COMMAND, then "
+        f"{EXPORT_HINT}",
+    )
+
+
+def _refuse_parquet(found: Found) -> Source:
+    _refuse(found, "a Parquet file", f"this version reads nsys SQLite exports: {EXPORT_HINT}")
+
+
+def _refuse_table(found: Found) -> Source:
+    _refuse(
+        found,
+        "a table of text",
+        f"this version reads nsys SQLite exports as the capture: {EXPORT_HINT}",
+    )
+
+
+def _is_report(found: Found) -> bool:
+    inside = b"Nsight Systems" in found.head or b"QuadD" in found.head
+    return found.name.endswith((".nsys-rep", ".qdrep")) or inside
+
+
+#: Tried in order. A new format is a module with a Source and a line here.
+RECOGNISERS: list[Recogniser] = [
+    Recogniser("folder", lambda found: found.path.is_dir(), _refuse_folder),
+    Recogniser("empty", lambda found: not found.head, _refuse_empty),
+    Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys),
+    Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _refuse_lfs),
+    Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _refuse_stream),
+    Recogniser("nsys-rep", _is_report, _refuse_report),
+    Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),
+    Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _refuse_parquet),
+    Recogniser("json", lambda f: f.head.lstrip()[:1] in (b"{", b"["), _refuse_json),
+    Recogniser("csv", lambda found: found.name.endswith((".csv", ".tsv")), _refuse_table),
+]

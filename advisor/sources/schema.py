@@ -1,0 +1,90 @@
+"""The one spelling of tables and columns that every source fills, whatever its format.
+
+Times are int64 ns from the capture's own zero, start inclusive, end exclusive. Ids that a row
+lacks are `MISSING`; text stays an id into the trace's string pool. A sampled metric that a device
+does not report is NaN. A table that a format cannot fill is absent.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+MISSING = -1
+
+#: Copy directions (`copies.kind`), numbered as CUPTI and the nsys export number them.
+HTOD, DTOH, DTOD, HTOH, PTOP = 1, 2, 8, 9, 10
+COPY_KIND_NAMES = {HTOD: "HtoD", DTOH: "DtoH", DTOD: "DtoD", HTOH: "HtoH", PTOP: "PtoP"}
+
+#: Memory kinds (`copies.src_memory`, `dst_memory`, `memsets.memory`, `allocations.memory`), as the
+#: nsys export numbers them (ENUM_CUDA_MEM_KIND); CUPTI itself counts differently.
+PAGEABLE, PINNED, DEVICE_MEMORY, ARRAY, MANAGED, DEVICE_STATIC, MANAGED_STATIC, UNKNOWN_MEMORY = (
+    range(8)
+)
+
+#: `ranges.style`
+PUSH_POP, START_END, MARK = range(3)
+
+#: `allocations.kind`
+ALLOCATED, FREED = range(2)
+
+
+class Call(IntEnum):
+    """What a CUDA API call does (`api_calls.call`), told by its name and never by syncType."""
+
+    OTHER = 0
+    LAUNCH = 1
+    GRAPH_LAUNCH = 2
+    SYNC = 3
+    COPY = 4
+    MEMSET = 5
+    ALLOC = 6
+    FREE = 7
+    EVENT = 8
+    MODULE = 9
+    PROFILER = 10
+
+
+#: Table -> its columns. Integers unless listed in `FLOAT_COLUMNS`.
+TABLES: dict[str, tuple[str, ...]] = {
+    "kernels": (
+        "start", "end", "device", "stream", "context", "process", "correlation",
+        "name_id", "short_name_id", "mangled_name_id", "grid_x", "grid_y", "grid_z",
+        "blocks", "threads", "registers", "shared_bytes", "graph_node",
+    ),
+    "copies": (
+        "start", "end", "device", "stream", "context", "process", "correlation",
+        "bytes", "kind", "src_memory", "dst_memory", "graph_node",
+    ),
+    "memsets": (
+        "start", "end", "device", "stream", "context", "process", "correlation",
+        "bytes", "memory", "graph_node",
+    ),
+    "graph_runs": (
+        "start", "end", "device", "stream", "context", "process", "correlation", "graph",
+    ),
+    "api_calls": (
+        "start", "end", "process", "thread", "correlation", "call", "name_id", "result",
+        "callchain",
+    ),
+    "ranges": ("start", "end", "process", "thread", "domain", "text_id", "style"),
+    "samples": (
+        "time", "device", "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read",
+        "dram_write", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx", "sm_clock_hz", "power_w",
+        "temperature_c", "memory_used_bytes",
+    ),
+    "allocations": ("time", "device", "process", "bytes", "kind", "memory", "address"),
+    "events": ("time", "device", "process", "stream", "event", "correlation"),
+    "host_samples": ("time", "process", "thread", "callchain"),
+    "callchains": ("callchain", "depth", "symbol_id", "module_id"),
+    "diagnostics": ("time", "severity", "text_id"),
+    "host_calls": ("start", "end", "process", "thread", "name_id"),
+    "overheads": ("start", "end", "process", "thread", "kind_id"),
+}  # fmt: skip
+
+FLOAT_COLUMNS = frozenset(TABLES["samples"]) - {"time", "device"}
+
+#: The samples that are a share of a peak, held as 0..1.
+SAMPLE_RATIOS = (
+    "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write",
+    "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx",
+)  # fmt: skip

@@ -1,0 +1,120 @@
+"""`Trace`: a lazy catalogue of columns, not a bag of loaded frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.model.capture import Capture, Device
+from advisor.sources.schema import TABLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Column = NDArray[Any]
+Columns = dict[str, Column]
+Window = tuple[int, int]
+
+
+class Source(Protocol):
+    """What a reader offers. Tables and columns are named as in :mod:`advisor.sources.schema`."""
+
+    capture: Capture
+    devices: tuple[Device, ...]
+
+    def tables(self) -> frozenset[str]:
+        """Tables that hold at least one row."""
+
+    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
+        """The columns as contiguous arrays of equal length, in the order of the file."""
+
+    def text(self, ids: Sequence[int]) -> list[str]:
+        """The strings behind ids; an unknown id reads as an empty string."""
+
+    def close(self) -> None: ...
+
+
+class Trace:
+    """Columns of one capture, read on demand and kept. Times in ns from the capture's own zero."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._tables = source.tables()
+        self._kept: dict[str, Columns] = {}
+        self._texts: dict[int, str] = {}
+        self.capture: Capture = source.capture
+        self.devices: tuple[Device, ...] = source.devices
+
+    def has(self, table: str) -> bool:
+        """True when the capture holds rows of this table."""
+        return table in self._tables
+
+    @property
+    def tables(self) -> frozenset[str]:
+        return self._tables
+
+    def columns(self, table: str, names: Iterable[str], window: Window | None = None) -> Columns:
+        """Named columns of a table, all of one length; zero rows where the table is absent.
+
+        With a `window`, rows that overlap it (``start < end_of_window and end > start_of_window``,
+        or ``time`` inside it). Raises KeyError for a table or column that no source can fill.
+        """
+        wanted = list(names)
+        unknown = [n for n in wanted if n not in TABLES[table]]
+        if unknown:
+            raise KeyError(f"{table} has no column {', '.join(unknown)}")
+        if not self.has(table):
+            return {n: np.empty(0, np.int64) for n in wanted}
+        kept = self._kept.setdefault(table, {})
+        absent = [n for n in wanted if n not in kept]
+        if absent:
+            kept.update(self._source.read_columns(table, absent))
+        if window is None:
+            return {n: kept[n] for n in wanted}
+        lo, hi = window
+        if "time" in TABLES[table]:
+            time = self.columns(table, ["time"])["time"]
+            inside = (time >= lo) & (time < hi)
+        else:
+            span = self.columns(table, ["start", "end"])
+            inside = (span["start"] < hi) & (span["end"] > lo)
+        return {n: kept[n][inside] for n in wanted}
+
+    def rows(self, table: str) -> int:
+        """Row count of a table, zero where it is absent."""
+        if not self.has(table):
+            return 0
+        kept = self._kept.get(table)
+        if kept:
+            return len(next(iter(kept.values())))
+        return len(self.columns(table, TABLES[table][:1])[TABLES[table][0]])
+
+    def text(self, text_id: int) -> str:
+        """One string of the pool; empty where the id is unknown."""
+        return self.texts([int(text_id)])[0]
+
+    def texts(self, ids: Iterable[int]) -> list[str]:
+        """Strings of the pool, in the order of the ids."""
+        wanted = [int(i) for i in ids]
+        absent = sorted({i for i in wanted if i not in self._texts})
+        if absent:
+            self._texts.update(zip(absent, self._source.text(absent), strict=True))
+        return [self._texts[i] for i in wanted]
+
+    def frame(self, table: str) -> pd.DataFrame:
+        """All columns of a table as a pandas data frame, for interactive work."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns(table, TABLES[table]))
+
+    def close(self) -> None:
+        self._source.close()
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,96 @@
+"""Wall time and memory of `advisor diagnose`, as ratios to one SQL pass over the same file.
+
+usage: python benchmarks/diagnose.py [--capture FILE] [--times N] [--runs N] [--small FILE]
+
+Builds a large trace by repeating a capture (by default the demo, 80 times: 1.0 M kernels, 2.2 M API
+calls, 3.8 M metric rows) and runs whole processes. The machine cancels out of a ratio only in the
+same run, so both sides take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tile import tile, unpacked
+
+ROOT = Path(__file__).resolve().parents[1]
+DEMO = ROOT / "examples" / "captures" / "decode_eager_bs1.sqlite.xz"
+SUMS = (
+    ("CUPTI_ACTIVITY_KIND_KERNEL", 'count(*), sum("end" - start)'),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", 'count(*), sum("end" - start)'),
+    ("GPU_METRICS", "sum(value)"),
+)
+
+
+def sql_pass(path: Path) -> None:
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    for table, what in SUMS:
+        db.execute(f"select {what} from {table}").fetchone()
+
+
+def process(*command: str) -> tuple[float, float]:
+    """Wall seconds and peak resident MB of one process."""
+    begin = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    wall = time.perf_counter() - begin
+    if os.waitstatus_to_exitcode(status):
+        sys.exit(f"{' '.join(command)} failed")
+    return wall, usage.ru_maxrss / 1024
+
+
+def advisor(*arguments: str) -> tuple[str, ...]:
+    return (str(Path(sys.executable).parent / "advisor"), *arguments)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--capture", type=Path, default=DEMO)
+    parser.add_argument("--times", type=int, default=80)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--small", type=Path, help="a capture to time by itself, start-up included")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    result: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        big = folder / "big.sqlite"
+        tile(args.capture, big, args.times)
+        result["file_mb"] = big.stat().st_size / 1e6
+        floor, ours = [], []
+        own = (sys.executable, __file__, "--sql-pass", str(big))
+        for _ in range(args.runs):
+            floor.append(process(*own)[0])
+            ours.append(process(*advisor("diagnose", str(big), "--format", "json")))
+        result["sql_pass_s"] = statistics.median(floor)
+        result["diagnose_s"] = statistics.median(wall for wall, _ in ours)
+        result["diagnose_over_sql_pass"] = result["diagnose_s"] / result["sql_pass_s"]
+        result["diagnose_peak_mb"] = max(peak for _, peak in ours)
+        small = unpacked(args.small or args.capture, folder)
+        for key, command in {
+            "small_diagnose_s": advisor("diagnose", str(small), "--format", "json"),
+            "help_s": advisor("--help"),
+            "explain_s": advisor("explain", "SYN101"),
+        }.items():
+            result[key] = statistics.median(process(*command)[0] for _ in range(args.runs))
+    if args.json:
+        print(json.dumps(result, indent=2))
+        return
+    for key, value in result.items():
+        print(f"{key:24} {value:8.2f}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--sql-pass"]:
+        sql_pass(Path(sys.argv[2]))
+    else:
+        main()

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advisor.cli.main import main
+from tests.cli import driver
+
+RULES = Path(__file__).parent / "rules"
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command line in this process, in an empty folder, over the stand-in analysis."""
+    monkeypatch.setitem(sys.modules, "advisor.pipeline", driver.stand_in())
+    monkeypatch.setattr(driver, "CALLS", [])
+    monkeypatch.setattr("advisor.engine.load.builtin_dir", lambda: RULES)
+    monkeypatch.setattr("advisor.cli.output.known_codes", lambda _: {"LCH101", "SYN103", "CAP109"})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    (tmp_path / "a.sqlite").touch()
+    return lambda *args: main([str(a) for a in args])

@@ -1,0 +1,62 @@
+"""The real command line over a stand-in for the analysis; also runs in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from advisor.errors import InputError
+from advisor.model.findings import Diagnosis
+
+
+@dataclass(frozen=True)
+class Options:
+    window: str | None = None
+    nvtx: str | None = None
+    phase: str | None = None
+    weight_bytes: str | None = None
+    serving_engine: str | None = None
+    rules: tuple[Path, ...] = ()
+    params: tuple[str, ...] = ()
+    engine: str | None = None
+
+
+CALLS: list[tuple[Path, Options]] = []
+
+
+def diagnose(path: Path, options: Options | None = None, progress: Any = None) -> Diagnosis:
+    """What the name of the file asks for: an error, an interruption, or the sample diagnosis."""
+    from tests.reports.fixture import DIAGNOSIS
+
+    CALLS.append((path, options or Options()))
+    if "slow" in path.name:
+        progress("reading kernels")
+        time.sleep(1.3)
+        progress("inferring")
+    if "bad" in path.name:
+        raise InputError(f"{path.name}: not an Nsight Systems export")
+    if "bug" in path.name:
+        raise ZeroDivisionError("division by zero")
+    if "stop" in path.name:
+        raise KeyboardInterrupt
+    if "denied" in path.name:
+        raise PermissionError(13, "Permission denied", str(path))
+    return DIAGNOSIS
+
+
+def stand_in() -> ModuleType:
+    module = ModuleType("advisor.pipeline")
+    module.Options = Options  # type: ignore[attr-defined]
+    module.diagnose = diagnose  # type: ignore[attr-defined]
+    return module
+
+
+if __name__ == "__main__":
+    sys.modules["advisor.pipeline"] = stand_in()
+    from advisor.cli.main import run
+
+    run()

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor import __version__
+from tests.cli import driver
+from tests.cli.conftest import Run
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_a_trace_without_a_verb_is_diagnosed(run: Run, capsys: Captured) -> None:
+    assert run("a.sqlite") == 0
+    first = capsys.readouterr()
+    assert run("diagnose", "a.sqlite") == 0
+    assert capsys.readouterr() == first
+    assert "Launch-bound decode" in first.out
+    assert first.err == ""
+
+
+@pytest.mark.parametrize("args", [("-q", "a.sqlite"), ("a.sqlite", "-q")])
+def test_options_may_come_first(run: Run, capsys: Captured, args: tuple[str, ...]) -> None:
+    assert run(*args) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5
+
+
+def test_version(run: Run, capsys: Captured) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"advisor {__version__}\n"
+
+
+def test_without_arguments_the_help_goes_to_stderr(run: Run, capsys: Captured) -> None:
+    assert run() == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("Usage: advisor")
+
+
+def test_help_names_every_verb_and_fits(run: Run, capsys: Captured) -> None:
+    assert run("--help") == 0
+    shown = capsys.readouterr().out
+    for verb in ("diagnose", "demo", "explain", "stats", "facts", "rules"):
+        assert f"\n  {verb} " in shown
+    assert "--install-completion" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "demo", "explain", "facts", "rules"])
+def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
+    assert run(verb, "--help") == 0
+    assert run(verb, "-h") == 0
+    assert f"advisor {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (("none.sqlite",), "none.sqlite: no such file or folder"),
+        (("explian", "LCH101"), "'explian' is neither a file nor a verb; did you mean 'explain'?"),
+        (("bad.sqlite",), "bad.sqlite: not an Nsight Systems export"),
+        (("denied.sqlite",), "denied.sqlite: Permission denied"),
+        (("empty",), "empty: no captures (*.sqlite, *.sqlite.xz, *.sqlite.gz) in this folder"),
+        (("a.sqlite", "--format", "xml"), "--format: 'xml' is none of text, json"),
+        (("a.sqlite", "--fail-on", "worse"), "--fail-on: 'worse' is none of info, low"),
+        (("a.sqlite", "--engine", "clips"), "--engine: 'clips' is none of durable, python"),
+        (("a.sqlite", "--top", "-1"), "--top must be a whole number, 0 or more"),
+        (("a.sqlite", "--top", "x"), "'--top'"),
+        (("a.sqlite", "-q", "-v"), "-q and -v contradict each other"),
+        (("a.sqlite", "--nonsense"), "--nonsense"),
+        (("a.sqlite", "--select", "LCH999"), "--select: no rule has the code LCH999"),
+        (("a.sqlite", "-o", "no/such/file"), "there is no folder"),
+        (("a.sqlite", "-o", "a.sqlite", "--force"), "is the capture itself"),
+    ],
+)
+def test_what_cannot_run_is_one_line_and_exit_2(
+    run: Run, capsys: Captured, tmp_path: Path, args: tuple[str, ...], line: str
+) -> None:
+    (tmp_path / "bad.sqlite").touch()
+    (tmp_path / "denied.sqlite").touch()
+    (tmp_path / "empty").mkdir()
+    assert run(*args) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("advisor: error: ")
+    assert err.count("\n") == 1
+    assert line in err
+
+
+def test_an_internal_error_is_one_line_unless_debugged(
+    run: Run, capsys: Captured, tmp_path: Path
+) -> None:
+    (tmp_path / "bug.sqlite").touch()
+    assert run("bug.sqlite") == 2
+    err = capsys.readouterr().err
+    assert err == (
+        "advisor: error: internal error: ZeroDivisionError: division by zero; "
+        "please report it; rerun with --debug\n"
+    )
+    for args in (("--debug", "bug.sqlite"), ("bug.sqlite", "--debug")):
+        with pytest.raises(ZeroDivisionError):
+            run(*args)
+
+
+def test_interrupted(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "stop.sqlite").touch()
+    assert run("stop.sqlite", "-o", "report.txt") == 130
+    assert capsys.readouterr().err == "advisor: interrupted\n"
+    assert not (tmp_path / "report.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("level", "code"), [("info", 1), ("low", 1), ("medium", 1), ("high", 1), (None, 0)]
+)
+def test_fail_on(run: Run, level: str | None, code: int) -> None:
+    assert run("a.sqlite", *(["--fail-on", level] if level else [])) == code
+
+
+def test_fail_on_looks_at_what_is_shown(run: Run) -> None:
+    assert run("a.sqlite", "--fail-on", "medium", "--ignore", "LCH101") == 0
+    assert run("a.sqlite", "--fail-on", "low", "--ignore", "LCH101") == 1
+    assert run("a.sqlite", "--fail-on", "high", "--top", "0") == 1
+
+
+def test_json_is_the_document(run: Run, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    from tests.reports.fixture import DIAGNOSIS
+
+    assert run("a.sqlite", "--format", "json") == 0
+    out, err = capsysbinary.readouterr()
+    assert out.decode() == DIAGNOSIS.model_dump_json(indent=2) + "\n"
+    assert err == b""
+
+
+def test_several_inputs_and_folders_are_a_list(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    for name in ("b.sqlite.xz", "a.sqlite", "c.sqlite.gz", "notes.txt"):
+        (folder / name).touch()
+    assert run("captures", "a.sqlite", "--format", "json") == 0
+    assert len(json.loads(capsys.readouterr().out)["diagnoses"]) == 4
+    assert [p.name for p, _ in driver.CALLS] == [
+        "a.sqlite",
+        "b.sqlite.xz",
+        "c.sqlite.gz",
+        "a.sqlite",
+    ]
+
+
+def test_a_bad_file_among_many_does_not_hide_the_others(
+    run: Run, capsys: Captured, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.sqlite").touch()
+    assert run("bad.sqlite", "a.sqlite") == 2
+    out, err = capsys.readouterr()
+    assert "Launch-bound decode" in out
+    assert err == "advisor: error: bad.sqlite: not an Nsight Systems export\n"
+
+
+def test_output_file(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    report = tmp_path / "report.txt"
+    assert run("a.sqlite", "-o", report) == 0
+    assert capsys.readouterr().out == ""
+    before = report.read_text(encoding="utf-8")
+    assert "Launch-bound decode" in before
+    assert "\x1b" not in before
+    driver.CALLS.clear()
+    assert run("a.sqlite", "-o", report, "-q") == 2
+    assert "exists; add --force" in capsys.readouterr().err
+    assert driver.CALLS == []
+    assert report.read_text(encoding="utf-8") == before
+    assert run("a.sqlite", "-o", report, "-q", "--force") == 0
+    assert report.read_text(encoding="utf-8") != before
+
+
+def test_dash_is_stdout(run: Run, capsys: Captured) -> None:
+    assert run("a.sqlite", "-o", "-") == 0
+    assert "Launch-bound decode" in capsys.readouterr().out
+
+
+def test_options_reach_the_analysis(run: Run) -> None:
+    words = (
+        "a.sqlite --window 5s/7s --nvtx step --phase decode --weight-bytes 16e9 --engine python "
+        "--serving-engine vllm --rules r --param A.b=1 --param C.d=2"
+    )
+    assert run(*words.split()) == 0
+    assert driver.CALLS[0][1] == driver.Options(
+        window="5s/7s",
+        nvtx="step",
+        phase="decode",
+        weight_bytes="16e9",
+        serving_engine="vllm",
+        rules=(Path("r"),),
+        params=("A.b=1", "C.d=2"),
+        engine="python",
+    )
+
+
+def test_every_option_is_documented(run: Run, capsys: Captured) -> None:
+    from dataclasses import fields
+
+    from advisor.config import Settings
+
+    run("diagnose", "--help")
+    shown = capsys.readouterr().out
+    for field in fields(Settings):
+        assert f"--{field.name.replace('_', '-').replace('param-', 'param')}" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80

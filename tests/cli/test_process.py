@@ -1,0 +1,179 @@
+"""What only a process of its own can show: pipes, terminals, signals, imports, start-up."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, str(ROOT / "tests" / "cli" / "driver.py")]
+RULES = ROOT / "tests" / "cli" / "rules"
+
+
+def environment(**more: str) -> dict[str, str]:
+    dropped = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+    kept = {k: v for k, v in os.environ.items() if k not in dropped}
+    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **more}
+
+
+def piped(folder: Path, *args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *args], cwd=folder, env=environment(**env), capture_output=True, check=False
+    )
+
+
+def on_terminal(folder: Path, *args: str, **env: str) -> str:
+    """Everything that a terminal of 80 columns gets, stdout and stderr together."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, *args],
+        cwd=folder,
+        env=environment(**{"COLUMNS": "80", **env}),
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+    ) as process:
+        os.close(follower)
+        chunks = []
+        while True:
+            try:
+                chunk = os.read(leader, 65536)
+            except OSError:
+                break
+            if not chunk:
+                break
+            chunks.append(chunk)
+        assert process.wait() == 0
+    os.close(leader)
+    return b"".join(chunks).decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("a.sqlite", "slow.sqlite"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("args", [(), ("-v",), ("-q",)])
+def test_piped_output_has_80_columns_and_no_escape_codes(folder: Path, args: tuple[str]) -> None:
+    done = piped(folder, "a.sqlite", *args)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\x1b" not in done.stdout
+    assert max(cell_len(line) for line in done.stdout.decode().splitlines()) <= 80
+
+
+def test_a_terminal_gets_colour_and_NO_COLOR_takes_it_away(folder: Path) -> None:
+    coloured = on_terminal(folder, "a.sqlite")
+    assert re.search(r"\x1b\[[0-9;]*3[1-6]m", coloured)
+    bare = on_terminal(folder, "a.sqlite", NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*[34][0-9]m", bare)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == re.sub(r"\x1b\[[0-9;]*m", "", bare)
+    assert "▲ HIGH" in bare
+
+
+def test_a_stream_that_knows_ascii_only(folder: Path) -> None:
+    done = piped(folder, "a.sqlite", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"!! HIGH" in done.stdout
+    assert b"step 9.92 -> 2.31 ms" in done.stdout
+
+
+def test_progress_only_on_a_terminal(folder: Path) -> None:
+    assert piped(folder, "slow.sqlite").stderr == b""
+    shown = on_terminal(folder, "slow.sqlite")
+    assert "slow.sqlite: reading kernels" in shown
+    assert "\r\x1b[K" in shown
+    assert "reading kernels" not in on_terminal(folder, "a.sqlite")
+
+
+def test_a_closed_pipe_is_quiet(folder: Path) -> None:
+    for args, code in ((("a.sqlite", "-v"), 0), (("a.sqlite", "--fail-on", "high"), 1)):
+        with subprocess.Popen(
+            [*COMMAND, *args],
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait() == code
+
+
+def test_ctrl_c(folder: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "slow.sqlite"], cwd=folder, env=environment(), stderr=subprocess.PIPE
+    ) as process:
+        time.sleep(0.9)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.read() == b"advisor: interrupted\n"
+        assert process.wait() == 130
+
+
+def test_same_bytes_twice(folder: Path) -> None:
+    for args in (("a.sqlite",), ("a.sqlite", "--format", "json")):
+        first = piped(folder, *args, PYTHONHASHSEED="1")
+        second = piped(folder, *args, PYTHONHASHSEED="2")
+        assert first.stdout == second.stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("--help",), ("--version",), ("diagnose", "--help"), ("explain", "TST901", "--rules", RULES)],
+    ids=lambda args: " ".join(map(str, args[:2])),
+)
+def test_quick_verbs_import_nothing_heavy(args: tuple[object, ...]) -> None:
+    script = (
+        "import sys\n"
+        "from advisor.cli.main import main\n"
+        f"assert main({[str(a) for a in args]!r}) == 0\n"
+        "print(sorted({'pandas', 'numpy', 'durable', 'openpyxl'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout
+
+
+def test_python_dash_m() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "advisor", "--version"],
+        env=environment(),
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.startswith(b"advisor ")
+
+
+def test_completion_lists_verbs_and_leaves_files_to_the_shell() -> None:
+    # A shell asks by environment variable and passes what was typed.
+    def offered(words: str) -> list[str]:
+        script = "from advisor.cli.main import app; app(prog_name='advisor')"
+        env = environment(
+            _ADVISOR_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(words.count(" "))
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=env, capture_output=True, check=False, text=True
+        )
+        return done.stdout.split()
+
+    assert set(offered("advisor ex")) == {"explain"}
+    assert "json" in offered("advisor diagnose --format ")
+    assert offered("advisor /tm") == []

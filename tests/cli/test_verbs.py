@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import RULES, Run
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_explain(run: Run, capsys: Captured) -> None:
+    assert run("explain", "tst901", "--rules", RULES) == 0
+    shown = capsys.readouterr().out
+    for part in (
+        "TST901 sample-rule",
+        "[red]launches[/red]",
+        "Why it matters",
+        "Harmless when",
+        "launch.idle_ratio >= 5.0 % (min_idle)",
+        "host.step_max_over_median > 2.50 x (max_over)",
+        "capture.overhead_idle_ratio > 20.0 %",
+        "Capture the step as a CUDA graph (effort low)",
+        "verify: launch.idle_ratio falls",
+        "measured, calibration#tst901",
+        "--trace=cuda,nvtx",
+    ):
+        assert part in shown, part
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_explain_suggests_the_nearest_code(run: Run, capsys: Captured) -> None:
+    assert run("explain", "TST902", "--rules", RULES) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("advisor: error: ")
+    assert "TST901" in err
+
+
+def test_facts_lists_the_catalogue(run: Run, capsys: Captured) -> None:
+    assert run("facts", "--match", "launch.idle") == 0
+    shown = capsys.readouterr().out
+    assert "launch.idle_ratio" in shown
+    assert "1 fact\n" in shown
+
+
+def test_facts_of_a_capture(run: Run, capsys: Captured) -> None:
+    assert run("facts", "a.sqlite") == 0
+    assert "launch.idle_ratio = 55.3 %  device 0" in capsys.readouterr().out
+
+
+def test_rules_list(run: Run, capsys: Captured) -> None:
+    assert run("rules", "list", "--rules", RULES) == 0
+    assert "TST901" in capsys.readouterr().out
+
+
+def test_rules_check_and_test(run: Run, capsys: Captured) -> None:
+    assert run("rules", "check") == 0
+    assert run("rules", "test") == 0
+    assert run("rules", "test", "--engine", "clips") == 2
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["2 rules checked, no problem found", "6 cases of 1 rule passed"]
+    assert "--engine: 'clips' is none of durable, python" in err
+
+
+def test_all_problems_of_rule_files_come_at_once_with_file_and_line(
+    run: Run, capsys: Captured, tmp_path: Path
+) -> None:
+    text = (RULES / "TST" / "TST901.yaml").read_text(encoding="utf-8")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for code, old, new in (
+        ("TST911", "fact: launch.idle_ratio", "fact: launch.idel_ratio"),
+        ("TST912", "scope: device", "scope: galaxy"),
+    ):
+        changed = text.replace("TST901", code).replace("sample-rule", f"sample-{code.lower()}")
+        (mine / f"{code}.yaml").write_text(changed.replace(old, new), encoding="utf-8")
+    assert run("rules", "check", mine) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"advisor: error: {len(lines) - 1} problems"
+    assert all(line.startswith(str(mine)) for line in lines[1:])
+    assert any("TST911.yaml:14: " in line and "launch.idle_ratio" in line for line in lines)
+    assert any("TST912.yaml:6: " in line for line in lines)
+
+
+def test_a_case_that_fails_names_its_line(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    shutil.copytree(RULES / "TST", tmp_path / "TST")
+    cases = tmp_path / "TST" / "TST901.cases.yaml"
+    text = cases.read_text(encoding="utf-8")
+    cases.write_text(text.replace("{launch.idle_ratio: 0.05}", "{launch.idle_ratio: 0.04}"))
+    assert run("rules", "test", tmp_path) == 2
+    assert f"{cases}:6: " in capsys.readouterr().err
+
+
+def test_rules_schema(run: Run, capsys: Captured) -> None:
+    assert run("rules", "schema") == 0
+    assert "recommendations" in json.loads(capsys.readouterr().out)["properties"]
+
+
+def test_rules_docs(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    page = tmp_path / "rules.md"
+    assert run("rules", "docs", "--rules", RULES, "-o", page) == 0
+    assert "## TST901 sample-rule" in page.read_text(encoding="utf-8")
+    assert run("rules", "docs", "--rules", RULES, "-o", page) == 2
+    assert "add --force" in capsys.readouterr().err
+
+
+def test_rules_without_a_verb_shows_its_help(run: Run, capsys: Captured) -> None:
+    assert run("rules") == 2
+    assert "Usage: advisor rules" in capsys.readouterr().err

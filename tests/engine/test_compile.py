@@ -1,0 +1,160 @@
+"""Strata, parameters, and the limits of the engine refused before it sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import advisor.engine.compile as compiling
+from advisor.engine.compile import compile_rules, sees
+from advisor.engine.infer import infer
+from advisor.engine.params import parse_params, thresholds
+from advisor.errors import RuleError
+from advisor.model.rules import RuleSpec
+from tests.engine.engine_support import base, ge, rule, rules
+
+
+def refused(*specs: RuleSpec) -> str:
+    with pytest.raises(RuleError) as caught:
+        compile_rules(rules(*specs))
+    return str(caught.value)
+
+
+def test_strata_lie_above_what_they_need() -> None:
+    program = compile_rules(
+        rules(
+            rule("ABC100", "d", [{"cause": "c"}, {"symptom": "s"}]),
+            rule("ABC101", "c", [ge("f.a", 1)], unless=[{"symptom": "s"}]),
+            rule("ABC102", "s", [ge("f.a", 1)], kind="symptom"),
+            rule("ABC103", "r", [ge("f.a", 1)], then={"overrules": ["t"]}),
+            rule("ABC104", "t", [ge("f.a", 1)]),
+        )
+    )
+    assert [[r.spec.cause for r in s] for s in program.strata] == [["s", "r"], ["c", "t"], ["d"]]
+
+
+def test_cycles_are_named_with_their_rules() -> None:
+    found = refused(
+        rule("ABC100", "a", [{"cause": "b"}]),
+        rule("ABC101", "b", [ge("f.a", 1)], unless=[{"cause": "c"}]),
+        rule("ABC102", "c", [{"cause": "a"}]),
+        rule("ABC103", "d", [ge("f.a", 1)], then={"overrules": ["e"]}),
+        rule("ABC104", "e", [ge("f.a", 1)], then={"overrules": ["d"]}),
+        rule("ABC105", "f", [{"cause": "e"}]),
+    )
+    lines = found.splitlines()
+    assert len(lines) == 2
+    assert "ABC100 -> ABC101 -> ABC102 -> ABC100 need each other's outcome" in lines[0]
+    assert "ABC103 -> ABC104 -> ABC103 need each other's outcome" in lines[1]
+
+
+def test_a_removed_rule_is_no_target() -> None:
+    gone = rule("ABC100", "s", [ge("f.a", 1)], kind="symptom", lifecycle="removed")
+    assert "no active rule has the symptom s" in refused(
+        gone, rule("ABC101", "c", [{"symptom": "s"}])
+    )
+
+
+def test_too_many_conditions() -> None:
+    """Error 304 of the engine: 16 conditions, the anchor and the overruling rules included."""
+    guards = [ge(f"g.g{i}", 1) for i in range(7)]
+    target = rule("ABC100", "c", [ge(f"f.f{i}", 1) for i in range(8)], unless=guards)
+    compile_rules(rules(target))
+    ruler = rule("ABC101", "r", [ge("f.a", 1)], then={"overrules": ["c"]})
+    assert (
+        "ABC100#1 has 16 conditions with its guards, joins and 1 overruling rules; at most 15"
+        in refused(target, ruler)
+    )
+
+
+def test_too_many_variants() -> None:
+    listed = {"fact": "t.t", "op": "one_of", "value": [f"w{i}" for i in range(16)]}
+    guards = [ge(f"g.g{i}", 1) | {"if_unknown": "pass"} for i in range(3)]
+    assert "ABC100#1 becomes 128 engine rules through its one_of lists" in refused(
+        rule("ABC100", "c", [listed], unless=guards)
+    )
+
+
+def test_too_many_engine_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Error 106 of the engine at 4096 rules."""
+    monkeypatch.setattr(compiling, "MAX_ENGINE_RULES", 4)
+    many = [rule(f"ABC{100 + i}", f"c{i}", [ge("f.a", 1)]) for i in range(5)]
+    assert "the rule set becomes 5 engine rules; at most 4, split it" in refused(*many)
+
+
+def test_too_many_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Error 302 of the engine at 252 properties of a record."""
+    monkeypatch.setattr(compiling, "MAX_FIELDS", 1)
+    where = [{"field": f, "op": "ge", "value": 1} for f in ("u", "v")]
+    join = {"as": "j", "entity": "e", "on": ["device"], "where": where}
+    one = rule("ABC100", "c", {"all": [ge("f.a", 1)], "join": [join]})
+    assert "rules use more than 1 fields of e; use fewer" in refused(one)
+
+
+@pytest.mark.parametrize(
+    ("level", "seen"),
+    [
+        ("trace", {"trace"}),
+        ("device", {"trace", "rank", "device"}),
+        ("phase", {"trace", "rank", "device", "phase"}),
+        ("operation", {"trace", "rank", "device", "operation"}),
+    ],
+)
+def test_levels_see_wider_ones_and_no_siblings(level: Any, seen: set[str]) -> None:
+    assert sees(level) == seen
+
+
+# --- parameters ------------------------------------------------------------------------------
+
+PARAMS = {
+    "limit": {"default": 0.15, "unit": "ratio", "origin": "peer", "source": "p"},
+    "steps": {"default": 5, "unit": "count", "origin": "seed"},
+    "names": {"default": ["a", "b"], "unit": "text", "origin": "seed"},
+    "on": {"default": True, "unit": "flag", "origin": "seed"},
+}
+ONE = rules(
+    rule(
+        "ABC100",
+        "c",
+        [
+            {"fact": "f.a", "op": "ge", "param": "limit"},
+            {"fact": "f.n", "op": "ge", "param": "steps"},
+            {"fact": "f.t", "op": "one_of", "param": "names"},
+            {"fact": "f.b", "op": "eq", "param": "on"},
+        ],
+        params=PARAMS,
+    )
+)
+
+
+def test_params_decide_and_are_printed() -> None:
+    facts = base({"f.a": 0.1, "f.n": 6, "f.t": "b", "f.b": True})
+    assert infer(facts, ONE, engine="python").outcomes[0].state == "quiet"
+    given = parse_params(ONE, ["abc100.limit=0.05", "ABC100.names=b, c"])
+    found = infer(facts, ONE, engine="python", params=given)
+    assert found.outcomes[0].state == "fired"
+    listed = {t.param: t for t in thresholds(ONE, found.program.params)}
+    assert (listed["limit"].value, listed["limit"].default) == (0.05, 0.15)
+    assert (listed["limit"].unit, listed["limit"].origin) == ("ratio", "peer")
+    assert (listed["names"].value, listed["names"].default) == ("b, c", "a, b")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ABC100.limit", "--param ABC100.limit: write CODE.name=value"),
+        ("limit=3", "--param limit=3: write CODE.name=value"),
+        ("ABC100.limits=3", "there is no parameter ABC100.limits; did you mean ABC100.limit?"),
+        ("XYZ900.q=3", "there is no parameter XYZ900.q; see `advisor explain CODE`"),
+        ("ABC100.limit=many", "the parameter ABC100.limit cannot be 'many': give a number"),
+        ("ABC100.limit=inf", "the parameter ABC100.limit cannot be inf: the number is not finite"),
+        ("ABC100.on=3", "the parameter ABC100.on cannot be '3': give a flag"),
+        ("ABC100.names=", "the parameter ABC100.names cannot be (): expected a number"),
+    ],
+)
+def test_wrong_params_are_one_line(text: str, message: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        compile_rules(ONE, parse_params(ONE, [text]))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)

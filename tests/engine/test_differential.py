@@ -1,0 +1,174 @@
+"""durable-rules fires exactly what the interpreter defines, returns its memory, and runs alone."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+import advisor.engine.infer as inferring
+from advisor.engine.compile import CompiledRule, compile_rules
+from advisor.engine.durable import EngineError, Matcher, Session, available
+from advisor.engine.infer import infer
+from advisor.engine.interpret import Board, Outcome, Sight, evaluate
+from advisor.model.facts import FactBase, Scope
+from tests.engine.engine_support import base, ge, put, random_facts, random_rules, rule, rules
+
+usable, reason = available()
+pytestmark = pytest.mark.skipif(not usable, reason=reason or "durable-rules imports")
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_random_rule_sets(block: int) -> None:
+    """Missing facts, joins, chained symptoms and causes, guards, overrules: 60 sets a block."""
+    for seed in range(block * 60, block * 60 + 60):
+        rng = random.Random(seed)
+        program = compile_rules(random_rules(rng))
+        board = Board(Sight(random_facts(rng)))
+        with Matcher(program, board) as matcher:
+            for number, stratum in enumerate(program.strata):
+                found = [
+                    evaluate(one, scope, board)
+                    for one in stratum
+                    for scope in board.sight.scopes(one.spec.scope)
+                ]
+                defined = {(o.code, o.scope) for o in found if o.state == "fired"}
+                assert matcher.fire(number) == defined, f"seed {seed}, stratum {number}"
+                for outcome in found:
+                    board.post(outcome)
+
+
+def test_the_random_sets_reach_every_state() -> None:
+    seen: dict[str, int] = {}
+    for seed in range(200):
+        rng = random.Random(seed)
+        chosen = random_rules(rng)
+        for outcome in infer(random_facts(rng), chosen, engine="python").outcomes:
+            seen[outcome.state] = seen.get(outcome.state, 0) + 1
+    assert set(seen) == {"fired", "quiet", "unknown", "overruled"}
+    assert seen["fired"] > 200
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_order_of_facts_is_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    chosen, facts = random_rules(rng), random_facts(rng)
+    expected = infer(facts, chosen, engine="durable").outcomes
+    items = list(facts.facts.items())
+    for _ in range(3):
+        rng.shuffle(items)
+        shuffled = FactBase(facts=dict(items), entities=facts.entities)
+        found = infer(shuffled, chosen, engine="durable").outcomes
+        assert repr(found) == repr(expected)  # by text: NaN differs from itself
+
+
+def test_durable_decides_what_fires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that says something else is caught, not believed."""
+
+    def lying(one: CompiledRule, scope: Scope, board: Board) -> Outcome:
+        true = evaluate(one, scope, board)
+        return Outcome(true.code, true.cause, true.scope, "quiet")
+
+    monkeypatch.setattr(inferring, "evaluate", lying)
+    chosen = rules(rule("ABC100", "c", [ge("f.a", 1)]))
+    with pytest.raises(EngineError, match=r"disagree on ABC100 \(device 0\); use --engine python"):
+        infer(base({"f.a": 1}), chosen, engine="durable")
+
+
+def test_three_hundred_rules_on_one_fact() -> None:
+    """Above 64 tests that one record satisfies and 255 rules on one node the engine breaks."""
+    many = rules(*(rule(f"ABC{100 + i}", f"c{i}", [ge("f.a", i)]) for i in range(300)))
+    found = infer(base({"f.a": 149.5}), many, engine="durable")
+    assert len(found.in_state("fired")) == 150
+
+
+def test_three_hundred_rules_with_one_condition() -> None:
+    """256 identical conditions crash the engine: they are spread over shards."""
+    same = rules(*(rule(f"ABC{100 + i}", f"c{i}", [ge("f.a", 1)]) for i in range(300)))
+    assert len(infer(base({"f.a": 1}), same, engine="durable").in_state("fired")) == 300
+
+
+def test_six_hundred_facts_under_one_kind() -> None:
+    """513 tests under one node hang the engine: names are grouped."""
+    many = rules(*(rule(f"ABC{100 + i}", f"c{i}", [ge(f"f.x{i}", 1)]) for i in range(600)))
+    facts = base({f"f.x{i}": i % 2 for i in range(600)})
+    assert len(infer(facts, many, engine="durable").in_state("fired")) == 300
+
+
+def test_many_scopes_and_rows() -> None:
+    facts = FactBase()
+    for i in range(60):
+        put(facts, {"f.a": i}, Scope(device=i))
+    facts.entities["e"] = [{"device": i, "u": j} for i in range(60) for j in range(20)]
+    join = {"as": "j", "entity": "e", "on": ["device"], "where": [ge("f.a", 1)]}
+    join["where"] = [{"field": "u", "op": "ge", "value": 5}]
+    one = rule("ABC100", "c", {"all": [ge("f.a", 30)], "join": [join]})
+    assert len(infer(facts, rules(one), engine="durable").in_state("fired")) == 30
+
+
+@pytest.mark.parametrize("value", [1e-05, 1e16, 5e-324, -1e-05, 2**53 + 1, 1e308, -0.0, True, 7])
+def test_awkward_numbers_meet_themselves(value: float) -> None:
+    """At a threshold of its own value every number is equal to it, in both engines."""
+    kinds = {"ge": "fired", "le": "fired", "gt": "quiet", "lt": "quiet"}
+    if not isinstance(value, bool):
+        for op, state in kinds.items():
+            one = rules(rule("ABC100", "c", [{"fact": "f.a", "op": op, "value": value}]))
+            assert infer(base({"f.a": value}), one, engine="durable").outcomes[0].state == state
+    for op, state in {"eq": "fired", "ne": "quiet"}.items():
+        one = rules(rule("ABC100", "c", [{"fact": "f.a", "op": op, "value": value}]))
+        assert infer(base({"f.a": value}), one, engine="durable").outcomes[0].state == state
+
+
+@pytest.mark.parametrize("text", ["", "a\0b", 'q"\\\n', "é\u2028", "\ud800", "x" * 100_000])
+def test_awkward_texts(text: str) -> None:
+    """Texts reach the engine as ids, so that nothing in them matters."""
+    one = rules(
+        rule("ABC100", "c", [{"fact": "f.t", "op": "eq", "value": text[:256]}]),
+        rule("ABC101", "d", [{"fact": "f.t", "op": "ne", "value": "other"}]),
+    )
+    found = infer(base({"f.t": text}), one, engine="durable")
+    assert [o.state for o in found.outcomes] == ["fired" if len(text) <= 256 else "quiet", "fired"]
+
+
+# --- the session -----------------------------------------------------------------------------
+
+
+def test_errors_propagate() -> None:
+    with pytest.raises(EngineError, match="not a record"):
+        Session({}).add({"k": "0", "num": float("nan")})
+    broken = {"0": {"all": [{"c0": {"$and": [{"k": "0"}]}}], "desc": "no such key"}}
+    with pytest.raises(EngineError, match="refuses the rules"):
+        Session(broken)
+
+
+def test_a_session_in_which_nothing_happens_closes() -> None:
+    """Deleting a state in which nothing ever fired crashes the process."""
+    with Session({}):
+        pass
+    with Session({"0": {"all": [{"c0": {"$and": [{"k": "0"}]}}]}}) as session:
+        session.add({"k": "nobody looks at this"})
+        assert session.run() == []
+
+
+def _resident() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096 / 2**20
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_memory_is_returned_and_no_thread_is_left() -> None:
+    rng = random.Random(1)
+    chosen = [(random_rules(rng), random_facts(rng)) for _ in range(20)]
+    threads = threading.active_count()
+    before = 0.0
+    for i in range(150):
+        if i == 50:  # allocators have settled
+            gc.collect()
+            before = _resident()
+        infer(chosen[i % 20][1], chosen[i % 20][0], engine="durable")
+    gc.collect()
+    assert threading.active_count() == threads
+    assert _resident() - before < 8.0  # the stock host leaks 450 MiB here

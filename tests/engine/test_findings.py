@@ -1,0 +1,344 @@
+"""From outcomes to advice: folding, severity, confidence, order, wording, what is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.engine.findings import Conclusions, conclude
+from advisor.engine.infer import infer
+from advisor.engine.rank import rank, terms
+from advisor.model.facts import TRACE, FactBase, Interval, Scope, Table
+from advisor.model.findings import Finding, Gain, Impact, ScopeDoc, Span
+from advisor.model.rules import RuleSpec
+from tests.engine.engine_support import DECODE, DEV, base, ge, put, rule, rules
+
+
+def concluded(facts: FactBase, *specs: RuleSpec, **more: Any) -> Conclusions:
+    return conclude(infer(facts, rules(*specs), engine="python"), **more)
+
+
+def codes(found: Conclusions) -> list[str]:
+    return [f.code for f in found.findings]
+
+
+# --- folding ---------------------------------------------------------------------------------
+
+IDLE = rule("UTL100", "gpu-idle", [ge("f.idle", 0.15)], kind="symptom", message="{f.idle|pct} idle")
+SYNC = rule("SYN101", "blocking-sync", [ge("f.sync", 0.05)], then={"explains": ["gpu-idle"]})
+
+
+def test_a_symptom_is_folded_into_the_cause_that_explains_it() -> None:
+    found = concluded(base({"f.idle": 0.3, "f.sync": 0.2}), IDLE, SYNC)
+    assert codes(found) == ["SYN101"]
+    (symptom,) = found.findings[0].explains
+    assert (symptom.code, symptom.message) == ("UTL100", "30 % idle")
+
+
+def test_a_symptom_without_a_cause_stands_alone() -> None:
+    found = concluded(base({"f.idle": 0.3, "f.sync": 0.01}), IDLE, SYNC)
+    assert codes(found) == ["UTL100"]
+    assert found.findings[0].kind == "symptom"
+
+
+def test_several_causes_may_explain_one_symptom() -> None:
+    other = rule("HST101", "host-gap", [ge("f.sync", 0.05)], then={"explains": ["gpu-idle"]})
+    found = concluded(base({"f.idle": 0.3, "f.sync": 0.2}), IDLE, SYNC, other)
+    assert [f.explains[0].code for f in found.findings] == ["UTL100", "UTL100"]
+
+
+def test_folding_goes_to_the_same_or_a_narrower_scope_only() -> None:
+    facts = base({"f.idle": 0.3, "f.sync": 0.01})
+    put(facts, {"f.idle": 0.4, "f.sync": 0.2}, DECODE)
+    put(facts, {"f.idle": 0.2}, Scope(device=1))
+    narrow = IDLE.model_copy(update={"scope": "phase"})
+    facts.facts["f.sync", DEV] = facts.facts["f.sync", DECODE]
+    wide_cause = concluded(facts, narrow, SYNC)
+    assert codes(wide_cause) == ["SYN101"]
+    assert wide_cause.findings[0].explains[0].scope.phase == "decode"
+    narrow_cause = concluded(facts, IDLE, SYNC.model_copy(update={"scope": "phase"}))
+    assert sorted(codes(narrow_cause)) == ["SYN101", "UTL100", "UTL100"]
+
+
+def test_a_symptom_of_another_device_is_not_folded() -> None:
+    facts = base({"f.idle": 0.3, "f.sync": 0.2})
+    put(facts, {"f.idle": 0.4, "f.sync": 0.0}, Scope(device=1))
+    found = concluded(facts, IDLE, SYNC)
+    assert {(f.code, f.scope.device) for f in found.findings} == {("SYN101", 0), ("UTL100", 1)}
+
+
+def test_an_overruled_cause_explains_nothing_and_is_listed() -> None:
+    ruler = rule("CAP102", "opaque", [ge("f.o", 1)], then={"overrules": ["blocking-sync"]})
+    found = concluded(base({"f.idle": 0.3, "f.sync": 0.2, "f.o": 1}), IDLE, SYNC, ruler)
+    assert sorted(codes(found)) == ["CAP102", "UTL100"]
+    (entry,) = found.overruled
+    assert (entry.code, entry.by, entry.scope.device) == ("SYN101", "CAP102", 0)
+
+
+# --- severity and confidence -----------------------------------------------------------------
+
+
+def graded(share: float, severity: dict[str, Any] | None = None, unit: str = "ratio") -> str:
+    one = rule(
+        "ABC100",
+        "c",
+        [ge("f.a", 0)],
+        impact={"fact": "f.a", "part": "idle"},
+        severity=severity or {},
+    )
+    return concluded(base({"f.a": share}, unit=unit), one).findings[0].severity
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"),
+    [(0.2, "high"), (0.1999, "medium"), (0.1, "medium"), (0.03, "low"), (0.0299, "info")],
+)
+def test_severity_by_the_global_table(share: float, severity: str) -> None:
+    assert graded(share) == severity
+
+
+def test_severity_by_own_levels_and_cap() -> None:
+    levels = {"levels": [{"at": 0.05, "severity": "low"}, {"at": 0.2, "severity": "medium"}]}
+    assert graded(0.04, levels) == "info"
+    assert graded(0.05, levels) == "low"
+    assert graded(0.9, levels) == "medium"
+    assert graded(0.9, levels | {"cap": "low"}) == "low"
+    assert graded(0.9, {"cap": "info"}) == "info"
+    counts = {"levels": [{"at": 1, "severity": "medium"}]}
+    assert graded(3, counts, "count") == "medium"
+    assert graded(3, None, "count") == "info"
+
+
+def test_no_impact_is_info() -> None:
+    found = concluded(base({"f.a": 1}), rule("ABC100", "c", [ge("f.a", 1)]))
+    assert found.findings[0].severity == "info"
+    assert found.findings[0].impact is None
+
+
+def sure(when: Any, facts: dict[str, Any], method: str = "measured", **more: Any) -> float:
+    confidence = {"method": method, "base": 0.8}
+    one = rule("ABC100", "c", when, confidence=confidence, **more)
+    return concluded(base(facts), one).findings[0].confidence
+
+
+def test_confidence() -> None:
+    assert sure([ge("f.a", 0.1)], {"f.a": 0.1}) == 0.68  # on the threshold: 0.85 of the base
+    assert sure([ge("f.a", 0.1)], {"f.a": 0.2}) == 0.8  # twice the threshold: all of it
+    assert sure([ge("f.a", 0.1)], {"f.a": 0.9}) == 0.8
+    assert sure([ge("f.a", 0.1)], {"f.a": 0.9}, "inferred") == 0.72
+    assert sure([ge("f.a", 0.1)], {"f.a": 0.9}, "assumed") == 0.6
+    assert sure([ge("f.a", 0.1), ge("f.b", 1)], {"f.a": 0.9, "f.b": 1}) == 0.68  # the closest
+    guard = [ge("f.g", 1) | {"if_unknown": "pass"}]
+    assert sure([ge("f.a", 0.1)], {"f.a": 0.9}, unless=guard) == 0.76
+    assert sure([ge("f.a", 0.1)], {"f.a": 0.9, "f.g": 0}, unless=guard) == 0.8
+    assert sure([{"fact": "f.a", "op": "eq", "value": True}], {"f.a": True}) == 0.8
+    either = {"any": [{"all": [ge("f.a", 0.1)]}, {"all": [ge("f.b", 1)]}]}
+    assert sure(either, {"f.a": 0.9, "f.b": 1}) == 0.8  # the better branch
+
+
+# --- order -----------------------------------------------------------------------------------
+
+
+def finding(code: str, share: float, **more: Any) -> Finding:
+    body = {"cause": "c", "title": "t", "severity": "low", "confidence": 1.0, "message": "m"}
+    return Finding(**{**body, "code": code, "impact": Impact(part="idle", share=share), **more})
+
+
+def order(*findings: Finding, capped: tuple[str, ...] = ()) -> list[str]:
+    specs = [rule(c, c.lower(), [ge("f.a", 1)], severity={"cap": "info"}) for c in capped]
+    ranked = rank(findings, {s.code: s for s in specs})
+    assert [f.rank for f in ranked] == list(range(1, len(ranked) + 1))
+    return [f.code for f in ranked]
+
+
+def test_by_share_times_confidence() -> None:
+    assert order(
+        finding("ABC101", 0.3, confidence=0.5), finding("ABC102", 0.2), finding("ABC103", 0.16)
+    ) == ["ABC102", "ABC103", "ABC101"]
+
+
+def test_ties_by_code_then_scope() -> None:
+    wide, narrow = ScopeDoc(device=0), ScopeDoc(device=0, phase="decode")
+    ranked = rank(
+        [
+            finding("ABC102", 0.1),
+            finding("ABC101", 0.1, scope=narrow),
+            finding("ABC101", 0.1, scope=wide),
+        ],
+        {},
+    )
+    assert [(f.code, f.scope.phase) for f in ranked] == [
+        ("ABC101", None),
+        ("ABC101", "decode"),
+        ("ABC102", None),
+    ]
+
+
+def test_what_invalidates_comes_first_by_impact_however_unsure() -> None:
+    assert order(
+        finding("ABC101", 0.9),
+        finding("CAP101", 0.2, invalidates=True),
+        finding("CAP102", 0.5, invalidates=True, confidence=0.1),
+    ) == ["CAP102", "CAP101", "ABC101"]
+
+
+def test_what_is_capped_at_info_comes_last() -> None:
+    assert order(
+        finding("CAP103", 0.9, severity="info"), finding("ABC101", 0.01), capped=("CAP103",)
+    ) == ["ABC101", "CAP103"]
+
+
+def span(mid: float) -> Span:
+    return Span(low=mid, mid=mid, high=mid)
+
+
+def latency(before: float, after: float) -> Gain:
+    return Gain(measure="latency", step_before_ms=span(before), step_after_ms=span(after))
+
+
+def throughput(speedup: float) -> Gain:
+    return Gain(measure="throughput", speedup=span(speedup))
+
+
+def test_an_estimated_latency_gain_replaces_the_share() -> None:
+    one = finding("ABC101", 0.5, gain=latency(10, 9))
+    assert terms(one, {})[:4] == (pytest.approx(0.1), "gain", 1.0, 0.1)
+    assert order(one, finding("ABC102", 0.2)) == ["ABC102", "ABC101"]
+
+
+def test_throughput_never_outranks_a_large_latency_finding() -> None:
+    big, small = finding("ABC101", 0.12, confidence=0.5), finding("ABC102", 0.05)
+    batch = finding("ABC103", 0.8, gain=throughput(8.0))
+    quant = finding("ABC104", 0.8, gain=throughput(1.5))
+    assert order(batch, quant, small, big) == ["ABC101", "ABC103", "ABC104", "ABC102"]
+    assert order(batch, quant, small) == ["ABC103", "ABC104", "ABC102"]
+
+
+def test_the_order_does_not_depend_on_the_order_given() -> None:
+    many = [finding(f"ABC{100 + i}", (i * 7 % 10) / 20) for i in range(10)]
+    assert order(*many) == order(*reversed(many))
+
+
+# --- wording and proof -----------------------------------------------------------------------
+
+FULL = rule(
+    "SYN101",
+    "blocking-sync",
+    {
+        "all": [{"fact": "sync.idle_ratio", "op": "ge", "param": "min_idle"}],
+        "join": [{"as": "d2h", "entity": "copy_class", "on": ["device"], "optional": True}],
+    },
+    params={"min_idle": {"default": 0.05, "unit": "ratio", "origin": "peer", "source": "peers-1"}},
+    impact={"fact": "sync.idle_ratio", "part": "sync"},
+    message="{sync.idle_ratio|pct} idle, {sync.gone|ns} waited, above {param.min_idle|pct}",
+    healthy="only {sync.idle_ratio|pct} idle",
+    evidence=["sync.top_calls", "d2h", "no.table"],
+    gain={"what_if": "remove_sync", "params": {"which": "in_step"}, "per": "token"},
+    recommendations=[
+        {
+            "id": "one",
+            "action": "do this",
+            "effort": "low",
+            "verify": {"fact": "sync.idle_ratio", "expect": "decrease"},
+        },
+        {"id": "two", "action": "x", "effort": "low", "applies_when": [ge("sync.idle_ratio", 0.9)]},
+        {"id": "three", "action": "y", "effort": "low", "applies_when": [ge("sync.gone", 1)]},
+    ],
+    docs={"what": "w", "why": "y", "harmless_when": "h", "references": ["cuda-graphs"]},
+    needs={"flag": "--trace=cuda"},
+)
+
+
+def test_a_finding_in_full() -> None:
+    facts = base({"sync.idle_ratio": 0.31})
+    facts.entities["copy_class"] = [{"device": 0, "kind": "DtoH"}, {"device": 1, "kind": "HtoD"}]
+    facts.tables["sync.top_calls", TRACE] = Table("Calls", ("call", "n"), (("sync", 3),))
+    facts.intervals["sync", DEV] = [Interval(i, i + 1, stream=7) for i in range(70)]
+    found = concluded(facts, FULL, ms_of=lambda _part, _scope, share: (share or 0) * 10)
+    (one,) = found.findings
+    assert one.message == "31 % idle, (unknown) waited, above 5 %"
+    (condition,) = one.conditions
+    assert condition.model_dump() == {
+        "fact": "sync.idle_ratio",
+        "op": "ge",
+        "threshold": 0.05,
+        "value": 0.31,
+        "unit": "ratio",
+        "param": "min_idle",
+        "holds": True,
+    }
+    assert one.impact == Impact(part="sync", ms=3.1, share=0.31)
+    assert [e.title for e in one.evidence] == ["Calls", "copy class"]
+    assert one.evidence[1].rows == ((0, "DtoH"),)
+    assert len(one.time_ranges) == 50
+    assert [r.id for r in one.recommendations] == ["one", "three"]
+    verify = one.recommendations[0].verify
+    assert verify is not None
+    assert (verify.now, verify.unit) == (0.31, "ratio")
+    assert one.gain == Gain(
+        what_if="remove_sync", params={"which": "in_step"}, measure="latency", per="token"
+    )
+    assert [r.id for r in one.references] == ["cuda-graphs"]
+    assert [(t.code, t.param, t.value) for t in found.thresholds] == [("SYN101", "min_idle", 0.05)]
+
+
+def test_healthy_only_when_all_is_known() -> None:
+    found = concluded(base({"sync.idle_ratio": 0.01}), FULL)
+    assert [(h.code, h.text) for h in found.healthy] == [("SYN101", "only 1 % idle")]
+    assert found.healthy[0].conditions[0].holds is False
+    assert concluded(base({"other.fact": 1}), FULL).healthy == ()
+
+
+def test_a_guard_that_holds_is_no_good_health() -> None:
+    guarded = FULL.model_copy(
+        update={"unless": rule("ABC100", "x", [ge("f.a", 1)], unless=[ge("f.g", 1)]).unless}
+    )
+    bad = {"sync.idle_ratio": 0.31, "f.g": 1}
+    found = concluded(base(bad), guarded)
+    assert (found.findings, found.healthy) == ((), ())
+    assert len(concluded(base(bad | {"sync.idle_ratio": 0.0}), guarded).healthy) == 1
+
+
+def test_notes_go_to_healthy() -> None:
+    note = rule("LCH105", "back-pressure", [ge("f.a", 1)], kind="note", message="{f.a|int} calls")
+    found = concluded(base({"f.a": 1234}), note)
+    assert found.findings == ()
+    assert [(h.code, h.text) for h in found.healthy] == [("LCH105", "1,234 calls")]
+
+
+def test_not_evaluated_names_facts_flag_and_reason_once_for_all_scopes() -> None:
+    facts = base({"other.fact": 1})
+    put(facts, {"other.fact": 1}, Scope(device=1))
+    facts.missing["sync.idle_ratio"] = "no API calls"
+    (entry,) = concluded(facts, FULL).not_evaluated
+    assert entry.missing == ("sync.idle_ratio",)
+    assert (entry.flag, entry.why) == ("--trace=cuda", "no API calls")
+    assert entry.scope == ScopeDoc()
+
+
+def test_invalidates_by_a_fact() -> None:
+    one = rule("CAP104", "startup", [ge("f.a", 1)], invalidates=ge("f.none_left", 1))
+    assert concluded(base({"f.a": 1, "f.none_left": 1}), one).findings[0].invalidates
+    assert not concluded(base({"f.a": 1, "f.none_left": 0}), one).findings[0].invalidates
+    assert not concluded(base({"f.a": 1}), one).findings[0].invalidates
+
+
+def test_symptoms_show_among_the_conditions() -> None:
+    cause = rule("SYN101", "blocking-sync", [{"symptom": "gpu-idle"}])
+    (condition,) = concluded(base({"f.idle": 0.3}), IDLE, cause).findings[0].conditions
+    assert (condition.fact, condition.value, condition.holds) == ("symptom:gpu-idle", "fired", True)
+
+
+def test_impact_in_time_has_no_share() -> None:
+    one = rule("ABC100", "c", [ge("f.t_ns", 1)], impact={"fact": "f.t_ns", "part": "p"})
+    (found,) = concluded(base({"f.t_ns": 2_500_000}, unit="ns"), one).findings
+    assert found.impact == Impact(part="p", ms=2.5, share=None)
+
+
+def test_same_input_same_output() -> None:
+    facts = base({"f.idle": 0.3, "f.sync": 0.2})
+    first, second = (concluded(facts, IDLE, SYNC) for _ in range(2))
+    assert [f.model_dump_json() for f in first.findings] == [
+        f.model_dump_json() for f in second.findings
+    ]

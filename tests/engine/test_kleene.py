@@ -1,0 +1,127 @@
+"""Three-valued logic: the tables, and the states of a rule that follow from them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from advisor.engine.infer import infer
+from advisor.engine.values import COMPLEMENT, atom, compare, k_and, k_not, k_or, key
+from tests.engine.engine_support import base, ge, rule, rules
+
+T, F, U = True, False, None
+AND = [(T, T, T), (T, F, F), (T, U, U), (F, F, F), (F, U, F), (U, U, U)]
+OR = [(T, T, T), (T, F, T), (T, U, T), (F, F, F), (F, U, U), (U, U, U)]
+
+
+@pytest.mark.parametrize(("a", "b", "result"), AND)
+def test_and(a: bool | None, b: bool | None, result: bool | None) -> None:
+    assert k_and(a, b) is result
+    assert k_and(b, a) is result
+
+
+@pytest.mark.parametrize(("a", "b", "result"), OR)
+def test_or(a: bool | None, b: bool | None, result: bool | None) -> None:
+    assert k_or(a, b) is result
+    assert k_or(b, a) is result
+
+
+@pytest.mark.parametrize("a", [T, F, U])
+@pytest.mark.parametrize("b", [T, F, U])
+def test_de_morgan(a: bool | None, b: bool | None) -> None:
+    assert k_not(k_and(a, b)) is k_or(k_not(a), k_not(b))
+
+
+def test_of_nothing() -> None:
+    assert k_and() is True
+    assert k_or() is False
+
+
+@pytest.mark.parametrize("op", sorted(COMPLEMENT))
+@pytest.mark.parametrize("value", [0.0, 1.0, 2.0, "a", "b", None])
+def test_the_complement_is_the_negation(op: str, value: float | str | None) -> None:
+    threshold = ("a", "c") if op == "one_of" else "a" if isinstance(value, str) else 1.0
+    if isinstance(value, str) and op not in ("eq", "ne", "one_of"):
+        pytest.skip("texts are not ordered")
+    assert compare(value, COMPLEMENT[op], threshold) is k_not(compare(value, op, threshold))
+
+
+def test_a_value_of_the_wrong_class_is_unknown() -> None:
+    assert compare("1", "ge", 1.0) is None
+    assert compare(1.0, "eq", "1") is None
+    assert compare(1.0, "one_of", ("1",)) is None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, None, [1], b"x"])
+def test_what_is_no_finite_scalar_is_unknown(value: object) -> None:
+    assert atom(value) is None
+
+
+def test_numbers_that_the_engine_cannot_read_move_up_a_little() -> None:
+    for value in (1e-05, 1e16, 1e22, 5e-324, -1e-05):
+        moved = atom(value)
+        assert isinstance(moved, float)
+        assert moved >= value
+        assert "." in repr(moved)
+        assert moved == pytest.approx(value, rel=1e-15, abs=1e-323)
+
+
+def test_identity_of_joined_fields() -> None:
+    assert key(1) != key("1")
+    assert key(True) is None
+    assert key(1.0) is None
+    assert key(None) is None
+
+
+# --- states of a rule ------------------------------------------------------------------------
+
+#: A fact of 1 makes the condition true, 0 false, and an absent one unknown.
+_VALUE = {T: 1, F: 0}
+_STATE = {T: "fired", F: "quiet", U: "unknown"}
+
+
+def _state(when: object, facts: dict[str, bool | None], unless: object = ()) -> str:
+    one = rule("ABC100", "c", when, unless=list(unless))  # type: ignore[call-overload]
+    known = {f"f.{n}": _VALUE[v] for n, v in facts.items() if v is not None}
+    (outcome,) = infer(base(known), rules(one), engine="python").outcomes
+    return outcome.state
+
+
+@pytest.mark.parametrize(("a", "b", "result"), AND)
+def test_all(a: bool | None, b: bool | None, result: bool | None) -> None:
+    assert _state([ge("f.a", 1), ge("f.b", 1)], {"a": a, "b": b}) == _STATE[result]
+
+
+@pytest.mark.parametrize(("a", "b", "result"), OR)
+def test_any(a: bool | None, b: bool | None, result: bool | None) -> None:
+    when = {"any": [{"all": [ge("f.a", 1)]}, {"all": [ge("f.b", 1)]}]}
+    assert _state(when, {"a": a, "b": b}) == _STATE[result]
+
+
+@pytest.mark.parametrize(
+    ("when", "guard", "passes", "state"),
+    [
+        (T, T, False, "quiet"),
+        (T, F, False, "fired"),
+        (T, U, False, "unknown"),
+        (T, U, True, "fired"),
+        (T, T, True, "quiet"),
+        (F, U, False, "quiet"),
+        (U, T, False, "quiet"),
+        (U, F, False, "unknown"),
+        (U, U, True, "unknown"),
+    ],
+)
+def test_unless(when: bool | None, guard: bool | None, passes: bool, state: str) -> None:
+    item = ge("f.g", 1) | ({"if_unknown": "pass"} if passes else {})
+    assert _state([ge("f.a", 1)], {"a": when, "g": guard}, [item]) == state
+
+
+def test_missing_names_only_what_matters() -> None:
+    """A branch that is false anyway does not ask for its other facts."""
+    when = {"any": [{"all": [ge("f.a", 1), ge("f.b", 1)]}, {"all": [ge("f.c", 1), ge("f.d", 1)]}]}
+    one = rule("ABC100", "c", when, unless=[ge("f.g", 1), ge("f.h", 1) | {"if_unknown": "pass"}])
+    (outcome,) = infer(base({"f.a": 0, "f.c": 1}), rules(one), engine="python").outcomes
+    assert outcome.state == "unknown"
+    assert outcome.missing == ("f.d", "f.g")

@@ -1,0 +1,285 @@
+"""Checks against the catalogues: each mistake gives one line at its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.engine.lint import Catalogues, check_rules, lint
+from advisor.engine.load import load_rules
+from advisor.errors import RuleError
+from tests.engine.engine_support import ge, rule, rules
+
+
+@dataclass(frozen=True)
+class Spec:
+    unit: str
+    level: str = "device"
+
+
+KNOWN = Catalogues(
+    facts={
+        "sync.idle_ratio": Spec("ratio"),
+        "sync.calls_count": Spec("count"),
+        "sync.wait_ns": Spec("ns"),
+        "graph.used": Spec("flag"),
+        "engine.name": Spec("text"),
+        "window.steps_count": Spec("count", "trace"),
+        "phase.decode_ratio": Spec("ratio", "phase"),
+        "process.share_ratio": Spec("ratio", "process"),
+    },
+    entities={"copy_class": {"device": int, "kind": str, "per_step": float, "sync": bool}},
+    tables=("sync.top_calls",),
+    what_ifs=("remove_sync",),
+    references=("cuda-graphs",),
+)
+
+SYMPTOM = """\
+schema: 1
+code: ABC100
+cause: gpu-idle
+title: Idle
+kind: symptom
+scope: device
+lifecycle: preview
+when:
+  all: [{fact: sync.idle_ratio, op: ge, value: 0.15}]
+confidence: {method: measured, base: 0.8}
+message: idle
+docs: {what: Looks at the idle share., why: Idle time is lost., harmless_when: There is no work.}
+"""
+GOOD = """\
+schema: 1
+code: ABC101
+cause: blocking-sync
+title: The host waits
+kind: cause
+scope: device
+lifecycle: preview
+params:
+  min_idle: {default: 0.05, unit: ratio, origin: measured, source: here}
+when:
+  any:
+    - all:
+        - {fact: sync.idle_ratio, op: ge, param: min_idle}
+        - {fact: window.steps_count, op: ge, value: 5}
+        - {symptom: gpu-idle}
+  join:
+    - as: d2h
+      entity: copy_class
+      on: [device]
+      where: [{field: kind, op: eq, value: DtoH}]
+unless:
+  - {fact: graph.used, op: eq, value: true, if_unknown: pass}
+then:
+  explains: [gpu-idle]
+impact: {fact: sync.idle_ratio, part: sync}
+confidence: {method: measured, base: 0.8}
+gain: {what_if: remove_sync}
+message: "{sync.idle_ratio|pct} of the window, above {param.min_idle|pct}"
+healthy: "{sync.wait_ns|ms}"
+evidence: [sync.top_calls, d2h]
+recommendations:
+  - {id: no-sync, action: Out., effort: low, verify: {fact: sync.idle_ratio, expect: decrease}}
+docs:
+  what: Looks at waits that return to an empty queue.
+  why: The device has nothing to do meanwhile.
+  harmless_when: The device has queued work.
+  references: [cuda-graphs]
+"""
+
+
+def write(folder: Path, text: str = GOOD, symptom: str = SYMPTOM) -> Path:
+    (folder / "ABC100.yaml").write_text(symptom, encoding="utf-8")
+    path = folder / "ABC101.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_sound_set_has_no_problems(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert lint(load_rules(tmp_path), KNOWN) == []
+    assert len(check_rules(KNOWN, tmp_path)) == 2
+
+
+#: (text replaced, its replacement, line, what is said)
+BAD = [
+    ("fact: window.steps_count", "fact: window.step_count", 14,
+     "there is no fact window.step_count; did you mean window.steps_count?"),
+    ("fact: window.steps_count", "fact: phase.decode_ratio", 14,
+     "phase.decode_ratio is a fact of each phase, which a rule of scope device does not see; "
+     "use a wider fact or a narrower scope"),
+    ("fact: window.steps_count, op: ge, value: 5", "fact: engine.name, op: eq, value: 5", 14,
+     "engine.name is a text, compared with a number"),
+    ("fact: window.steps_count, op: ge, value: 5", "fact: graph.used, op: eq, value: 1", 14,
+     "graph.used is a flag, compared with a number"),
+    ("fact: window.steps_count, op: ge, value: 5", "fact: graph.used, op: ge, value: 1", 14,
+     "graph.used is a flag, compared with a number"),
+    ("fact: sync.idle_ratio, op: ge, param", "fact: sync.wait_ns, op: ge, param", 13,
+     "min_idle is in ratio and sync.wait_ns in ns; give one unit"),
+    ("fact: sync.idle_ratio, op: ge, param: min_idle",
+     "fact: sync.idle_ratio, op: ge, param: x", 13,
+     "the parameter x is not in `params`; add it"),
+    ("param: min_idle", "param: min_idel", 13, "the parameter min_idel is not in `params`; add it"),
+    ("default: 0.05", "default: eager", 13, "min_idle is a text or flag: compare with eq or ne"),
+    ("origin: measured, source: here}",
+     "origin: seed}\n  spare: {default: 1, unit: count, origin: seed}",
+     10, "the parameter spare is used nowhere; remove it"),
+    ("{symptom: gpu-idle}", "{symptom: gpu-idel}", 15,
+     "no active rule has the symptom gpu-idel; correct the name"),
+    ("{symptom: gpu-idle}", "{cause: gpu-idle}", 15,
+     "gpu-idle is a symptom, not a cause; use its kind"),
+    ("{symptom: gpu-idle}", "{cause: blocking-sync}", 2,
+     "ABC101 -> ABC101 need each other's outcome; take one of these conditions out"),
+    ("explains: [gpu-idle]", "explains: [blocking-sync]", 24,
+     "blocking-sync is a cause, not a symptom; use its kind"),
+    ("explains: [gpu-idle]", "overrules: [gpu-idle]", 24,
+     "gpu-idle is a symptom, not a cause; use its kind"),
+    ("explains: [gpu-idle]", "overrules: [nobody]", 24,
+     "no active rule has the cause nobody; correct the name"),
+    ("kind: cause", "kind: note", 24, "a note explains nothing; remove gpu-idle"),
+    ("entity: copy_class", "entity: copy_clas", 18,
+     "there is no entity copy_clas; did you mean copy_class?"),
+    ("on: [device]", "on: [device, phase]", 19, "copy_class has no field phase; correct the name"),
+    ("field: kind", "field: kinds", 20, "copy_class has no field kinds; did you mean kind?"),
+    ("value: DtoH", "value: 4", 20, "copy_class.kind is a text, compared with a number"),
+    ("field: kind, op: eq, value: DtoH", "field: sync, op: eq, value: 1", 20,
+     "copy_class.sync is a flag, compared with a number"),
+    ("on: [device]", "on: [device]\n      optional: true", 0, ""),
+    ("impact: {fact: sync.idle_ratio", "impact: {fact: engine.name", 25,
+     "engine.name is a text; an impact is a number"),
+    ("impact: {fact: sync.idle_ratio, part: sync}",
+     "severity: {levels: [{at: 0.1, severity: low}]}", 25,
+     "levels grade the impact; add `impact` or remove them"),
+    ("what_if: remove_sync", "what_if: remove_syncs", 27,
+     "there is no what-if remove_syncs; did you mean remove_sync?"),
+    ("{sync.idle_ratio|pct} of", "{sync.idle|pct} of", 28,
+     "there is no fact sync.idle; did you mean"),
+    ("{sync.idle_ratio|pct} of", "{sync.idle_ratio} of", 28,
+     "is no placeholder; write {fact|format}"),
+    ("{sync.idle_ratio|pct} of", "{sync.idle_ratio|percent} of", 28,
+     "there is no format percent; use one of pct, ns, us, ms, bytes, rate, int, num, text"),
+    ("{sync.idle_ratio|pct} of", "{sync.wait_ns|pct} of", 28,
+     "the format pct does not fit sync.wait_ns, which is in ns"),
+    ("{sync.idle_ratio|pct} of", "{engine.name|num} of", 28,
+     "the format num does not fit engine.name, which is in text"),
+    ("{param.min_idle|pct}", "{param.min|pct}", 28, "the parameter min is not in `params`; add it"),
+    ("{sync.wait_ns|ms}", "{sync.wait_ns|bytes}", 29, "the format bytes does not fit sync.wait_ns"),
+    ("[sync.top_calls, d2h]", "[sync.top, d2h]", 30,
+     "there is no evidence table or join sync.top; did you mean sync.top_calls?"),
+    ("[sync.top_calls, d2h]", "[d2h]\nseverity: {cap: low}", 0, ""),
+    ("verify: {fact: sync.idle_ratio", "verify: {fact: sync.idleness", 32,
+     "there is no fact sync.idle"),
+    ("harmless_when: The device has queued work.", "harmless_when: never", 36,
+     "docs.harmless_when says too little; write a sentence"),
+    ("[cuda-graphs]", "[cuda-graph]", 37, "there is no reference cuda-graph; did you mean cuda-gr"),
+    ("lifecycle: preview", "lifecycle: stable", 7,
+     "a stable rule has cases; write ABC101.cases.yaml beside it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "line", "said"), [b for b in BAD if b[2]])
+def test_one_mistake_is_one_line(tmp_path: Path, old: str, new: str, line: int, said: str) -> None:
+    assert GOOD.count(old) == 1
+    path = write(tmp_path, GOOD.replace(old, new))
+    found = [str(p) for p in lint(load_rules(tmp_path), KNOWN) if said in str(p)]
+    assert [f.startswith(f"{path}:{line}: ") for f in found] == [True]
+
+
+@pytest.mark.parametrize(("old", "new"), [b[:2] for b in BAD if not b[2]])
+def test_what_is_no_mistake(tmp_path: Path, old: str, new: str) -> None:
+    write(tmp_path, GOOD.replace(old, new))
+    assert lint(load_rules(tmp_path), KNOWN) == []
+
+
+def test_problems_of_loading_and_checking_come_together(tmp_path: Path) -> None:
+    """A symptom whose file does not load is not called unknown besides."""
+    path = write(
+        tmp_path, GOOD.replace("steps_count, op", "step_count, op"), SYMPTOM.replace("0.8", "8")
+    )
+    with pytest.raises(RuleError) as caught:
+        check_rules(KNOWN, tmp_path)
+    first, second = str(caught.value).splitlines()
+    assert "confidence.base is 8; expected less than or equal to 1" in first
+    assert second.startswith(f"{path}:14: there is no fact window.step_count")
+
+
+def said(*specs: Any) -> list[str]:
+    return [p.text for p in lint(rules(*specs), Catalogues({"f.a": Spec("ratio", "trace")}))]
+
+
+def words(specs: Any) -> str:
+    return "\n".join(t for t in said(*specs) if "docs." not in t)
+
+
+DOCS = {"what": "one two three", "why": "one two three", "harmless_when": "one two three"}
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "over", "expected"),
+    [
+        ("device", "device", None, ""),
+        ("phase", "device", None, ""),
+        ("device", "phase", "any", ""),
+        ("device", "device", "any", ""),
+        ("device", "phase", None, "s has the scope phase, this rule device; add `over: any`"),
+        ("phase", "process", None, "s has the scope process, this rule phase; they never meet"),
+        (
+            "phase",
+            "device",
+            "any",
+            "`over: any` looks at narrower scopes, and s has the scope device",
+        ),
+        (
+            "phase",
+            "process",
+            "any",
+            "`over: any` looks at narrower scopes, and s has the scope proc",
+        ),
+    ],
+)
+def test_scopes_of_outcomes(mine: Any, theirs: Any, over: str | None, expected: str) -> None:
+    condition = {"symptom": "s"} | ({"over": over} if over else {})
+    found = words(
+        (
+            rule("ABC100", "s", [ge("f.a", 1)], kind="symptom", scope=theirs),
+            rule("ABC101", "c", [condition], scope=mine),
+        )
+    )
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+def test_scopes_of_explaining_and_overruling() -> None:
+    symptom = rule("ABC100", "s", [ge("f.a", 1)], kind="symptom", scope="device")
+    cause = rule("ABC101", "c", [ge("f.a", 1)], scope="phase", then={"explains": ["s"]})
+    assert "s has the scope device, wider than this rule's phase: it is never folded in" in words(
+        (symptom, cause)
+    )
+    one = rule("ABC102", "d", [ge("f.a", 1)], scope="process", then={"overrules": ["c"]})
+    plain = rule("ABC101", "c", [ge("f.a", 1)], scope="phase")
+    assert "c has the scope phase, this rule process; they never meet" in words((plain, one))
+    note = rule("ABC103", "n", [ge("f.a", 1)], kind="note")
+    ruler = rule("ABC104", "e", [ge("f.a", 1)], then={"overrules": ["n"]})
+    assert "n is a note; only causes are overruled" in words((note, ruler))
+    bad = rule("ABC105", "t", [ge("f.a", 1)], kind="symptom", then={"overrules": ["c"]})
+    assert "a symptom overrules nothing; remove c" in words((plain, bad))
+
+
+def test_repeated_conditions_and_advice() -> None:
+    advice = {"id": "x", "action": "do", "effort": "low"}
+    twice = rule(
+        "ABC100", "c", [ge("f.a", 1), ge("f.a", 1)], recommendations=[advice, advice], docs=DOCS
+    )
+    found = words((twice,))
+    assert "the same condition stands above; remove one" in found
+    assert "the recommendation x appears twice" in found
+
+
+def test_an_optional_join_that_nobody_shows() -> None:
+    join = {"as": "j", "entity": "e", "on": ["device"], "optional": True}
+    one = rule("ABC100", "c", {"all": [ge("f.a", 1)], "join": [join]})
+    assert "the optional join j is no evidence; list it there or remove it" in words((one,))

@@ -1,0 +1,89 @@
+"""The interval algebra against a definition by single nanoseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.metrics.intervals import Coverage, Spans, clip, gaps, intersect, subtract, union
+
+pairs = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(-3, 20)).map(lambda p: (p[0], p[0] + p[1])),
+    max_size=12,
+)
+
+
+def points(spans: Spans) -> set[int]:
+    """Every nanosecond that the set covers."""
+    return {t for a, b in zip(*spans, strict=True) for t in range(a, b)}
+
+
+def made(intervals: list[tuple[int, int]]) -> Spans:
+    return union(
+        np.array([a for a, _ in intervals], np.int64), np.array([b for _, b in intervals], np.int64)
+    )
+
+
+def brute(intervals: list[tuple[int, int]]) -> set[int]:
+    return {t for a, b in intervals for t in range(a, b)}
+
+
+def assert_merged(spans: Spans) -> None:
+    assert (spans.end > spans.start).all()
+    assert (spans.start[1:] > spans.end[:-1]).all()
+
+
+@given(pairs)
+def test_union_covers_what_any_interval_covers(intervals: list[tuple[int, int]]) -> None:
+    merged = made(intervals)
+    assert_merged(merged)
+    assert points(merged) == brute(intervals)
+    assert merged.total == len(brute(intervals))
+
+
+@given(pairs)
+def test_union_is_idempotent_and_blind_to_order(intervals: list[tuple[int, int]]) -> None:
+    merged = made(intervals)
+    again = union(*merged)
+    assert np.array_equal(merged.start, again.start)
+    assert np.array_equal(merged.end, again.end)
+    backwards = made(intervals[::-1])
+    assert np.array_equal(merged.start, backwards.start)
+
+
+@given(pairs, pairs)
+def test_intersection_and_difference_divide_a_set(
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
+) -> None:
+    a, b = made(left), made(right)
+    both, only = intersect(a, b), subtract(a, b)
+    assert points(both) == brute(left) & brute(right)
+    assert points(only) == brute(left) - brute(right)
+    assert both.total + only.total == a.total
+
+
+@given(pairs, st.integers(0, 60), st.integers(0, 60))
+def test_gaps_and_cover_fill_the_window(intervals: list[tuple[int, int]], lo: int, hi: int) -> None:
+    merged = made(intervals)
+    idle, busy = gaps(merged, lo, hi), clip(merged, lo, hi)
+    window = max(hi - lo, 0)
+    assert idle.total + busy.total == window
+    assert not points(idle) & brute(intervals)
+
+
+@given(pairs, st.lists(st.integers(-5, 90), min_size=1, max_size=8))
+def test_coverage_counts_up_to_any_time(intervals: list[tuple[int, int]], times: list[int]) -> None:
+    covered = Coverage(made(intervals))(np.array(times))
+    assert covered.tolist() == [sum(1 for p in brute(intervals) if p < t) for t in times]
+
+
+def test_touching_intervals_join() -> None:
+    merged = made([(0, 5), (5, 9), (12, 12)])
+    assert merged.start.tolist() == [0]
+    assert merged.end.tolist() == [9]
+
+
+def test_busy_time_is_no_sum_of_durations() -> None:
+    """Two streams that overlap for 30 of 60 ns are busy 90 ns, not 120."""
+    assert made([(0, 60), (30, 90)]).total == 90

@@ -1,0 +1,141 @@
+"""Quantiles, launch path and activity, on tables small enough to work out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.metrics.activity import bounded_least_squares
+from advisor.metrics.kernels import dense, distribution, shorten
+from advisor.metrics.operations import join
+from tests.builder import Export
+from tests.metrics.support import analysis
+
+US = 1_000
+
+
+def test_quantiles_are_nearest_rank_and_the_median_is_interpolated() -> None:
+    d = distribution(np.zeros(4, np.int64), np.array([40, 10, 20, 30]), 1)
+    assert d.p50[0] == 25
+    assert d.p95[0] == d.p99[0] == d.maximum[0] == 40
+    assert d.minimum[0] == 10
+    assert d.total[0] == 100
+
+
+def test_the_tail_score_adds_up_what_lies_above_the_median() -> None:
+    d = distribution(np.zeros(5, np.int64), np.array([10, 10, 10, 15, 60]), 1)
+    assert d.tail[0] == 5 + 50
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10**6)), min_size=1, max_size=60))
+def test_distribution_agrees_with_numpy(rows: list[tuple[int, int]]) -> None:
+    group = np.array([g for g, _ in rows], np.int64)
+    value = np.array([v for _, v in rows], np.int64)
+    d = distribution(group, value, 4)
+    for g in range(4):
+        mine = value[group == g]
+        assert d.count[g] == len(mine)
+        if len(mine):
+            assert d.p50[g] == np.median(mine)
+            assert d.p99[g] == np.percentile(mine, 99, method="inverted_cdf")
+
+
+def test_durations_beyond_eighteen_minutes_do_not_break_the_sort() -> None:
+    d = distribution(np.array([0, 0, 1]), np.array([1 << 41, 5, 7]), 2)
+    assert d.maximum.tolist() == [1 << 41, 7]
+
+
+@given(st.lists(st.integers(-(10**7), 10**7), max_size=40))
+def test_dense_numbers_values_in_order(values: list[int]) -> None:
+    keys, index = dense(np.array(values, np.int64))
+    assert keys.tolist() == sorted(set(values))
+    assert keys[index].tolist() == values
+
+
+@given(
+    st.lists(st.integers(0, 50), max_size=30, unique=True),
+    st.lists(st.integers(0, 60), max_size=30),
+    st.sampled_from([1, 10**12]),
+)
+def test_join_finds_each_key_by_table_and_by_sorting(
+    keys: list[int], wanted: list[int], scale: int
+) -> None:
+    found = join(np.array(keys, np.int64) * scale, np.array(wanted, np.int64) * scale)
+    assert found.tolist() == [keys.index(w) if w in keys else -1 for w in wanted]
+
+
+def test_bounded_least_squares_recovers_a_mixture() -> None:
+    rng = np.random.default_rng(1)
+    share = rng.dirichlet((2, 1, 1), size=500)
+    truth = np.array([0.9, 0.1, 0.5])
+    x = bounded_least_squares(share.T @ share, share.T @ (share @ truth))
+    assert x == pytest.approx(truth, abs=1e-4)
+
+
+def test_bounded_least_squares_stays_within_its_bounds() -> None:
+    design = np.array([[1.0, 0.0], [0.0, 1.0]])
+    x = bounded_least_squares(design, np.array([-3.0, 7.0]))
+    assert x.tolist() == [0.0, 1.0]
+
+
+def test_names_are_cut_in_the_middle() -> None:
+    assert shorten("abcdefghij", 10) == "abcdefghij"
+    cut = shorten("elementwise_kernel_with_a_long_tail", 15)
+    assert len(cut) == 15
+    assert cut.startswith("element")
+    assert cut.endswith("tail")
+
+
+def sampled(lag_periods: float = 0.0) -> Export:
+    """One GEMM at 90 % DRAM and one small kernel at 10 %, in turns that drift over the samples."""
+    export = Export().gpu(sm_count=132, bandwidth=4.8e12).process(1)
+    period, t, busy = 100 * US, 0, []
+    for i in range(400):
+        gemm, small = 60 * US + (i * 7) % 31 * US, 25 * US + (i * 11) % 17 * US
+        export.launch(at=t, dur=US, kernel="nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT",
+                      kernel_start=t + 2 * US, kernel_dur=gemm)  # fmt: skip
+        busy.append((t + 2 * US, t + 2 * US + gemm, 0.9, 0.8))
+        t += 3 * US + gemm
+        export.launch(at=t, dur=US, kernel="vectorized_elementwise_kernel",
+                      kernel_start=t + 2 * US, kernel_dur=small, grid=(4, 1, 1))  # fmt: skip
+        busy.append((t + 2 * US, t + 2 * US + small, 0.1, 0.2))
+        t += 8 * US + small + (i % 5) * 40 * US
+    dram, sm = [], []
+    shift = round(lag_periods * period)
+    for s in range(shift, t, period):
+        level = [sum(max(0, min(b, s + period) - max(a, s)) * v[k] for a, b, *v in busy) / period
+                 for k in (0, 1)]  # fmt: skip
+        dram.append(round(100 * level[0]))
+        sm.append(round(100 * level[1]))
+    return export.gpu_metrics(
+        {"DRAM Read Bandwidth": dram, "DRAM Write Bandwidth": [0] * len(dram), "SM Active": sm},
+        period_ns=period,
+    )
+
+
+def test_activity_is_attributed_to_the_kernels_that_caused_it(tmp_path: Path) -> None:
+    a = analysis(sampled(), tmp_path)
+    found = a.activity[0]
+    assert found is not None
+    assert found.lag == 0
+    assert found.of("gemm", "dram") == pytest.approx(0.9, abs=0.02)
+    assert found.of("elementwise", "dram") == pytest.approx(0.1, abs=0.03)
+    share, level = found.share_above("dram", 0.736)
+    assert level == pytest.approx(0.9, abs=0.02)
+    assert 0.3 < share < 0.5
+
+
+def test_attribution_is_off_where_samples_do_not_follow_the_kernels(tmp_path: Path) -> None:
+    assert analysis(sampled(lag_periods=2.0), tmp_path).activity[0] is None
+
+
+def test_too_few_samples_attribute_nothing(tmp_path: Path) -> None:
+    export = Export().gpu(sm_count=132).process(1).launch(at=0, kernel_dur=900 * US)
+    export.gpu_metrics({"SM Active": [90] * 5, "DRAM Read Bandwidth": [50] * 5})
+    a = analysis(export, tmp_path)
+    assert a.activity.get(0) is None
+    assert a.samples(0) is not None

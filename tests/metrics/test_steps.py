@@ -1,0 +1,185 @@
+"""Steps: found from ranges, graph launches or the kernel sequence; timed on the GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builder import Export
+from tests.metrics.support import analysis
+
+US = 1_000
+
+
+def decode_loop(
+    steps: int, *, name: str = "iteration {}", kernels: int = 4, period: int = 200 * US
+) -> Export:
+    """Steps of `kernels` kernels of 10 us; the GPU lags 50 us behind the host."""
+    export = Export().process(1)
+    for i in range(steps):
+        at = i * period
+        export.range(name.format(i), at, at + 100 * US)
+        for k in range(kernels):
+            begin = at + k * 20 * US
+            export.launch(at=begin, dur=5 * US, kernel=f"k{k}", kernel_start=begin + 50 * US,
+                          kernel_dur=10 * US)  # fmt: skip
+    return export
+
+
+def test_step_time_runs_from_gpu_end_to_gpu_end(tmp_path: Path) -> None:
+    steps = analysis(decode_loop(5), tmp_path).steps
+    assert steps.method == "ranges"
+    assert len(steps) == 5
+    assert steps.time.tolist() == [200 * US] * 4
+    assert (steps.gpu_end - steps.host_start).tolist() == [120 * US] * 5
+
+
+def test_the_window_is_the_steps_without_the_first(tmp_path: Path) -> None:
+    a = analysis(decode_loop(5), tmp_path)
+    assert (a.window.start, a.window.end) == (120 * US, 920 * US)
+    assert a.step_count == 4
+    assert a.window.method == "steps without the first"
+
+
+def test_asynchronous_replay_is_timed_on_the_gpu_not_by_its_range(tmp_path: Path) -> None:
+    """Three replays are launched within 30 us; each runs a millisecond."""
+    export = Export().process(1)
+    for i in range(3):
+        at = i * 10 * US
+        export.range(f"iteration {i}", at, at + 9 * US)
+        export.graph_launch(at, 8 * US, [("a", (1 + i) * 1000 * US, 999 * US)])
+    steps = analysis(export, tmp_path).steps
+    assert steps.time.tolist() == [1000 * US] * 2
+    assert ((steps.host_end - steps.host_start) <= 9 * US).all()
+
+
+def test_a_pass_is_preferred_to_the_loop_around_it(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(2):
+        at = i * 1000 * US
+        export.range(f"iteration {i}", at, at + 900 * US)
+        export.range("prefill", at + US, at + 300 * US)
+        export.launch(at=at + 10 * US, kernel_start=at + 50 * US, kernel_dur=200 * US)
+        for d in range(3):
+            begin = at + (400 + 100 * d) * US
+            export.range("decode_step", begin, begin + 90 * US)
+            export.launch(at=begin + US, kernel_start=begin + 10 * US, kernel_dur=50 * US)
+    steps = analysis(export, tmp_path).steps
+    assert steps.phase == ("prefill", *["decode"] * 3) * 2
+
+
+def test_passes_that_hold_little_of_the_work_give_way_to_the_loop(tmp_path: Path) -> None:
+    export = decode_loop(4, kernels=10, period=400 * US)
+    for i in range(4):  # one of ten launches only
+        export.range("decode_step", i * 400 * US, i * 400 * US + 5 * US)
+    assert analysis(export, tmp_path).steps.phase == ("unknown",) * 4
+
+
+def test_phases_come_from_serving_engine_ranges(tmp_path: Path) -> None:
+    export = Export().process(1)
+    names = [
+        "execute_context_1(512)_generation_0(0)",
+        "execute_context_0(0)_generation_16(16)",
+        "execute_context_2(200)_generation_16(16)",
+        "step[DECODE bs=32]",
+    ]
+    for i, name in enumerate(names[:3]):
+        export.range(name, i * 100 * US, i * 100 * US + 50 * US)
+        export.launch(at=i * 100 * US + US, kernel_start=i * 100 * US + 20 * US)
+    assert analysis(export, tmp_path).steps.phase == ("prefill", "decode", "mixed")
+
+
+def test_work_of_other_processes_is_in_no_step(tmp_path: Path) -> None:
+    export = decode_loop(3)
+    export.process(2).launch(at=30 * US, kernel="other", kernel_start=300 * US)
+    a = analysis(export, tmp_path)
+    other = a.ops.process == 2
+    assert other.sum() == 1
+    assert (a.steps.op_step[other] == -1).all()
+
+
+def test_periodic_graph_launches_are_steps_without_ranges(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(5):
+        at = i * 1000 * US
+        export.graph_launch(at, 20 * US, [(f"k{k}", at + (30 + 20 * k) * US, 15 * US)
+                                          for k in range(10)])  # fmt: skip
+    steps = analysis(export, tmp_path).steps
+    assert steps.method == "graph launches"
+    assert steps.time.tolist() == [1000 * US] * 4
+
+
+def test_a_repeating_kernel_sequence_gives_steps(tmp_path: Path) -> None:
+    """Six passes of three layers of four kernels, between an embedding and an argmax."""
+    export = Export().process(1)
+    t = 0
+    for _ in range(6):
+        sequence = ["embedding", *(["norm", "gemm", "attention", "mul"] * 3), "argmax"]
+        for name in sequence:
+            export.launch(at=t, dur=2 * US, kernel=name, kernel_start=t + 4 * US, kernel_dur=3 * US)
+            t += 10 * US
+    steps = analysis(export, tmp_path).steps
+    assert steps.method == "kernel sequence"
+    assert len(steps) == 6
+    assert np.unique(steps.time).tolist() == [14 * 10 * US]
+
+
+def test_a_kernel_of_every_layer_does_not_mark_steps(tmp_path: Path) -> None:
+    """Twelve layers a pass, three passes: what comes once a layer stumbles at each pass."""
+    export = Export().process(1)
+    t = 0
+    for _ in range(3):
+        layers = [f"{n}{i}" for _ in range(12) for i, n in enumerate("abcdefghij")]
+        for name in ["embedding", *layers, "head", "argmax"]:
+            export.launch(at=t, dur=2 * US, kernel=name, kernel_start=t + 4 * US, kernel_dur=3 * US)
+            t += 10 * US
+    assert len(analysis(export, tmp_path).steps) == 3
+
+
+def test_irregular_work_has_no_steps(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(40):
+        export.launch(at=i * 10 * US, kernel=f"k{i}", kernel_start=i * 10 * US + 7 * US)
+    a = analysis(export, tmp_path)
+    assert a.steps.method == "none"
+    assert a.window.method == "first to last GPU operation"
+
+
+def test_opaque_graph_launches_divide_the_time_evenly(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(10):
+        export.graph_launch(i * 20 * US, 15 * US, mode="graph")
+    export.call("cudaDeviceSynchronize_v3020", 200 * US, 800 * US)
+    steps = analysis(export, tmp_path).steps
+    assert steps.method == "opaque graph launches"
+    assert np.unique(steps.time).tolist() == [100 * US]
+
+
+def test_step_ranges_without_calls_are_remembered_as_empty(tmp_path: Path) -> None:
+    export = decode_loop(3)
+    export.range("iteration 3", 700 * US, 800 * US).range("iteration 4", 900 * US, 950 * US)
+    a = analysis(export, tmp_path)
+    assert len(a.steps) == 3
+    assert a.damage.empty_steps == 2
+    assert a.damage.holes.total == 150 * US
+
+
+@pytest.mark.parametrize("selection", [{"window": "100us/300us"}, {"nvtx": "iteration 1"}])
+def test_a_named_window_replaces_the_steady_one(tmp_path: Path, selection: dict[str, str]) -> None:
+    a = analysis(decode_loop(5), tmp_path, **selection)
+    lo, hi = (100 * US, 300 * US) if "window" in selection else (200 * US, 320 * US)
+    assert (a.window.start, a.window.end) == (lo, hi)
+
+
+def test_one_phase_can_be_looked_at_alone(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i, name in enumerate(["prefill", "decode_step", "decode_step", "prefill", "decode_step"]):
+        at = i * 100 * US
+        export.range(name, at, at + 50 * US)
+        export.launch(at=at + US, dur=5 * US, kernel_start=at + 20 * US, kernel_dur=30 * US)
+    a = analysis(export, tmp_path, phase="decode")
+    assert a.step_count == 3
+    assert a.window.length == 300 * US
+    assert a.budgets[0].ns["compute"] == 90 * US

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.model.findings import Budget, Diagnosis
+from advisor.reports.budget_bar import PARTS, cells, signs
+from advisor.reports.terminal import TextOptions, plain
+from tests.reports.fixture import DIAGNOSIS, budget
+
+PART_SETS = st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(lambda s: sum(s) > 0)
+
+
+@given(PART_SETS, st.integers(10, 120))
+def test_cells_fill_the_bar(raw: list[float], width: int) -> None:
+    shares = [s / sum(raw) for s in raw]
+    assert sum(cells(shares, width)) == width
+
+
+def test_signs_are_distinct_and_stable() -> None:
+    names = [*PARTS, "new_part", "another part"]
+    given_signs = [s for s, _ in signs(names, "█").values()]
+    assert len(set(given_signs)) == len(names)
+    assert signs(["launch_call"], "█")["launch_call"][0] == "L"
+
+
+def bars(diagnosis: Diagnosis) -> list[str]:
+    shown = plain(diagnosis, TextOptions())
+    return [line for line in shown.splitlines() if "███" in line]
+
+
+def test_one_bar_a_device_of_equal_length() -> None:
+    drawn = bars(DIAGNOSIS)
+    assert [line.split()[1] for line in drawn] == ["0", "1"]
+    assert len({len(line) for line in drawn}) == 1
+    assert "L" in drawn[0]
+    assert "h" in drawn[0]
+
+
+def test_many_devices_are_summarised() -> None:
+    many: tuple[Budget, ...] = tuple(budget(i, sync=0.01 * (i + 1)) for i in range(16))
+    shown = plain(DIAGNOSIS.model_copy(update={"budget": many}), TextOptions())
+    assert "median" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_an_empty_window_does_not_divide_by_zero() -> None:
+    empty = Budget(device=0, window_ms=0.0, parts=())
+    assert "device 0" in plain(DIAGNOSIS.model_copy(update={"budget": (empty,)}), TextOptions())

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.model.findings import ConditionDoc
+from advisor.reports.numbers import column, condition_text, session_time, value_text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (0.523, "ratio", "52.3 %"),
+        (0.0, "ratio", "0.0 %"),
+        (1.0, "ratio", "100.0 %"),
+        (12_400, "ns", "12.4 us"),
+        (999, "ns", "999 ns"),
+        (0, "ns", "0 ns"),
+        (2.31, "ms", "2.31 ms"),
+        (2_310.0, "ms", "2.31 s"),
+        (0.0021, "ms", "2.10 us"),
+        (1_234, "count", "1,234"),
+        (847.5, "count", "848"),
+        (12.25, "count", "12.2"),
+        (4_800_000_000_000.0, "bytes_per_s", "4.80 TB/s"),
+        (512, "bytes", "512 B"),
+        (52_100, "count_per_s", "52.1 k/s"),
+        (12, "count_per_s", "12/s"),
+        (10_000, "hz", "10.0 kHz"),
+        (3.2, "times", "3.20 x"),
+        (True, "flag", "yes"),
+        (None, "ratio", "unknown"),
+        ("vllm", "text", "vllm"),
+        (float("nan"), "ratio", "nan"),
+        (float("inf"), "ns", "inf"),
+    ],
+)
+def test_value_text(value: float, unit: str, shown: str) -> None:
+    assert value_text(value, unit) == shown
+
+
+def condition(**values: object) -> ConditionDoc:
+    return ConditionDoc.model_validate({"fact": "launch.idle_ratio", "op": "ge", **values})
+
+
+def test_condition_shows_both_numbers() -> None:
+    shown = condition_text(condition(value=0.523, threshold=0.1, unit="ratio"))
+    assert shown == "launch.idle_ratio 52.3 % >= 10.0 %"
+
+
+def test_condition_never_shows_two_equal_numbers_that_differ() -> None:
+    shown = condition_text(condition(value=0.09996, threshold=0.1, unit="ratio", op="lt"))
+    assert shown == "launch.idle_ratio 9.996 % < 10.000 %"
+
+
+def test_condition_at_the_threshold() -> None:
+    shown = condition_text(condition(value=0.1, threshold=0.1, unit="ratio"))
+    assert shown == "launch.idle_ratio 10.0 % >= 10.0 %"
+
+
+def test_condition_on_a_quotient_is_a_factor() -> None:
+    shown = condition_text(
+        condition(fact="operation.max_over_p50", value=3.217, threshold=2.0, unit="ratio")
+    )
+    assert shown == "operation.max_over_p50 3.22 x >= 2.00 x"
+
+
+def test_condition_on_a_list() -> None:
+    shown = condition_text(
+        condition(fact="a.kind", op="one_of", value="x", threshold=("x", "y"), unit="text")
+    )
+    assert shown == "a.kind x in [x, y]"
+
+
+def test_condition_on_a_symptom() -> None:
+    fired = condition(fact="symptom:gpu-idle", op="eq", value="fired", threshold="fired")
+    assert condition_text(fired) == "symptom gpu-idle fired"
+
+
+def test_session_time_is_what_the_gui_shows() -> None:
+    assert session_time(1_234_567_890) == "1.234568s"
+
+
+def test_times_of_one_column_share_one_unit() -> None:
+    head, cells, number = column("idle_ns", (98_412_000, 504_220, None))
+    assert (head, cells, number) == ("idle ms", ["98.41", "0.50", ""], True)
+
+
+def test_column_of_places_is_session_time() -> None:
+    assert column("start_ns", (1_000_000_000,))[1] == ["1.000000s"]
+
+
+@pytest.mark.parametrize(
+    ("heading", "cells", "head", "shown"),
+    [
+        ("share", (0.5,), "share", "50.0 %"),
+        ("time_ratio", (0.5,), "time", "50.0 %"),
+        ("copied_bytes", (4096,), "copied", "4.00 KiB"),
+        ("bytes", (4096,), "bytes", "4.00 KiB"),
+        ("rate_bytes_per_s", (2e9,), "rate", "2.00 GB/s"),
+        ("calls_per_s", (2e3,), "calls", "2.00 k/s"),
+        ("count", (12_834,), "count", "12,834"),
+        ("total:ms", (1.5,), "total ms", "1.50"),
+        ("p50:us", (1.5,), "p50 us", "1.50"),
+        ("share:ratio", (0.5,), "share", "50.0 %"),
+        ("at:s", (1.234567,), "at", "1.234567s"),
+        ("a step", (12.25,), "a step", "12.2"),
+        ("thread", (41_873,), "thread", "41873"),
+        ("blocks", (41_873,), "blocks", "41,873"),
+        ("kind", ("DtoH",), "kind", "DtoH"),
+    ],
+)
+def test_column(heading: str, cells: tuple[object, ...], head: str, shown: str) -> None:
+    got = column(heading, cells)  # type: ignore[arg-type]
+    assert (got[0], got[1][0]) == (head, shown)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.errors import InputError
+from advisor.reports.select import check_codes, select
+from tests.reports.fixture import DIAGNOSIS
+
+KNOWN = {"LCH101", "LCH104", "SYN103", "CAP109", "ALC101", "XFR102", "UTL102", "HST101"}
+
+
+def codes(selected: tuple[str, ...] = (), ignored: tuple[str, ...] = ()) -> list[str]:
+    return [f.code for f in select(DIAGNOSIS, selected, ignored).findings]
+
+
+def test_exact_prefix_and_list() -> None:
+    assert codes(("LCH101",)) == ["LCH101"]
+    assert codes(("syn",)) == ["SYN103"]
+    assert codes(("LCH,CAP109",)) == ["LCH101", "CAP109"]
+    assert codes(ignored=("LCH SYN",)) == ["CAP109"]
+    assert codes(("LCH", "SYN"), ("LCH101",)) == ["SYN103"]
+
+
+def test_nothing_asked_changes_nothing() -> None:
+    assert select(DIAGNOSIS, (), ()) is DIAGNOSIS
+
+
+def test_filters_every_list_but_keeps_what_was_inferred() -> None:
+    kept = select(DIAGNOSIS, ("ALC",), ())
+    assert [h.code for h in kept.healthy] == ["ALC101"]
+    assert (kept.findings, kept.overruled, kept.not_evaluated) == ((), (), ())
+    assert (kept.verdict, kept.facts, kept.budget) == (
+        DIAGNOSIS.verdict,
+        DIAGNOSIS.facts,
+        DIAGNOSIS.budget,
+    )
+    assert select(DIAGNOSIS, ("SYN",), ()).findings[0].rank == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"), [("LCH110", "did you mean LCH1"), ("ZZZ", "advisor rules list")]
+)
+def test_an_unknown_code_is_an_error(code: str, hint: str) -> None:
+    with pytest.raises(InputError, match=hint):
+        check_codes(("LCH101", code), KNOWN, "--select")
+
+
+def test_known_codes_and_prefixes_pass() -> None:
+    check_codes(("lch", "SYN103,ALC101"), KNOWN, "--select")

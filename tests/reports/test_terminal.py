@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from advisor.model.findings import Diagnosis
+from advisor.reports.layout import print_lines
+from advisor.reports.terminal import TextOptions, plain, render
+from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
+
+
+def text(diagnosis: Diagnosis = DIAGNOSIS, **options: int | bool) -> str:
+    return plain(diagnosis, TextOptions(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+@pytest.mark.parametrize("verbosity", [-1, 0, 1])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_line_is_too_wide(width: int, verbosity: int, unicode: bool) -> None:
+    for line in render(DIAGNOSIS, TextOptions(width, unicode, verbosity=verbosity)):
+        assert cell_len(line.plain) <= width, line.plain
+
+
+def test_order_of_the_report() -> None:
+    shown = text()
+    places = [
+        "/data/captures",
+        "NVIDIA H200 · nsys 2023.4.4 · driver 580.159 · CUDA 13.0",
+        "31 decode, 1 prefill",
+        "(profiled)",
+        "848 kernels per step, GPU busy 41.0 %",
+        "start-up",
+        "Launch-bound decode",
+        "1. ▲ HIGH   LCH101 launch-bound",
+        "launch.idle_ratio 55.3 % >= 10.0 %",
+        "55.3 % of the step (launch call, 5.49 ms a step)",
+        "step 9.92 → 2.31 ms (2.10 to 2.90), 4.29 x (3.10 to 4.70)",
+        "Idle by the call that ends it",
+        "1.234567s for 124 us, stream 7, thread 41873",
+        "Capture the decode step as a CUDA graph",
+        "vLLM: drop --enforce-eager (since 0.2.0)",
+        "verify: launch.idle_ratio falls, now 55.3 %",
+        "UTL100 gpu-idle, LCH100 queue-empty",
+        "not estimated: the wait also orders two streams",
+        "Also noted",
+        "Budget of the window",
+        "Top kernels",
+        "gemv (43.0 % of kernel time)",
+        "ncu --set full",
+        "In order",
+        "ALC101: 0.1 allocation and free calls",
+        "Not evaluated",
+        "capture with --gpu-metrics-devices=all",
+        "UTL102 memory-bandwidth-bound, UTL105 tensor-cores-idle",
+        "no flag helps: COM102",
+        "Next: advisor explain LCH101",
+    ]
+    at = 0
+    for place in places:
+        assert place in shown[at:], place
+        at = shown.index(place, at)
+    assert shown.rstrip().splitlines()[-1] == "Next: advisor explain LCH101"
+
+
+def test_a_condition_that_does_not_hold_is_shown_only_on_request() -> None:
+    assert "launch.empty_queue_ratio" not in text()
+    assert "launch.empty_queue_ratio 9.96 % >= 10.00 %" in re.sub(
+        r"\s+", " ", text(verbosity=1)
+    ).replace("9.960", "9.96").replace("10.000", "10.00")
+
+
+def test_markup_in_names_is_literal() -> None:
+    assert NASTY.split("\x1b", maxsplit=1)[0][:20] in text(width=120)
+    assert "<script>" in text(width=120)
+    assert "iteration [3]" in text()
+
+
+def test_no_escape_code_of_a_name_reaches_the_terminal() -> None:
+    assert "\x1b" not in text(verbosity=1)
+
+
+def test_colour_is_an_addition_only() -> None:
+    coloured, bare = io.StringIO(), io.StringIO()
+    for stream, options in ((coloured, {"force_terminal": True}), (bare, {"no_color": True})):
+        console = Console(file=stream, width=80, markup=False, highlight=False, **options)  # type: ignore[arg-type]
+        print_lines(console, render(DIAGNOSIS, TextOptions()))
+    assert "\x1b[" in coloured.getvalue()
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured.getvalue()) == bare.getvalue() == text()
+
+
+def test_top_limits_what_is_told_in_full() -> None:
+    shown = text(top=1)
+    assert "22 copies of up to 4 KiB" not in shown
+    assert "1 more  --top 2 shows all in full" in shown
+    assert "SYN103 readback-per-layer" in shown
+
+
+def test_what_an_earlier_finding_showed_is_not_repeated() -> None:
+    again = DIAGNOSIS.findings[0].model_copy(update={"rank": 2, "code": "LCH102"})
+    twice = DIAGNOSIS.model_copy(update={"findings": (DIAGNOSIS.findings[0], again)})
+    shown = text(twice)
+    assert shown.count("cuLaunchKernelEx") == shown.count("vLLM: drop") == 1
+    assert "Idle by the call that ends it: as in 1." in shown
+    assert "options: as in 1." in shown
+    assert text(twice, verbosity=1).count("vLLM: drop") == 2
+
+
+def test_quiet_is_the_verdict_and_one_line_a_finding() -> None:
+    lines = text(verbosity=-1).splitlines()
+    assert lines[0].startswith("Launch-bound decode")
+    assert [line.split()[0] for line in lines[-3:]] == ["1", "2", "3"]
+    assert len(lines) == 5
+
+
+def test_verbose_adds_facts_overruled_and_phases() -> None:
+    shown = text(verbosity=1)
+    for part in ("Overruled", "Facts", "Budget by phase", "Changed thresholds", "max_over_p50"):
+        assert part in shown
+        assert part not in text()
+
+
+def test_plain_signs_are_ascii() -> None:
+    shown = text(HEALTHY, unicode=False)
+    assert shown.isascii()
+    assert "+ SYN101: Waits cost" in shown
+
+
+def test_a_healthy_capture() -> None:
+    shown = text(HEALTHY)
+    assert "Nothing to fix above 3 %" in shown
+    assert "Next: advisor rules list" in shown
+
+
+def test_of_a_void_capture_only_the_flags_are_listed() -> None:
+    void = DIAGNOSIS.findings[0].model_copy(update={"invalidates": True, "severity": "info"})
+    shown = text(DIAGNOSIS.model_copy(update={"findings": (void,)}))
+    assert "LCH101 launch-bound" in shown
+    assert "Also noted" not in shown
+    assert "capture with --gpu-metrics-devices=all  2 causes" in shown
+    assert "UTL105" not in shown
+
+
+def test_an_empty_diagnosis_renders() -> None:
+    bare = Diagnosis(tool=HEALTHY.tool, inputs=(), verdict="Nothing to analyse.")
+    assert text(bare).startswith("Nothing to analyse.")
+
+
+def test_same_input_same_text() -> None:
+    again = Diagnosis.model_validate_json(DIAGNOSIS.model_dump_json())
+    assert text(again, verbosity=1) == text(verbosity=1)

@@ -1,0 +1,548 @@
+"""The knowledge files: valid, plausible, and right about the names that captures contain."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from advisor import knowledge
+from advisor.errors import AdvisorError
+from advisor.knowledge_models import GpuFile, KernelFile
+from advisor.serving.detect import detect
+from advisor.serving.options import options_for
+from advisor.sources.schema import TABLES
+
+ATEN = "void at::native::"
+SILU = (
+    "elementwise_kernel<(int)128, (int)4, void at::native::gpu_kernel_impl_nocast<at::native::"
+    "<unnamed>::silu_kernel(at::TensorIteratorBase &)::[lambda() (instance 1)]>(T1)>(int, T3)"
+)
+MUL = (
+    "vectorized_elementwise_kernel<4, at::native::BinaryFunctor<c10::BFloat16, c10::BFloat16, "
+    "c10::BFloat16, at::native::binary_internal::MulFunctor<float> >, std::array<char*, 3ul> >()"
+)
+
+# name of the kernel, family, part of the operation, phase, traits it must have
+KERNELS: list[tuple[str, str, str, str | None, dict[str, object]]] = [
+    # the mapping of the field notes
+    ("void internal::gemvx::kernel<int, int, __nv_bfloat16, float>(T13)", "gemv", "gemvx", None,
+     {"precision": "bf16"}),
+    ("FusedAddRMSNormKernel", "norm", "residual add + RMSNorm", None, {}),
+    ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<...>(T1)", "attention",
+     "decode attention (FlashInfer paged)", "decode", {}),
+    ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<...>(T1)", "attention",
+     "prefill attention (FlashInfer)", "prefill", {}),
+    ("void flashinfer::AppendPagedKVCacheKernel<128u>(T1)", "kv_cache", "append", None, {}),
+    ("RadixTopKKernel_Unified", "sampling", "top-k", None, {}),
+    ("silu_mul_fused_kernel(__nv_bfloat16*)", "activation", "x gate", None, {}),
+    ("prefill_qk_norm_rope_kernel", "rope", "QK norm + RoPE", None, {}),
+    ("embedding_batched_kernel", "embedding", "token embedding", None, {}),
+    # matrix products
+    ("nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT", "gemm", "nvjet", None,
+     {"arch": "sm90", "skinny": True, "tensor_core": True, "precision": "bf16"}),
+    ("nvjet_sm90_qqtst_64x16_128x16_2x1_v_bz_algo2_splitK_TNT", "gemm", "nvjet", None,
+     {"precision": "fp8", "splitk": True, "skinny": True}),
+    ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "gemm", "nvjet", None, {}),
+    ("void cublasLt::splitKreduce_kernel<32, 16, int, float>(...)", "gemm", "split-K", None, {}),
+    ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_5x_cublas", "gemm", "xmma",
+     None, {"arch": "sm90", "tensor_core": True, "precision": "bf16"}),
+    ("ampere_sgemm_128x64_tn", "gemm", "FP32 SIMT", None,
+     {"simt_fp32": True, "arch": "sm80", "precision": "fp32"}),
+    ("volta_sgemm_32x32_sliced1x4_tn", "gemm", "FP32 SIMT", None,
+     {"simt_fp32": True, "arch": "sm70"}),
+    ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nt_align1>(T1::Params)", "gemm",
+     "FP32 SIMT", None, {"simt_fp32": True, "arch": "sm80"}),
+    ("cutlass_75_tensorop_f16_s1688gemm_f16_64x64_32x2_tn_align8", "gemm", "CUTLASS", None,
+     {"arch": "sm75", "tensor_core": True}),
+    ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64>(T)", "gemm",
+     "CUTLASS", None, {"arch": "sm80", "tensor_core": True}),
+    ("ampere_fp16_s1688gemm_fp16_128x64_ldg8_f2f_tn", "gemm", "cuBLAS", None, {"arch": "sm80"}),
+    ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", "gemm", "cuBLAS", None, {"arch": "sm75"}),
+    ("void gemmSN_TN_kernel<float, 128, 16, 2, cublasGemvTensorStridedBatched<float>>(T)", "gemm",
+     "skinny", None, {"simt_fp32": True}),
+    ("void gemvNSP_kernel<float, float, float, float, 1, 16, 4, 1024, false>(T)", "gemv",
+     "gemvNSP", None, {"simt_fp32": True}),
+    ("void dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensor<float>>>(T)", "gemv", "dot",
+     None, {}),
+    ("void cutlass::device_kernel<vllm::cutlass_3x_gemm_fp8_blockwise<...>>(T)", "gemm", "FP8",
+     None, {}),
+    ("void deep_gemm::fp8_gemm_kernel<4096u, 7168u>(T)", "gemm", "DeepGEMM", None, {}),
+    ("void marlin::Marlin<__half, 256, 1, 8>(int4 const*)", "gemm", "Marlin", None, {}),
+    ("void kgemm_4bit_inference_naive<__nv_bfloat16, 128, 16>(int)", "gemv", "4-bit", None, {}),
+    ("void mul_mat_vec_q<(ggml_type)12, 1, false>(void const*)", "gemv", "llama.cpp", None, {}),
+    ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1_SN", "gemm", "AMD", None,
+     {}),
+    ("triton_mm_kernel_0", "gemm", "Inductor", None, {}),
+    ("bmm_Bfloat16_E4m3E4m3_Fp32_t128x16x256u2_sm100f", "gemm", "batched", None,
+     {"precision": "fp8", "arch": "sm100"}),
+    # attention
+    ("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>>(T)",
+     "attention", "split-KV", "decode", {}),
+    ("void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128>>(T)", "attention",
+     "combine", "decode", {}),
+    ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>(T)",
+     "attention", "FlashAttention", "prefill", {}),
+    ("void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<...>>>(T)",
+     "attention", "FlashAttention", "prefill", {"arch": "sm90"}),
+    ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x128_1x4x1",
+     "attention", "decode attention (cuDNN", "decode", {"arch": "sm80"}),
+    ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1",
+     "attention", "prefill attention (cuDNN", "prefill", {"arch": "sm90"}),
+    ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_3_64x64x64_4x1x1",
+     "attention", "attention (cuDNN SDPA)", None, {}),
+    ("void cudnn::fusion::lean_reduction_kernel<false, false, false>(void*, float*)", "attention",
+     "combine", "decode", {}),
+    ("fmha_cutlassF_bf16_aligned_64x128_rf_sm80(AttentionKernel::Params)", "attention",
+     "memory-efficient", None, {"arch": "sm80"}),
+    ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext",
+     "attention", "prefill", "prefill", {"arch": "sm100"}),
+    ("fmhaSm100aKernel_QkvBfloat16OBfloat16H128PagedKvDenseP32MultiCtasKvQ8Kv128Generation",
+     "attention", "decode", "decode", {}),
+    ("void tensorrt_llm::kernels::mmha::masked_multihead_attention_kernel<unsigned short>(T)",
+     "attention", "decode", "decode", {}),
+    ("void vllm::paged_attention_v2_kernel<__nv_bfloat16, 128>(T)", "attention", "paged",
+     "decode", {}),
+    ("kernel_unified_attention_2d", "attention", "unified", None, {}),
+    ("_fwd_grouped_kernel_stage1", "attention", "decode attention (Triton)", "decode", {}),
+    ("void flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576>>(T)", "attention", "MLA",
+     "decode", {}),
+    ("fused_recurrent_gated_delta_rule_fwd_kernel", "attention", "linear", None, {}),
+    # key/value cache
+    ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, unsigned char>(T)", "kv_cache",
+     "vLLM", None, {}),
+    ("void (anonymous namespace)::store_kvcache<2048l, 4, false, long>(T)", "kv_cache", "SGLang",
+     None, {}),
+    ("create_flashinfer_kv_indices_triton", "kv_cache", "page table", None, {}),
+    (ATEN + "index_elementwise_kernel<128, 4, at::native::index_copy_kernel_impl<T>>(long)",
+     "kv_cache", "index_copy", None, {}),
+    # communication
+    ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+     "communication", "NCCL AllReduce", None, {}),
+    ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", "communication",
+     "NCCL SendRecv", None, {}),
+    ("ncclSymDevKernel_AllReduce_RSxLD_AGxST", "communication", "NCCL", None, {}),
+    ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(T)",
+     "communication", "multimem", None, {}),
+    ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(T)", "communication", "custom",
+     None, {}),
+    ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<T>(T)",
+     "communication", "fused with norm", None, {}),
+    ("void two_shot_all_reduce_kernel<c10::BFloat16>(T)", "communication", "one/two shot", None,
+     {}),
+    ("void deep_ep::internode_ll::dispatch<true, 7168>(void*)", "communication", "DeepEP", None,
+     {}),
+    # experts
+    ("fused_moe_kernel", "moe", "expert GEMM", None, {}),
+    ("void vllm::moe::topkGatingSoftmax<8, 128, 4, 16, int>(T)", "moe", "routing", None, {}),
+    ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_swiGlu_dynBatch_sm100f", "moe", "expert GEMM",
+     None, {"precision": "fp4"}),
+    ("void moe::dev::finalize::finalizeKernelVecLoad<T>(T)", "moe", "combine", None, {}),
+    ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<"
+     "cutlass::gemm::GroupProblemShape<T>>>(T)", "moe", "grouped", None, {}),
+    # norm, activation, rotary embedding, quantisation
+    ("void vllm::rms_norm_kernel<c10::BFloat16, 8, 2>(T)", "norm", "RMSNorm", None, {}),
+    ("void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(T)", "norm", "residual add", None,
+     {}),
+    (ATEN + "<unnamed>::vectorized_layer_norm_kernel<c10::BFloat16, float, (bool)1>(int)", "norm",
+     "RMSNorm (ATen)", None, {}),
+    (ATEN + "<unnamed>::vectorized_layer_norm_kernel<float, float, (bool)0>(int)", "norm",
+     "LayerNorm", None, {}),
+    (ATEN + "reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>(T)",
+     "norm", "mean", None, {}),
+    ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0", "norm", "Inductor", None, {}),
+    ("void vllm::act_and_mul_kernel<c10::BFloat16, silu_kernel<c10::BFloat16>>(T)", "activation",
+     "x gate", None, {}),
+    (ATEN + SILU, "activation", "SiLU", None, {}),
+    ("triton_poi_fused_mul_silu_3", "activation", "Inductor", None, {}),
+    ("void vllm::rotary_embedding_kernel<c10::BFloat16, true>(T)", "rope", "rotary", None, {}),
+    ("void vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>(T)",
+     "quantise", "activations", None, {}),
+    (ATEN + "vectorized_elementwise_kernel<4, at::native::float8_copy_kernel_cuda(T)>(int)",
+     "quantise", "FP8", None, {}),
+    # sampling, softmax, scan, index, copy, the rest of ATen
+    (ATEN + "reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>(T)",
+     "sampling", "argmax", None, {}),
+    ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, true>(T)",
+     "softmax", "softmax", None, {}),
+    (ATEN + "(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>(T)", "softmax",
+     "softmax", None, {}),
+    (ATEN + "sbtopk::gatherTopK<float, unsigned int, 2, false>(T)", "scan_sort", "top-k", None,
+     {}),
+    ("void at_cuda_detail::cub::DeviceRadixSortSingleTileKernel<T>(T)", "scan_sort", "sort", None,
+     {}),
+    ("void at_cuda_detail::cub::detail::scan::DeviceScanKernel<T>(T)", "scan_sort", "scan", None,
+     {}),
+    ("_chunk_scan_fwd_kernel", "scan_sort", "Mamba", None, {}),
+    (ATEN + "vectorized_gather_kernel<16, long>(char*, char*, long*)", "index", "gather", None,
+     {}),
+    (ATEN + "(anonymous namespace)::CatArrayBatchedCopy<T, unsigned int, 4, 64, 64>(T)", "copy",
+     "concatenate", None, {}),
+    (ATEN + "unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(T)::{lambda()#3}>(T)",
+     "copy", "copy", None, {}),
+    (ATEN + "vectorized_elementwise_kernel<8, at::native::FillFunctor<c10::BFloat16>>(int)",
+     "memset", "fill", None, {}),
+    (ATEN + MUL, "elementwise", "multiply", None, {}),
+    (ATEN + "reduce_kernel<512, 1, at::native::func_wrapper_t<float, sum_functor<float>>>(T)",
+     "reduction", "sum", None, {}),
+    (ATEN + "(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdam>()",
+     "optimizer", "optimiser", None, {}),
+    ("void split_embedding_codegen_forward_unweighted_kernel<float>(fbgemm_gpu::T)", "embedding",
+     "FBGEMM", None, {}),
+    ("sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nchw_tilesize128x128x32", "conv",
+     "cuDNN", None, {"arch": "sm80"}),
+    ("saxpy(double *, double *, double *, double, int)", "elementwise", "elementwise", None, {}),
+    ("my_unheard_of_thing", "other", "other", None, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "operation", "phase", "traits"), KERNELS, ids=[k[0][:60] for k in KERNELS]
+)
+def test_kernel_name(
+    name: str, family: str, operation: str, phase: str | None, traits: dict[str, object]
+) -> None:
+    found = knowledge.kernel_families().classify([name])[0]
+    assert (found.family, found.phase) == (family, phase), found
+    assert operation in found.operation
+    assert traits.items() <= dict(found.traits).items()
+    assert ("simt_fp32" in traits) == ("simt_fp32" in found.traits)
+
+
+def test_classify_keeps_order_and_repeats() -> None:
+    names = ["ampere_sgemm_128x64_tn", "fused_moe_kernel", "ampere_sgemm_128x64_tn"]
+    found = knowledge.kernel_families().classify(names)
+    assert [f.family for f in found] == ["gemm", "moe", "gemm"]
+    assert found[0].sm == 80
+    assert found[1].sm is None
+    assert knowledge.kernel_families().classify([]) == []
+
+
+def test_every_family_has_a_pattern_and_the_last_catches_all() -> None:
+    data = knowledge.load(knowledge.data_dir("knowledge") / "kernel_families.yaml", KernelFile)
+    assert len({e.family for e in data.kernels}) == 22
+    assert data.kernels[-1].family == "other"
+    assert re.search(data.kernels[-1].match[0], "")
+    assert all("" not in e.match for e in data.kernels[:-1])
+    for entry in data.kernels:
+        if "{1}" in entry.operation:
+            assert all(re.compile(p).groups == 1 for p in entry.match)
+
+
+def test_an_operation_belongs_to_one_family() -> None:
+    data = knowledge.load(knowledge.data_dir("knowledge") / "kernel_families.yaml", KernelFile)
+    seen: dict[str, str] = {}
+    for entry in data.kernels:
+        assert seen.setdefault(entry.operation, entry.family) == entry.family, entry.operation
+
+
+# text of the range, kind, phase, requests in context, requests in generation
+STEPS = [
+    ("iteration 3", "loop", None, None, None),
+    ("decode_step", "pass", "decode", None, None),
+    ("decode step 7", "pass", "decode", None, None),
+    ("prefill", "pass", "prefill", None, None),
+    ("execute_context_2(512)_generation_0(0)", "pass", "prefill", 2, 0),
+    ("execute_context_0(0)_generation_16(16)", "pass", "decode", 0, 16),
+    ("execute_context_1(256)_generation_16(16)", "pass", "mixed", 1, 16),
+    ("execute_context_1(888_788544)_generation_0(0)", "pass", "prefill", 1, 0),
+    ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32)", "pass", "decode",
+     0, 32),
+    ("execute_context_0(0)_generation_0(0)", "pass", None, 0, 0),
+    ("execute_new_3_cached_0", "pass", "prefill", 3, 0),
+    ("execute_new_0_cached_5", "pass", "decode", 0, 5),
+    ("gpu_model_runner: forward", "pass", None, None, None),
+    ("[Executor] _forward_step 12: 0 ctx reqs, 8 gen tokens", "pass", "decode", 0, 8),
+    ("[Executor] _forward_step 13: 2 ctx reqs, 8 gen reqs", "pass", "mixed", 2, 8),
+    ("[Executor] _forward_step 14: 1 ctx reqs, 900 ctx tokens, 0 gen reqs", "pass", "prefill", 1,
+     0),
+    ("[Executor] _forward_step: 1 ctx reqs, 0 gen reqs", "pass", "prefill", 1, 0),
+    ("_forward_step", "pass", None, None, None),
+    ("step[DECODE bs=32]", "pass", "decode", None, None),
+    ("step[EXTEND bs=15 toks=15360]", "pass", "prefill", None, None),
+    ("step[MIXED bs=2]", "pass", "mixed", None, None),
+    ("ProfilerStep#6", "loop", None, None, None),
+    ("Forward", "pass", None, None, None),
+    ("step 4", "loop", None, None, None),
+    ("Step 4", "loop", None, None, None),
+    ("generate_step", "pass", "decode", None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "kind", "phase", "context", "generation"), STEPS)
+def test_step_range(
+    text: str, kind: str, phase: str | None, context: int | None, generation: int | None
+) -> None:
+    found = knowledge.step_patterns().step(text)
+    assert found is not None
+    assert (found.kind, found.phase) == (kind, phase)
+    assert (found.context, found.generation) == (context, generation)
+    assert knowledge.step_patterns().role(text) is None
+
+
+def test_numbers_in_step_ranges() -> None:
+    patterns = knowledge.step_patterns()
+    vllm = patterns.step("execute_context_1(256)_generation_16(16)")
+    sglang = patterns.step("step[EXTEND bs=15 toks=15360]")
+    trtllm = patterns.step("[Executor] _forward_step 14: 1 ctx reqs, 900 ctx tokens, 0 gen reqs")
+    assert vllm is not None
+    assert sglang is not None
+    assert trtllm is not None
+    assert (vllm.engine, vllm.tokens, vllm.generation_tokens) == ("vllm", 256, 16)
+    assert (sglang.engine, sglang.batch, sglang.tokens) == ("sglang", 15, 15360)
+    assert (trtllm.engine, trtllm.number, trtllm.tokens) == ("tensorrt-llm", 14, 900)
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        ("Python GC", "gc"),
+        ("garbage collection gen 2", "gc"),
+        ("gc.collect()", "gc"),
+        ("Waiting for GIL", "gil_wait"),
+        ("Holding GIL", "gil_hold"),
+        ("_prepare_tp_inputs", "preparation"),
+        ("_prepare_inputs", "preparation"),
+        ("schedule", "preparation"),
+        ("gpu_model_runner: preprocess", "preparation"),
+        ("sample", "sampling"),
+        ("load_model", "startup"),
+        ("Warm-up Step 3", "startup"),
+    ],
+)
+def test_role_of_range(text: str, role: str) -> None:
+    assert knowledge.step_patterns().role(text) == role
+    assert knowledge.step_patterns().step(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["aten::mul, op_id = 3", "GIL Trace", "generate", "cub::DeviceScan::InclusiveScan", "Backward",
+     "ncclGroupEnd", "MPI_Send", "scaled dot product attention", "", "gcd", "resample_poly"],
+)  # fmt: skip
+def test_other_ranges_mean_nothing(text: str) -> None:
+    assert knowledge.step_patterns().step(text) is None
+    assert knowledge.step_patterns().role(text) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "gb_per_s", "sms"),
+    [
+        ("NVIDIA H200", "H200 SXM", 4800, 132),
+        ("NVIDIA H200 NVL", "H200 NVL", 4800, 132),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM", 3350, 132),
+        ("NVIDIA H100 PCIe", "H100 PCIe", 2039, 114),
+        ("NVIDIA H100 NVL", "H100 NVL", 3938, 132),
+        ("NVIDIA GH200 480GB", "GH200 96 GB", 4000, 132),
+        ("NVIDIA B200", "B200", 8000, 148),
+        ("NVIDIA GB200", "GB200", 8000, None),
+        ("NVIDIA B300 SXM6 AC", "B300", 8000, 148),
+        ("NVIDIA A100-SXM4-80GB", "A100 80 GB SXM", 2039, 108),
+        ("NVIDIA A100-SXM4-40GB", "A100 40 GB SXM", 1555, 108),
+        ("NVIDIA A100 80GB PCIe", "A100 80 GB PCIe", 1935, 108),
+        ("NVIDIA A10G", "A10G", 600, 80),
+        ("NVIDIA A10", "A10", 600, 72),
+        ("NVIDIA L40S", "L40S", 864, 142),
+        ("NVIDIA L4", "L4", 300, 58),
+        ("Tesla T4", "T4", 320, 40),
+        ("Tesla V100-SXM2-32GB", "V100 SXM", 900, 80),
+        ("NVIDIA GeForce RTX 5070 Ti", "RTX 5070 Ti", 896, 70),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090", 1008, 128),
+        ("NVIDIA TITAN RTX", "TITAN RTX", 672, 72),
+    ],
+)
+def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None:
+    found = knowledge.gpu(name)
+    assert found is not None
+    assert (found.name, found.dram_gb_per_s, found.sm_count) == (expected, gb_per_s, sms)
+
+
+def test_unknown_gpus_have_no_peaks() -> None:
+    for name in (None, "", "NVIDIA H800", "AMD Instinct MI300X", "NVIDIA GeForce RTX 4090 D"):
+        assert knowledge.gpu(name) is None
+
+
+def test_gpu_units_are_plausible() -> None:
+    for spec in knowledge.gpus():
+        assert 1e11 <= spec.dram_bytes_per_s <= 2e13
+        assert spec.source.startswith("NVIDIA")
+        dense = spec.flop_per_s("bf16")
+        assert dense is None or 5e13 <= dense <= 5e15
+        assert spec.flop_per_s("fp16") == dense
+        if dense is not None and (fp8 := spec.flop_per_s("fp8")) is not None:
+            assert fp8 / dense == pytest.approx(2, rel=0.05)
+        assert (spec.pcie_generation is None) == (spec.htod_bytes_per_s is None)
+    ours = knowledge.gpu("NVIDIA H200")
+    assert ours is not None
+    assert ours.flop_per_s("fp32") == pytest.approx(66.9e12)
+    assert ours.flop_per_s("fp4") is None
+
+
+def test_every_option_has_a_line_and_a_known_action() -> None:
+    assert set(knowledge.engines()) == {
+        "any", "native", "nim", "pytorch", "sglang", "tensorrt-llm", "tgi", "transformers", "vllm"
+    }  # fmt: skip
+    for name, engine in knowledge.engines().items():
+        assert engine.options.keys() <= knowledge.actions().keys()
+        for lines in engine.options.values():
+            assert all(line.line.strip() == line.line for line in lines), name
+        if name != "any":
+            assert {"fusion", "memory", "batching", "prefix_sharing", "attention"} == set(
+                engine.traits
+            )
+
+
+def test_every_action_can_be_carried_out_somewhere() -> None:
+    for action in knowledge.actions():
+        assert any(options_for(action, name) for name in knowledge.engines()), action
+
+
+def test_options_of_the_engine_in_use() -> None:
+    vllm = options_for("enable-cuda-graphs", "vllm")
+    assert 1 <= len(vllm) <= 3
+    assert {o.engine for o in vllm} == {"vllm"}
+    assert "--enforce-eager" in vllm[0].line
+    assert "cuda_graph_config" in options_for("enable-cuda-graphs", "tensorrt-llm")[0].line
+    assert 'mode="reduce-overhead"' in options_for("enable-cuda-graphs", "transformers")[0].line
+    assert any("--kv-cache-dtype" in o.line for o in options_for("fp8-kv-cache", "sglang"))
+
+
+def test_options_fall_back_to_the_library_and_then_to_any_engine() -> None:
+    assert {o.engine for o in options_for("pin-memory", "transformers")} == {"pytorch"}
+    assert options_for("pin-memory", "vllm") == ()
+    assert {o.engine for o in options_for("multi-process-service", "vllm")} == {"any"}
+    assert {o.engine for o in options_for("graph-node-trace", None)} == {"any"}
+    assert {o.engine for o in options_for("graph-node-trace", "unheard-of")} == {"any"}
+    assert options_for("no-such-action", "vllm") == ()
+
+
+def test_the_six_capture_variables_of_tensorrt_llm() -> None:
+    assert [c.variable for c in knowledge.engines()["tensorrt-llm"].capture] == [
+        "TLLM_PROFILE_START_STOP", "TLLM_LLMAPI_ENABLE_NVTX", "TLLM_NVTX_DEBUG",
+        "TLLM_PROFILE_RECORD_GC", "TLLM_TORCH_PROFILE_TRACE", "ENABLE_PERFECT_ROUTER",
+    ]  # fmt: skip
+
+
+MUL_NAME = ATEN + MUL
+
+
+@pytest.mark.parametrize(
+    ("kernels", "ranges", "command", "engine"),
+    [
+        ({MUL_NAME: 5.0}, ["iteration 1"], None, "pytorch"),
+        ({MUL_NAME: 5.0}, ["generate"], None, "transformers"),
+        ({MUL_NAME: 5.0}, ["generate_data"], None, "pytorch"),
+        ({MUL_NAME: 5.0, "void vllm::rms_norm_kernel<T>(T)": 1.0}, [], None, "vllm"),
+        ({MUL_NAME: 5.0}, ["execute_context_0(0)_generation_16(16)"], None, "vllm"),
+        ({"void vllm::rms_norm_kernel<T>(T)": 1.0}, ["step[DECODE bs=4]"], None, "sglang"),
+        ({}, ["[Executor] _forward_step 3: 0 ctx reqs, 8 gen reqs"], None, "tensorrt-llm"),
+        ({}, [], ["trtllm-bench", "--model", "m", "throughput"], "tensorrt-llm"),
+        ({}, [], "python -m vllm.entrypoints.openai.api_server --model m", "vllm"),
+        ({}, [], "python3 -m sglang.launch_server --model-path m", "sglang"),
+        ({}, [], "text-generation-launcher --model-id m", "tgi"),
+        ({}, [], "/opt/nim/start_server.sh", "nim"),
+        ({"void gemvx::kernel<T>(T)": 1.0}, [], "cargo run -r --bin bench_serving", "native"),
+        ({"silu_mul_fused_kernel": 1.0, "FusedAddRMSNormKernel": 1.0}, [], None, "native"),
+        ({"void mul_mat_vec_q<(ggml_type)12>(T)": 1.0}, [], None, "native"),
+        ({"saxpy(double *)": 1.0}, ["MPI_Send"], ["./saxpy"], None),
+        ({}, [], None, None),
+    ],
+)
+def test_detect(
+    kernels: dict[str, float], ranges: list[str], command: str | list[str] | None,
+    engine: str | None,
+) -> None:  # fmt: skip
+    found = detect(kernels, ranges, command)
+    assert found.name == engine
+    assert 0.0 <= found.confidence <= 1.0
+    assert (found.confidence > 0) == (engine is not None) == bool(found.evidence)
+
+
+def test_detect_is_surer_with_more_evidence_and_says_what_it_saw() -> None:
+    ranges = ["execute_context_0(0)_generation_16(16)"]
+    some = detect({MUL_NAME: 5.0}, ranges, None)
+    more = detect({MUL_NAME: 5.0, "void vllm::rms_norm_kernel<T>(T)": 5.0}, ranges, "vllm serve m")
+    assert more.confidence > some.confidence
+    assert any(text.startswith("command: vllm serve") for text in more.evidence)
+    assert any("50.0% of kernel time" in text for text in more.evidence)
+    assert detect(((n, t) for n, t in {MUL_NAME: 5.0}.items()), ranges, None) == some
+
+
+def test_capture_knowledge_speaks_of_our_tables() -> None:
+    capture = knowledge.capture_knowledge()
+    supplied = {table for flag in capture.flags for table in flag.supplies}
+    assert supplied <= TABLES.keys()
+    assert {"kernels", "ranges", "samples", "graph_runs", "allocations", "callchains",
+            "host_calls", "host_samples", "events"} <= supplied  # fmt: skip
+    for command in capture.commands.values():
+        assert "{command}" in command
+        assert "--cuda-graph-trace=node" in command
+
+
+def _cited(node: object, key: str = "") -> set[str]:
+    """Reference ids in a rule file: `source` of parameters and `references` of the docs."""
+    if isinstance(node, dict):
+        return set().union(*(_cited(value, str(name)) for name, value in node.items()), set())
+    if isinstance(node, list):
+        return set().union(*(_cited(value, key) for value in node), set())
+    return {node.partition("#")[0]} if key in ("source", "references") else set()  # type: ignore[attr-defined]
+
+
+def test_every_reference_cited_exists() -> None:
+    known = knowledge.references()
+    assert all(known[key].id == key and known[key].title for key in known)
+    assert {p.source for p in knowledge.capture_knowledge().pitfalls} <= known.keys()
+    rules = [p for p in knowledge.data_dir("rules").glob("**/*.yaml") if ".cases." not in p.name]
+    for path in rules:
+        cited = _cited(yaml.safe_load(path.read_text(encoding="utf-8")))
+        assert cited <= known.keys(), f"{path.name}: {sorted(cited - known.keys())}"
+
+
+def test_step_engines_exist() -> None:
+    texts = [text for text, *_ in STEPS]
+    named = {s.engine for t in texts if (s := knowledge.step_patterns().step(t)) and s.engine}
+    assert named == {"vllm", "sglang", "tensorrt-llm"}
+    assert named <= knowledge.engines().keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("schema: 1\ngpus: [{name: A, match: ['('], source: x, sm: 90, dram_gb_per_s: 500}]",
+         "bad pattern"),
+        ("schema: 1\ngpus: [{name: A, match: [A], source: x, sm: 90, dram_gb_per_s: 5}]",
+         "gpus.0.dram_gb_per_s"),
+        ("schema: 1\ngpus: [{name: A, match: [A], source: x, sm: 90, dram: 500}]", "gpus.0.dram"),
+        ("schema: 2\ngpus: []", "schema"),
+        ("schema: [", "cannot read"),
+    ],
+)  # fmt: skip
+def test_a_faulty_file_is_a_clear_error(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "gpus.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(AdvisorError, match=re.escape(says)) as caught:
+        knowledge.load(path, GpuFile)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(AdvisorError, match="cannot read"):
+        knowledge.load(tmp_path / "none.yaml", GpuFile)
+
+
+def test_folders_are_found() -> None:
+    assert (knowledge.data_dir("knowledge") / "kernel_families.yaml").is_file()
+    assert knowledge.data_dir("rules").is_dir()
+
+
+def test_loading_needs_no_pandas() -> None:
+    code = (
+        "import sys; from advisor.serving import detect, options; from advisor import knowledge;"
+        "knowledge.kernel_families(); knowledge.engines(); knowledge.references();"
+        "assert not {'pandas', 'numpy', 'rich'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,143 @@
+"""Imports go one way: from the command line down to the model, never back up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "advisor"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MAX_LINES = 400
+
+#: From the bottom to the top; packages of one row do not import each other.
+ORDER: tuple[tuple[str, ...], ...] = (
+    ("errors",),
+    ("model",),
+    ("knowledge",),
+    ("sources",),
+    ("metrics",),
+    ("facts",),
+    ("engine",),
+    ("gain", "ranks", "serving", "capture", "compare"),
+    ("document",),
+    ("pipeline",),
+    ("reports",),
+    ("checklist",),
+    ("config",),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
+
+#: Narrower than the order: the only packages of ours that these may import.
+ONLY: dict[str, set[str]] = {
+    "errors": set(),
+    "model": set(),
+    "sources": {"model", "errors"},
+    "metrics": {"sources", "model", "knowledge", "errors"},
+    "facts": {"metrics", "sources", "model", "knowledge", "errors"},
+    "reports": {"model", "errors"},
+    "config": {"errors"},
+}
+#: The engine knows facts by name; how they are computed is none of its business.
+ENGINE_MAY = {"advisor.facts.catalog", "advisor.facts.spec"}
+ENGINE_MUST_NOT = {"sources", "metrics", "facts"}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts)
+
+
+def layer(module: str) -> str:
+    """``advisor.reports.files`` is of the layer ``reports``."""
+    name = (*module.split("."), "__init__")[1]
+    # A module that grew too long is split into siblings: knowledge_models is of knowledge.
+    return next((known for known in RANK if name.startswith(f"{known}_")), name)
+
+
+def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
+    """Every import of ours, wherever it stands, as ``(line, module)``."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module.split(".")[: -node.level]
+                base = ".".join([*package, *([base] if base else [])])
+            # `from advisor import x` may name a module or something in __init__.
+            names = [f"{base}.{a.name}" if base == "advisor" else base for a in node.names]
+        else:
+            continue
+        for name in names:
+            if name == "advisor" or name.startswith("advisor."):
+                yield node.lineno, name
+
+
+def problems(module: str, source: str) -> list[str]:
+    """What is wrong with the imports of one module, a line each."""
+    mine = layer(module)
+    found = []
+    for line, target in imports(module, source):
+        theirs = layer(target)
+        if theirs == mine or target == "advisor.__version__":
+            continue
+        where = f"{module}:{line} imports {target}"
+        if theirs not in RANK or mine not in RANK:
+            found.append(f"{where}: not in ORDER; add its layer")
+        elif RANK[theirs] >= RANK[mine]:
+            found.append(f"{where}: {theirs} is above {mine}")
+        elif mine in ONLY and theirs not in ONLY[mine]:
+            allowed = ", ".join(sorted(ONLY[mine])) or "nothing of ours"
+            found.append(f"{where}: {mine} may import {allowed}")
+        elif mine == "engine" and theirs in ENGINE_MUST_NOT and target not in ENGINE_MAY:
+            found.append(f"{where}: the engine does not read traces")
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_upward_import(path: Path) -> None:
+    assert problems(name_of(path), path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_modules_stay_readable(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_LINES, f"{name_of(path)} has {lines} lines; split it by what it does"
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("advisor.model.facts", "from advisor.errors import AdvisorError"),
+        ("advisor.sources.nsys", "from advisor.knowledge import gpus"),
+        ("advisor.metrics.budget", "import advisor.facts.catalog"),
+        ("advisor.engine.infer", "from advisor.facts.build import build"),
+        ("advisor.engine.infer", "from advisor.sources.trace import Trace"),
+        ("advisor.engine.infer", "from ..metrics import steps"),
+        ("advisor.reports.terminal", "def f():\n    from advisor.pipeline import diagnose"),
+        ("advisor.gain.replay", "from advisor.serving import detect"),
+        ("advisor.facts.build", "from advisor import diagnose"),
+        ("advisor.cli.x", "import advisor.unheard_of"),
+    ],
+)
+def test_the_test_sees_upward_imports(module: str, source: str) -> None:
+    assert problems(module, source)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("advisor.engine.lint", "from advisor.facts.catalog import CATALOGUE"),
+        ("advisor.reports.json_report", "from advisor.model.findings import Diagnosis"),
+        ("advisor.pipeline", "from advisor import __version__"),
+        ("advisor.cli.diagnose", "from advisor.pipeline import Options"),
+        ("advisor.metrics.budget", "from .intervals import union"),
+    ],
+)
+def test_the_test_lets_downward_imports_pass(module: str, source: str) -> None:
+    assert problems(module, source) == []
