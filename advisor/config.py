@@ -13,7 +13,7 @@ from advisor.errors import InputError
 
 #: Closed sets; everything else is free text that the stage that uses it checks.
 CHOICES: dict[str, tuple[str, ...]] = {
-    "format": ("text", "json"),
+    "format": ("text", "json", "markdown", "sarif", "junit", "github"),
     "phase": ("prefill", "decode"),
     "engine": ("durable", "python"),
     "fail_on": ("info", "low", "medium", "high"),
@@ -29,6 +29,8 @@ class Settings:
     nvtx: str | None = None
     phase: str | None = None
     weight_bytes: str | None = None
+    gpu_metrics: str | None = None
+    gpu_metrics_offset: str | None = None
     serving_engine: str | None = None
     rules: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
@@ -36,7 +38,15 @@ class Settings:
     param: tuple[str, ...] = ()
     engine: str | None = None
     fail_on: str | None = None
+    fail_on_new: bool = False
+    baseline: str | None = None
     top: int = 5
+    sensitivity: bool = False
+    explain_ranking: bool = False
+    ranks: bool = False
+    independent: bool = False
+    jobs: int = 0
+    dask: str | None = None
     quiet: bool = False
     verbose: bool = False
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.device import step_times
-from advisor.facts.missing import remedy
+from advisor.facts.missing import combine, reason, remedy
 from advisor.knowledge import references
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
-from advisor.model.facts import FactBase, Scope
+from advisor.model.facts import Fact, FactBase, Scope
 from advisor.model.findings import (
     Budget,
     Evidence,
@@ -41,7 +41,9 @@ _MARKS = 500
 _TABLE_ROWS = 200
 #: Below this share of the window a finding is not worth a sentence.
 WORTH = 0.03
-NO_ESTIMATE = "not estimated: ranked by the share of the step that the cause holds"
+#: From this share of graph launches without kernels on, kernels are missing for that reason.
+HIDDEN = 0.01
+NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 
 
 def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | None]:
@@ -88,23 +90,63 @@ def with_options(findings: tuple[Finding, ...], serving: ServingEngine) -> tuple
         )
         named = tuple(titles.get(r.id, r) for r in finding.references)
         changes: dict[str, Any] = {"recommendations": advice, "references": named}
-        if finding.gain is None or finding.gain.speedup is None:
-            changes["gain"] = (finding.gain or Gain()).model_copy(update={"reason": NO_ESTIMATE})
+        if finding.gain is None:
+            changes["gain"] = Gain(reason=NO_ESTIMATE)
         out.append(finding.model_copy(update=changes))
     return tuple(out)
 
 
+Remedy = Callable[[str], str | None]
+
+
+def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
+    """Tells what would supply a fact that this capture does not give."""
+    opaque = base.value("capture.opaque_graph_ratio")
+    hidden = isinstance(opaque, float) and opaque >= HIDDEN
+    traced = {source.lower() for source in a.trace.capture.trace_sources}
+    idle = "cuda" in traced and base.value("capture.gpu_work_count") == 0
+
+    def of(name: str) -> str | None:
+        if name not in CATALOGUE:
+            return None
+        return remedy(
+            name, a.trace.tables, hidden_graphs=hidden, no_gpu_work=idle,
+            nvtx="nvtxevents" in traced, serving=serving.name,
+        )  # fmt: skip
+
+    return of
+
+
+def reasons(a: Analysis, base: FactBase) -> Remedy:
+    """Tells why a fact has no value, also where it has one in another scope."""
+
+    def of(name: str) -> str | None:
+        known = base.missing.get(name)
+        return known or (reason(name, a.trace.tables) if name in CATALOGUE else None)
+
+    return of
+
+
+def by_tool(flag: str, by_nsys: bool) -> str:
+    """A remedy with the name of nsys, where another tool recorded."""
+    if by_nsys or not flag.startswith("-") or flag.startswith("--weight-bytes"):
+        return flag
+    return f"nsys profile {flag}"
+
+
 def with_remedies(
-    entries: tuple[NotEvaluated, ...], tables: frozenset[str]
+    entries: tuple[NotEvaluated, ...], of: Remedy, by_nsys: bool = True
 ) -> tuple[NotEvaluated, ...]:
     """What could not be judged, with the option that supplies the missing facts of this capture;
-    the rule's own flag only says what it needs in general."""
+    the rule's own flag only says what it needs in general.
+
+    Options are those of `nsys profile`, which is named where another tool (not `by_nsys`) recorded.
+    """
     out = []
     for entry in entries:
-        fixes = [remedy(name, tables) for name in entry.missing if name in CATALOGUE]
-        known = [f for f in dict.fromkeys(fixes) if f]
-        flag = ", ".join(known) if fixes else entry.flag
-        out.append(entry.model_copy(update={"flag": flag or None}))
+        known = [name for name in entry.missing if name in CATALOGUE]
+        flag = combine(f for name in known if (f := of(name))) if known else entry.flag
+        out.append(entry.model_copy(update={"flag": flag and by_tool(flag, by_nsys)}))
     return tuple(out)
 
 
@@ -125,6 +167,8 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         driver=capture.driver,
         cuda=capture.cuda,
         serving_engine=serving.name,
+        serving_confidence=serving.confidence if serving.name else None,
+        serving_evidence=serving.evidence,
         window_ms=window.length / 1e6,
         window_ns=(window.start, window.end),
         window_method=window.method,
@@ -180,7 +224,7 @@ def steps(a: Analysis) -> tuple[StepSummary, ...]:
     )  # fmt: skip
 
 
-def facts(base: FactBase) -> tuple[FactDoc, ...]:
+def facts(base: Iterable[Fact]) -> tuple[FactDoc, ...]:
     return tuple(
         FactDoc(
             name=f.name, value=f.value, unit=f.unit, scope=ScopeDoc(**f.scope.as_dict()),  # type: ignore[arg-type]
@@ -267,7 +311,8 @@ def next_target(a: Analysis, base: FactBase) -> NextTarget | None:
         return None
     at = a.device_kernels(a.devices[0])
     times = composition(a.names, a.op_name[at], (a.ops.end - a.ops.start)[at])
-    family = next(iter(times))
+    # What a collective takes is not the kernel's doing: ncu has nothing to say about it.
+    family = next((f for f in times if f != "communication"), next(iter(times)))
     row = next(r for r in table.rows if r[2] == family)
     kernel = str(row[0])
     i = a.names.texts.index(kernel)

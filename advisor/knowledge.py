@@ -18,10 +18,12 @@ from pydantic import ValidationError
 from advisor.errors import AdvisorError
 from advisor.knowledge_models import (
     ActionFile,
+    CallSiteFile,
     CaptureKnowledge,
     Data,
     EngineData,
     Family,
+    Frames,
     GpuFile,
     GpuSpec,
     KernelFile,
@@ -190,6 +192,43 @@ def step_patterns() -> StepPatterns:
     return StepPatterns(_load("step_ranges.yaml", StepFile))
 
 
+# --- frames of backtraces ------------------------------------------------------------------------
+
+
+FrameKind = Literal["application", "framework", "library", "below"]
+
+
+class CallSitePatterns:
+    """The patterns of ``call_sites.yaml``."""
+
+    def __init__(self, data: CallSiteFile) -> None:
+        self._kinds: tuple[tuple[FrameKind, Frames], ...] = (
+            ("below", data.below), ("framework", data.framework),
+        )  # fmt: skip
+        self._operations = data.operation_ranges
+
+    def frame(self, name: str, module: str) -> FrameKind:
+        """What a frame is; `name` is the function's without arguments, empty where not resolved.
+
+        A frame of someone's module whose function is not known is a library.
+        """
+        for kind, frames in self._kinds:
+            if any(re.search(p, module) for p in frames.modules) or (
+                name and any(re.search(p, name) for p in frames.symbols)
+            ):
+                return kind if name or kind == "below" else "library"
+        return "application" if name else "library"
+
+    def is_operation(self, text: str) -> bool:
+        """True for a range that a library puts around every operation."""
+        return any(re.search(p, text) for p in self._operations)
+
+
+@cache
+def call_site_patterns() -> CallSitePatterns:
+    return CallSitePatterns(_load("call_sites.yaml", CallSiteFile))
+
+
 # --- GPUs, serving engines, references, capture --------------------------------------------------
 
 
@@ -231,5 +270,5 @@ def references() -> Mapping[str, Reference]:
 
 @cache
 def capture_knowledge() -> CaptureKnowledge:
-    """nsys options, traps and command templates."""
+    """nsys options and traps."""
     return _load("capture.yaml", CaptureKnowledge)

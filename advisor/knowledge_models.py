@@ -89,6 +89,22 @@ class StepFile(File):
     roles: dict[Role, list[Pattern]]
 
 
+# --- call_sites.yaml -----------------------------------------------------------------------------
+
+
+class Frames(Data):
+    """Frames of a backtrace, by patterns of the module's path and of the symbol."""
+
+    modules: list[Pattern]
+    symbols: list[Pattern]
+
+
+class CallSiteFile(File):
+    below: Frames
+    framework: Frames
+    operation_ranges: list[Pattern]
+
+
 # --- gpus.yaml -----------------------------------------------------------------------------------
 
 
@@ -157,9 +173,14 @@ class OptionLine(Data):
 
 
 class CaptureVariable(Data):
+    """An environment variable of the engine for a capture; `supplies` says what it adds to it."""
+
     variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
     value: Text
     effect: Text
+    supplies: list[Literal["gc", "ranges", "preparation", "capture-range", "children"]] = Field(
+        default_factory=list
+    )
 
 
 class EngineData(File):
@@ -191,24 +212,44 @@ class ReferenceFile(File):
     references: dict[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], Source]
 
 
+Release = Annotated[str, Field(pattern=r"^\d+\.\d+$")]
+
+
+class Spelling(Data):
+    """How releases before `before` spell an option."""
+
+    before: Release
+    as_: Annotated[str, Field(pattern=r"^--?[a-z]", alias="as")]
+
+
 class Flag(Data):
     """One nsys option: the tables it supplies and what it costs."""
 
     flag: Annotated[str, Field(pattern=r"^--?[a-z]")]
     supplies: list[Text]
+    cost: int = Field(ge=0, le=3)
+    mends: list[Key] = Field(default_factory=list)
     overhead: Text
     note: Text
-    since: Text | None = None
+    since: Release | None = None
+    spelled: Spelling | None = None
 
 
 class Pitfall(Data):
     id: Key
     text: Text
     source: Key
+    applies: list[Text] = Field(default_factory=list)
+
+
+class ReleaseEntry(Data):
+    """The first release of nsys that was made for a CUDA major version."""
+
+    cuda: int = Field(ge=11, le=30)
+    nsys: Release
 
 
 class CaptureKnowledge(File):
     flags: list[Flag] = Field(min_length=1)
     pitfalls: list[Pitfall]
-    commands: dict[Literal["default", "running_server"], Text]
-    goals: dict[Key, list[Text]]
+    releases: list[ReleaseEntry] = Field(default_factory=list)

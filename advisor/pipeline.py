@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis, Tool
+from advisor.model.sensitivity import Flip
 
 if TYPE_CHECKING:
+    from advisor.engine.findings import Conclusions
+    from advisor.engine.infer import Inference
+    from advisor.gain.attach import Gains
+    from advisor.metrics.analysis import Analysis
+    from advisor.model.facts import FactBase
+    from advisor.model.whatif import WhatIfReport
+    from advisor.ranks.waits import Waits
+    from advisor.serving.detect import ServingEngine
     from advisor.sources.trace import Trace
 
 Progress = Callable[[str], None]
@@ -34,6 +45,9 @@ class Options:
     rules: tuple[Path, ...] = ()
     params: tuple[str, ...] = ()
     engine: Literal["durable", "python"] | None = None
+    sensitivity: bool = False
+    gpu_metrics: Path | None = None
+    gpu_metrics_offset: str | None = None
 
 
 def open_trace(path: str | Path) -> Trace:
@@ -43,6 +57,75 @@ def open_trace(path: str | Path) -> Trace:
     return open_(Path(path))
 
 
+def _opened(path: str | Path, chosen: Options) -> Trace:
+    """The capture, with the samples of another log where one is given."""
+    trace = open_trace(path)
+    if chosen.gpu_metrics is None:
+        return trace
+    from advisor.metrics.window import parse_time
+    from advisor.sources.overlay import with_samples
+
+    try:
+        offset = chosen.gpu_metrics_offset
+        return with_samples(trace, chosen.gpu_metrics, parse_time(offset) if offset else None)
+    except BaseException:
+        trace.close()
+        raise
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """One capture with all that was concluded about it, while its file is open. `waits` is there
+    where it holds several ranks."""
+
+    analysis: Analysis
+    facts: FactBase
+    inference: Inference
+    serving: ServingEngine
+    options: Options
+    waits: Waits | None = None
+
+    @cached_property
+    def gains(self) -> Gains:
+        """What fixes would win; every estimate is made once."""
+        from advisor.gain.attach import Gains
+
+        return Gains(self.analysis, _weights(self.options))
+
+
+@contextmanager
+def analyse(
+    path: str | Path, options: Options | None = None, progress: Progress | None = None
+) -> Iterator[Analysed]:
+    """Read, measure and infer; what is made of it is up to the caller.
+
+    Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
+    """
+    from advisor import document
+    from advisor.engine.infer import default_engine, infer
+    from advisor.engine.load import builtin_dir, load_rules
+    from advisor.engine.params import parse_params
+    from advisor.facts.build import build_facts
+    from advisor.metrics.analysis import Analysis, Selection
+    from advisor.pipeline_rows import cross_rank, waits_inside
+
+    chosen = options or Options()
+    say = progress or (lambda _: None)
+    weights = _weights(chosen)
+    rules = load_rules(builtin_dir(), *chosen.rules).about("trace")
+    params = parse_params(rules, chosen.params)
+    say("reading")
+    with _opened(path, chosen) as trace:
+        analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
+        waits = waits_inside(analysis)
+        facts = build_facts(analysis, weights, cross_rank(analysis, waits) if waits else None)
+        say("inferring")
+        engine = chosen.engine or default_engine()
+        inference = infer(facts, rules, engine=engine, params=params)
+        serving = document.serving_engine(analysis, chosen.serving_engine)
+        yield Analysed(analysis, facts, inference, serving, chosen, waits)
+
+
 def diagnose(
     path: str | Path, options: Options | None = None, progress: Progress | None = None
 ) -> Diagnosis:
@@ -50,46 +133,93 @@ def diagnose(
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
+    with analyse(path, options, progress) as done:
+        return assemble(done)
+
+
+def whatif(
+    path: str | Path,
+    fixes: Sequence[str],
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> WhatIfReport:
+    """What changes would win, applied in order: ``whatif("t.sqlite", ["batch:n=8"])``.
+
+    Raises InputError for what is no fix, and for a capture that allows no estimate.
+    """
     from advisor import __version__, document
-    from advisor.engine.findings import conclude
-    from advisor.engine.infer import default_engine, infer
+    from advisor.engine.infer import default_engine
     from advisor.engine.load import builtin_dir, load_rules
-    from advisor.engine.params import parse_params
-    from advisor.facts.build import build_facts
+    from advisor.gain.question import answer, parse_fixes
     from advisor.metrics.analysis import Analysis, Selection
 
     chosen = options or Options()
     say = progress or (lambda _: None)
-    weights = parse_weights(chosen.weight_bytes) if chosen.weight_bytes else None
-    rules = load_rules(builtin_dir(), *chosen.rules)
-    params = parse_params(rules, chosen.params)
+    parsed = parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
+    weights = _weights(chosen)
     say("reading")
     with open_trace(path) as trace:
         analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
-        facts = build_facts(analysis, weights)
-        say("inferring")
-        engine = chosen.engine or default_engine()
-        inference = infer(facts, rules, engine=engine, params=params)
-        found = conclude(inference, ms_of=document.milliseconds(analysis))
         serving = document.serving_engine(analysis, chosen.serving_engine)
-        findings = document.with_options(found.findings, serving)
-        inputs = (document.input_of(analysis, serving),)
-        return Diagnosis(
-            tool=Tool(version=__version__, engine=engine),
-            inputs=inputs,
-            verdict=document.verdict(analysis, findings, found.not_evaluated),
-            findings=findings,
-            overruled=found.overruled,
-            healthy=found.healthy,
-            not_evaluated=document.with_remedies(found.not_evaluated, trace.tables),
-            budget=document.budgets(analysis),
-            steps=document.steps(analysis),
-            facts=document.facts(facts),
-            thresholds=found.thresholds,
-            tables=document.tables(analysis, facts),
-            timeline=document.timeline(analysis),
-            next_target=document.next_target(analysis, facts),
-        )
+        source = document.input_of(analysis, serving)
+        say("replaying")
+        tool = Tool(version=__version__, engine=chosen.engine or default_engine())
+        return answer(analysis, parsed, tool, source, weights)
+
+
+def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusions:
+    """What the inference (or another one over the same facts) says, ranked by estimated gains."""
+    from advisor import document
+    from advisor.engine.findings import conclude
+    from advisor.engine.rank import rank
+
+    found = conclude(inference or done.inference, ms_of=document.milliseconds(done.analysis))
+    rules = done.inference.program.rules.by_code
+    return replace(found, findings=rank(done.gains.with_gains(found.findings), rules))
+
+
+def assemble(done: Analysed) -> Diagnosis:
+    """The document that every report is made from."""
+    from advisor import __version__, document
+    from advisor.compare.work import work_of
+
+    analysis, facts, serving = done.analysis, done.facts, done.serving
+    found = conclusions(done)
+    findings = document.with_options(found.findings, serving)
+    return Diagnosis(
+        tool=Tool(version=__version__, engine=done.inference.engine),
+        inputs=(document.input_of(analysis, serving),),
+        verdict=document.verdict(analysis, findings, found.not_evaluated),
+        findings=findings,
+        combined=done.gains.combined(found.findings),
+        overruled=found.overruled,
+        healthy=found.healthy,
+        not_evaluated=document.with_remedies(
+            found.not_evaluated,
+            document.remedies(analysis, facts, serving),
+            by_nsys=analysis.trace.capture.format.startswith("nsys"),
+        ),
+        budget=document.budgets(analysis),
+        steps=document.steps(analysis),
+        facts=document.facts(facts),
+        thresholds=found.thresholds,
+        tables=document.tables(analysis, facts),
+        timeline=document.timeline(analysis),
+        next_target=document.next_target(analysis, facts),
+        sensitivity=_sensitivity(done) if done.options.sensitivity else None,
+        work=work_of(analysis),
+    )
+
+
+def _sensitivity(done: Analysed) -> tuple[Flip, ...]:
+    """Verdicts that would change if a threshold were moved by a tenth."""
+    from advisor.engine.sensitivity import sensitivity
+
+    return sensitivity(done.inference, lambda i: conclusions(done, i).findings)
+
+
+def _weights(options: Options) -> int | None:
+    return parse_weights(options.weight_bytes) if options.weight_bytes else None
 
 
 def parse_weights(text: str) -> int:

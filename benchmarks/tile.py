@@ -23,9 +23,10 @@ def unpacked(source: Path, folder: Path) -> Path:
     return target
 
 
-def tile(source: Path, target: Path, times: int) -> None:
+def tile(source: Path, target: Path, times: int, period: int | None = None) -> None:
     """Write `source` (SQLite or .xz of it) `times` times into `target`: times shifted by the span
-    of the CUDA rows, correlation ids by their range, all else as captured."""
+    of the CUDA rows (or by `period` ns, which keeps ranks of one job together), correlation ids by
+    their range, all else as captured."""
     shutil.move(unpacked(source, target.parent), target)
     db = sqlite3.connect(target)
     db.execute("pragma journal_mode = off")
@@ -43,7 +44,7 @@ def tile(source: Path, target: Path, times: int) -> None:
             ids.append(db.execute(f'select max(correlationId) from "{name}"').fetchone()[0] or 0)
     lo = min(a for a, _ in spans if a is not None)
     hi = max(b for _, b in spans if b is not None)
-    step = {**dict.fromkeys(_TIMES, hi - lo + 1000), "correlationId": max(ids) + 1}
+    step = {**dict.fromkeys(_TIMES, period or hi - lo + 1000), "correlationId": max(ids) + 1}
     for name, columns in tables.items():
         if not set(columns) & {"start", "timestamp"}:
             continue

@@ -478,9 +478,6 @@ def test_capture_knowledge_speaks_of_our_tables() -> None:
     assert supplied <= TABLES.keys()
     assert {"kernels", "ranges", "samples", "graph_runs", "allocations", "callchains",
             "host_calls", "host_samples", "events"} <= supplied  # fmt: skip
-    for command in capture.commands.values():
-        assert "{command}" in command
-        assert "--cuda-graph-trace=node" in command
 
 
 def _cited(node: object, key: str = "") -> set[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from advisor.config import CHOICES, settle
+from advisor.errors import InputError
 
 
 def _text(metavar: str, help: str) -> Any:
@@ -24,10 +26,20 @@ Texts = list[str] | None
 
 
 def diagnose(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE", hidden=True)],
+    traces: Annotated[list[Path] | None, typer.Argument(metavar="TRACE", hidden=True)] = None,
     format: Annotated[Text, _one_of("format", "Kind of report.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report as well.")
+    ] = None,
+    xlsx: Annotated[
+        Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a review workbook as well.")
+    ] = None,
+    review: Annotated[
+        Path | None,
+        typer.Option("--review", metavar="FILE", help="Start it from an earlier one's decisions."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
     window: Annotated[Text, _text("FROM/TO", "Analyse this part: 5s/7s, 5s/, 1s2ms/.")] = None,
@@ -35,6 +47,12 @@ def diagnose(
     phase: Annotated[Text, _one_of("phase", "Analyse this phase.")] = None,
     weight_bytes: Annotated[
         Text, _text("N|config.json", "Size of the weights, for bandwidth.")
+    ] = None,
+    gpu_metrics: Annotated[
+        Text, _text("FILE", "Log of nvidia-smi or dcgmi: alone, or joined to TRACE.")
+    ] = None,
+    gpu_metrics_offset: Annotated[
+        Text, _text("TIME", "Where that log begins in session time: 1.5s.")
     ] = None,
     serving_engine: Annotated[
         Text, _text("NAME", "Serving engine, where the capture hides it.")
@@ -44,7 +62,32 @@ def diagnose(
     ignore: Annotated[Texts, _text("CODES", "Do not show these.")] = None,
     param: Annotated[Texts, _text("CODE.NAME=VALUE", "Change a threshold (repeatable).")] = None,
     engine: Annotated[Text, _one_of("engine", "Inference engine of the rules.")] = None,
+    baseline: Annotated[
+        Text, _text("FILE", "Saved JSON diagnosis: mark findings as new, known, gone.")
+    ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="List verdicts near a threshold.")
+    ] = False,
+    explain_ranking: Annotated[
+        bool, typer.Option("--explain-ranking", help="Show how findings got their order.")
+    ] = False,
     fail_on: Annotated[Text, _one_of("fail_on", "Exit 1 from this severity on.")] = None,
+    fail_on_new: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-new", help="Exit 1 for new findings only (from --fail-on, or medium, on)."
+        ),
+    ] = False,
+    ranks: Annotated[
+        bool, typer.Option("--ranks", help="The captures are the ranks of one job.")
+    ] = False,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="They are not, whatever their names say.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Processes for ranks (default: cores).")
+    ] = None,
+    dask: Annotated[Text, _text("ADDRESS|local", "Read ranks on this Dask cluster.")] = None,
     top: Annotated[
         int | None, typer.Option(metavar="N", help="Findings shown in full (default 5).")
     ] = None,
@@ -57,7 +100,12 @@ def diagnose(
 ) -> None:
     """Find out what holds the GPU back in one or more captures.
 
-    TRACE is an Nsight Systems export (.sqlite, also .xz or .gz), or a folder of such files.
+    TRACE is an Nsight Systems export (.sqlite, also .xz or .gz; a Parquet or Arrow folder), a
+    report (.nsys-rep, where nsys is installed), a PyTorch profiler trace (.json, .json.gz), or a
+    folder of these.
+
+    Captures whose names (rank3.sqlite) or metadata say that they are ranks of one job get one
+    diagnosis: who comes late, who waits.
 
     Options may also stand in advisor.toml, or in pyproject.toml under [tool.advisor].
     """
@@ -70,17 +118,33 @@ def diagnose(
         "nvtx": nvtx,
         "phase": phase,
         "weight_bytes": weight_bytes,
+        "gpu_metrics": gpu_metrics,
+        "gpu_metrics_offset": gpu_metrics_offset,
         "serving_engine": serving_engine,
         "rules": rules,
         "select": select,
         "ignore": ignore,
         "param": param,
         "engine": engine,
+        "baseline": baseline,
+        "sensitivity": sensitivity,
+        "explain_ranking": explain_ranking,
         "fail_on": fail_on,
+        "fail_on_new": fail_on_new,
+        "ranks": ranks,
+        "independent": independent,
+        "jobs": jobs,
+        "dask": dask,
         "top": top,
         "quiet": quiet,
         "verbose": verbose,
     }
-    settings, files = settle(flags), expand(traces)
+    settings = settle(flags)
+    if not traces and settings.gpu_metrics:  # the log alone is what there is to judge
+        traces = [Path(settings.gpu_metrics)]
+        settings = replace(settings, gpu_metrics=None)
+    if not traces:
+        raise InputError("no TRACE was given; see 'advisor diagnose --help'")
+    files = expand(traces)
     many = len(files) > 1 or any(trace.is_dir() for trace in traces)
-    raise typer.Exit(report(files, settings, output, force, many))
+    raise typer.Exit(report(files, settings, output, force, many, html, xlsx, review))

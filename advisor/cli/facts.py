@@ -18,12 +18,12 @@ def facts(
     window: Annotated[str, typer.Option(metavar="FROM/TO", help="As for diagnose.")] = "",
 ) -> None:
     """List the facts that rules may use; with TRACE, their values and where those come from."""
-    from advisor.facts.catalog import CATALOGUE
+    from advisor.compare.catalog import EVERY_FACT
     from advisor.reports.facts_text import catalogue, values
 
     page = make_page()
     if trace is None:
-        entries = [s for name, s in CATALOGUE.items() if match in name]
+        entries = [s for name, s in EVERY_FACT.items() if match in name]
         catalogue(page, [(s.name, s.unit, s.level, s.meaning, s.how, s.flag) for s in entries])
     else:
         from advisor.pipeline import Options, diagnose

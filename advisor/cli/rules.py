@@ -51,15 +51,18 @@ def list_(rules: Rules = None) -> None:
 @app.command()
 def check(directories: Directories = None) -> None:
     """Check our rules, and those in DIR, against the catalogues; all problems at once."""
+    from advisor.compare.catalog import EVERY_FACT
     from advisor.engine.lint import Catalogues, check_rules
     from advisor.engine.load import builtin_dir
-    from advisor.facts.catalog import CATALOGUE, ENTITIES
+    from advisor.facts.catalog import ENTITIES
+    from advisor.gain.catalog import catalogue
     from advisor.knowledge import references
     from advisor.reports.numbers import amount
 
     known = Catalogues(
-        facts=CATALOGUE,
+        facts=EVERY_FACT,
         entities={name: entity.fields for name, entity in ENTITIES.items()},
+        what_ifs=catalogue().whatifs,
         references=references(),
     )
     found = check_rules(known, builtin_dir(), *(directories or ()))
@@ -74,15 +77,15 @@ def run_cases(
     ] = "python",
 ) -> None:
     """Run the cases beside our rules, and beside those in DIR."""
+    from advisor.compare.catalog import EVERY_FACT
     from advisor.engine.cases import run_all
     from advisor.engine.load import builtin_dir, load_rules
-    from advisor.facts.catalog import CATALOGUE
     from advisor.reports.numbers import amount
 
     if engine not in CHOICES["engine"]:
         raise InputError(f"--engine: '{engine}' is none of {', '.join(CHOICES['engine'])}")
     rules = load_rules(builtin_dir(), *(directories or ()))
-    units = {name: spec.unit for name, spec in CATALOGUE.items()}
+    units = {name: spec.unit for name, spec in EVERY_FACT.items()}
     runs = run_all(rules, engine=cast("Literal['durable', 'python']", engine), units=units)
     problems = [str(problem) for run in runs for problem in run.all_problems]
     if problems:

@@ -183,6 +183,12 @@ def try_compile(
     return Program(tuple(tuple(s) for s in strata), values, rules), []
 
 
+def recompiled(program: Program, code: str, values: Mapping[ParamKey, ParamValue]) -> CompiledRule:
+    """One rule of a program with other parameter values of the same types."""
+    old = program.by_code[code]
+    return _Builder(program.rules, old.spec, values).build(old.stratum, old.overrulers)
+
+
 def _word(is_symptom: bool) -> str:
     return "symptom" if is_symptom else "cause"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
@@ -23,18 +24,33 @@ _WORDS = {
 }
 
 
+Kind = Literal["rule", "outcome", "fact", "state", "rows", "guard", "ruler", "branch"]
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One statement; `holds` is its truth (None: unknown), `children` are its reasons."""
+    """One statement; `holds` is its truth (None: unknown), `children` are its reasons.
+
+    `checked` is the condition behind a fact, state or guard, `outcome` the rule behind an outcome.
+    """
 
     text: str
     holds: bool | None = None
     children: tuple[Node, ...] = ()
+    kind: Kind = "rule"
+    checked: Checked | None = None
+    outcome: Outcome | None = None
 
     def lines(self, depth: int = 0) -> Iterator[str]:
         yield "  " * depth + self.text
         for child in self.children:
             yield from child.lines(depth + 1)
+
+    def walk(self) -> Iterator[Node]:
+        """The node and all below it, each before its children."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
 
 def why(inference: Inference, code: str) -> Node:
@@ -48,10 +64,29 @@ def why(inference: Inference, code: str) -> Node:
 def why_not(inference: Inference, code: str) -> Node:
     """For each scope in which the rule did not fire, nearest miss first: what stood in the way."""
     spec = inference.program.by_code[_known(inference, code)].spec
-    found = [o for o in inference.by_code.get(code, ()) if o.state != "fired"]
-    found.sort(key=lambda o: (*_distance(o), o.scope.sort_key()))
+    found = nearest_first(o for o in inference.by_code.get(code, ()) if o.state != "fired")
     text = f"{code} {spec.cause}" + ("" if found else ": fired everywhere")
     return Node(text, not found, tuple(_missed(inference, o) for o in found))
+
+
+def tree(inference: Inference, outcome: Outcome) -> Node:
+    """One outcome with its reasons, down to the facts."""
+    if outcome.state in ("fired", "overruled"):
+        return _fired(inference, outcome)
+    return _missed(inference, outcome)
+
+
+def nearest_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Outcomes that did not fire, those that missed by least first."""
+    return sorted(outcomes, key=lambda o: (*_distance(o), o.scope.sort_key()))
+
+
+def shortfall(checked: Checked) -> float | None:
+    """How far a number lies from its threshold, as a share of the threshold."""
+    gap, test = _gap(checked), checked.condition
+    if gap is None or not isinstance(test, Test) or not isinstance(test.threshold, float):
+        return None
+    return gap / abs(test.threshold) if test.threshold else None
 
 
 def _known(inference: Inference, code: str) -> str:
@@ -72,28 +107,31 @@ def _fired(inference: Inference, outcome: Outcome) -> Node:
             children += [_condition(inference, c, outcome.scope) for c in branch.conditions]
     children += [_join(j) for j in outcome.joins if j.join.required or j.truth]
     children += [_guard(inference, g.checked, outcome.scope) for g in outcome.guards]
-    return Node(f"{_place(outcome.scope)}: {outcome.state}", True, tuple(children))
+    text = f"{_place(outcome.scope)}: {outcome.state}"
+    return Node(text, True, tuple(children), "outcome", outcome=outcome)
 
 
 def _ruler(inference: Inference, link: Link) -> Node:
     ruler = inference.outcome(link.name, link.scope)
     reasons = () if ruler is None else _fired(inference, ruler).children
-    return Node(f"overruled by {link.name} ({_place(link.scope)})", True, reasons)
+    text = f"overruled by {link.name} ({_place(link.scope)})"
+    return Node(text, True, reasons, "ruler", outcome=ruler)
 
 
 def _condition(inference: Inference, checked: Checked, scope: Scope) -> Node:
     """A condition with both its numbers, and the outcomes behind it."""
     if isinstance(checked.condition, Test):
-        return Node(_fact_text(inference, checked, scope), checked.truth)
+        text = _fact_text(inference, checked, scope)
+        return Node(text, checked.truth, (), "fact", checked)
     children = []
     for link in checked.links:
         outcome = inference.outcome(link.name, link.scope)
         if outcome is not None:
             told = _fired(inference, outcome) if checked.truth else _missed(inference, outcome)
-            children.append(Node(f"{link.name}, {told.text}", told.holds, told.children))
+            children.append(replace(told, text=f"{link.name}, {told.text}"))
     word = {True: "fired", False: "did not fire", None: "could not be judged"}[checked.truth]
     name = f"{checked.condition.kind} {checked.condition.cause} {word}"
-    return Node(name, checked.truth, tuple(children))
+    return Node(name, checked.truth, tuple(children), "state", checked)
 
 
 def _fact_text(inference: Inference, checked: Checked, scope: Scope) -> str:
@@ -115,12 +153,13 @@ def _fact_text(inference: Inference, checked: Checked, scope: Scope) -> str:
 
 def _short_of(checked: Checked) -> str:
     """How far a number is from its threshold."""
-    gap = _gap(checked)
-    test = checked.condition
-    if gap is None or not isinstance(test, Test) or not isinstance(test.threshold, float):
+    gap, share = _gap(checked), shortfall(checked)
+    if gap is None:
         return ""
-    share = f", {percent(gap / abs(test.threshold))} of the threshold" if test.threshold else ""
-    return f": off by {natural(gap, checked.unit)}{share}"
+    if gap == 0.0:
+        return ": exactly on it"
+    off = natural(gap, checked.unit) if share is None else f"{percent(share)} of the threshold"
+    return f": off by {off}"
 
 
 def _gap(checked: Checked) -> float | None:
@@ -140,7 +179,7 @@ def _guard(inference: Inference, checked: Checked, scope: Scope) -> Node:
     inner = _condition(inference, checked, scope)
     word = {True: "stopped, as", False: "not stopped, as", None: "not checked, as"}[checked.truth]
     holds = None if checked.truth is None else not checked.truth
-    return Node(f"{word} {inner.text}", holds, inner.children)
+    return Node(f"{word} {inner.text}", holds, inner.children, "guard", checked)
 
 
 def _join(result: JoinResult) -> Node:
@@ -148,56 +187,74 @@ def _join(result: JoinResult) -> Node:
     wanted = [f"{t.fact} {_WORDS[t.op]} {natural(t.raw, '')}" for t in join.where]
     with_ = f" with {', '.join(wanted)}" if wanted else ""
     if result.truth:
-        return Node(f"{len(result.rows)} rows of {join.entity}{with_}", True)
-    if result.truth is None:
-        return Node(f"{' and '.join(result.missing)} is not known", None)
-    return Node(f"no row of {join.entity}{with_}", False)
+        count = len(result.rows)
+        text = f"{count} {'row' if count == 1 else 'rows'} of {join.entity}{with_}"
+    elif result.truth is None:
+        text = f"{' and '.join(result.missing)} is not known"
+    else:
+        text = f"no row of {join.entity}{with_}"
+    return Node(text, result.truth, (), "rows")
 
 
 # --- not fired -------------------------------------------------------------------------------
 
 
 def _missed(inference: Inference, outcome: Outcome) -> Node:
-    """What stood in the way in the branch that came nearest."""
+    """What stood in the way: of the branch that came nearest first, then what held there, then
+    the other branches."""
     place = f"{_place(outcome.scope)}: "
     if outcome.state == "overruled":
         rulers = tuple(_ruler(inference, link) for link in outcome.overruled_by)
-        return Node(f"{place}overruled", False, rulers)
+        return Node(f"{place}overruled", False, rulers, "outcome", outcome=outcome)
     children: list[Node] = []
+    others: list[Node] = []
     if not any(b.truth for b in outcome.branches):
-        branch = min(outcome.branches, key=_branch_distance)
-        children += [
-            _condition(inference, c, outcome.scope) for c in branch.conditions if not c.truth
+        nearest, *rest = sorted(outcome.branches, key=_branch_distance)
+        children += _misses(inference, nearest, outcome.scope)
+        others = [
+            Node(f"nor {b.name}", b.truth, _misses(inference, b, outcome.scope), "branch")
+            for b in rest
         ]
     children += [_join(j) for j in outcome.joins if j.join.required and not j.truth]
     children += [_guard(inference, g.checked, outcome.scope) for g in outcome.guards if not g.clear]
+    text = f"{place}quiet"
     if outcome.state == "unknown":
-        listed = ", ".join(outcome.missing)
-        return Node(f"{place}not evaluated, missing {listed}", None, tuple(children))
-    return Node(f"{place}quiet", False, tuple(children))
+        text = f"{place}not evaluated, missing {', '.join(outcome.missing)}"
+    holds = None if outcome.state == "unknown" else False
+    return Node(text, holds, (*children, *others), "outcome", outcome=outcome)
+
+
+def _misses(inference: Inference, branch: BranchResult, scope: Scope) -> tuple[Node, ...]:
+    """The conditions of a branch: those that fail, farthest first, then the unknown, then those
+    that hold."""
+    ordered = sorted(
+        branch.conditions,
+        key=lambda c: (c.truth is not False, c.truth is True, -_relative(c) * (c.truth is False)),
+    )
+    return tuple(_condition(inference, c, scope) for c in ordered)
 
 
 def _distance(outcome: Outcome) -> tuple[int, int, float]:
-    """Order of nearness: conditions that fail, conditions unknown, how far the numbers are off."""
-    failed, unknown, gap = min(_branch_distance(b) for b in outcome.branches)
-    others = [j.truth for j in outcome.joins if j.join.required]
-    others += [g.clear for g in outcome.guards]
+    """Order of nearness: conditions that are not known to hold, those of them that fail, how far
+    the numbers are off."""
     if outcome.state == "overruled":
         return 0, 0, 0.0
-    return failed + others.count(False), unknown + others.count(None), gap
+    open_, failed, gap = min(_branch_distance(b) for b in outcome.branches)
+    others = [j.truth for j in outcome.joins if j.join.required]
+    others += [g.clear for g in outcome.guards]
+    return open_ + len(others) - others.count(True), failed + others.count(False), gap
 
 
 def _branch_distance(branch: BranchResult) -> tuple[int, int, float]:
     truths = [c.truth for c in branch.conditions]
+    failed = truths.count(False)
     gap = sum(_relative(c) for c in branch.conditions if c.truth is False)
-    return truths.count(False), truths.count(None), gap
+    return failed + truths.count(None), failed, gap
 
 
 def _relative(checked: Checked) -> float:
-    gap, condition = _gap(checked), checked.condition
-    if gap is None or not isinstance(condition, Test) or not isinstance(condition.threshold, float):
-        return 1.0
-    return gap / (abs(condition.threshold) or 1.0)
+    gap, share = _gap(checked), shortfall(checked)
+    return 1.0 if gap is None else gap if share is None else share
 
 
 def _place(scope: Scope) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.engine.compile import CompiledRule, Condition, Test
@@ -23,6 +24,7 @@ from advisor.engine.text import Placeholder, Shown, placeholders, render
 from advisor.engine.values import k_or
 from advisor.model.facts import Row, Scope
 from advisor.model.findings import (
+    SEVERITIES,
     Advice,
     ConditionDoc,
     Evidence,
@@ -73,7 +75,7 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
     return Conclusions(
         findings=rank(findings, rules.by_code),
         overruled=tuple(overruled),
-        healthy=tuple(_healthy(inference)),
+        healthy=_telling_first(_healthy(inference), by_code),
         not_evaluated=tuple(_not_evaluated(inference)),
         thresholds=thresholds(rules, inference.program.params),
     )
@@ -113,7 +115,7 @@ def finding_of(
         kind=spec.kind,
         title=spec.title,
         severity=severity_of(inference, spec, scope),
-        confidence=confidence_of(spec, outcome),
+        confidence=confidence_of(inference, spec, outcome),
         scope=doc(scope),
         message=worded(inference, spec, spec.message, scope),
         invalidates=invalidates(inference, rule, scope),
@@ -217,6 +219,28 @@ def _healthy(inference: Inference) -> Iterator[Healthy]:
                     ),
                 ),
             )
+
+
+def _telling_first(
+    entries: Iterable[Healthy], by_code: Mapping[str, CompiledRule]
+) -> tuple[Healthy, ...]:
+    """Notes, then rules by how heavy they would have been; what is said of the capture comes last.
+    Among equals each family of rules has its first say before any has its second."""
+    weighed = []
+    for entry in entries:
+        spec = by_code[entry.code].spec
+        marks = [level.severity for level in spec.severity.levels] or ["high"]
+        worst = min(spec.severity.cap or "high", marks[-1], key=SEVERITIES.index)
+        about_gpu = spec.scope != "trace" and spec.impact is not None
+        weight = (spec.kind != "note", not about_gpu, -SEVERITIES.index(worst))
+        weighed.append((weight, entry))
+    said: Counter[tuple[object, ...]] = Counter()
+    placed = []
+    for weight, entry in sorted(weighed, key=lambda w: (w[0], w[1].code, scope_key(w[1].scope))):
+        family = (weight, entry.code[:3])
+        placed.append(((*weight, said[family]), entry))
+        said[family] += 1
+    return tuple(entry for _, entry in sorted(placed, key=lambda p: p[0]))
 
 
 def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import NamedTuple
 
 from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Outcome, check_fact
-from advisor.model.facts import Fact, Scope
+from advisor.engine.text import percent
+from advisor.model.facts import TRACE, Fact, Scope
 from advisor.model.findings import SEVERITIES, Impact, ScopeDoc, Severity
 from advisor.model.rules import RuleSpec
 
@@ -60,17 +63,90 @@ def severity_of(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
     return found if cap is None else min(found, cap, key=SEVERITIES.index)
 
 
-def confidence_of(spec: RuleSpec, outcome: Outcome) -> float:
-    """base x method x margin x 0.95 for every guard that could not be checked.
+class Term(NamedTuple):
+    """One factor of a confidence, with what it was computed from."""
 
-    Margin: 0.85 on a threshold, rising to 1.0 where the closest number of the branch lies half of
-    the larger of the two away from it. The best branch that fired counts.
+    name: str
+    factor: float
+    why: str
+
+
+def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> tuple[Term, ...]:
+    """The factors whose product is the confidence; those that cannot matter here are left out.
+
+    base      how often the advice holds once the rule fired, as the rule file says
+    method    1.0 measured, 0.9 inferred, 0.75 assumed
+    margin    0.85 on a threshold, rising to 1.0 where the closest number of the branch lies half
+              of the larger of the two away from it; the best branch that fired counts
+    guards    0.95 for every guard that could not be checked
+    steps     1 - 0.2 / n for n steps in the window (no steps: as one)
+    samples   0.7 + 0.3 c n / (n + 10) where a number of the branch comes from n GPU samples: c is
+              the share of the busy time in kernels that they resolve, 1 where kernels do not matter
+
+    The last two are not for rules about the capture itself, which count over the whole file.
     """
-    margins = [_margin(b) for b in outcome.branches if b.truth]
+    base, method = spec.confidence.base, spec.confidence.method
+    near = max((_margin(b) for b in outcome.branches if b.truth), default=1.0)
+    terms = [
+        Term("base", base, "how often the advice holds once the rule fired"),
+        Term("method", METHOD_FACTOR[method], f"its facts are {method}"),
+        Term("margin", 0.85 + 0.15 * min(1.0, 2.0 * near), _distance(near)),
+    ]
     passed = sum(1 for g in outcome.guards if g.checked.truth is None)
-    value = spec.confidence.base * METHOD_FACTOR[spec.confidence.method]
-    value *= 0.85 + 0.15 * min(1.0, 2.0 * max(margins, default=1.0))
-    return round(min(1.0, max(0.0, value * PASSED_GUARD_FACTOR**passed)), 3)
+    if passed:
+        word = "guard" if passed == 1 else "guards"
+        factor = PASSED_GUARD_FACTOR**passed
+        terms.append(Term("guards", factor, f"{passed} {word} could not be checked"))
+    if spec.scope != "trace":
+        terms += _steps(inference)
+        terms += _samples(inference, outcome)
+    return tuple(terms)
+
+
+def confidence_of(inference: Inference, spec: RuleSpec, outcome: Outcome) -> float:
+    """The product of :func:`confidence_terms`, 0..1."""
+    value = prod(t.factor for t in confidence_terms(inference, spec, outcome))
+    return round(min(1.0, max(0.0, value)), 3)
+
+
+def _distance(margin: float) -> str:
+    if margin >= 1.0:
+        return "no number of it is near its threshold"
+    return f"the closest number is {percent(margin)} away from its threshold"
+
+
+def _steps(inference: Inference) -> Iterator[Term]:
+    """A cause that was seen in many steps is surer than one that was seen once."""
+    steps = inference.sight.atom("capture.step_count", TRACE)
+    if isinstance(steps, float):
+        count = max(steps, 0.0)
+        why = f"{count:.0f} {'step' if count == 1 else 'steps'} in the window"
+        yield Term("steps", 1.0 - 0.2 / max(count, 1.0), why if count else "no steps were found")
+
+
+def _samples(inference: Inference, outcome: Outcome) -> Iterator[Term]:
+    """Few samples, or samples that do not resolve the kernels, say less."""
+    sight = inference.sight
+    count = sight.atom("capture.sample_count", TRACE)
+    if not isinstance(count, float):
+        return
+    tables = [
+        set(fact.provenance.tables)
+        for branch in outcome.branches
+        if branch.truth
+        for checked in branch.conditions
+        for link in checked.links
+        if link.kind == "fact" and (fact := sight.fact(link.name, link.scope)) is not None
+    ]
+    sampled = [t for t in tables if "samples" in t]
+    if not sampled:
+        return
+    covered, what = 1.0, ""
+    if any("kernels" in t for t in sampled):
+        resolved = sight.atom("activity.resolved_ratio", outcome.scope)
+        if isinstance(resolved, float):
+            covered, what = resolved, f", which resolve {percent(resolved)} of the busy time"
+    yield Term("samples", 0.7 + 0.3 * covered * count / (count + 10), f"{count:,.0f} samples{what}")
 
 
 def _margin(branch: BranchResult) -> float:

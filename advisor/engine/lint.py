@@ -12,12 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from advisor.engine.compile import conditions, sees, try_compile
+from advisor.engine.compile import conditions, references, sees, try_compile
 from advisor.engine.load import CASES_SUFFIX, RuleSet, read_rules
 from advisor.engine.params import ParamValue, resolve_params
 from advisor.engine.source import Loc, Problem, refuse
 from advisor.engine.text import FORMATS, placeholders, stray_brace
-from advisor.model.rules import Comparison, FactCondition, RuleSpec, SymptomCondition
+from advisor.model.rules import (
+    Comparison,
+    FactCondition,
+    RuleSpec,
+    SymptomCondition,
+    subject_of,
+)
 
 
 class FactLike(Protocol):
@@ -162,6 +168,18 @@ def visible_outcomes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
         elif item.over == "any" and rule.scope not in sees(target.scope):
             text = f"`over: any` looks at narrower scopes, and {name} has the scope {target.scope}"
             yield loc, f"{text}; remove it"
+
+
+def one_subject(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """A rule about one trace knows nothing of comparisons; `verify` may name any fact."""
+    for loc, name in facts_used(rule):
+        if "verify" not in loc and subject_of(name) != rule.subject:
+            text = f"{name} is a fact of subject {subject_of(name)}, this rule's is {rule.subject}"
+            yield loc, f"{text}; correct one of them"
+    for loc, name, _ in references(rule):
+        target = context.rules.by_cause.get(name)
+        if target is not None and target.subject != rule.subject:
+            yield loc, f"{name} has the subject {target.subject}, not {rule.subject}; remove it"
 
 
 def explained_symptoms(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -368,6 +386,7 @@ SINGLE: tuple[Validator, ...] = (
 )
 VALIDATORS: tuple[Validator, ...] = (
     *SINGLE,
+    one_subject,
     visible_outcomes,
     explained_symptoms,
     overruled_causes,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from advisor.engine.source import Loc, Problem, Source, read, refuse, validate
 from advisor.errors import RuleError
-from advisor.model.rules import RuleSpec
+from advisor.model.rules import RuleSpec, Subject
 
 CASES_SUFFIX = ".cases.yaml"
 
@@ -33,6 +34,10 @@ class RuleSet:
     def active(self) -> tuple[RuleSpec, ...]:
         """The rules that are evaluated: all but the removed, which only keep their code taken."""
         return tuple(r for r in self.rules if r.lifecycle != "removed")
+
+    def about(self, subject: Subject) -> RuleSet:
+        """The rules whose facts are about this: a diagnosis of one trace judges no comparison."""
+        return RuleSet(tuple(r for r in self.rules if r.subject == subject), self.sources)
 
     def problem(self, code: str, loc: Loc, text: str) -> Problem:
         """A problem at a place of a rule; rules that came from no file are named by code."""
@@ -67,20 +72,46 @@ def load_rules(*directories: Path) -> RuleSet:
     return rules
 
 
-def load_rule(code: str, *directories: Path) -> RuleSpec:
-    """One rule, reading one file: the last directory that has it. RuleError if none has."""
-    wanted = code.strip().upper()
+def load_rule(name: str, *directories: Path) -> RuleSpec:
+    """One rule by code or cause, reading one file: the last directory that has it. RuleError if
+    none has."""
     places = directories or (builtin_dir(),)
+    path = _file_of(name.strip(), places)
+    if path is not None:
+        rule, source = _read_rule(path)
+        refuse(source.problems)
+        assert rule is not None
+        return rule
+    files = [p for d in places for p in _files(d)]
+    known = {**{p.stem: p.stem for p in files}, **{c: c for p in files if (c := _cause_in(p))}}
+    wanted = name.strip().lower()
+    near = difflib.get_close_matches(wanted, [k.lower() for k in known], n=3)
+    named = [next(k for k in known if k.lower() == n) for n in near]
+    hint = f"did you mean {' or '.join(named)}?" if named else "see `advisor rules list`"
+    kind = "code" if wanted[-3:].isdigit() else "code or cause"
+    raise RuleError(f"no rule has the {kind} {name.strip()}; {hint}")
+
+
+def _file_of(name: str, places: Sequence[Path]) -> Path | None:
+    """The file of a code, else of a cause; causes are looked for in the text, which is quicker
+    than to read every rule."""
     for directory in reversed(places):
-        for path in sorted(directory.rglob(f"{wanted}.yaml")):
-            rule, source = _read_rule(path)
-            refuse(source.problems)
-            assert rule is not None
-            return rule
-    known = sorted({p.stem for d in places for p in _files(d)})
-    near = difflib.get_close_matches(wanted, known, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "see `advisor rules list`"
-    raise RuleError(f"no rule has the code {wanted}; {hint}")
+        for path in sorted(directory.rglob(f"{name.upper()}.yaml")):
+            return path
+    for directory in reversed(places):
+        for path in _files(directory):
+            if _cause_in(path) == name.lower():
+                return path
+    return None
+
+
+def _cause_in(path: Path) -> str | None:
+    """The cause that a rule file names, told by its line."""
+    try:
+        found = re.search(r"^cause: *([a-z0-9-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if found is None else found[1]
 
 
 def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:

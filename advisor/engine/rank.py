@@ -12,10 +12,11 @@ Ties by code, then by scope.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from advisor.model.facts import Scope
 from advisor.model.findings import Finding, ScopeDoc
+from advisor.model.gain import Ranking
 from advisor.model.rules import RuleSpec
 
 #: A latency finding of this share is never outranked by a throughput finding.
@@ -26,7 +27,7 @@ class Terms(NamedTuple):
     """What a finding's place was computed from; `share_from` is "gain" or "impact"."""
 
     share: float
-    share_from: str
+    share_from: Literal["gain", "impact"]
     confidence: float
     score: float
     throughput: bool
@@ -36,7 +37,7 @@ class Terms(NamedTuple):
 def terms(finding: Finding, rules: Mapping[str, RuleSpec]) -> Terms:
     """The ranking terms of one finding; `rules` by code."""
     share = (finding.impact.share if finding.impact else None) or 0.0
-    source = "impact"
+    source: Literal["gain", "impact"] = "impact"
     gain = finding.gain
     throughput = gain is not None and gain.measure == "throughput"
     if gain is not None and throughput and gain.speedup is not None and gain.speedup.mid > 0:
@@ -75,7 +76,9 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
         return (t.tier, -score, t.throughput, -t.score, finding.code, scope_key(finding.scope))
 
     return tuple(
-        finding.model_copy(update={"rank": number, "score": t.score})
+        finding.model_copy(
+            update={"rank": number, "score": t.score, "ranking": Ranking(**t._asdict())}
+        )
         for number, (finding, t) in enumerate(sorted(rated, key=place), 1)
     )
 

@@ -1,4 +1,7 @@
-"""Placeholders ``{fact|format}`` and ``{param.NAME|format}`` of messages, and their formats."""
+"""Placeholders ``{fact|format}`` and ``{param.NAME|format}`` of messages, and their formats.
+
+A passage in ``[[double brackets]]`` is left out where a value in it is not known.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from advisor.model.facts import Value
 
 UNKNOWN = "(unknown)"
 _PLACEHOLDER = re.compile(r"\{(param\.)?([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\|([a-z]+)\}")
+_PASSAGE = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 _TIME_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 #: Units each format makes sense for; None: any number, or anything for `text`.
 FORMATS: dict[str, frozenset[str] | None] = {
@@ -61,7 +65,11 @@ def render(template: str, lookup: Callable[[Placeholder], Shown | None]) -> str:
         found = lookup(wanted)
         return UNKNOWN if found is None else show(found, wanted.format)
 
-    return " ".join(_PLACEHOLDER.sub(one, template).split())
+    def kept(match: re.Match[str]) -> str:
+        told = all(lookup(p) is not None for p in placeholders(match[1]))
+        return match[1] if told else ""
+
+    return " ".join(_PLACEHOLDER.sub(one, _PASSAGE.sub(kept, template)).split())
 
 
 def show(shown: Shown, form: str) -> str:

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+from advisor.facts.clocks import clock_facts
 from advisor.facts.device import DRAM_LIMIT
 from advisor.facts.writer import FactWriter
-from advisor.metrics.activity import burst_levels
+from advisor.knowledge import gpu
+from advisor.metrics.activity import Samples, burst_levels
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import Kind
 from advisor.model.facts import Scope
 
 
-def opaque_activity_facts(a: Analysis, out: FactWriter) -> None:
-    """What the samples say of devices that show no operation: the only view into opaque graphs."""
-    if a.devices or not a.trace.has("samples"):
+def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """What the samples say by themselves: utilisation over the window, bursts, clocks."""
+    samples = a.samples(device)
+    if samples is None:
         return
-    for device in sorted(set(a.trace.columns("samples", ("device",))["device"].tolist())):
-        samples = a.samples(device)
-        if samples is not None:
-            scope = Scope(device=device)
-            out.put("activity.sm_ratio", samples.mean("sm_active"), scope)
-            dram = samples.dram
-            out.put("activity.dram_ratio", None if dram is None else float(dram.mean()), scope)
+    scope = Scope(device=device)
+    out.put("activity.sm_ratio", samples.mean("sm_active"), scope)
+    out.put("activity.gr_ratio", samples.mean("gr_active"), scope)
+    out.put("activity.dram_ratio", _mean_dram(samples), scope)
+    bursts = burst_levels(samples)
+    if bursts:
+        out.put("activity.burst_low_ratio", bursts[0], scope)
+        out.put("activity.burst_high_ratio", bursts[1], scope)
+    clock_facts(a, device, out)
+
+
+def _mean_dram(samples: Samples) -> float | None:
+    return None if samples.dram is None else float(samples.dram.mean())
+
+
+def sampled_devices(a: Analysis) -> list[int]:
+    """Devices of which samples are all there is: opaque graphs, and logs without a trace."""
+    if a.devices or not a.trace.has("samples"):
+        return []
+    return sorted(set(a.trace.columns("samples", ("device",))["device"].tolist()))
 
 
 def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None) -> None:
@@ -34,9 +50,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     if samples is None:
         return
     sm, tensor = samples.mean("sm_active"), samples.mean("tensor_active")
-    dram = None if samples.dram is None else float(samples.dram.mean())
-    out.put("activity.sm_ratio", sm, scope)
-    out.put("activity.dram_ratio", dram, scope)
+    dram = _mean_dram(samples)
     if busy > 0:
         for name, value in (("sm", sm), ("tensor", tensor), ("dram", dram)):
             if value is not None:
@@ -45,10 +59,6 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
             # However the samples divide over the kernels, no more time can be at the limit.
             most = min(dram / busy / DRAM_LIMIT, 1.0)
             out.put("activity.dram_bound_most_ratio", most, scope)
-    bursts = burst_levels(samples)
-    if bursts:
-        out.put("activity.burst_low_ratio", bursts[0], scope)
-        out.put("activity.burst_high_ratio", bursts[1], scope)
     found = a.activity.get(device)
     if found is None:
         return
@@ -79,7 +89,9 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
 def _weights(a: Analysis, device: int, scope: Scope, out: FactWriter, weight_bytes: int) -> None:
     """Weights read once a step over the kernel time of a step, against peak bandwidth (seed-4:
     BW_efficiency = weight_bytes / kernel_time / peak)."""
-    peak = a.device(device).bandwidth_bytes_per_s
+    about = a.device(device)
+    known = gpu(about.name)
+    peak = about.bandwidth_bytes_per_s or (known.dram_bytes_per_s if known else None)
     at = a.device_ops(device)
     at = at[a.ops.kind[at] == Kind.KERNEL]
     time = float((a.ops.end - a.ops.start)[at].sum())

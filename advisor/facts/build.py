@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from advisor.facts.activity import activity_facts, opaque_activity_facts
+from advisor.facts.activity import activity_facts, sampled_devices, sampled_facts
+from advisor.facts.callsites import call_site_tables
 from advisor.facts.capture import capture_facts
+from advisor.facts.communication import CrossRank, communication_facts, rank_facts
 from advisor.facts.copies import copy_facts
 from advisor.facts.device import device_facts
 from advisor.facts.evidence import evidence
-from advisor.facts.host import host_facts
+from advisor.facts.host import host_facts, memory_use
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
+from advisor.facts.shapes import shape_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 
 
-def build_facts(a: Analysis, weight_bytes: int | None = None) -> FactBase:
-    """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights."""
+def build_facts(
+    a: Analysis, weight_bytes: int | None = None, ranks: CrossRank | None = None
+) -> FactBase:
+    """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights,
+    `ranks` what several ranks in this capture tell together."""
     window = a.window
-    out = FactWriter((window.start, window.end))
+    out = FactWriter((window.start, window.end), a.trace.tables)
     capture_facts(a, out)
-    opaque_activity_facts(a, out)
+    if ranks is None:
+        rank_facts(a, out)
+    else:
+        ranks.put(out)
+    for device in sampled_devices(a):
+        sampled_facts(a, device, out)
+        memory_use(a, device, out)
     for device in a.devices:
         device_facts(a, device, out)
+        shape_facts(a, device, out)
         host_facts(a, device, out)
         copy_facts(a, device, out)
         activity_facts(a, device, out, weight_bytes)
         phase_facts(a, device, out)
-        operation_facts(a, device, out)
+        waits = ranks.waits.get(device) if ranks else None
+        operation_facts(a, device, out, waits)
+        communication_facts(a, device, out, waits)
+        sampled_facts(a, device, out)
         evidence(a, device, out)
+        call_site_tables(a, device, out)
     out.explain_missing(a.trace.tables)
     return out.base

@@ -14,7 +14,8 @@ from advisor.metrics.intervals import union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.model.facts import TRACE
-from advisor.sources.schema import MISSING, Call
+from advisor.sources.samplers import FORMATS as SAMPLE_LOGS
+from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 Array = NDArray[Any]
 
@@ -43,6 +44,12 @@ _CLIENT = re.compile(
 
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
+    if capture.format in SAMPLE_LOGS:
+        # A sampler sees utilisation only: that it recorded no kernel says nothing about the GPU.
+        out.put("capture.size_bytes", capture.size_bytes)
+        out.put("capture.sample_count", trace.rows("samples"))
+        _sampling(a, out)
+        return
     graph_launches = _graph_launches(a)
     out.put_all({
         "capture.gpu_work_count": len(a.ops) + graph_launches,
@@ -52,7 +59,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.startup_ms": a.startup.length / 1e6,
         "capture.size_bytes": capture.size_bytes,
         "capture.event_count": sum(trace.rows(t) for t in _EVENT_TABLES),
-        "capture.nvtx_range_count": trace.rows("ranges"),
+        "capture.nvtx_range_count": _written_ranges(a),
         "capture.sample_count": trace.rows("samples"),
         "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
         "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in
@@ -83,10 +90,21 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
               [[what, (end - start) / 1e6, start / 1e9] for what, start, end in longest],
     )  # fmt: skip
     out.table("capture.options", TRACE, "How it was recorded", ("option", "value"), [
-        ["trace sources", ", ".join(capture.trace_sources) or "unknown"],
+        ["trace sources", _sources(capture.trace_sources) or "unknown"],
         ["CUDA graph trace", capture.graph_trace_mode or "unknown"],
         ["GPU metrics", f"{capture.sample_hz:.0f} Hz" if capture.sample_hz else "none"],
     ])  # fmt: skip
+
+
+def _sources(recorded: tuple[str, ...]) -> str:
+    """What was traced, in the words of `nsys profile --trace`."""
+    types = [t for t in recorded if not t.startswith("COLLECT_")]
+    return ",".join(dict.fromkeys(t.removesuffix("Events").lower() for t in types))
+
+
+def _written_ranges(a: Analysis) -> int:
+    """Ranges that somebody wrote; those that a profiler puts around every operator tell no step."""
+    return int((a.trace.columns("ranges", ("domain",))["domain"] != OPERATIONS).sum())
 
 
 def _known_schema(version: str) -> bool:
@@ -106,7 +124,8 @@ def _calls(a: Analysis, out: FactWriter, graph_launches: int) -> None:
             out.put("capture.opaque_graph_ratio", 1.0)
         return
     calls = a.trace.columns("api_calls", ("call", "result", "name_id", "start"))
-    launch = _due(a, calls["call"] == Call.LAUNCH)
+    failed = ~np.isin(calls["result"], _GOOD_RESULTS)  # left nothing that could be lost
+    launch = _due(a, (calls["call"] == Call.LAUNCH) & ~failed)
     graph = _due(a, calls["call"] == Call.GRAPH_LAUNCH)
     issued = np.zeros(len(calls["call"]), bool)
     kernel = (a.ops.kind == Kind.KERNEL) & (a.ops.api >= 0)
@@ -116,7 +135,7 @@ def _calls(a: Analysis, out: FactWriter, graph_launches: int) -> None:
     out.put("capture.launch_without_kernel_ratio", lost)
     opaque = float((graph & ~issued).sum() / graph.sum()) if graph.any() else 0.0
     out.put("capture.opaque_graph_ratio", 1.0 if a.trace.has("graph_runs") else opaque)
-    bad = np.flatnonzero(~np.isin(calls["result"], _GOOD_RESULTS))
+    bad = np.flatnonzero(failed)
     if (calls["result"] != MISSING).any():
         out.put("capture.error_call_count", len(bad))
     names = a.trace.texts(calls["name_id"][bad[:20]].tolist())
@@ -190,8 +209,10 @@ def _sampling(a: Analysis, out: FactWriter) -> None:
         return
     period = float(np.median(np.diff(times)))
     out.put("capture.sample_period_ns", period)
-    if not np.isnan(columns["gr_active"]).all():
-        out.put("capture.gpu_busy_sampled_ratio", float(np.nanmean(columns["gr_active"])))
+    inside = (columns["time"] >= a.window.start) & (columns["time"] < a.window.end)
+    active = columns["gr_active"][inside]
+    if not np.isnan(active).all():
+        out.put("capture.gpu_busy_sampled_ratio", float(np.nanmean(active)))
     if not a.trace.has("kernels"):
         return
     span = a.trace.columns("kernels", ("start", "end"))
@@ -223,7 +244,10 @@ def _coverage(a: Analysis, out: FactWriter) -> None:
         covered = a.steps.op_step[at] >= 0
     else:
         rows = a.ranges.rows(list(range(len(a.ranges.texts))))
-        spans = union(rows["start"], rows["end"])
+        written = rows["domain"] != OPERATIONS
+        if not written.any():
+            return
+        spans = union(rows["start"][written], rows["end"][written])
         start = a.trace.columns("api_calls", ("start",))["start"]
         begun = np.where(a.ops.api[at] >= 0, start[np.maximum(a.ops.api[at], 0)], -1)
         k = np.searchsorted(spans.start, begun, "right") - 1

@@ -73,7 +73,7 @@ IDLE_PARTS = PARTS[5:]
 _CAPTURE = _group("trace", CUDA, [
     ("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls"),
     ("capture.kernel_count", "count", "", "Kernel rows", "row count"),
-    ("capture.launch_without_kernel_ratio", "ratio", "api_calls", "Kernel-launch calls (not graph launches) without a kernel row", "join by (process, correlation)"),
+    ("capture.launch_without_kernel_ratio", "ratio", "api_calls", "Kernel-launch calls that succeeded (not graph launches) without a kernel row", "join by (process, correlation)"),
     ("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch"),
     ("capture.opaque_graph_ratio", "ratio", "api_calls", "Graph launches whose kernels are not in the kernel table", "graph-launch calls without a kernel of the same (process, correlation); graph_runs rows count as opaque"),
     ("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id"),
@@ -100,7 +100,7 @@ _CAPTURE = _group("trace", CUDA, [
     ("capture.client_command", "flag", "", "The captured command is a client of a server", "command line: curl, wget, benchmark clients"),
     ("capture.schema_known", "flag", "", "The export schema is one that was tested (2.9 to 3.30)", "version in the export's metadata"),
     ("capture.range_count", "count", "", "Capture ranges in the file (profiler start/stop pairs)", "cudaProfilerStart and Stop calls"),
-    ("capture.gpu_busy_sampled_ratio", "ratio", "samples", "Sampled GR Active over the whole capture", "mean of the samples; the only view into opaque graphs"),
+    ("capture.gpu_busy_sampled_ratio", "ratio", "samples", "Sampled GR Active over the window", "mean of the samples; the only view into opaque graphs"),
     ("capture.workload", "text", "", "What the capture seems to hold: LLM inference, model inference, training, single kernel test, GPU compute, no GPU kernels", "kernel families and range names"),
     ("capture.is_inference", "flag", "kernels", "The kernels and ranges look like model inference", "GEMM or attention present, no optimiser or backward work"),
 ])  # fmt: skip
@@ -162,6 +162,7 @@ _SYNC = _group("device", CUDA, [
     ("sync.implicit_calls_per_step", "count", "api_calls", "Such calls a step", "count in the window / steps"),
     ("sync.memset_per_step", "count", "api_calls", "Synchronous memset calls a step (cudaMemset, cuMemsetD*)", "names without Async"),
     ("sync.memset_time_ratio", "ratio", "api_calls", "Share of the window in synchronous memset calls", "sum / window"),
+    ("sync.memset_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls and until the next call", "device idle from the call's start to the next call's, where that follows within 100 us, else to its own end"),
 ])  # fmt: skip
 
 _COPY = _group("device", CUDA, [
@@ -187,6 +188,7 @@ _ALLOC = _group("device", CUDA, [
     ("alloc.stall_max_over_p50", "ratio", "api_calls", "Longest allocation or free call over the median one", "in the window"),
     ("alloc.stall_max_ns", "ns", "api_calls", "Longest allocation or free call", "in the window"),
     ("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "sum / window"),
+    ("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / window"),
 ]) + _group("device", MEMORY, [
     ("memory.growth_ratio", "ratio", "allocations", "Growth of the device memory in use from the first to the last step, over the level at the start", "running sum of allocations, medians of the first and last quarter of the steps"),
     ("memory.used_ratio", "ratio", "allocations", "Watermark of the device memory over its size, where absolute use is known", "samples of memory in use, or allocations of a capture that saw the start of the process"),
@@ -211,6 +213,7 @@ _HOST = _group("device", CUDA, [
 
 _ACTIVITY = _group("device", SAMPLES, [
     ("activity.sm_ratio", "ratio", "samples", "SM Active over the window", "mean of the samples"),
+    ("activity.gr_ratio", "ratio", "samples", "GR Active over the window: some kernel was running; SM Active cannot exceed it", "mean of the samples"),
     ("activity.sm_busy_ratio", "ratio", "samples", "SM Active while the device is busy", "window mean / busy share"),
     ("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "window mean / busy share"),
     ("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples"),
@@ -265,11 +268,49 @@ _OPERATION = _group("operation", CUDA, [
     ("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation"),
 ])  # fmt: skip
 
+_CLOCK = _group("device", SAMPLES, [
+    ("clock.busy_ratio", "ratio", "samples", "SM clock while the device is busy, over its highest", "mean of the samples with SM Active (else GR Active) of at least 50 %"),
+    ("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),
+    ("clock.power_limited_ratio", "ratio", "samples", "Share of the busy samples at the power limit", "power of at least 97 % of the limit"),
+    ("clock.held_back_ratio", "ratio", "samples", "Share of the busy samples whose clock the driver holds down for power or heat", "clocks_event_reasons: power cap, thermal, brake"),
+    ("clock.temperature_max_c", "count", "samples", "Highest GPU temperature while busy, degrees Celsius", "max of the samples"),
+])  # fmt: skip
+
+_COMMUNICATION = _group("device", CUDA, [
+    ("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
+    ("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
+    ("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks tell together"),
+    ("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union"),
+    ("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps"),
+    ("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind of collective for which it is worst (with all ranks: their transfers)", "kinds with at least 8 calls"),
+    ("comm.excess_ratio", "ratio", "kernels", "Share of the window that calls of that kind take beyond twice their median", "sum of the excess / window"),
+    ("comm.small_calls_per_step", "count", "kernels collectives", "Collectives below 1 MiB that run exposed, a step", "sizes from the tracer's arguments"),
+    ("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window"),
+])  # fmt: skip
+
+_RANKS = _group("trace", CUDA, [
+    ("ranks.count", "count", "", "Ranks that were given", "captures of one job"),
+    ("ranks.world_size", "count", "", "Ranks that the job has", "metadata of the captures, else the highest rank given"),
+    ("ranks.missing_count", "count", "", "Ranks of the job that were not given", "world size minus given"),
+    ("ranks.matched_count", "count", "", "Collectives that were found on every rank that takes part", "matched by communicator and sequence number, else by kind and order in time on aligned clocks"),
+    ("ranks.wait_ratio", "ratio", "", "Share of the collective time that is waiting for the last rank", "own duration minus the shortest over the ranks, over all durations"),
+    ("ranks.wait_window_ratio", "ratio", "", "Share of the window that ranks wait so with no other kernel beside it, on average", "mean over the ranks"),
+    ("ranks.busy_spread", "ratio", "", "Largest busy share of a rank minus the smallest", "budgets"),
+]) + _group("rank", CUDA, [
+    ("rank.last_ratio", "ratio", "", "Share of the matched collectives to which this rank comes last and makes others wait", "shortest duration: all of them end together"),
+    ("rank.caused_ratio", "ratio", "", "Share of all waiting that this rank causes", "waiting in collectives to which it comes last"),
+    ("rank.caused_over_even", "ratio", "", "That share over an even one", "rank.caused_ratio x ranks"),
+    ("rank.late_ns", "ns", "", "How much later than the others this rank comes to those collectives, on average", "own duration against the mean of the others"),
+    ("rank.late_part", "text", "", "What it did longer than the others before it came late", "largest difference to their mean since the collective before"),
+    ("rank.clock_offset_ns", "ns", "", "What was added to the clock of this rank, in the middle of its window", "median over the ends of matched collectives, against the rank with most of them"),
+    ("rank.wait_ratio", "ratio", "", "Share of its window that this rank waits in collectives", "own duration minus the shortest / window"),
+])  # fmt: skip
+
 CATALOGUE: dict[str, FactSpec] = {
     spec.name: spec
     for group in (
         _CAPTURE, _BUDGET, _LAUNCH, _KERNEL, _SYNC, _COPY, _ALLOC, _HOST, _ACTIVITY, _STEP,
-        _PHASE, _OPERATION,
+        _PHASE, _OPERATION, _CLOCK, _COMMUNICATION, _RANKS,
     )
     for spec in group
 }  # fmt: skip

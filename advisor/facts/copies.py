@@ -13,7 +13,16 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
 from advisor.metrics.operations import Kind
 from advisor.model.facts import Interval, Scope
-from advisor.sources.schema import COPY_KIND_NAMES, DTOD, DTOH, HTOD, PAGEABLE, PINNED
+from advisor.sources.schema import (
+    COPY_KIND_NAMES,
+    DTOD,
+    DTOH,
+    HTOD,
+    MISSING,
+    PAGEABLE,
+    PINNED,
+    UNKNOWN_MEMORY,
+)
 
 Array = NDArray[Any]
 
@@ -39,6 +48,9 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     host_side = np.where(kind == HTOD, columns["src_memory"][row], columns["dst_memory"][row])
     crosses = (kind == HTOD) | (kind == DTOH)
     pageable = crosses & (host_side == PAGEABLE)
+    # Not every tracer tells the kind of host memory; then nothing can be said of it.
+    unknown = crosses & np.isin(host_side, (UNKNOWN_MEMORY, MISSING))
+    told = 2 * int(length[unknown].sum()) <= int(length[crosses].sum())
     spans = budget.window.cut(union(start[pageable], end[pageable]))
     tiny = crosses & (size < _TINY)
     exposed = subtract(spans, budget.compute).total
@@ -46,10 +58,11 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     large = pageable & (size > _LARGE)
     rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
     out.put_all({
-        "copy.pageable_ratio": spans.total / window,
-        "copy.pageable_exposed_ratio": exposed / window,
+        "copy.pageable_ratio": spans.total / window if told else None,
+        "copy.pageable_exposed_ratio": exposed / window if told else None,
         "copy.pageable_excess_ratio":
-            exposed / window * max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0),
+            exposed / window * max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
+            if told else None,
         "copy.exposed_ratio": budget.share("htod") + budget.share("dtoh"),
         "copy.tiny_time_ratio": float(length[tiny].sum()) / window,
         "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
@@ -58,12 +71,13 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if a.step_count:
         out.put_all({
             "copy.pageable_large_per_step":
-                float((pageable & (size > _LARGE)).sum()) / a.step_count,
+                float((pageable & (size > _LARGE)).sum()) / a.step_count if told else None,
             "copy.tiny_per_step": float(tiny.sum()) / a.step_count,
             "copy.htod_bytes_per_step": float(size[kind == HTOD].sum()) / a.step_count,
         }, scope)  # fmt: skip
     pinned = crosses & (host_side == PINNED) & (size >= _RATE_FROM)
-    _link(a, device, scope, out, size[pinned], start[pinned], end[pinned])
+    if told:
+        _link(a, device, scope, out, size[pinned], start[pinned], end[pinned])
     _places(a, scope, out, at, kind)
     _classes(a, scope, out, (kind, host_side, size, start, end), window)
 

@@ -11,7 +11,8 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, shape_key
+from advisor.metrics.intervals import Coverage
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition
 from advisor.metrics.operations import Kind
 from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import Call
@@ -49,9 +50,11 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def step_times(a: Analysis) -> Array:
-    """Times of the window's steps, ns; the first step of a capture counts from its first work."""
-    begin = np.concatenate((a.steps.gpu_start[:1], a.steps.gpu_end[:-1]))
-    return np.asarray((a.steps.gpu_end - begin)[a.window_steps])
+    """Times of the window's steps, ns, without what was not recorded; the first step of a capture
+    counts from its first work."""
+    begin = np.concatenate((a.steps.gpu_start[:1], a.steps.gpu_end[:-1]))[a.window_steps]
+    end = a.steps.gpu_end[a.window_steps]
+    return np.asarray(end - begin - Coverage(a.window.holes).within(begin, end))
 
 
 def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
@@ -103,8 +106,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         return
     row, name = a.ops.row[at], a.op_name[at]
     duration = (a.ops.end - a.ops.start)[at]
-    columns = a.trace.columns("kernels", ("blocks", "threads", "grid_x", "grid_y", "grid_z"))
-    blocks = columns["blocks"][row]
+    blocks = a.trace.columns("kernels", ("blocks",))["blocks"][row]
     busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
     total = float(duration.sum())
     out.put_all({
@@ -143,11 +145,9 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         old = held(lambda k: k.family in MATMUL | ATTENTION and k.sm is not None and k.sm < current)
         out.put("kernel.old_architecture_ratio", old / busy, scope)
         out.put("kernel.old_architecture_window_ratio", old / window, scope)
-    if about.sm_count:
+    # Some tracers do not record launch shapes: what is not known is not small.
+    if about.sm_count and (blocks > 0).all():
         _grids(a, device, at, blocks, duration, about.sm_count, budget, scope, out)
-    out.put("kernel.varying_shape_ratio",
-            _varying_shapes(a, at, shape_key({k: v[row] for k, v in columns.items()}), duration),
-            scope)  # fmt: skip
 
 
 def is_skinny(kernel: Any) -> bool:
@@ -162,7 +162,8 @@ def _grids(
     budget: DeviceBudget, scope: Scope, out: FactWriter,
 ) -> None:  # fmt: skip
     busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
-    small = blocks * 2 < sms
+    # Collectives take few blocks by design: they wait for links and for other GPUs.
+    small = (blocks * 2 < sms) & ~a.communication[at]
     activity = a.activity.get(device)
     if activity is not None and "dram" in activity.level:
         # A kernel that streams at the limit is not held back by the number of its blocks.
@@ -177,28 +178,6 @@ def _grids(
     waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
     out.put("kernel.several_waves_ratio",
             min(float(duration[heavy & waves].sum()) / busy, 1.0), scope)  # fmt: skip
-
-
-def _varying_shapes(a: Analysis, at: Array, shape: Array, duration: Array) -> float | None:
-    """Share of kernel time in names whose launch shapes differ between steps of one phase."""
-    if a.step_count < 2:
-        return None
-    phases = np.array(a.steps.phase)
-    common = max(set(a.steps.phase), key=lambda p: (a.steps.phase.count(p), p))
-    chosen = np.zeros(len(a.steps) + 1, bool)
-    chosen[a.window_steps] = phases[a.window_steps] == common
-    step = a.steps.op_step[at]
-    inside = chosen[step]
-    if not inside.any():
-        return None
-    names, steps = len(a.names.ids), len(a.steps)
-    key = a.op_name[at][inside] * steps + step[inside]
-    # The sum of the shapes is a fingerprint of the multiset; exact in float64 up to 2^53.
-    mark = np.bincount(key, shape[inside] % (1 << 24), minlength=names * steps)
-    mark = mark.reshape(names, steps)[:, chosen[:-1]]
-    varies = (mark.max(axis=1) != mark.min(axis=1))[a.op_name[at][inside]]
-    total = float(duration[inside].sum())
-    return float(duration[inside][varies].sum()) / total if total else None
 
 
 def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:

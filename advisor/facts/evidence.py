@@ -79,7 +79,8 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     sms = a.device(device).sm_count
     if sms:
         _few(out, scope, "kernels.small_grid", f"Kernels that launch fewer than {sms // 2} blocks",
-             a, name, duration, blocks * 2 < sms, blocks)  # fmt: skip
+             a, name, duration, (blocks > 0) & (blocks * 2 < sms) & ~a.communication[at],
+             blocks)  # fmt: skip
     fp32 = a.names.mask(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
     _few(out, scope, "kernels.fp32", "FP32 matrix kernels", a, name, duration, fp32[name], blocks)
     capability = a.device(device).compute_capability
@@ -118,11 +119,13 @@ def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     kind = np.zeros(len(ids), np.int64)
     kind[group] = calls["call"][rows]
     order = [int(i) for i in np.argsort(-d.total, kind="stable") if d.count[i]]
-    per_step = max(a.step_count, 1)
+
+    def per_step(count: float) -> float | None:
+        return count / a.step_count if a.step_count else None
 
     def table(wanted: set[Call] | None, limit: int) -> list[list[Value | None]]:
         rows: list[list[Value | None]] = [
-            [names[i], int(d.count[i]), float(d.count[i]) / per_step, float(d.total[i]) / 1e6,
+            [names[i], int(d.count[i]), per_step(float(d.count[i])), float(d.total[i]) / 1e6,
              float(d.total[i]) / host, float(d.p50[i]) / 1e3, float(d.maximum[i]) / 1e3]
             for i in order if wanted is None or kind[i] in wanted
         ]  # fmt: skip

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from advisor.facts.device import step_times
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.budget import REFILL_NS, DeviceBudget
+from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.operations import Kind
 from advisor.model.facts import Scope
 from advisor.sources.schema import ALLOCATED, DTOH, PAGEABLE, Call
@@ -79,6 +79,8 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
     blocking_sets = [i for i, n in memset_names.items() if "Async" not in n]
     length = (calls["end"] - calls["start"])[np.array(blocking_sets, np.int64)]
     out.put("sync.memset_time_ratio", float(length.sum()) / host, scope)
+    refilled = _until_next(a, feeder, np.array(blocking_sets, np.int64))
+    out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window, scope)
     if a.step_count:
         out.put_all({
             "sync.calls_per_step": len(rows) / a.step_count,
@@ -88,6 +90,17 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
         }, scope)  # fmt: skip
         if a.trace.has("copies"):
             out.put("sync.readbacks_per_step", len(readback) / a.step_count, scope)
+
+
+def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
+    """Each of these calls up to the next one of the thread where that follows soon enough to be its
+    refill, else the call alone."""
+    calls = a.threads.of(feeder)
+    columns = a.trace.columns("api_calls", ("start", "end"))
+    start, end = columns["start"][rows], columns["end"][rows]
+    at = np.searchsorted(calls.start, start, "right")
+    follows = np.append(calls.start, np.iinfo(np.int64).max)[np.minimum(at, len(calls.start))]
+    return union(start, np.where(follows - end <= REFILL_NS, np.maximum(follows, end), end))
 
 
 def _named(a: Analysis, rows: Array) -> tuple[list[int], list[str]]:
@@ -133,6 +146,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fa
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows = _mine(a, feeder, Call.ALLOC, Call.FREE)
     length = (calls["end"] - calls["start"])[rows]
+    stalls = rows[length > _STALL_NS]
     host = max(a.host_window[1] - a.host_window[0], 1)
     out.put_all({
         "alloc.calls_per_step": len(rows) / a.step_count if a.step_count else None,
@@ -140,6 +154,9 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fa
         "alloc.idle_ratio": budget.share("alloc"),
         "alloc.stall_max_ns": float(length.max(initial=0)),
         "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / host,
+        "alloc.stall_idle_ratio":
+            budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
+            / max(budget.window.length, 1),
         "alloc.stall_max_over_p50":
             float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
     }, scope)  # fmt: skip
@@ -191,13 +208,19 @@ def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> 
     }, scope)  # fmt: skip
 
 
-def _memory(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
-    about = a.device(device)
-    if a.trace.has("samples") and about.memory_bytes:
+def memory_use(a: Analysis, device: int, out: FactWriter) -> None:
+    """Watermark of the device memory, where samples tell its absolute use."""
+    size = a.device(device).memory_bytes
+    if a.trace.has("samples") and size:
         columns = a.trace.columns("samples", ("device", "memory_used_bytes"))
         used = columns["memory_used_bytes"][columns["device"] == device]
         if len(used) and not np.isnan(used).all():
-            out.put("memory.used_ratio", float(np.nanmax(used)) / about.memory_bytes, scope)
+            out.put("memory.used_ratio", float(np.nanmax(used)) / size, Scope(device=device))
+
+
+def _memory(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+    about = a.device(device)
+    memory_use(a, device, out)
     if not a.trace.has("allocations") or a.step_count < 4:
         return
     events = a.trace.columns("allocations", ("time", "device", "bytes", "kind"))
@@ -206,7 +229,8 @@ def _memory(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     time = events["time"][mine][order]
     change = np.where(events["kind"] == ALLOCATED, events["bytes"], -events["bytes"])[mine][order]
     level = np.cumsum(change)
-    at = np.searchsorted(time, a.steps.gpu_end[a.window_steps], "right") - 1
+    # The host allocates while it issues a step, which may be long before the device runs it.
+    at = np.searchsorted(time, a.steps.host_end[a.window_steps], "right") - 1
     levels = np.where(at >= 0, level[np.maximum(at, 0)], 0)
     quarter = max(len(levels) // 4, 1)
     first, last = float(np.median(levels[:quarter])), float(np.median(levels[-quarter:]))

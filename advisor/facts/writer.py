@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import reason
+from advisor.facts.origins import over_window, sources
 from advisor.model.facts import (
     TRACE,
     Fact,
@@ -23,9 +24,13 @@ from advisor.model.facts import (
 class FactWriter:
     """Fills a `FactBase`. None and NaN mean that the value cannot be known: it stays missing."""
 
-    def __init__(self, window: tuple[int, int] | None) -> None:
+    def __init__(
+        self, window: tuple[int, int] | None, tables: frozenset[str] = frozenset()
+    ) -> None:
+        """`tables` are those that the capture holds."""
         self.base = FactBase()
         self._window = window
+        self._tables = tables
 
     def put(self, name: str, value: Value | None, scope: Scope = TRACE) -> None:
         """Store a value. Raises KeyError for a name that the catalogue lacks, ValueError for a
@@ -37,12 +42,10 @@ class FactWriter:
             raise ValueError(f"{name} is a fact about a {spec.level}, not about {scope}")
         if isinstance(value, float):
             value = float(value)
-        self.base.add(
-            Fact(
-                name, value, spec.unit, scope,
-                Provenance(spec.tables, (), self._window, spec.how),
-            )
-        )  # fmt: skip
+        tables, columns = sources(name, self._tables)
+        window = self._window if over_window(name) else None
+        origin = Provenance(tables, columns, window, spec.how)
+        self.base.add(Fact(name, value, spec.unit, scope, origin))
 
     def put_all(self, values: dict[str, Value | None], scope: Scope = TRACE) -> None:
         for name, value in values.items():

@@ -226,8 +226,9 @@ def best_lag(samples: Samples, busy: Spans) -> float:
 
 
 def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, float] | None:
-    """5th and 95th percentile of SM Active over bins of at least 100 ms; None under 10 bins."""
-    values = samples.values.get("sm_active")
+    """5th and 95th percentile of SM Active (else GR Active) in bins of at least 100 ms; None under
+    10 bins."""
+    values = samples.values.get("sm_active", samples.values.get("gr_active"))
     if values is None or len(samples) < 2:
         return None
     at = (samples.time - samples.time[0]) // bin_ns

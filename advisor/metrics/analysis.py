@@ -322,6 +322,7 @@ class Analysis:
         if device not in self._groups:
             at = self.device_kernels(device)
             blocks = self.trace.columns("kernels", ("blocks",))["blocks"][self.ops.row[at]]
+            blocks = np.maximum(blocks, 0)  # 0: not recorded
             name = self.op_name[at]
             heavy = self.names.mask(lambda k: k.family in HEAVY)
             families = sorted(set(self.names.families))
@@ -361,15 +362,16 @@ class Analysis:
 
     @cached_property
     def host_window(self) -> tuple[int, int]:
-        """Host times of the window: from the start of its first step's range to the end of its
-        last one; the window itself where steps are unknown or the user named the window."""
+        """Host times of the window: from the end of the step before its first one to the end of
+        its last one, as step times are taken on the device, so that it holds as many gaps between
+        steps as steps; the window itself where steps are unknown or the user named the window."""
         at = self.window_steps
         named = self.selection.window or self.selection.nvtx
         if len(at) and self.steps.method in ("ranges", "graph launches") and not named:
             first, last = int(at[0]), int(at[-1])
             lo = int(self.steps.host_start[first])
-            if last + 1 < len(self.steps):
-                return lo, int(self.steps.host_start[last + 1])
+            if first:
+                lo = min(lo, int(self.steps.host_end[first - 1]))
             return lo, max(int(self.steps.host_end[last]), lo + 1)
         return self.window.start, self.window.end
 

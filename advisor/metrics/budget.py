@@ -45,7 +45,8 @@ _CALL_PART = {
 }  # fmt: skip
 #: Gaps are worked through in pieces that stay in the cache.
 _CHUNK = 1 << 17
-_STATES = ("alloc", "sync", "copy_call", "graph_launch_call", "launch_call")
+#: What a call of a thread is doing, by its number in `thread_states`.
+THREAD_STATES = ("alloc", "sync", "copy_call", "graph_launch_call", "launch_call")
 
 
 @dataclass(frozen=True)
@@ -202,11 +203,11 @@ class _ThreadStates:
     """What one thread was doing at any time, as running totals by state."""
 
     def __init__(self, threads: Threads, thread: int, process: int, states: HostStates) -> None:
-        self._start, self._end, state = _timeline(threads, thread)
+        self._start, self._end, state = thread_states(threads, thread)
         length = self._end - self._start
         self._mine: dict[str, Array] = {}
         self._before: dict[str, Array] = {}
-        for code, name in enumerate(_STATES):
+        for code, name in enumerate(THREAD_STATES):
             mine = state == code
             if mine.any():
                 self._mine[name] = mine
@@ -273,12 +274,12 @@ class _ThreadStates:
             yield name, hi - lo
 
 
-def _timeline(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
+def thread_states(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
     """Disjoint states of a thread: its outermost calls, and the refill after a wait."""
     calls = threads.of(thread)
-    code = np.full(max(Call) + 1, _STATES.index("launch_call"), np.int8)
+    code = np.full(max(Call) + 1, THREAD_STATES.index("launch_call"), np.int8)
     for call, part in _CALL_PART.items():
-        code[call] = _STATES.index(part)
+        code[call] = THREAD_STATES.index(part)
     start, end, state = calls.start, calls.end, code[calls.call]
     sync = np.flatnonzero(calls.call[:-1] == Call.SYNC) if len(calls.call) else calls.row
     refill_end = start[sync + 1]
@@ -291,5 +292,5 @@ def _timeline(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
     return (
         np.insert(start, where, end[sync]),
         np.insert(end, where, refill_end[short]),
-        np.insert(state, where, _STATES.index("sync")),
+        np.insert(state, where, THREAD_STATES.index("sync")),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -83,15 +84,23 @@ class Ranges:
         Frameworks number their ranges, so a capture can hold a hundred thousand texts that differ
         in digits only; one of each kind is looked at before all of them are.
         """
-        kinds: dict[str, bool] = {}
+        kind = self.kinds[1]
         found: dict[int, T] = {}
-        for i, text in enumerate(self.texts):
-            kind = _DIGITS.sub("0", text)
-            if kind not in kinds:
-                kinds[kind] = look(text) is not None
-            if kinds[kind] and (hit := look(text)) is not None:
-                found[i] = hit
-        return found
+        for i in np.unique(kind, return_index=True)[1].tolist():
+            if (hit := look(self.texts[i])) is None:
+                continue
+            found[i] = hit
+            for j in np.flatnonzero(kind == kind[i]).tolist():
+                if j != i and (hit := look(self.texts[j])) is not None:
+                    found[j] = hit
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def kinds(self) -> tuple[list[str], Array]:
+        """Distinct texts with `#` for their numbers, and which of them each text is."""
+        known: dict[str, int] = {}
+        kind = [known.setdefault(_DIGITS.sub("#", text), len(known)) for text in self.texts]
+        return list(known), np.array(kind, np.int64)
 
     def rows(self, chosen: list[int]) -> dict[str, Array]:
         """Columns of the timed ranges whose text is one of `chosen` (positions in `texts`),
@@ -102,6 +111,19 @@ class Ranges:
         at = np.flatnonzero(wanted[self._inverse] & ((style == PUSH_POP) | (style == START_END)))
         at = at[np.argsort(self._columns["start"][at], kind="stable")]
         out = {n: self._columns[n][at] for n in ("start", "end", "process", "thread", "domain")}
+        out["text"] = self._inverse[at]
+        return out
+
+    def of_thread(self, thread: int, lo: int, hi: int) -> dict[str, Array]:
+        """The timed ranges of one thread that overlap [lo, hi), sorted by start: `start`, `end`,
+        `domain` and `text` (position in `texts`)."""
+        columns = self._columns
+        at = np.flatnonzero(
+            (columns["thread"] == thread) & (columns["start"] < hi) & (columns["end"] > lo)
+            & ((columns["style"] == PUSH_POP) | (columns["style"] == START_END))
+        )  # fmt: skip
+        at = at[np.argsort(columns["start"][at], kind="stable")]
+        out = {n: columns[n][at] for n in ("start", "end", "domain")}
         out["text"] = self._inverse[at]
         return out
 

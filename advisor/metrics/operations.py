@@ -86,7 +86,8 @@ def call_keys(
     Processes are numbered densely, so that the keys stay in a range that a table can index.
     """
     known = np.unique(np.concatenate((np.unique(process), np.unique(other_process))))
-    width = 1 + max(int(correlation.max(initial=0)), int(other_correlation.max(initial=0)))
+    # One more than needed: a MISSING id then takes a key that no process uses.
+    width = 2 + max(int(correlation.max(initial=0)), int(other_correlation.max(initial=0)))
     return (
         np.searchsorted(known, process) * width + correlation,
         np.searchsorted(known, other_process) * width + other_correlation,

@@ -50,6 +50,9 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     calls = trace.columns("api_calls", ("start", "end"))
     starts = [int(a.min()) for a in (ops.start, calls["start"]) if len(a)]
     ends = [int(a.max()) for a in (ops.end, calls["end"]) if len(a)]
+    if not starts and trace.tables == {"samples"}:
+        time = trace.columns("samples", ("time",))["time"]
+        return int(time.min()), int(time.max()) + 1
     if not starts:
         return 0, 0
     return min(starts), max(ends)

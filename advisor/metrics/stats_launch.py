@@ -85,7 +85,7 @@ def launch(q: Query) -> StatsTable:
     ]
     pid, tid, device, api_code, name_code = key
     columns: list[Column] = [
-        Column("PID", pid, rank=6), Column("TID", tid, rank=6), Column("DevId", device, rank=6),
+        Column("PID", pid, rank=5), Column("TID", tid, rank=5), Column("DevId", device, rank=5),
         Column("Count", total.count), Column("QCount", parts[2][1].count, rank=3),
     ]  # fmt: skip
     none_queued = parts[2][1].count == 0
@@ -103,7 +103,7 @@ def launch(q: Query) -> StatsTable:
     note = ""
     lost = len(q.rows("kernels")) - len(rows.row)
     if lost:
-        note = f"{lost} kernels without a recorded launch call are left out"
+        note = f"kernels left out because the call that launched them was not recorded: {lost}"
     return StatsTable(
         "launch", "CUDA kernel launch and execution summary",
         tuple(c.take(order) for c in columns), note=note,
@@ -136,8 +136,8 @@ def nvtx_kernels(q: Query) -> StatsTable:
     columns = (
         Column("NVTX Range", labels.of(label)),
         Column("Style", [styles[i] for i in label.tolist()], rank=5),
-        Column("PID", pid, rank=6),
-        Column("TID", tid, rank=6),
+        Column("PID", pid, rank=5),
+        Column("TID", tid, rank=5),
         Column("NVTX Inst", instances, rank=3),
         Column("Kern Inst", found.count),
         Column("Total Time", found.total, "ns"),

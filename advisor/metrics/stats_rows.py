@@ -14,7 +14,6 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Spans, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
-from advisor.model.stats import Column
 from advisor.sources.schema import MISSING
 from advisor.sources.trace import Columns
 
@@ -139,8 +138,3 @@ def text_labels(a: Analysis, ids: Array) -> Labels:
     if len(first) == len(texts):
         return Labels(code, texts)
     return Labels(np.array(merged, np.int64)[code], list(first))
-
-
-def names_column(name: str, labels: Labels, codes: Array, rank: int = 0) -> Column:
-    """A column of names."""
-    return Column(name, labels.of(codes), rank=rank)

@@ -77,7 +77,7 @@ def sums(group: Array, values: Array, groups: int) -> Sums:
 
 
 def spread_columns(
-    found: Sums, prefix: str = "", unit: Unit = "ns", decimals: int = 1, ranks: str = "02132"
+    found: Sums, prefix: str = "", unit: Unit = "ns", decimals: int = 1, ranks: str = "01324"
 ) -> tuple[Column, ...]:
     """Avg, Med, Min, Max and StdDev; `ranks` has a digit for each."""
     whole = unit == "ns"
@@ -146,7 +146,7 @@ def kernels(q: Query) -> StatsTable:
     runs = len(q.rows("graph_runs"))
     if runs:
         note = (
-            f"{runs} CUDA graph runs were recorded as one block each, without their kernels "
+            f"CUDA graph runs recorded as one block, without their kernels: {runs} "
             "(record with --cuda-graph-trace=node)"
         )
     return _summary("kernels", "CUDA GPU kernel summary", "Instances", "Name",

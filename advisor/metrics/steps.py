@@ -25,6 +25,8 @@ Method = Literal["ranges", "graph launches", "kernel sequence", "opaque graph la
 #: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
 _SEQUENCE_SPREAD = 0.05
 _MIN_REPEATS = 3
+#: Fewer even returns than this on both sides of one stumble are no proof of layers.
+_MIN_LAYERS = 8
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,18 @@ def find_steps(
     """The steps of the capture by the best evidence it holds. `names` are the operations' kernel
     name ids (MISSING for copies and memsets)."""
     found = _from_ranges(trace, ops, ranges, patterns)
-    if len(found) >= 2 or found.empty:
+    if len(found) >= 2 or found.empty or _holds_most(ops, found):
         return found
     by_graph = _from_graph_launches(trace, ops)
     if by_graph is not None:
         return by_graph
     return _from_kernel_sequence(ops, names) or found
+
+
+def _holds_most(ops: Operations, steps: Steps) -> bool:
+    """True where one marked step is what the capture is about: what repeats in it are layers."""
+    length = ops.end - ops.start
+    return len(steps) == 1 and 2 * int(length[steps.op_step >= 0].sum()) > int(length.sum())
 
 
 # ---------------------------------------------------------------- ranges
@@ -279,7 +287,16 @@ def _marks_steps(position: Array, length: int) -> bool:
         return False
     odd = np.flatnonzero(period != median)
     odd = odd[odd > 0]  # the first return follows warm-up or a prefill
-    if len(odd) < 2:
+    if len(odd) == 0:
+        return True
+    # Irregular returns side by side are one step's end; that of the last step says nothing.
+    odd = odd[np.concatenate(([True], np.diff(odd) > 1))]
+    odd = odd[odd < len(period) - 1]
+    if len(odd) == 1:
+        # Two passes: the one end is in the middle of everything.
+        before, after = int(odd[0]), len(period) - 1 - int(odd[0])
+        return min(before, after) < _MIN_LAYERS or abs(before - after) > 2
+    if len(odd) == 0:
         return True
     spacing = np.diff(odd)
     layers = int(spacing.min()) >= 2 and np.ptp(spacing) <= max(1, 0.1 * spacing.min())

@@ -25,7 +25,10 @@ class Device(Frozen):
 
 
 class Capture(Frozen):
-    """Metadata of one capture. Environment variables appear by name only, never with a value."""
+    """Metadata of one capture. Environment variables appear by name only, never with a value.
+
+    `process_ranks` are (process, MPI rank), where several ranks may be in one capture.
+    """
 
     path: str
     format: str
@@ -45,5 +48,6 @@ class Capture(Frozen):
     sample_hz: float | None = None
     world_size: int | None = None
     rank: int | None = None
+    process_ranks: tuple[tuple[int, int], ...] = ()
     processes: tuple[tuple[int, str], ...] = ()
     warnings: tuple[str, ...] = ()

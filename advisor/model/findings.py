@@ -10,21 +10,28 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.model.capture import Frozen
+from advisor.model.gain import Combined, Ranking
+from advisor.model.gain import Gain as Gain
+from advisor.model.gain import Span as Span
+from advisor.model.scope import Cell as Cell
+from advisor.model.scope import ScopeDoc as ScopeDoc
+from advisor.model.sensitivity import Flip
+from advisor.model.work import Work
 
 SCHEMA_VERSION = 1
 Severity = Literal["info", "low", "medium", "high"]
 SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high")
-Cell = bool | int | float | str | None
+#: The `format` of an input that could not be read: a rank of a job that is missing.
+UNREADABLE = "unreadable"
 
 
-class ScopeDoc(Frozen):
-    """A scope in the document: nulls where wider."""
+def identity(code: str, scope: ScopeDoc) -> str:
+    """``LCH101@device=0,phase=decode``: the same in every capture of the same kind.
 
-    rank: int | None = None
-    device: int | None = None
-    process: int | None = None
-    phase: str | None = None
-    operation: str | None = None
+    The process is left out, because its id is another one in every run.
+    """
+    parts = ((k, v) for k, v in scope.model_dump(exclude={"process"}).items() if v is not None)
+    return f"{code}@{','.join(f'{key}={value}' for key, value in parts)}"
 
 
 class Tool(Frozen):
@@ -34,7 +41,8 @@ class Tool(Frozen):
 
 
 class Input(Frozen):
-    """One capture as it was read."""
+    """One capture as it was read, or one rank of a job: then with its number. `serving_evidence`
+    says what speaks for the serving engine."""
 
     path: str
     format: str
@@ -43,12 +51,15 @@ class Input(Frozen):
     driver: str | None = None
     cuda: str | None = None
     serving_engine: str | None = None
+    serving_confidence: float | None = None
+    serving_evidence: tuple[str, ...] = ()
     window_ms: float | None = None
     window_ns: tuple[int, int] | None = None
     window_method: str | None = None
     steps: int | None = None
     step_method: str | None = None
     ranks: int = 1
+    rank: int | None = None
     workload: str | None = None
     kernels_per_step: float | None = None
     busy_share: float | None = None
@@ -92,28 +103,6 @@ class TimeRange(Frozen):
     label: str = ""
 
 
-class Span(Frozen):
-    """A range of an estimate."""
-
-    low: float
-    mid: float
-    high: float
-
-
-class Gain(Frozen):
-    """What a fix would win, or the reason why no estimate is made."""
-
-    what_if: str | None = None
-    params: dict[str, Any] = Field(default_factory=dict)
-    measure: Literal["latency", "throughput"] | None = None
-    per: Literal["step", "token"] | None = None
-    step_before_ms: Span | None = None
-    step_after_ms: Span | None = None
-    speedup: Span | None = None
-    assumptions: tuple[str, ...] = ()
-    reason: str | None = None
-
-
 class Option(Frozen):
     """The line of a serving engine that carries out an action."""
 
@@ -155,6 +144,8 @@ class Reference(Frozen):
 
 
 class Finding(Frozen):
+    """`baseline` says whether a saved diagnosis had it too, where one was given."""
+
     rank: int = 0
     code: str
     cause: str
@@ -166,6 +157,7 @@ class Finding(Frozen):
     message: str
     invalidates: bool = False
     score: float = 0.0
+    ranking: Ranking | None = None
     conditions: tuple[ConditionDoc, ...] = ()
     impact: Impact | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -174,6 +166,12 @@ class Finding(Frozen):
     recommendations: tuple[Advice, ...] = ()
     explains: tuple[Symptom, ...] = ()
     references: tuple[Reference, ...] = ()
+    baseline: Literal["new", "known"] | None = None
+
+    @property
+    def identity(self) -> str:
+        """What makes it the same finding in another capture: its code and scope."""
+        return identity(self.code, self.scope)
 
 
 class Overruled(Frozen):
@@ -211,12 +209,19 @@ class Part(Frozen):
 
 
 class Budget(Frozen):
-    """Exclusive parts of the window of one device; they add up to the window."""
+    """Exclusive parts of the window of one device (of one rank); they add up to the window."""
 
     device: int
+    rank: int | None = None
     window_ms: float
     phase: str | None = None
     parts: tuple[Part, ...]
+
+    @property
+    def place(self) -> str:
+        """``device 0``, or ``rank 3, device 0`` in a job."""
+        device = f"device {self.device}"
+        return device if self.rank is None else f"rank {self.rank}, {device}"
 
 
 class StepSummary(Frozen):
@@ -273,7 +278,34 @@ class NextTarget(Frozen):
     why: str
 
 
+class Gone(Frozen):
+    """A finding of the baseline that is not in this diagnosis, and what became of its rule:
+    `gone` where the rule looked again and found nothing to say."""
+
+    code: str
+    cause: str
+    title: str
+    severity: Severity
+    scope: ScopeDoc = ScopeDoc()
+    status: Literal["gone", "not_evaluated", "overruled"] = "gone"
+
+
+class Baseline(Frozen):
+    """The saved diagnosis that findings are compared with. `not_evaluated_before` lists new
+    findings whose rule could not look in the baseline's capture."""
+
+    path: str
+    capture: str
+    verdict: str
+    new: int
+    known: int
+    gone: tuple[Gone, ...] = ()
+    not_evaluated_before: tuple[str, ...] = ()
+
+
 class Diagnosis(Frozen):
+    """`sensitivity` is null where it was not asked for, empty where no verdict would change."""
+
     schema_version: int = SCHEMA_VERSION
     tool: Tool
     inputs: tuple[Input, ...]
@@ -288,7 +320,11 @@ class Diagnosis(Frozen):
     thresholds: tuple[Threshold, ...] = ()
     tables: dict[str, Evidence] = Field(default_factory=dict)
     timeline: Timeline = Timeline()
+    combined: Combined | None = None
     next_target: NextTarget | None = None
+    sensitivity: tuple[Flip, ...] | None = None
+    work: Work | None = None
+    baseline: Baseline | None = None
 
     def frames(self) -> dict[str, Any]:
         """The tables of the diagnosis as pandas data frames (pandas is imported here)."""
@@ -312,7 +348,7 @@ class Diagnosis(Frozen):
                 for f in self.facts
             ],
             "budget": [
-                {"device": b.device, "phase": b.phase, **p.model_dump()}
+                {"rank": b.rank, "device": b.device, "phase": b.phase, **p.model_dump()}
                 for b in self.budget
                 for p in b.parts
             ],

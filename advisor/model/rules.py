@@ -28,6 +28,17 @@ from advisor.model.findings import Severity
 Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of"]
 Kind = Literal["symptom", "cause", "note"]
 Lifecycle = Literal["preview", "stable", "deprecated", "removed"]
+#: What the facts of a rule are about: one trace, or two things beside each other.
+Subject = Literal["trace", "comparison", "context", "router"]
+#: Groups of facts that are not about one trace.
+_SUBJECTS: dict[str, Subject] = {"compare": "comparison", "context": "context", "moe": "router"}
+
+
+def subject_of(fact: str) -> Subject:
+    """What a fact is about, told by the group that its name begins with."""
+    return _SUBJECTS.get(fact.partition(".")[0], "trace")
+
+
 ThresholdValue = Value | tuple[str, ...]
 
 CODE_PATTERN = r"^[A-Z]{3,8}[0-9]{3}$"
@@ -329,6 +340,7 @@ class RuleSpec(Strict):
     title: Short
     kind: Kind
     scope: Level
+    subject: Subject = "trace"
     lifecycle: Lifecycle
     invalidates: Invalidates = False
     params: dict[Name, Param] = Field(default_factory=dict)

@@ -57,9 +57,8 @@ class StatsTable:
     """One report. `scope` says which part of the capture was counted, `note` what a reader
     should know, such as why there are no rows.
 
-    Text alone uses the rest: `details` is a line below each row, `quiet` marks rows that are left
-    out, `form` says how it is drawn. Rows of one `group` (numbered from 0 in order) are kept
-    together by :meth:`head`.
+    Rows of one `group` (numbered from 0 in order) are kept together by :meth:`head`. Text leaves
+    `quiet` rows out.
     """
 
     report: str
@@ -67,9 +66,7 @@ class StatsTable:
     columns: tuple[Column, ...]
     scope: str = ""
     note: str = ""
-    details: tuple[str, ...] = ()
     quiet: Array | None = None
-    form: Literal["table", "histogram"] = "table"
     group: Array | None = None
 
     def __len__(self) -> int:
@@ -94,7 +91,6 @@ class StatsTable:
         return replace(
             self,
             columns=tuple(c.take(rows) for c in self.columns),
-            details=tuple(self.details[i] for i in rows.tolist()) if self.details else (),
             quiet=None if self.quiet is None else self.quiet[rows],
             group=None if self.group is None else self.group[rows],
         )

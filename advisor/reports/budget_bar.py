@@ -35,6 +35,9 @@ PARTS: dict[str, tuple[str, str, str]] = {
 SPARE = "123456789abdefijkmorstuvwxyzBDEFJKMNPQTUVWXYZ"
 SMALL = 0.005
 COLUMNS = 8
+#: Bars that are drawn unless all are asked for.
+BARS = 16
+BUSY = ("compute", "communication", "htod", "dtoh", "other_copy")
 NAME = 20
 
 
@@ -72,7 +75,10 @@ def budget(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     page.heading("Budget of the window", "where each GPU's time goes, in parts that add up")
     order = _order(whole)
     given = signs(order, page.glyphs.bar)
-    _bars(page, whole, order, given, "device")
+    _bars(page, _drawn(whole, verbosity), order, given)
+    hidden = len(whole) - len(_drawn(whole, verbosity))
+    if hidden:
+        page.line("  ", (f"and {amount(hidden, 'budget')} between these (-v)", "dim"))
     _legend(page, whole, order, given, verbosity)
     phases = [b for b in diagnosis.budget if b.phase is not None]
     if verbosity > 0 and phases:
@@ -81,8 +87,31 @@ def budget(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
         given = signs(order, page.glyphs.bar)
         for phase in dict.fromkeys(b.phase for b in phases):
             some = [b for b in phases if b.phase == phase]
-            _bars(page, some, order, given, f"{phase}, device")
+            _bars(page, some, order, given, f"{phase}, ")
             _legend(page, some, [p for p in order if p in _order(some)], given, verbosity)
+
+
+def _labels(budgets: list[Budget]) -> list[str]:
+    """``device 0`` or ``rank 3``; both where a rank has several devices."""
+    ranks = [b.rank for b in budgets]
+    if None in ranks:
+        return [f"device {b.device}" for b in budgets]
+    if len(set(ranks)) == len(ranks):
+        return [f"rank {r}" for r in ranks]
+    return [f"rank {b.rank} device {b.device}" for b in budgets]
+
+
+def _drawn(budgets: list[Budget], verbosity: int) -> list[Budget]:
+    """Of many budgets those of the least and of the most busy devices, in their order."""
+    if verbosity > 0 or len(budgets) <= BARS:
+        return budgets
+
+    def busy(b: Budget) -> float:
+        return sum(p.share for p in b.parts if p.part in BUSY)
+
+    ranked = sorted(range(len(budgets)), key=lambda i: (busy(budgets[i]), i))
+    half = BARS // 2
+    return [budgets[i] for i in sorted(ranked[:half] + ranked[-half:])]
 
 
 def _order(budgets: list[Budget]) -> list[str]:
@@ -99,9 +128,9 @@ def _bars(
     budgets: list[Budget],
     order: list[str],
     given: dict[str, tuple[str, str]],
-    what: str,
+    what: str = "",
 ) -> None:
-    labels = [f"{what} {b.device}" for b in budgets]
+    labels = [what + name for name in _labels(budgets)]
     margin = max(len(label) for label in labels) + 4
     for label, one in zip(labels, budgets, strict=True):
         shares = _shares(one)
@@ -137,19 +166,23 @@ def _legend(
 def _columns(
     page: Page, budgets: list[Budget], shown: list[str], given: dict[str, tuple[str, str]]
 ) -> None:
-    """One column a device, with the time where there is one device only; beyond eight devices
-    the least, middle and greatest share."""
+    """One column a device, with the time where there is one device only; the least, middle and
+    greatest share where there are more than eight, or more than fit."""
     tables = [_shares(b) for b in budgets]
     ms = {p.part: p.ms for p in budgets[0].parts} if len(budgets) == 1 else {}
-    if len(budgets) > COLUMNS:
+    many = len(budgets) > min(COLUMNS, (page.width - NAME - 8) // 7)
+    if many:
         heads = ["least", "median", "most"]
     else:
-        heads = [f"dev {b.device}" for b in budgets] if len(budgets) > 1 else []
+        short = {"device ": "dev ", "rank ": "rk "}
+        heads = _labels(budgets) if len(budgets) > 1 else []
+        for long, brief in short.items():
+            heads = [h.replace(long, brief) for h in heads]
     if heads:
         page.line(" " * (6 + NAME), ("".join(f"{h:>7}" for h in heads), "dim"))
     for part in shown:
         shares = [t.get(part, 0.0) for t in tables]
-        if len(budgets) > COLUMNS:
+        if many:
             shares = [min(shares), median(shares), max(shares)]
         sign, style = given[part]
         numbers = "".join(f"{percent(s):>7}" for s in shares)

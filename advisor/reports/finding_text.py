@@ -31,12 +31,19 @@ from advisor.reports.numbers import (
 LEVEL_STYLE = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim"}
 EVIDENCE_ROWS = 5
 PLACES = 3
-OPTIONS = 2
+OPTIONS = 3
 
 
 def level(page: Page, severity: str) -> Segment:
     """The level as a glyph and a word, so that it reads without colour."""
     return (f"{page.glyphs.levels[severity]} {severity.upper():<6}", LEVEL_STYLE[severity])
+
+
+def baseline_mark(found: Finding) -> Segment:
+    """``[NEW]`` or ``[known]`` where there is a baseline."""
+    if found.baseline is None:
+        return ""
+    return ("  [NEW]", "bold magenta") if found.baseline == "new" else ("  [known]", "dim")
 
 
 def scope_label(scope: ScopeDoc) -> str:
@@ -59,6 +66,7 @@ def finding(
         " ",
         (f"{found.code} {found.cause}", "bold"),
         (f"  {where}" if where else "", "dim"),
+        baseline_mark(found),
     )
     page.wrapped(found.title, ["   "], 3, "bold")
     page.wrapped(found.message, ["   "], 3)

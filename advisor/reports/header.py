@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections import Counter
 
 from advisor.model.findings import Diagnosis, Input, StepSummary
+from advisor.reports import ranks_text
 from advisor.reports.layout import GLUE, Page, cut_middle
 from advisor.reports.numbers import grouped, milliseconds, session_time, value_text
+from advisor.reports.wording import serving_text
 
 SHOWN_INPUTS = 4
 
 
 def header(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     """One block per input; the ranks of one job share what is equal."""
+    if len(diagnosis.inputs) > 1 and all(i.rank is not None for i in diagnosis.inputs):
+        ranks_text.job(page, diagnosis, verbosity)
+        if verbosity <= 0:
+            _steps(page, diagnosis.steps, None)
+            return
     shown = diagnosis.inputs if verbosity > 0 else diagnosis.inputs[:SHOWN_INPUTS]
     for entry in shown:
         _input(page, entry, diagnosis.steps if len(diagnosis.inputs) == 1 else (), verbosity)
@@ -25,6 +32,11 @@ def header(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
         page.labelled("analysed", f"by {tool.name} {tool.version}, engine {tool.engine}")
 
 
+def header_input(page: Page, entry: Input, verbosity: int = 0) -> None:
+    """One capture without its steps."""
+    _input(page, entry, (), verbosity)
+
+
 def _input(page: Page, entry: Input, steps: tuple[StepSummary, ...], verbosity: int) -> None:
     page.line((cut_middle(entry.path, page.width, page.glyphs.ellipsis), "bold"))
     machine = [
@@ -32,12 +44,14 @@ def _input(page: Page, entry: Input, steps: tuple[StepSummary, ...], verbosity: 
         (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys"),
         f"driver {entry.driver}" if entry.driver else None,
         f"CUDA {entry.cuda}" if entry.cuda else None,
-        entry.serving_engine,
+        serving_text(entry),
         f"{entry.ranks} ranks" if entry.ranks > 1 else None,
     ]
     known = [part for part in machine if part]
     if known:
         page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(known))
+    if verbosity > 0 and entry.serving_evidence:
+        page.labelled("engine", f"told by {'; '.join(entry.serving_evidence)}")
     if entry.workload:
         page.labelled("workload", entry.workload)
     _steps(page, steps, entry)

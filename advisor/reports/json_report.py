@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from advisor.model.capture import Frozen
@@ -25,6 +26,11 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:
         document = diagnoses[0]
     else:
         document = Diagnoses(diagnoses=tuple(diagnoses))
+    return document_bytes(document)
+
+
+def document_bytes(document: BaseModel) -> bytes:
+    """Any document as JSON."""
     try:
         text = document.model_dump_json(indent=2)
     except PydanticSerializationError:

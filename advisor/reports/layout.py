@@ -38,6 +38,8 @@ class Glyphs:
 
     levels: dict[str, str]
     ok: str
+    no: str
+    partly: str
     arrow: str
     ellipsis: str
     dot: str
@@ -46,11 +48,12 @@ class Glyphs:
 
 
 UNICODE = Glyphs(
-    {"high": "▲", "medium": "◆", "low": "▽", "info": "·"}, "✓", "→", "…", "·", "─", "█"
+    {"high": "▲", "medium": "◆", "low": "▽", "info": "·"}, "✓", "✗", "~", "→", "…", "·", "─", "█"
 )
 PLAIN = Glyphs(
-    {"high": "!!", "medium": "! ", "low": "- ", "info": ". "}, "+", "->", "...", "|", "-", "#"
-)
+    {"high": "!!", "medium": "! ", "low": "- ", "info": ". "},
+    "+", "x", "~", "->", "...", "|", "-", "#",
+)  # fmt: skip
 
 
 def clean(text: str) -> str:

@@ -1,59 +1,267 @@
-"""The page of a rule in Markdown, from the same text as ``advisor explain``."""
+"""Rules in Markdown, from the same text as ``advisor explain``: an index, and a page a rule."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from advisor.reports.numbers import CHANGES
-from advisor.reports.rule_text import condition_line, origin, threshold
+from advisor.reports.numbers import CHANGES, fact_unit, named_unit, value_text
+from advisor.reports.rule_text import condition_line, join_line, origin, threshold
 
 if TYPE_CHECKING:
     from advisor.model.findings import Reference
     from advisor.model.rules import RuleSpec
 
+#: The first letters of a code -> what its rules are about, in the order of the index.
+FAMILIES = {
+    "CAP": "Capture quality",
+    "UTL": "Utilisation",
+    "LCH": "Launch path",
+    "SYN": "Synchronisation",
+    "XFR": "Transfers",
+    "ALC": "Allocation",
+    "KRN": "Kernels",
+    "HST": "Host",
+    "COM": "Communication",
+    "MOE": "Mixture of experts",
+    "CMP": "Comparison",
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One case of a rule in words: the situation, what is known of it, what comes out."""
+
+    name: str
+    known: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Links:
+    """Where a page may point. `to` gives the address of another rule; `sources` that of a
+    parameter's source, None where it has no address."""
+
+    rules: Mapping[str, RuleSpec] = field(default_factory=dict)  # by cause
+    to: Callable[[RuleSpec], str] = lambda rule: f"#{anchor(f'{rule.code} {rule.cause}')}"
+    sources: Callable[[str], str | None] = lambda source: None  # noqa: ARG005
+
+    def rule(self, cause: str) -> str:
+        """A cause by name, as a link where its rule is known."""
+        found = self.rules.get(cause)
+        return cause if found is None else f"[{cause}]({self.to(found)})"
+
 
 def render(rules: Iterable[RuleSpec], references: Mapping[str, Reference]) -> str:
-    """All rules, in order of code, with a table of contents."""
+    """All rules in one document: the index, then every page."""
     ordered = sorted(rules, key=lambda r: r.code)
-    head = ["# Rules", ""]
-    head += [f"- [{r.code} {r.cause}](#{r.code.lower()}-{r.cause}): {r.title}" for r in ordered]
-    return "\n".join([*head, "", *(_rule(r, references) for r in ordered)])
+    links = Links({r.cause: r for r in ordered})
+    return "\n".join([index(ordered, links), *(page(r, references, links, 2) for r in ordered)])
 
 
-def _rule(rule: RuleSpec, references: Mapping[str, Reference]) -> str:
-    docs = rule.docs
-    lines = [f"## {rule.code} {rule.cause}", "", f"**{rule.title}** ({rule.kind}, by {rule.scope})"]
-    for head, text in (
-        ("", docs.what),
-        ("Why it matters: ", docs.why),
-        ("Harmless when: ", docs.harmless_when),
-    ):
-        lines += ["", f"{head}{text.strip()}"]
-    lines += ["", "Fires when:", ""]
-    for i, branch in enumerate(rule.when.branches):
-        lines += ["", "or", ""] if i else []
-        lines += [f"- `{condition_line(c, rule)}`" for c in branch]
-    lines += ["", "unless", "", *(f"- `{condition_line(g, rule)}`" for g in rule.unless)] * bool(
-        rule.unless
-    )
-    if docs.fix:
-        lines += ["", f"How to fix: {docs.fix.strip()}"]
-    if rule.recommendations:
-        lines += ["", "What to do:", ""]
-    for advice in rule.recommendations:
-        verify = advice.verify
-        check = f" Verify: `{verify.fact}` {CHANGES[verify.expect]}." if verify else ""
-        lines.append(f"- {advice.action.rstrip('.')} (effort {advice.effort}).{check}")
-    if docs.verify:
-        lines += ["", f"How to verify: {docs.verify.strip()}"]
-    if rule.params:
-        lines += ["", "| parameter | default | origin |", "|---|---|---|"]
-        lines += [f"| {n} | {threshold(rule, n)} | {origin(p)} |" for n, p in rule.params.items()]
-    if rule.needs is not None:
-        lines += ["", f"Capture with `{rule.needs.flag}`."]
-    known = [(k, references.get(k)) for k in docs.references]
-    if known:
-        links = (f"[{r.title or k}]({r.url})" if r and r.url else k for k, r in known)
-        lines += ["", f"References: {', '.join(links)}"]
+# --- the index -------------------------------------------------------------------------------
+
+
+def index(rules: Iterable[RuleSpec], links: Links) -> str:
+    """One table a family: code, cause, title, kind, scope, severity, one line."""
+    families: dict[str, list[RuleSpec]] = {}
+    for rule in sorted(rules, key=lambda r: r.code):
+        families.setdefault(rule.code.rstrip("0123456789"), []).append(rule)
+    known = list(FAMILIES)
+    lines = ["# Rules"]
+    for family in sorted(families, key=lambda f: (known.index(f) if f in known else 99, f)):
+        lines += ["", f"## {FAMILIES.get(family, family)}", ""]
+        lines += [
+            "| code | cause | title | kind | scope | severity | what |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for rule in families[family]:
+            cells = (
+                f"[{rule.code}]({links.to(rule)})", rule.cause, rule.title, rule.kind, rule.scope,
+                highest_severity(rule), first_sentence(rule.docs.what),
+            )  # fmt: skip
+            lines.append(row(cells))
     return "\n".join([*lines, ""])
+
+
+def highest_severity(rule: RuleSpec) -> str:
+    """The most that a finding of this rule can be, or the level it always has."""
+    spec = rule.severity
+    if rule.kind == "note":
+        return "note"
+    if rule.invalidates is True:
+        return spec.cap or "high"
+    levels = [level.severity for level in spec.levels]
+    if rule.impact is None:
+        return "info"
+    if len(levels) == 1:
+        return levels[0]
+    top = spec.cap or (levels[-1] if levels else "high")
+    return top if top == "info" else f"up to {top}"
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop that ends a sentence."""
+    return re.split(r"(?<=[.?!])\s+(?=[A-Z0-9`])", " ".join(text.split()), maxsplit=1)[0]
+
+
+# --- a page ----------------------------------------------------------------------------------
+
+
+def page(
+    rule: RuleSpec,
+    references: Mapping[str, Reference],
+    links: Links | None = None,
+    level: int = 1,
+    examples: Sequence[Example] = (),
+) -> str:
+    """One rule in full. `level` is that of the heading; sections lie one below."""
+    links = links or Links()
+    docs, section = rule.docs, "#" * (level + 1)
+    lines = [f"{'#' * level} {rule.code} {rule.cause}", "", f"**{rule.title}**", ""]
+    where = "the capture as a whole" if rule.scope == "trace" else f"each {rule.scope}"
+    lines += [f"A {rule.kind}, judged for {where}; {_severity(rule)}.", ""]
+    for head, text in (
+        ("What it looks at", docs.what),
+        ("Why it matters", docs.why),
+        ("Harmless when", docs.harmless_when),
+    ):
+        lines += [f"{section} {head}", "", text.strip(), ""]
+    lines += [f"{section} Fires when", "", *_conditions(rule, links), ""]
+    lines += [*_thresholds(rule, references, links)]
+    lines += [*_relations(rule, links)]
+    if docs.fix or rule.recommendations:
+        lines += [f"{section} How to fix", ""]
+        lines += [docs.fix.strip(), ""] if docs.fix else []
+        lines += [*_recommendations(rule)]
+    if docs.verify:
+        lines += [f"{section} How to verify", "", docs.verify.strip(), ""]
+    if rule.needs is not None:
+        lines += [f"Its facts come from a capture with `{rule.needs.flag}`.", ""]
+    if examples:
+        lines += [f"{section} Examples", "", "| situation | known | outcome |", "|---|---|---|"]
+        lines += [row((e.name, e.known, e.outcome)) for e in examples]
+        lines.append("")
+    if docs.references:
+        lines += [f"{section} References", ""]
+        lines += [f"- {_reference(key, references.get(key))}" for key in docs.references]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _severity(rule: RuleSpec) -> str:
+    """How its severity follows from its impact, in words."""
+    spec, impact, levels = rule.severity, rule.impact, rule.severity.levels
+    if rule.kind == "note":
+        return "listed as healthy"
+    if rule.invalidates is True:
+        return f"severity {spec.cap or 'high'}, before everything else"
+    if impact is None or spec.cap == "info":
+        text = "severity info"
+    elif len(levels) == 1 and not levels[0].at:
+        text = f"severity {levels[0].severity}"
+    else:
+        text = f"severity by `{impact.fact}`"
+        if levels:
+            unit = fact_unit(impact.fact, named_unit(impact.fact))
+            marks = (f"{x.severity} from {value_text(x.at, unit)}" for x in levels)
+            text += f": {', '.join(marks)}"
+        if spec.cap not in (None, "high"):
+            text += f", at most {spec.cap}"
+    if not isinstance(rule.invalidates, bool):
+        text += f"; high, and before everything else, where {_code(rule, rule.invalidates)}"
+    return text
+
+
+def _code(rule: RuleSpec, condition: object) -> str:
+    return f"`{condition_line(condition, rule)}`"
+
+
+def _condition(rule: RuleSpec, condition: object, links: Links) -> str:
+    for kind in ("symptom", "cause"):
+        name = getattr(condition, kind, None)
+        if name is not None:
+            where = ", in any narrower scope" if getattr(condition, "over", None) else ""
+            return f"{kind} {links.rule(name)} was found{where}"
+    return _code(rule, condition)
+
+
+def _conditions(rule: RuleSpec, links: Links) -> Iterator[str]:
+    for i, branch in enumerate(rule.when.branches):
+        if i:
+            yield from ("", "or", "")
+        for condition in branch:
+            yield f"- {_condition(rule, condition, links)}"
+    needed = [j for j in rule.when.join if not j.optional]
+    if needed:
+        yield from ("", "and", "")
+        yield from (f"- {join_line(j, rule)}" for j in needed)
+    if rule.unless:
+        yield from ("", "unless", "")
+        for guard in rule.unless:
+            unknown = " (passes where that is unknown)" if guard.if_unknown else ""
+            yield f"- {_condition(rule, guard, links)}{unknown}"
+
+
+def _thresholds(rule: RuleSpec, references: Mapping[str, Reference], links: Links) -> Iterator[str]:
+    if not rule.params:
+        return
+    yield from ("| threshold | default | origin |", "|---|---|---|")
+    for name, param in rule.params.items():
+        where = links.sources(param.source) if param.source else None
+        known = references.get(param.source or "")
+        text = origin(param)
+        if where:
+            text = f"{param.origin}: [{param.source}]({where})"
+        elif known is not None and known.title:
+            text = f"{param.origin}: {known.title}"
+        yield row((f"`{name}`", threshold(rule, name), text))
+    yield from ("", f"Change one with `--param {rule.code}.NAME=VALUE`.", "")
+
+
+def _relations(rule: RuleSpec, links: Links) -> Iterator[str]:
+    told = []
+    if rule.then.explains:
+        told.append(f"Explains {', '.join(map(links.rule, rule.then.explains))}.")
+    if rule.then.overrules:
+        told.append(f"Overrules {', '.join(map(links.rule, rule.then.overrules))}.")
+    over = [r.cause for r in links.rules.values() if rule.cause in r.then.overrules]
+    if over:
+        told.append(f"Is overruled by {', '.join(map(links.rule, sorted(over)))}.")
+    if told:
+        yield from (" ".join(told), "")
+
+
+def _recommendations(rule: RuleSpec) -> Iterator[str]:
+    for advice in rule.recommendations:
+        only = " and ".join(_code(rule, c) for c in advice.applies_when)
+        only = f", where {only}" if only else ""
+        check = ""
+        if advice.verify is not None:
+            check = f" Verify: `{advice.verify.fact}` {CHANGES[advice.verify.expect]}."
+        action = advice.action.strip().rstrip(".")
+        yield f"- **{advice.id}** (effort {advice.effort}{only}): {action}.{check}"
+    if rule.recommendations:
+        yield ""
+
+
+def _reference(key: str, reference: Reference | None) -> str:
+    if reference is None:
+        return key
+    title = reference.title or key
+    return f"[{title}]({reference.url})" if reference.url else title
+
+
+# --- small parts -----------------------------------------------------------------------------
+
+
+def row(cells: Iterable[str]) -> str:
+    """A row of a table; what would end a cell is escaped."""
+    return "| " + " | ".join(" ".join(c.split()).replace("|", "\\|") for c in cells) + " |"
+
+
+def anchor(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")

@@ -10,7 +10,7 @@ from advisor.reports.numbers import CHANGES, OPS, fact_unit, named_unit, value_t
 
 if TYPE_CHECKING:
     from advisor.model.findings import Reference
-    from advisor.model.rules import Param, RuleSpec
+    from advisor.model.rules import Join, Param, RuleSpec
 
 
 def explain(page: Page, rule: RuleSpec, references: Mapping[str, Reference]) -> None:
@@ -47,12 +47,7 @@ def _fires(page: Page, rule: RuleSpec) -> None:
             page.line(f"  - {condition_line(condition, rule)}")
     for join in rule.when.join:
         if not join.optional:
-            rows = " and ".join(
-                f"{w.field} {OPS[w.op]} {_operand(w, rule, named_unit(w.field))}"
-                for w in join.where
-            )
-            text = f"rows of {join.entity} exist" + (f" with {rows}" if rows else "")
-            page.wrapped(text, ["  - "], 4)
+            page.wrapped(join_line(join, rule), ["  - "], 4)
     if rule.unless:
         page.line(("  unless", "bold"))
         for guard in rule.unless:
@@ -68,6 +63,14 @@ def condition_line(condition: object, rule: RuleSpec) -> str:
             return f"{kind} {name}{where}"
     fact, op = getattr(condition, "fact", ""), getattr(condition, "op", "")
     return f"{fact} {OPS[op]} {_operand(condition, rule, named_unit(fact), fact)}"
+
+
+def join_line(join: Join, rule: RuleSpec) -> str:
+    """``rows of copy_class exist with kind = DtoH and per_step >= 4 (min_readbacks)``."""
+    rows = " and ".join(
+        f"{w.field} {OPS[w.op]} {_operand(w, rule, named_unit(w.field))}" for w in join.where
+    )
+    return f"rows of {join.entity} exist" + (f" with {rows}" if rows else "")
 
 
 def _operand(comparison: object, rule: RuleSpec, unit: str, fact: str = "") -> str:

@@ -38,8 +38,16 @@ def select(
             if (not wanted or i.code.startswith(wanted)) and not i.code.startswith(unwanted)
         )
 
+    baseline = diagnosis.baseline
+    if baseline is not None:
+        kept = keep(diagnosis.findings)
+        new = sum(f.baseline == "new" for f in kept)
+        baseline = baseline.model_copy(
+            update={"gone": keep(baseline.gone), "new": new, "known": len(kept) - new}
+        )
     return diagnosis.model_copy(
         update={
+            "baseline": baseline,
             "findings": keep(diagnosis.findings),
             "overruled": keep(diagnosis.overruled),
             "healthy": keep(diagnosis.healthy),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rich.cells import cell_len
+
 from advisor.model.findings import Diagnosis, NotEvaluated
 from advisor.reports.finding_text import evidence, scope_label
 from advisor.reports.layout import GLUE, Page, Segment, cut_end, cut_middle, name_text, pad
@@ -16,8 +18,10 @@ from advisor.reports.numbers import (
     value_text,
 )
 from advisor.reports.shell import shell_lines
+from advisor.reports.wording import remedy_lead
 
 TOP_KERNELS = 5
+TOP_HEALTHY = 8
 #: Columns of the kernel table that a report shows, under any of their names, in this order.
 KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("kernel", "name"))
 
@@ -47,12 +51,13 @@ def kernels(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
 
 
 def healthy(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
-    """Looked at and in order: one line each."""
+    """Looked at and in order: one line each, the most telling first."""
     if not diagnosis.healthy:
         return
     page.heading("In order", f"{len(diagnosis.healthy)} checked and found well")
+    shown = diagnosis.healthy if verbosity > 0 else diagnosis.healthy[:TOP_HEALTHY]
     times = Counter(entry.code for entry in diagnosis.healthy)
-    for entry in diagnosis.healthy:
+    for entry in shown:
         # Name and scope take room on the line; a scope matters where a code is said of several.
         where = scope_label(entry.scope) if times[entry.code] > 1 or verbosity > 0 else ""
         name = f" {entry.cause}" if verbosity > 0 else ""
@@ -63,10 +68,12 @@ def healthy(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
         if verbosity > 0:
             for condition in entry.conditions:
                 page.line("      ", (condition_text(condition), "dim"))
+    if len(shown) < len(diagnosis.healthy):
+        page.line("  ", (f"and {len(diagnosis.healthy) - len(shown)} more (-v)", "dim"))
 
 
 def not_evaluated(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
-    """What this capture cannot answer, by the flag that would make it answer."""
+    """What this capture cannot answer, by what would make it answer; most first."""
     if not diagnosis.not_evaluated:
         return
     groups: dict[str, list[NotEvaluated]] = {}
@@ -76,19 +83,20 @@ def not_evaluated(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     # Of a capture that answers next to nothing, the way to a better one is all that matters.
     void = any(f.invalidates for f in diagnosis.findings)
     page.heading("Not evaluated", f"{amount(count, 'cause')} this capture cannot judge")
-    for flag in sorted(groups, key=lambda f: (not f, f)):
+    for flag in sorted(groups, key=lambda f: (not f, -len(groups[f]), f)):
         entries = groups[flag]
         names = list(dict.fromkeys(f"{e.code}{GLUE}{e.cause}" for e in entries))
         if void and verbosity <= 0:
-            start: list[Segment] = (
-                ["  capture with ", (flag, "bold")] if flag else ["  no flag helps"]
-            )
-            page.line(*start, f"  {amount(len(names), 'cause')}")
-        elif flag:
-            page.wrapped(flag, ["  capture with "], 4, "bold")
+            names = [amount(len(names), "cause")]
+        lead: list[Segment] = ["  no option helps"]
+        if flag:
+            lead = [f"  {remedy_lead(flag)} ", (flag, "bold")]
+        used = sum(cell_len(s if isinstance(s, str) else s[0]) for s in lead)
+        if used + 2 + len(names[0]) <= page.width:
+            page.wrapped(", ".join(names), [*lead, ": "], 4)
+        else:
+            page.wrapped(f"{flag}:", lead[:1], 4, "bold")
             page.wrapped(", ".join(names), ["    "], 4)
-        elif verbosity <= 0:
-            page.wrapped(", ".join(names), ["  no flag helps: "], 4)
         if verbosity > 0:
             for entry in entries:
                 _missing(page, entry)

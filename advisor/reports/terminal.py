@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from advisor.model.findings import Diagnosis, Finding
-from advisor.reports import budget_bar, finding_text, header, tail
+from advisor.reports import (
+    budget_bar,
+    finding_text,
+    gain_text,
+    header,
+    phrases,
+    ranks_text,
+    sensitivity_text,
+    tail,
+)
 from advisor.reports.layout import Page, Segment, pad
 from advisor.reports.numbers import value_text
 
@@ -18,12 +27,14 @@ TOP = 5
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How much is said, and in how many columns. `top`: findings shown in full."""
+    """How much is said, and in how many columns. `top`: findings shown in full; `ranking`: the
+    arithmetic of their order."""
 
     width: int = 80
     unicode: bool = True
     top: int = TOP
     verbosity: int = 0
+    ranking: bool = False
 
 
 def render(diagnosis: Diagnosis, options: TextOptions) -> list[Text]:
@@ -35,11 +46,18 @@ def render(diagnosis: Diagnosis, options: TextOptions) -> list[Text]:
     header.header(page, diagnosis, options.verbosity)
     page.blank()
     page.wrapped(diagnosis.verdict, style="bold")
+    _compared(page, diagnosis)
     _findings(page, diagnosis, options)
+    _gone(page, diagnosis)
+    gain_text.combined(page, diagnosis, options.verbosity)
+    if options.ranking:
+        gain_text.ranking(page, diagnosis)
+    ranks_text.ranks(page, diagnosis, options.verbosity)
     budget_bar.budget(page, diagnosis, options.verbosity)
     tail.kernels(page, diagnosis, options.verbosity)
     tail.healthy(page, diagnosis, options.verbosity)
     tail.not_evaluated(page, diagnosis, options.verbosity)
+    sensitivity_text.sensitivity(page, diagnosis, options.verbosity)
     if options.verbosity > 0:
         tail.overruled(page, diagnosis)
         tail.thresholds(page, diagnosis)
@@ -73,13 +91,34 @@ def _findings(page: Page, diagnosis: Diagnosis, options: TextOptions) -> None:
                 finding_text.finding(page, finding, bool(diagnosis.steps), options.verbosity)
             else:
                 head = f" {finding.rank:>2} {page.glyphs.levels['info']} {finding.code} "
-                page.line(head, (finding.cause, "bold"), f": {finding.title}")
+                mark = finding_text.baseline_mark(finding)
+                page.line(head, (finding.cause, "bold"), mark, f": {finding.title}")
+
+
+def _compared(page: Page, diagnosis: Diagnosis) -> None:
+    """One line on the baseline, where there is one."""
+    text = phrases.baseline_text(diagnosis)
+    if text:
+        page.wrapped(text, style="dim")
+
+
+def _gone(page: Page, diagnosis: Diagnosis) -> None:
+    """What only the baseline has, and what became of it."""
+    if diagnosis.baseline is None or not diagnosis.baseline.gone:
+        return
+    page.heading("In the baseline only")
+    for entry in diagnosis.baseline.gone:
+        status = "" if entry.status == "gone" else f": {phrases.STATUS[entry.status]}"
+        ok = page.glyphs.ok if entry.status == "gone" else "?"
+        page.line(f"  {ok} ", (phrases.name(entry), "bold"), status)
 
 
 def _quiet(page: Page, diagnosis: Diagnosis, options: TextOptions) -> None:
     page.wrapped(diagnosis.verdict)
+    _compared(page, diagnosis)
     for finding in diagnosis.findings[: options.top]:
         page.line(*_one_line(page, finding))
+    _gone(page, diagnosis)
 
 
 def _one_line(page: Page, finding: Finding) -> list[Segment]:
@@ -91,6 +130,7 @@ def _one_line(page: Page, finding: Finding) -> list[Segment]:
         finding_text.level(page, finding.severity),
         f" {finding.code} ",
         (finding.cause, "bold"),
+        finding_text.baseline_mark(finding),
         f" {pad(share, 6, right=True)}  " if share else "  ",
         finding.title,
     ]

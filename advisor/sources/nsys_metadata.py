@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.model.capture import Capture, Device
+from advisor.sources.nsys_raw import RawTables, named_rows
 from advisor.sources.nsys_tables import (
     GRAPH_TRACE,
     KERNEL,
@@ -18,8 +19,7 @@ from advisor.sources.nsys_tables import (
     process_of,
 )
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite_columns import Ints, quoted
-from advisor.sources.sqlite_file import SqliteFile
+from advisor.sources.sqlite_columns import Ints
 
 #: Tables that name the processes which used CUDA, so that event tables need not be scanned.
 _CUDA_PROCESS_COLUMNS = (
@@ -69,34 +69,25 @@ class DeviceMap(NamedTuple):
         return mapped
 
 
-def named_rows(db: SqliteFile, table: str, wanted: Iterable[str]) -> list[dict[str, Any]]:
-    """Rows of a small table as dicts; columns that the file lacks read as None."""
-    present = [c for c in wanted if c in db.columns(table)]
-    if not present:
-        return []
-    rows = db.rows(f"select {', '.join(map(quoted, present))} from {quoted(table)}")
-    return [dict.fromkeys(wanted) | dict(zip(present, row, strict=True)) for row in rows]
-
-
-def read_capture(db: SqliteFile, format_name: str, warnings: Iterable[str]) -> Capture:
+def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> Capture:
     """Everything but the event data. Environment variables are kept by name only."""
-    export = dict(_pairs(db, "META_DATA_EXPORT") or _pairs(db, "EXPORT_META_DATA"))
-    recorded = _pairs(db, "META_DATA_CAPTURE")
+    export = dict(_pairs(raw, "META_DATA_EXPORT") or _pairs(raw, "EXPORT_META_DATA"))
+    recorded = _pairs(raw, "META_DATA_CAPTURE")
     environment = [value for key, value in recorded if key.endswith(":ENVIRONMENT_VARIABLE")]
     options = _options(recorded)
-    machine = dict(_pairs(db, "TARGET_INFO_SYSTEM_ENV"))
-    rank, world_size = _rank(db, environment)
+    machine = dict(_pairs(raw, "TARGET_INFO_SYSTEM_ENV"))
+    rank, world_size = _rank(raw, environment)
     sample_hz = _number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
     mode = [v for k, v in recorded if k.endswith("CUDA_GRAPH_TRACE_OPTIONS:MODE")]
     return Capture(
-        path=str(db.shown),
+        path=str(raw.shown),
         format=format_name,
-        size_bytes=db.shown.stat().st_size,
+        size_bytes=raw.size_bytes(),
         producer=export.get("EXPORT_PRODUCT_NAME") or "NVIDIA Nsight Systems",
         producer_version=export.get("EXPORT_PRODUCT_VERSION"),
         schema_version=export.get("EXPORT_SCHEMA_VERSION"),
-        start_utc_ns=_first_int(db, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs"),
-        duration_ns=_first_int(db, "ANALYSIS_DETAILS", "duration"),
+        start_utc_ns=_first_int(raw, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs"),
+        duration_ns=_first_int(raw, "ANALYSIS_DETAILS", "duration"),
         driver=_driver_version(machine.get("NvDriverVersion")),
         cuda=_cuda_version(machine.get("CudaDriverVersion")),
         command=_command(recorded),
@@ -107,15 +98,16 @@ def read_capture(db: SqliteFile, format_name: str, warnings: Iterable[str]) -> C
         sample_hz=sample_hz if sample_hz else None,
         world_size=world_size,
         rank=rank,
-        processes=_processes(db),
+        process_ranks=_process_ranks(raw),
+        processes=_processes(raw),
         warnings=tuple(warnings),
     )
 
 
-def read_devices(db: SqliteFile) -> tuple[tuple[Device, ...], DeviceMap]:
+def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
     """Every GPU that the capture lists, by GPU id, and how the ids of kernels map to them."""
     gpus = named_rows(
-        db,
+        raw,
         "TARGET_INFO_GPU",
         ("id", "cuDevice", "name", "chipName", "smCount", "totalMemory", "memoryBandwidth",
          "clockRate", "computeMajor", "computeMinor"),
@@ -124,7 +116,7 @@ def read_devices(db: SqliteFile) -> tuple[tuple[Device, ...], DeviceMap]:
     cuda = [
         row
         for row in named_rows(
-            db, "TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid", "numMultiprocessors")
+            raw, "TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid", "numMultiprocessors")
         )
         if isinstance(row["gpuId"], int) and isinstance(row["cudaId"], int)
     ]
@@ -145,7 +137,7 @@ def read_devices(db: SqliteFile) -> tuple[tuple[Device, ...], DeviceMap]:
             row["gpuId"], Device(id=row["gpuId"], sm_count=_positive(row["numMultiprocessors"]))
         )
     if not devices:
-        devices = {number: Device(id=number) for number in _devices_in_use(db)}
+        devices = {number: Device(id=number) for number in _devices_in_use(raw)}
     return tuple(devices[number] for number in sorted(devices)), DeviceMap(known)
 
 
@@ -161,8 +153,8 @@ def distinct(values: Ints) -> list[int]:
     return [int(v) + low for v in np.flatnonzero(seen)]
 
 
-def _pairs(db: SqliteFile, table: str) -> list[tuple[str, str]]:
-    rows = named_rows(db, table, ("name", "value"))
+def _pairs(raw: RawTables, table: str) -> list[tuple[str, str]]:
+    rows = named_rows(raw, table, ("name", "value"))
     return [(str(r["name"]), "" if r["value"] is None else str(r["value"])) for r in rows]
 
 
@@ -192,9 +184,9 @@ def _trace_sources(recorded: list[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(types + [key for key in switches if key.startswith("COLLECT_")]))
 
 
-def _rank(db: SqliteFile, environment: list[str]) -> tuple[int | None, int | None]:
+def _rank(raw: RawTables, environment: list[str]) -> tuple[int | None, int | None]:
     """Rank and world size: MPI tables, else the numbers that the launcher exported."""
-    ranks = {row["rank"] for row in named_rows(db, "MPI_RANKS", ("rank",))} - {None}
+    ranks = {row["rank"] for row in named_rows(raw, "MPI_RANKS", ("rank",))} - {None}
     values = {
         name: int(value.strip('"'))
         for name, _, value in (text.partition("=") for text in environment)
@@ -209,35 +201,46 @@ def _rank(db: SqliteFile, environment: list[str]) -> tuple[int | None, int | Non
     return rank, size
 
 
-def _processes(db: SqliteFile) -> tuple[tuple[int, str], ...]:
+def _process_ranks(raw: RawTables) -> tuple[tuple[int, int], ...]:
+    """(process, MPI rank) of every rank that was recorded."""
+    rows = named_rows(raw, "MPI_RANKS", ("globalPid", "rank"))
+    known = {
+        int(process_of(np.array([row["globalPid"]]))[0]): row["rank"]
+        for row in rows
+        if isinstance(row["globalPid"], int) and isinstance(row["rank"], int)
+    }
+    return tuple(sorted(known.items()))
+
+
+def _processes(raw: RawTables) -> tuple[tuple[int, str], ...]:
     """(pid, name) of the processes that used CUDA; machine-wide captures list hundreds more."""
     pids: set[int] = set()
     for table, column in _CUDA_PROCESS_COLUMNS:
-        pids.update(row[column] for row in named_rows(db, table, (column,)))
+        pids.update(row[column] for row in named_rows(raw, table, (column,)))
     if not pids:
-        pids.update(_processes_in_use(db))
+        pids.update(_processes_in_use(raw))
     names = {
         row["pid"]: str(row["name"] or "")
-        for row in named_rows(db, "PROCESSES", ("pid", "name"))
+        for row in named_rows(raw, "PROCESSES", ("pid", "name"))
         if row["pid"] is not None
     }
     return tuple((pid, names.get(pid, "")) for pid in sorted(pids - {None, MISSING}))
 
 
-def _processes_in_use(db: SqliteFile) -> set[int]:
+def _processes_in_use(raw: RawTables) -> set[int]:
     for table, column in (*((t, "globalPid") for t in _GPU_WORK), (RUNTIME, "globalTid")):
-        if column in db.columns(table):
-            found = set(distinct(process_of(db.read(table, [column])[0]))) - {MISSING}
+        if column in raw.columns(table):
+            found = set(distinct(process_of(raw.read(table, [column])[0]))) - {MISSING}
             if found:
                 return found
     return set()
 
 
-def _devices_in_use(db: SqliteFile) -> list[int]:
+def _devices_in_use(raw: RawTables) -> list[int]:
     found: set[int] = set()
     for table in _GPU_WORK:
-        if "deviceId" in db.columns(table):
-            found.update(distinct(db.read(table, ["deviceId"])[0]))
+        if "deviceId" in raw.columns(table):
+            found.update(distinct(raw.read(table, ["deviceId"])[0]))
     return sorted(found - {MISSING})
 
 
@@ -260,8 +263,8 @@ def _positive(value: object) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _first_int(db: SqliteFile, table: str, column: str) -> int | None:
-    rows = named_rows(db, table, (column,))
+def _first_int(raw: RawTables, table: str, column: str) -> int | None:
+    rows = named_rows(raw, table, (column,))
     return rows[0][column] if rows and isinstance(rows[0][column], int) else None
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sources.nsys_metadata import named_rows
+from advisor.sources.nsys_raw import Is, RawTables, named_rows
 from advisor.sources.nsys_tables import GPU_METRICS, METRIC_NAMES
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES
 from advisor.sources.sqlite_columns import Ints, Keep
-from advisor.sources.sqlite_file import SqliteFile
 from advisor.sources.trace import Columns
 
 Floats = NDArray[np.float64]
@@ -52,56 +51,60 @@ def column_of_metric(name: str) -> str | None:
     return None
 
 
-def wanted_metrics(db: SqliteFile) -> dict[tuple[int, int], str]:
+def wanted_metrics(raw: RawTables) -> dict[tuple[int, int], str]:
     """(typeId, metricId) -> our column, for every metric of the capture that we use."""
     metrics = {}
-    for row in named_rows(db, METRIC_NAMES, ("typeId", "metricId", "metricName")):
+    for row in named_rows(raw, METRIC_NAMES, ("typeId", "metricId", "metricName")):
         column = column_of_metric(str(row["metricName"] or ""))
         if column and row["typeId"] is not None and row["metricId"] is not None:
             metrics[int(row["typeId"]), int(row["metricId"])] = column
     return metrics
 
 
-def readable(db: SqliteFile) -> bool:
+def readable(raw: RawTables) -> bool:
     """True when there are metric rows with a time on the session's clock and a known name."""
-    times = _time_columns(db)
-    if not times or not {"typeId", "metricId", "value"} <= set(db.columns(GPU_METRICS)):
+    times = _time_columns(raw)
+    if not times or not {"typeId", "metricId", "value"} <= set(raw.columns(GPU_METRICS)):
         return False
-    names = wanted_metrics(db)
-    known = " or ".join(f"typeId = {t} and metricId = {m}" for t, m in sorted(names))
-    late = f"coalesce({', '.join(times)}, -1) >= 0"
-    return bool(names) and bool(
-        db.rows(f"select 1 from {GPU_METRICS} not indexed where {late} and ({known}) limit 1")
-    )
+    # A row counts by its first time that is set.
+    late = [
+        dict.fromkeys(times[:i], Is.NULL) | {time: Is.FROM_ZERO} for i, time in enumerate(times)
+    ]
+    rows = [
+        {"typeId": (type_id,), "metricId": (metric,)} | each
+        for type_id, metric in sorted(wanted_metrics(raw))
+        for each in late
+    ]
+    return bool(rows) and raw.count(GPU_METRICS, rows, at_most=1) > 0
 
 
-def _time_columns(db: SqliteFile) -> tuple[str, ...]:
+def _time_columns(raw: RawTables) -> tuple[str, ...]:
     """Columns with session time, the first one preferred.
 
     `timestamp` may be null or absent (2023.3); the raw stamp then serves if its clock is the
     session's.
     """
-    times = [c for c in ("timestamp", "rawTimestamp") if c in db.columns(GPU_METRICS)]
+    times = [c for c in ("timestamp", "rawTimestamp") if c in raw.columns(GPU_METRICS)]
     if "rawTimestamp" in times:
-        sources = named_rows(db, "GENERIC_EVENT_SOURCES", ("data",))
+        sources = named_rows(raw, "GENERIC_EVENT_SOURCES", ("data",))
         if not any("SessionNs" in str(row["data"]) for row in sources):
             times.remove("rawTimestamp")
     return tuple(times)
 
 
-def read_samples(db: SqliteFile) -> Columns:
+def read_samples(raw: RawTables) -> Columns:
     """All columns of `samples`, in order of time; a metric that a device lacks is NaN.
 
     The device is the GPU's id (`typeId & 0xFF`). Stamps before the session's start are dropped.
     """
-    metrics = wanted_metrics(db)
+    metrics = wanted_metrics(raw)
     keep = Keep("metricId", tuple(sorted({metric for _, metric in metrics})))
-    times = _time_columns(db)
-    kind, metric, value, time, *raw = db.read(
+    times = _time_columns(raw)
+    kind, metric, value, time, *other = raw.read(
         GPU_METRICS, ["typeId", "metricId", "value", *times], keep
     )
-    if raw and (time == MISSING).any():
-        time = np.where(time == MISSING, raw[0], time)
+    if other and (time == MISSING).any():
+        time = np.where(time == MISSING, other[0], time)
     kinds = sorted({type_id for type_id, _ in metrics})
     parts = []
     for type_id in kinds:

@@ -6,21 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from advisor.sources.nsys_raw import RawTables
 from advisor.sources.nsys_tables import STRINGS
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite_columns import Ints
-from advisor.sources.sqlite_file import SqliteFile
-
-#: SQLite's smallest default limit on bound values is 999.
-_AT_ONCE = 900
 
 
 class StringPool:
     """Ids of StringIds as the file has them; interned texts get ids beyond the file's largest."""
 
-    def __init__(self, db: SqliteFile) -> None:
-        self._db = db
-        self._in_file = {"id", "value"} <= set(db.columns(STRINGS))
+    def __init__(self, raw: RawTables) -> None:
+        self._raw = raw
+        self._in_file = {"id", "value"} <= set(raw.columns(STRINGS))
         self._interned: dict[int, str] = {}
         self._ids: dict[str, int] = {}
         self._next: int | None = None
@@ -30,16 +27,16 @@ class StringPool:
         wanted = {int(i) for i in ids}
         found = {i: self._interned[i] for i in wanted if i in self._interned}
         if self._in_file:
-            found |= self._from_file(sorted(wanted - found.keys()))
+            found |= self._raw.strings(sorted(wanted - found.keys()))
         return [found.get(int(i), "") for i in ids]
 
-    def merged(self, ids: Ints, known: Sequence[int], sql: str) -> Ints:
-        """`ids`, and where they are missing an id for the text that the rows of `sql` give.
+    def merged(self, ids: Ints, known: Sequence[int], codes: Ints, texts: Sequence[str]) -> Ints:
+        """`ids`, and where they are missing an id for the text that the row itself holds: the one
+        in `texts` that its code stands for.
 
         `known` are the distinct ids: a text equal to one of their strings gets that id, any other
         text one id however often it occurs.
         """
-        codes, texts = self._db.text_codes(sql)
         by_text = {text: number for number, text in zip(known, self.text(known), strict=True)}
         numbers = [by_text[text] if text in by_text else self.intern(text) for text in texts]
         own = np.array([*numbers, MISSING], np.int64)[codes]  # code -1, no text: the last one
@@ -49,18 +46,8 @@ class StringPool:
         """An id beyond the file's own for this text, always the same one."""
         if text not in self._ids:
             if self._next is None:
-                top = self._db.rows(f"select max(id) from {STRINGS}") if self._in_file else []
-                self._next = max(int(top[0][0] or 0) if top else 0, 0) + 1
+                self._next = (self._raw.last_string() if self._in_file else 0) + 1
             self._ids[text] = self._next
             self._interned[self._next] = text
             self._next += 1
         return self._ids[text]
-
-    def _from_file(self, wanted: Sequence[int]) -> dict[int, str]:
-        found: dict[int, str] = {}
-        for at in range(0, len(wanted), _AT_ONCE):
-            part = wanted[at : at + _AT_ONCE]
-            marks = ",".join("?" * len(part))
-            sql = f"select id, value from {STRINGS} where id in ({marks})"
-            found.update((i, "" if v is None else str(v)) for i, v in self._db.rows(sql, part))
-        return found

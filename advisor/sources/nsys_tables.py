@@ -137,6 +137,7 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
         name_id="demangledName", short_name_id="shortName", mangled_name_id="mangledName",
         grid_x="gridX", grid_y="gridY", grid_z="gridZ",
         blocks=Filled(("gridX", "gridY", "gridZ"), _product),
+        block_x="blockX", block_y="blockY", block_z="blockZ",
         threads=Filled(("blockX", "blockY", "blockZ"), _product),
         registers="registersPerThread",
         shared_bytes=Filled(("staticSharedMemory", "dynamicSharedMemory"), _shared_bytes),

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn, cast
 
 from advisor.errors import InputError
+from advisor.sources.nsys_report import SUFFIXES as REPORT_SUFFIXES
+from advisor.sources.nsys_report import export
 from advisor.sources.nsys_sqlite import NsysSqlite
 from advisor.sources.sqlite_file import EXPORT_HINT, MAGIC
 from advisor.sources.trace import Source, Trace
 
 #: How much of a file is looked at to tell its kind.
 _HEAD_BYTES = 4096
+#: The events of a JSON trace begin within this: devices and process groups stand before them.
+_JSON_HEAD_BYTES = 4 << 20
 
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 
@@ -49,11 +53,15 @@ class Found(NamedTuple):
 
 
 class Recogniser(NamedTuple):
-    """One kind of input. `open` returns its source, or raises InputError with the way out."""
+    """One kind of input. `open` returns its source, or raises InputError with the way out.
+
+    `reads` is true where `open` reads the file: a compressed one is then unpacked in full.
+    """
 
     name: str
     matches: Callable[[Found], bool]
     open: Callable[[Found], Source]
+    reads: bool = False
 
 
 def open_trace(path: str | Path) -> Trace:
@@ -76,20 +84,32 @@ def _open_source(shown: Path) -> Source:
         raise InputError(f"{shown}: not a regular file; save it to disk first")
     with shown.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-    if head.startswith(_GZIP):
-        return _open_packed(shown, lambda path: cast(BinaryIO, gzip.open(path)))
-    if head.startswith(_XZ):
-        return _open_packed(shown, lambda path: cast(BinaryIO, lzma.open(path)))
+    unpack = _unpacker(head)
+    if unpack is not None:
+        return _open_packed(shown, unpack)
     return _recognised(Found(shown, shown, head))
 
 
+def _unpacker(head: bytes) -> Callable[[Path], BinaryIO] | None:
+    """What opens a compressed file that begins so."""
+    if head.startswith(_GZIP):
+        return lambda path: cast(BinaryIO, gzip.open(path))
+    if head.startswith(_XZ):
+        return lambda path: cast(BinaryIO, lzma.open(path))
+    return None
+
+
+def _kind_of(found: Found) -> Recogniser | None:
+    return next((kind for kind in RECOGNISERS if kind.matches(found)), None)
+
+
 def _recognised(found: Found) -> Source:
-    for kind in RECOGNISERS:
-        if kind.matches(found):
-            return kind.open(found)
+    kind = _kind_of(found)
+    if kind is not None:
+        return kind.open(found)
     raise InputError(
         f"{found.shown}: not a SQLite database and no other capture this version knows; "
-        f"give an Nsight Systems export: {EXPORT_HINT}"
+        f"give an Nsight Systems export ({EXPORT_HINT}) or a PyTorch profiler trace (.json)"
     )
 
 
@@ -121,9 +141,11 @@ def _open_packed(shown: Path, unpack: Callable[[Path], BinaryIO]) -> Source:
         with _unpacking_told(shown, folder.name), unpack(shown) as packed, copy.open("wb") as file:
             head = packed.read(_HEAD_BYTES)
             file.write(head)
-            if head.startswith(MAGIC):  # nothing else is worth unpacking in full
+            found = Found(copy, shown, head)
+            kind = _kind_of(found)
+            if kind is not None and kind.reads:  # nothing else is worth unpacking in full
                 shutil.copyfileobj(packed, file, 1 << 20)
-        return _Unpacked(_recognised(Found(copy, shown, head)), folder)
+        return _Unpacked(_recognised(found), folder)
     except BaseException:
         folder.cleanup()
         raise
@@ -156,12 +178,41 @@ def _open_nsys(found: Found) -> Source:
     return NsysSqlite(found.path, found.shown)
 
 
+def _open_kineto(found: Found) -> Source:
+    from advisor.sources.kineto import KinetoJson
+
+    return KinetoJson(found.path, found.shown)
+
+
+def _open_folder(found: Found) -> Source:
+    from advisor.sources.nsys_columnar import NsysColumnar
+
+    return NsysColumnar(found.path)
+
+
+def is_export_folder(path: Path) -> bool:
+    """True for a folder that is one capture: an nsys export of one file a table."""
+    if not path.is_dir():
+        return False
+    from advisor.sources.nsys_columnar import export_kind
+
+    return export_kind(path) is not None
+
+
+def is_profiler_json(path: Path) -> bool:
+    """True for a file that begins like a trace: also compressed, and without reading all of it."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        unpack = _unpacker(head)
+        with unpack(path) if unpack else path.open("rb") as file:
+            return b'"traceEvents"' in file.read(_JSON_HEAD_BYTES)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError):
+        return False
+
+
 def _refuse_folder(found: Found) -> Source:
-    if any(found.path.glob("*.parquet")):
-        _refuse(
-            found, "an nsys Parquet export", f"this version reads SQLite exports: {EXPORT_HINT}"
-        )
-    _refuse(found, "a folder, not a capture", "name the .sqlite file in it")
+    _refuse(found, "a folder, not a capture", "name the file in it")
 
 
 def _refuse_empty(found: Found) -> Source:
@@ -176,13 +227,14 @@ def _refuse_lfs(found: Found) -> Source:
     )
 
 
-def _refuse_report(found: Found) -> Source:
-    target = found.shown.with_suffix(".sqlite").name
-    _refuse(
-        found,
-        "an Nsight Systems report, which only nsys can read",
-        f"export it: nsys export --type=sqlite -o {target} {found.shown}",
-    )
+def _open_report(found: Found) -> Source:
+    folder = tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
+    try:
+        exported = export(found.path, found.shown, Path(folder.name))
+        return _Unpacked(NsysSqlite(exported, found.shown), folder)
+    except BaseException:
+        folder.cleanup()
+        raise
 
 
 def _refuse_stream(found: Found) -> Source:
@@ -202,42 +254,47 @@ def _refuse_packed(found: Found) -> Source:
     )
 
 
-def _refuse_json(found: Found) -> Source:
-    _refuse(
-        found,
-        "a JSON trace (PyTorch profiler?)",
-        "this version reads nsys SQLite exports: nsys profile --trace=cuda,nvtx COMMAND, then "
-        f"{EXPORT_HINT}",
-    )
-
-
 def _refuse_parquet(found: Found) -> Source:
-    _refuse(found, "a Parquet file", f"this version reads nsys SQLite exports: {EXPORT_HINT}")
-
-
-def _refuse_table(found: Found) -> Source:
     _refuse(
         found,
-        "a table of text",
-        f"this version reads nsys SQLite exports as the capture: {EXPORT_HINT}",
+        "one Parquet file",
+        f"name the folder that nsys exported it into ({found.shown.parent})",
     )
+
+
+def _open_samples(found: Found) -> Source:
+    """A sampler's log is a capture of its own: utilisation, clocks and memory without kernels."""
+    from advisor.sources.samplers import read_log
+
+    return read_log(found.path, found.shown)
+
+
+def _is_log(found: Found) -> bool:
+    from advisor.sources.samplers import looks_like_log
+
+    return found.name.endswith((".csv", ".tsv")) or looks_like_log(found.head)
 
 
 def _is_report(found: Found) -> bool:
     inside = b"Nsight Systems" in found.head or b"QuadD" in found.head
-    return found.name.endswith((".nsys-rep", ".qdrep")) or inside
+    return found.name.endswith(REPORT_SUFFIXES) or inside
+
+
+def _is_json(found: Found) -> bool:
+    return found.head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
 #: Tried in order. A new format is a module with a Source and a line here.
 RECOGNISERS: list[Recogniser] = [
+    Recogniser("nsys-columnar", lambda found: is_export_folder(found.path), _open_folder),
     Recogniser("folder", lambda found: found.path.is_dir(), _refuse_folder),
     Recogniser("empty", lambda found: not found.head, _refuse_empty),
-    Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys),
+    Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys, reads=True),
     Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _refuse_lfs),
     Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _refuse_stream),
-    Recogniser("nsys-rep", _is_report, _refuse_report),
+    Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _refuse_parquet),
-    Recogniser("json", lambda f: f.head.lstrip()[:1] in (b"{", b"["), _refuse_json),
-    Recogniser("csv", lambda found: found.name.endswith((".csv", ".tsv")), _refuse_table),
+    Recogniser("kineto", _is_json, _open_kineto, reads=True),
+    Recogniser("samples", _is_log, _open_samples, reads=True),
 ]

@@ -24,6 +24,10 @@ PAGEABLE, PINNED, DEVICE_MEMORY, ARRAY, MANAGED, DEVICE_STATIC, MANAGED_STATIC, 
 #: `ranges.style`
 PUSH_POP, START_END, MARK = range(3)
 
+#: `ranges.domain` of the ranges that a profiler puts around every operator of a framework: they say
+#: what runs, and nobody wrote them to mark a step or a phase.
+OPERATIONS = -2
+
 #: `allocations.kind`
 ALLOCATED, FREED = range(2)
 
@@ -49,7 +53,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     "kernels": (
         "start", "end", "device", "stream", "context", "process", "correlation",
         "name_id", "short_name_id", "mangled_name_id", "grid_x", "grid_y", "grid_z",
-        "blocks", "threads", "registers", "shared_bytes", "graph_node",
+        "blocks", "block_x", "block_y", "block_z", "threads", "registers", "shared_bytes",
+        "graph_node",
     ),
     "copies": (
         "start", "end", "device", "stream", "context", "process", "correlation",
@@ -69,10 +74,14 @@ TABLES: dict[str, tuple[str, ...]] = {
     "ranges": ("start", "end", "process", "thread", "domain", "text_id", "style"),
     "samples": (
         "time", "device", "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read",
-        "dram_write", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx", "sm_clock_hz", "power_w",
-        "temperature_c", "memory_used_bytes",
+        "dram_write", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx", "sm_clock_hz",
+        "sm_clock_max_hz", "power_w", "power_limit_w", "temperature_c", "memory_used_bytes",
+        "memory_total_bytes", "throttled",
     ),
     "allocations": ("time", "device", "process", "bytes", "kind", "memory", "address"),
+    "collectives": (
+        "start", "device", "stream", "process", "correlation", "bytes", "group_id", "sequence",
+    ),
     "events": ("time", "device", "process", "stream", "event", "correlation"),
     "host_samples": ("time", "process", "thread", "callchain"),
     "callchains": ("callchain", "depth", "symbol_id", "module_id"),

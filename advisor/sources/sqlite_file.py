@@ -12,7 +12,10 @@ from typing import Any
 
 from advisor.errors import InputError
 from advisor.sources import sqlite_columns
-from advisor.sources.sqlite_columns import Ints, Keep, quoted
+from advisor.sources.nsys_raw import ALL, Is, Rows
+from advisor.sources.nsys_tables import STRINGS
+from advisor.sources.schema import MISSING
+from advisor.sources.sqlite_columns import Ints, Keep, as_integer, quoted, source_of_rows
 from advisor.sources.sqlite_pages import NotPlain, PageReader
 
 MAGIC = b"SQLite format 3\0"
@@ -22,9 +25,15 @@ EXPORT_HINT = "nsys export --type=sqlite -o NAME.sqlite FILE.nsys-rep"
 #: Below this many leaf pages SQL answers as fast as decoding pages.
 _FEW_PAGES = 8
 
+#: SQLite's smallest default limit on bound values is 999.
+_AT_ONCE = 900
+
 
 class SqliteFile:
-    """Read-only access to tables and columns; damage surfaces as :class:`InputError`."""
+    """`RawTables` of an SQLite file; damage surfaces as :class:`InputError`."""
+
+    what = "a SQLite database"
+    hint = EXPORT_HINT
 
     def __init__(self, path: Path, shown: Path | None = None) -> None:
         """`shown` is the path that messages name, where `path` is a temporary copy of it."""
@@ -104,15 +113,46 @@ class SqliteFile:
                     return self._pages.read_columns(self._db, table, columns, keep, _FEW_PAGES)
             return sqlite_columns.read_columns(self._db, table, columns, keep)
 
-    def query(self, sql: str, width: int) -> list[Ints]:
-        """Integer columns of any query."""
-        with self._damage_told():
-            return sqlite_columns.fetch_columns(self._db, sql, width)
+    def size_bytes(self) -> int:
+        """Size of the file that the user gave."""
+        return self.shown.stat().st_size
 
-    def text_codes(self, sql: str) -> tuple[Ints, list[str]]:
-        """A query of one text column as codes into the list of its distinct texts."""
+    def records(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Rows of a small table, with the types that they have there."""
+        return self.rows(f"select {', '.join(map(quoted, columns))} from {quoted(table)}")
+
+    def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
+        """How many such rows there are, counted up to `at_most`."""
+        chosen = f"select 1 from {source_of_rows(table)} where {_condition(rows)}"
+        if at_most is not None:
+            chosen += f" limit {at_most}"
+        return int(self.rows(f"select count(*) from ({chosen})")[0][0])
+
+    def text_codes(
+        self, table: str, column: str, rows: Rows = ALL, unless: str | None = None
+    ) -> tuple[Ints, list[str]]:
+        """A text column as codes into the list of its distinct texts; MISSING for null and where
+        the column `unless` is set."""
+        text = quoted(column)
+        if unless is not None:
+            text = f"case when {as_integer(unless)} = {MISSING} then {text} end"
+        sql = f"select {text} from {source_of_rows(table)} where {_condition(rows)}"
         with self._damage_told():
             return sqlite_columns.fetch_text_codes(self._db, sql)
+
+    def strings(self, ids: Sequence[int]) -> dict[int, str]:
+        """Those of the ids that the table of strings holds."""
+        found: dict[int, str] = {}
+        for at in range(0, len(ids), _AT_ONCE):
+            part = ids[at : at + _AT_ONCE]
+            marks = ",".join("?" * len(part))
+            sql = f"select id, value from {STRINGS} where id in ({marks})"
+            found.update((i, "" if v is None else str(v)) for i, v in self.rows(sql, part))
+        return found
+
+    def last_string(self) -> int:
+        """The largest id in the table of strings, 0 without any."""
+        return max(int(self.rows(f"select max(id) from {STRINGS}")[0][0] or 0), 0)
 
     @contextmanager
     def _damage_told(self, opening: bool = False) -> Iterator[None]:
@@ -139,3 +179,17 @@ class SqliteFile:
             self._pages.close()
         if self._private is not None:
             self._private.cleanup()
+
+
+def _condition(rows: Rows) -> str:
+    """SQL for `rows`."""
+    return " or ".join(
+        "(" + " and ".join(_answers(column, answer) for column, answer in each.items()) + ")"
+        for each in rows
+    ) or "1"  # fmt: skip
+
+
+def _answers(column: str, answer: Is | tuple[int, ...]) -> str:
+    if isinstance(answer, Is):
+        return f"{quoted(column)} {answer.value}"
+    return f"{quoted(column)} in ({', '.join(map(str, answer))})"

@@ -123,6 +123,8 @@ class PageReader:
             raise NotPlain("no page of its own, or hidden or generated columns")
         place = {row[1]: row[0] for row in info}
         keys = {row[1] for row in info if row[5] and row[2].upper() == "INTEGER"}
+        if sum(bool(row[5]) for row in info) > 1:
+            keys = set()  # of several key columns none is the rowid
         names = [*columns, keep.column] if keep else list(columns)
         if keys & set(names) or not place.keys() >= set(names):
             raise NotPlain("a wanted column may stand for the rowid, or does not exist")

@@ -41,7 +41,7 @@ class Trace:
     """Columns of one capture, read on demand and kept. Times in ns from the capture's own zero."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        self.source = source
         self._tables = source.tables()
         self._kept: dict[str, Columns] = {}
         self._texts: dict[int, str] = {}
@@ -71,7 +71,7 @@ class Trace:
         kept = self._kept.setdefault(table, {})
         absent = [n for n in wanted if n not in kept]
         if absent:
-            kept.update(self._source.read_columns(table, absent))
+            kept.update(self.source.read_columns(table, absent))
         if window is None:
             return {n: kept[n] for n in wanted}
         lo, hi = window
@@ -101,7 +101,7 @@ class Trace:
         wanted = [int(i) for i in ids]
         absent = sorted({i for i in wanted if i not in self._texts})
         if absent:
-            self._texts.update(zip(absent, self._source.text(absent), strict=True))
+            self._texts.update(zip(absent, self.source.text(absent), strict=True))
         return [self._texts[i] for i in wanted]
 
     def frame(self, table: str) -> pd.DataFrame:
@@ -111,7 +111,7 @@ class Trace:
         return pd.DataFrame(self.columns(table, TABLES[table]))
 
     def close(self) -> None:
-        self._source.close()
+        self.source.close()
 
     def __enter__(self) -> Trace:
         return self

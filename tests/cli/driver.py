@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from advisor.errors import InputError
+from advisor.model.capture import Capture
 from advisor.model.findings import Diagnosis
 
 
@@ -19,10 +22,13 @@ class Options:
     nvtx: str | None = None
     phase: str | None = None
     weight_bytes: str | None = None
+    gpu_metrics: Path | None = None
+    gpu_metrics_offset: str | None = None
     serving_engine: str | None = None
     rules: tuple[Path, ...] = ()
     params: tuple[str, ...] = ()
     engine: str | None = None
+    sensitivity: bool = False
 
 
 CALLS: list[tuple[Path, Options]] = []
@@ -48,10 +54,17 @@ def diagnose(path: Path, options: Options | None = None, progress: Any = None) -
     return DIAGNOSIS
 
 
+@contextmanager
+def open_trace(path: Path) -> Iterator[SimpleNamespace]:
+    """Enough of a trace to see that it is one rank of no job."""
+    yield SimpleNamespace(capture=Capture(path=str(path), format="nsys-sqlite"))
+
+
 def stand_in() -> ModuleType:
     module = ModuleType("advisor.pipeline")
     module.Options = Options  # type: ignore[attr-defined]
     module.diagnose = diagnose  # type: ignore[attr-defined]
+    module.open_trace = open_trace  # type: ignore[attr-defined]
     return module
 
 

@@ -62,7 +62,7 @@ def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
         (("explian", "LCH101"), "'explian' is neither a file nor a verb; did you mean 'explain'?"),
         (("bad.sqlite",), "bad.sqlite: not an Nsight Systems export"),
         (("denied.sqlite",), "denied.sqlite: Permission denied"),
-        (("empty",), "empty: no captures (*.sqlite, *.sqlite.xz, *.sqlite.gz) in this folder"),
+        (("empty",), "empty: no captures (*.sqlite, *.sqlite.xz, *.sqlite.gz, *.json of the"),
         (("a.sqlite", "--format", "xml"), "--format: 'xml' is none of text, json"),
         (("a.sqlite", "--fail-on", "worse"), "--fail-on: 'worse' is none of info, low"),
         (("a.sqlite", "--engine", "clips"), "--engine: 'clips' is none of durable, python"),

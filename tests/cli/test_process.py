@@ -174,6 +174,6 @@ def test_completion_lists_verbs_and_leaves_files_to_the_shell() -> None:
         )
         return done.stdout.split()
 
-    assert set(offered("advisor ex")) == {"explain"}
+    assert set(offered("advisor ex")) == {"explain", "export"}
     assert "json" in offered("advisor diagnose --format ")
     assert offered("advisor /tm") == []

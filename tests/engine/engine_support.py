@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.engine.load import RuleSet
-from advisor.model.facts import TRACE, Fact, FactBase, Scope
+from advisor.model.facts import TRACE, Fact, FactBase, Row, Scope
 from advisor.model.rules import RuleSpec
 
 DEV = Scope(device=0)
@@ -43,7 +43,7 @@ def ge(fact: str, value: Any) -> dict[str, Any]:
 def base(
     values: Mapping[str, Any] | None = None,
     scope: Scope = DEV,
-    entities: Mapping[str, list[dict[str, Any]]] | None = None,
+    entities: Mapping[str, list[Row]] | None = None,
     unit: Any = "ratio",
 ) -> FactBase:
     facts = FactBase(entities=dict(entities or {}))

@@ -64,7 +64,7 @@ def test_why_goes_down_to_the_facts() -> None:
         "    symptom gpu-idle fired",
         "      UTL100, device 0: fired",
         "        budget.idle_ratio is 30 %, at least 15 %",
-        "    1 rows of copy_class with kind equal to DtoH",
+        "    1 row of copy_class with kind equal to DtoH",
         "    not checked, as capture.overhead_ratio is not known",
     ]
 
@@ -79,8 +79,12 @@ def test_why_not_says_how_far() -> None:
     assert list(found.lines()) == [
         "SYN101 blocking-sync",
         "  device 0: quiet",
-        "    sync.idle_ratio is 4 %, not at least 5 % (min_idle): "
-        "off by 1 %, 20 % of the threshold",
+        "    sync.idle_ratio is 4 %, not at least 5 % (min_idle): off by 20 % of the threshold",
+        "    symptom gpu-idle fired",
+        "      UTL100, device 0: fired",
+        "        budget.idle_ratio is 30 %, at least 15 %",
+        "    nor SYN101#2",
+        "      sync.span_ratio is 10 %, not at least 20 %: off by 50 % of the threshold",
     ]
 
 
@@ -109,7 +113,10 @@ def test_why_not_shows_a_symptom_that_missed() -> None:
     (node,) = why_not(
         inferred(known(budget__idle_ratio=0.1, sync__span_ratio=0)), "SYN101"
     ).children
-    assert [n.text for n in node.children] == ["symptom gpu-idle did not fire"]
+    assert [(n.kind, n.holds) for n in node.children] == [
+        ("state", False), ("fact", True), ("branch", False)
+    ]  # fmt: skip
+    assert node.children[0].text == "symptom gpu-idle did not fire"
     assert "budget.idle_ratio is 10 %" in node.children[0].children[0].children[0].text
 
 

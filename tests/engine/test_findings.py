@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import pytest
 
 from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import infer
+from advisor.engine.judge import confidence_of, confidence_terms
 from advisor.engine.rank import rank, terms
-from advisor.model.facts import TRACE, FactBase, Interval, Scope, Table
+from advisor.model.facts import TRACE, Fact, FactBase, Interval, Provenance, Scope, Table
 from advisor.model.findings import Finding, Gain, Impact, ScopeDoc, Span
 from advisor.model.rules import RuleSpec
 from tests.engine.engine_support import DECODE, DEV, base, ge, put, rule, rules
@@ -137,6 +139,56 @@ def test_confidence() -> None:
     assert sure(either, {"f.a": 0.9, "f.b": 1}) == 0.8  # the better branch
 
 
+def sampled(steps: int | None, samples: int | None, resolved: float | None, *tables: str) -> float:
+    """Confidence of a rule on one fact that was made of `tables`."""
+    facts = base({})
+    put(facts, {"capture.step_count": steps} if steps is not None else {}, TRACE, "count")
+    put(facts, {"capture.sample_count": samples} if samples is not None else {}, TRACE, "count")
+    put(facts, {"activity.resolved_ratio": resolved} if resolved is not None else {}, DEV)
+    facts.add(Fact("f.a", 0.9, "ratio", DEV, Provenance(tables)))
+    one = rule("ABC100", "c", [ge("f.a", 0.1)], confidence={"method": "measured", "base": 1.0})
+    return concluded(facts, one).findings[0].confidence
+
+
+def test_few_steps_lower_the_confidence() -> None:
+    assert sampled(None, None, None) == 1.0  # not known: not judged
+    assert sampled(1, None, None) == sampled(0, None, None) == 0.8
+    assert sampled(5, None, None) == 0.96
+    assert sampled(50, None, None) == 0.996
+
+
+def test_few_or_coarse_samples_lower_it_where_they_matter() -> None:
+    assert sampled(None, 10, None, "kernels") == 1.0  # no number of it comes from samples
+    assert sampled(None, 10, None, "samples") == 0.85
+    assert sampled(None, 10_000, None, "samples") == 1.0
+    assert sampled(None, 10_000, 0.2, "samples") == 1.0  # about the device, not about kernels
+    assert sampled(None, 10_000, 0.2, "samples", "kernels") == 0.76
+    assert sampled(None, 10_000, 1.0, "samples", "kernels") == 1.0
+
+
+def test_a_rule_about_the_capture_counts_over_the_whole_file() -> None:
+    facts = base({"f.a": 0.9}, TRACE)
+    put(facts, {"capture.step_count": 1}, TRACE, "count")
+    one = rule("ABC100", "c", [ge("f.a", 0.1)], scope="trace")
+    assert concluded(facts, one).findings[0].confidence == 0.8
+
+
+def test_the_factors_multiply_to_the_confidence() -> None:
+    facts = base({"f.a": 0.12})
+    put(facts, {"capture.step_count": 4}, TRACE, "count")
+    guard = [ge("f.g", 1) | {"if_unknown": "pass"}]
+    one = rule("ABC100", "c", [ge("f.a", 0.1)], unless=guard)
+    made = infer(facts, rules(one), engine="python")
+    (outcome,) = made.outcomes
+    terms = confidence_terms(made, one, outcome)
+    assert [t.name for t in terms] == ["base", "method", "margin", "guards", "steps"]
+    assert prod(t.factor for t in terms) == pytest.approx(
+        confidence_of(made, one, outcome), abs=5e-4
+    )
+    assert "16.7 % away" in terms[2].why
+    assert terms[4].why == "4 steps in the window"
+
+
 # --- order -----------------------------------------------------------------------------------
 
 
@@ -203,7 +255,9 @@ def throughput(speedup: float) -> Gain:
 
 def test_an_estimated_latency_gain_replaces_the_share() -> None:
     one = finding("ABC101", 0.5, gain=latency(10, 9))
-    assert terms(one, {})[:4] == (pytest.approx(0.1), "gain", 1.0, 0.1)
+    found = terms(one, {})
+    assert found.share == pytest.approx(0.1)
+    assert (found.share_from, found.score) == ("gain", 0.1)
     assert order(one, finding("ABC102", 0.2)) == ["ABC102", "ABC101"]
 
 
@@ -300,6 +354,29 @@ def test_a_guard_that_holds_is_no_good_health() -> None:
     assert len(concluded(base(bad | {"sync.idle_ratio": 0.0}), guarded).healthy) == 1
 
 
+def test_the_most_telling_is_healthy_first() -> None:
+    """Notes, then what would have been heavy, the capture last; families take turns."""
+
+    def well(code: str, **more: Any) -> RuleSpec:
+        impact = {"impact": {"fact": "f.a", "part": "idle"}}
+        return rule(code, code.lower(), [ge("f.a", 0.5)], healthy="well", **(impact | more))
+
+    found = concluded(
+        base({"f.a": 0.1}),
+        well("CAP101", scope="trace"),
+        well("SYN101"), well("SYN102"), well("LCH101"), well("KRN105", severity={"cap": "low"}),
+        well("UTL109", impact=None),
+        rule("LCH105", "busy", [{"fact": "f.a", "op": "lt", "value": 0.5}], kind="note"),
+    )  # fmt: skip
+    assert [h.code for h in found.healthy] == [
+        "LCH105", "LCH101", "SYN101", "SYN102", "KRN105", "UTL109",
+    ]  # fmt: skip
+    everywhere = base({"f.a": 0.1}, TRACE)
+    put(everywhere, {"f.b": 1}, DEV)
+    also = concluded(everywhere, well("CAP101", scope="trace"), well("SYN101"))
+    assert [h.code for h in also.healthy] == ["SYN101", "CAP101"]
+
+
 def test_notes_go_to_healthy() -> None:
     note = rule("LCH105", "back-pressure", [ge("f.a", 1)], kind="note", message="{f.a|int} calls")
     found = concluded(base({"f.a": 1234}), note)
@@ -322,6 +399,11 @@ def test_invalidates_by_a_fact() -> None:
     assert concluded(base({"f.a": 1, "f.none_left": 1}), one).findings[0].invalidates
     assert not concluded(base({"f.a": 1, "f.none_left": 0}), one).findings[0].invalidates
     assert not concluded(base({"f.a": 1}), one).findings[0].invalidates
+
+
+def test_what_invalidates_is_high_whatever_it_measures() -> None:
+    one = rule("CAP101", "nothing", [ge("f.a", 1)], invalidates=True)
+    assert concluded(base({"f.a": 1}), one).findings[0].severity == "high"
 
 
 def test_symptoms_show_among_the_conditions() -> None:

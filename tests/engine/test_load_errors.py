@@ -72,6 +72,12 @@ BAD = [
     ("kind: cause", "kind: problem", 5, "kind is 'problem'; use 'symptom', 'cause' or 'note'"),
     ("scope: device", "scope: gpu", 6, "scope is 'gpu'; use 'trace', 'rank', 'device'"),
     ("scope: device", "scope: device\nscope: trace", 7, "the key `scope` appears twice; keep one"),
+    (
+        "scope: device\nlifecycle",
+        "scope: &a device\ntitle2: *a\nlifecycle",
+        6,
+        "anchors and aliases",
+    ),
     ("lifecycle: preview", "lifecycle: *b", 7, "not valid YAML"),
     ("lifecycle: preview", "lifecycle: !!python/name:os.system stable", 7, "is not supported"),
     ("lifecycle: preview", "lifecycle: preview\ninvalidates: yes", 8, "invalidates is 'yes'"),

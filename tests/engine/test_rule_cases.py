@@ -114,6 +114,8 @@ def test_a_rule_alone(tmp_path: Path) -> None:
          "20: no rows: the rule does not join copy; correct the name"),
         ("idle_ratio: 0.049", "idle_ratio: 0.01",
          "2: no quiet case only just misses `sync.idle_ratio at least 0.05` (ABC101#1); add one"),
+        ("{sync.idle_ratio: 0.049}\n    symptoms: [gpu-idle]", "{sync.idle_ratio: 0.049}",
+         "2: no quiet case only just misses `sync.idle_ratio at least 0.05` (ABC101#1); add one"),
         ("overhead_ratio: 0.21", "overhead_ratio: 0.9",
          "2: no quiet case is only just stopped by `capture.overhead_ratio more than 0.2`"),
         ("[{n: 3}, {n: 9, device: 7}]", "[{n: 4}]",

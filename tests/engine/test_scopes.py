@@ -9,7 +9,7 @@ from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.interpret import Sight
 from advisor.engine.load import RuleSet
 from advisor.errors import InputError
-from advisor.model.facts import TRACE, Fact, FactBase, Scope
+from advisor.model.facts import TRACE, Fact, FactBase, Row, Scope
 from tests.engine.engine_support import DECODE, DEV, SCOPES, base, ge, put, rule, rules
 
 ENGINES: list[Engine] = ["python"]
@@ -127,11 +127,9 @@ JOIN = {
         (None, "unknown", 0),
     ],
 )
-def test_joins(
-    engine: Engine, table: list[dict[str, object]] | None, state: str, rows: int
-) -> None:
+def test_joins(engine: Engine, table: list[Row] | None, state: str, rows: int) -> None:
     one = rule("ABC100", "c", {"all": [ge("f.a", 1)], "join": [JOIN]})
-    facts = base({"f.a": 1}, entities={} if table is None else {"copy_class": table})  # type: ignore[dict-item]
+    facts = base({"f.a": 1}, entities={} if table is None else {"copy_class": table})
     (outcome,) = infer(facts, rules(one), engine=engine).outcomes
     assert outcome.state == state
     assert len(outcome.joins[0].rows) == rows
@@ -188,6 +186,7 @@ def test_an_overruled_cause_overrules_nobody(engine: Engine) -> None:
     )
     found = infer(facts, chain, engine=engine)
     assert [o.state for o in found.outcomes] == ["fired", "overruled", "fired"]
+    assert [link.name for link in found.outcomes[1].overruled_by] == ["ABC100"]
 
 
 def test_a_rule_that_would_not_fire_is_quiet_not_overruled(engine: Engine) -> None:
@@ -216,6 +215,44 @@ def test_overruling_leaves_the_others_side_by_side(engine: Engine) -> None:
     by_cause = {o.cause: o.state for o in found.outcomes}
     assert by_cause.pop("readback-per-layer") == "overruled"
     assert set(by_cause.values()) == {"fired"}
+
+
+STANDING = {
+    "opaque-cuda-graphs": ["host-gap", "launch-bound", "launch-storm", "graph-replay-gaps"],
+    "launch-back-pressure": ["launch-bound", "launch-storm"],
+    "python-gc": ["host-gap", "graph-replay-gaps", "launch-bound"],
+    "gil-contention": ["host-gap", "graph-replay-gaps", "launch-bound"],
+    "blocking-sync": ["readback-per-layer"],
+    "host-gap": ["graph-replay-gaps"],
+    "allocation-churn": ["implicit-sync"],
+    "pageable-copies": [],
+    "transfer-bound": [],
+}
+
+
+@pytest.mark.parametrize("ruler", STANDING)
+def test_standing_overrules(engine: Engine, ruler: str) -> None:
+    """Of all the causes of rule_schema.md, one that fires takes out its own and leaves the rest."""
+    names = sorted({*STANDING, *(t for targets in STANDING.values() for t in targets)})
+    made = [
+        rule(
+            f"ABC{100 + i}",
+            name,
+            [ge(f"f.x{i}", 1)],
+            kind="note" if name == "launch-back-pressure" else "cause",
+            then={"overrules": STANDING.get(name, [])},
+        )
+        for i, name in enumerate(names)
+    ]
+    fires = {ruler, *(set(names) - set(STANDING))}  # the ruler, and what overrules nobody
+    fires |= set(STANDING[ruler])
+    facts = base({f"f.x{i}": int(name in fires) for i, name in enumerate(names)})
+    found = infer(facts, rules(*made), engine=engine)
+    overruled = {o.cause for o in found.in_state("overruled")}
+    assert overruled >= set(STANDING[ruler])
+    assert {o.cause for o in found.in_state("fired")} == fires - overruled
+    allowed = {t for o in found.in_state("fired") for t in STANDING.get(o.cause, [])}
+    assert overruled == allowed & fires
 
 
 def test_a_note_may_overrule(engine: Engine) -> None:

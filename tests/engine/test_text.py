@@ -57,6 +57,12 @@ def test_the_format_that_fits_the_unit() -> None:
     assert natural(None, "ratio") == "(unknown)"
 
 
+def test_a_passage_without_its_value_is_left_out() -> None:
+    known = {"a.b": Shown(0.5, "ratio")}
+    template = "{a.b|pct} idle[[, {a.c|int} calls a step]][[, {a.b|pct} in all]]."
+    assert render(template, lambda p: known.get(p.name)) == "50 % idle, 50 % in all."
+
+
 def test_placeholders() -> None:
     template = "{sync.idle_ratio|pct} above {param.min_idle|pct}"
     assert list(placeholders(template)) == [

@@ -138,6 +138,36 @@ def test_a_kernel_of_every_layer_does_not_mark_steps(tmp_path: Path) -> None:
     assert len(analysis(export, tmp_path).steps) == 3
 
 
+@pytest.mark.parametrize(("layers", "steps"), [(12, 0), (4, 7)])
+def test_two_passes_of_layers_are_no_steps(tmp_path: Path, layers: int, steps: int) -> None:
+    """One stumble, in the middle: two passes. Few even returns may be steps, one of them odd."""
+    export = Export().process(1)
+    t = 0
+    for _ in range(2):
+        names = [f"{n}{i}" for _ in range(layers) for i, n in enumerate("abcdefghij")]
+        for name in ["embedding", *names, "head", "argmax"]:
+            export.launch(at=t, dur=2 * US, kernel=name, kernel_start=t + 4 * US, kernel_dur=3 * US)
+            t += 10 * US
+    assert len(analysis(export, tmp_path).steps) == (steps + 1 if steps else 0)
+
+
+def test_what_repeats_inside_the_only_marked_step_are_layers(tmp_path: Path) -> None:
+    export = Export().process(1).range("iteration 6", 100 * US, 5_000 * US)
+    for i in range(400):
+        at = (100 + 10 * i) * US
+        export.launch(at=at, dur=2 * US, kernel=f"k{i % 20}", kernel_start=at + 4 * US,
+                      kernel_dur=3 * US)  # fmt: skip
+    a = analysis(export, tmp_path)
+    assert (a.steps.method, len(a.steps), a.window.method) == ("ranges", 1, "the one step")
+    # One marked step among much other work is no reason to leave the rest out.
+    for i in range(500):
+        at = (6_000 + 10 * i) * US
+        export.launch(at=at, dur=2 * US, kernel=f"k{i % 20}", kernel_start=at + 4 * US,
+                      kernel_dur=3 * US)  # fmt: skip
+    (tmp_path / "more").mkdir()
+    assert analysis(export, tmp_path / "more").steps.method == "kernel sequence"
+
+
 def test_irregular_work_has_no_steps(tmp_path: Path) -> None:
     export = Export().process(1)
     for i in range(40):

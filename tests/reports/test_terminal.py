@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import io
 import re
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from advisor.model.findings import Diagnosis
+from advisor.model.findings import Diagnosis, NotEvaluated, Option, ScopeDoc
+from advisor.model.sensitivity import Flip, FlipFact, StateChange
 from advisor.reports.layout import print_lines
 from advisor.reports.terminal import TextOptions, plain, render
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
@@ -55,8 +57,9 @@ def test_order_of_the_report() -> None:
         "ALC101: 0.1 allocation and free calls",
         "Not evaluated",
         "capture with --gpu-metrics-devices=all",
-        "UTL102 memory-bandwidth-bound, UTL105 tensor-cores-idle",
-        "no flag helps: COM102",
+        "UTL102 memory-bandwidth-bound,",
+        "UTL105 tensor-cores-idle",
+        "no option helps: COM102",
         "Next: advisor explain LCH101",
     ]
     at = 0
@@ -140,7 +143,7 @@ def test_of_a_void_capture_only_the_flags_are_listed() -> None:
     shown = text(DIAGNOSIS.model_copy(update={"findings": (void,)}))
     assert "LCH101 launch-bound" in shown
     assert "Also noted" not in shown
-    assert "capture with --gpu-metrics-devices=all  2 causes" in shown
+    assert "capture with --gpu-metrics-devices=all: 2 causes" in shown
     assert "UTL105" not in shown
 
 
@@ -152,3 +155,109 @@ def test_an_empty_diagnosis_renders() -> None:
 def test_same_input_same_text() -> None:
     again = Diagnosis.model_validate_json(DIAGNOSIS.model_dump_json())
     assert text(again, verbosity=1) == text(verbosity=1)
+
+
+def test_what_is_in_order_is_cut_to_the_most_telling() -> None:
+    entry = DIAGNOSIS.healthy[0]
+    many = tuple(entry.model_copy(update={"code": f"ABC{i}"}) for i in range(101, 127))
+    shown = text(DIAGNOSIS.model_copy(update={"healthy": many}))
+    assert "26 checked and found well" in shown
+    assert "✓ ABC108: " in shown
+    assert "ABC109" not in shown
+    assert "  and 18 more (-v)" in shown
+    full = text(DIAGNOSIS.model_copy(update={"healthy": many}), verbosity=1)
+    assert "ABC126" in full
+    assert "18 more (-v)" not in full
+
+
+def test_causes_that_wait_for_the_same_stand_in_one_entry() -> None:
+    flags = {
+        "KRN101": "--trace=cuda,nvtx,osrt",
+        "KRN102": "a longer capture (10 to 50 steps)",
+        "KRN103": "--trace=cuda,nvtx,osrt",
+        "KRN104": "--weight-bytes",
+        "KRN105": None,
+    }
+    entries = tuple(
+        NotEvaluated(code=code, cause=f"cause-{code.lower()}", missing=("f.a",), flag=flag)
+        for code, flag in flags.items()
+    )
+    section = text(DIAGNOSIS.model_copy(update={"not_evaluated": entries}))
+    section = section[section.index("Not evaluated") : section.index("Next:")]
+    assert section.splitlines()[1:] == [
+        "  capture with --trace=cuda,nvtx,osrt: KRN101 cause-krn101, KRN103 cause-krn103",
+        "  give advisor --weight-bytes: KRN104 cause-krn104",
+        "  needs a longer capture (10 to 50 steps): KRN102 cause-krn102",
+        "  no option helps: KRN105 cause-krn105",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("engine", "confidence", "evidence", "wanted"),
+    [
+        ("vllm", 0.92, ("range: execute_context_1(2)",), "vllm (0.92)"),
+        ("vllm", 1.0, ("named by --serving-engine",), "vllm (as named)"),
+        ("vllm", None, (), "CUDA 13.0 · vllm\n"),
+    ],
+)
+def test_the_engine_is_shown_with_its_confidence(
+    engine: str, confidence: float | None, evidence: tuple[str, ...], wanted: str
+) -> None:
+    entry = DIAGNOSIS.inputs[0].model_copy(
+        update={
+            "serving_engine": engine, "serving_confidence": confidence,
+            "serving_evidence": evidence,
+        }
+    )  # fmt: skip
+    told = DIAGNOSIS.model_copy(update={"inputs": (entry,)})
+    assert wanted in text(told, width=120)
+    if evidence:
+        assert f"told by {evidence[0]}" in text(told, verbosity=1)
+
+
+def test_at_most_three_options_are_printed() -> None:
+    found = DIAGNOSIS.findings[0]
+    options = tuple(Option(engine="vllm", line=f"--option-{i}") for i in range(4))
+    advice = found.recommendations[0].model_copy(update={"options": options})
+    one = found.model_copy(update={"recommendations": (advice,)})
+    shown = text(DIAGNOSIS.model_copy(update={"findings": (one,)}))
+    assert "--option-2" in shown
+    assert "--option-3" not in shown
+
+
+def flip(**more: Any) -> Flip:
+    change = StateChange(
+        code="LCH101", cause="launch-bound", scope=ScopeDoc(device=0),
+        before="fired", after="not_evaluated",
+    )  # fmt: skip
+    near = FlipFact(fact="launch.idle_ratio", op="ge", value=0.105, unit="ratio")
+    body: dict[str, Any] = {
+        "code": "LCH101", "cause": "launch-bound", "param": "min_idle", "unit": "ratio",
+        "threshold": 0.1, "moved_to": 0.11, "facts": (near,), "changes": (change,),
+    }  # fmt: skip
+    return Flip(**body | more)
+
+
+def test_verdicts_near_a_threshold() -> None:
+    shown = text(DIAGNOSIS.model_copy(update={"sensitivity": (flip(first_before="LCH101"),)}))
+    section = shown[shown.index("Near a threshold") :].splitlines()
+    assert section[1:5] == [
+        "  LCH101 launch-bound (device 0) fired → not evaluated",
+        "    threshold LCH101.min_idle 10.0 %, tried 11.0 %",
+        "    number    launch.idle_ratio is 10.5 %",
+        "    first     nothing instead of LCH101",
+    ]
+
+
+def test_many_changes_of_one_threshold_are_counted() -> None:
+    changes = tuple(flip().changes[0].model_copy(update={"code": f"AAA{i}"}) for i in range(5))
+    told = DIAGNOSIS.model_copy(update={"sensitivity": (flip(changes=changes),)})
+    assert "and 2 more (-v)" in text(told)
+    assert "AAA4" in text(told, verbosity=1)
+
+
+def test_sensitivity_is_told_only_where_asked() -> None:
+    assert "Near a threshold" not in text()
+    none = text(DIAGNOSIS.model_copy(update={"sensitivity": ()}))
+    assert "no verdict: every number is further than a tenth" in none

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -170,7 +169,8 @@ def test_importing_is_light() -> None:
         check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root},
     )  # fmt: skip
     loaded = set(output.stdout.split())
-    assert not loaded & {"pandas", "rich", "yaml", "openpyxl", "typer", "dask"}
+    assert not loaded & {"pandas", "rich", "yaml", "openpyxl", "typer", "dask", "pyarrow"}
+    assert "msgspec" not in loaded
 
 
 # ------------------------------------------------------------------ what does not
@@ -182,13 +182,6 @@ def test_no_such_file(tmp_path: Path) -> None:
 
 def test_a_folder(tmp_path: Path) -> None:
     assert "a folder" in refused(tmp_path)
-
-
-def test_a_parquet_folder(tmp_path: Path) -> None:
-    (tmp_path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet").write_bytes(b"PAR1")
-    message = refused(tmp_path)
-    assert "Parquet" in message
-    assert "nsys export --type=sqlite" in message
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read")
@@ -221,7 +214,10 @@ def test_a_git_lfs_pointer(tmp_path: Path) -> None:
         ("report", b"\x10\x00NVIDIA Nsight Systems 2025.1"),
     ],
 )
-def test_an_nsys_report(tmp_path: Path, name: str, content: bytes) -> None:
+def test_an_nsys_report_without_nsys(
+    tmp_path: Path, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     path = tmp_path / name
     path.write_bytes(content)
     message = refused(path)
@@ -297,10 +293,11 @@ def test_a_compressed_file_cut_short(capture: Path, tmp_path: Path, compress: ob
         assert "cut short or damaged" in refused(path)
 
 
-def test_a_compressed_file_of_another_kind(tmp_path: Path) -> None:
+def test_a_compressed_file_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nsys
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": []}'))
-    assert "a JSON trace" in refused(path)
+    assert "a PyTorch profiler trace without content" in refused(path)
     path = tmp_path / "report.nsys-rep.gz"
     path.write_bytes(gzip.compress(b"\x00\x01\x02"))
     assert "Nsight Systems report" in refused(path)
@@ -313,12 +310,13 @@ def test_a_compressed_file_of_another_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("t.json", b'  {"schemaVersion": 1}', "a JSON trace"),
-        ("t.json", b"[1]", "a JSON trace"),
-        ("t.parquet", b"PAR1....", "a Parquet file"),
+        ("t.json", b'  {"schemaVersion": 1}', "not a PyTorch profiler trace"),
+        ("t.json", b"[1]", "a Chrome trace"),
+        ("t.parquet", b"PAR1....", "name the folder"),
         ("t.sqlite.zst", b"(\xb5/\xfd....", "zstd -d"),
         ("t.zip", b"PK\x03\x04....", "unzip"),
-        ("smi.csv", b"timestamp, power.draw [W]\n", "a table of text"),
+        ("smi.csv", b"timestamp, power.draw [W]\n", "without a single sample"),
+        ("other.csv", b"a,b\n1,2\n", "no sampler log that is known"),
     ],
 )
 def test_other_formats(tmp_path: Path, name: str, content: bytes, said: str) -> None:
@@ -331,9 +329,7 @@ def test_other_formats(tmp_path: Path, name: str, content: bytes, said: str) -> 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    began = time.monotonic()
     assert "not a regular file" in refused(path)
-    assert time.monotonic() - began < 5
 
 
 def test_a_new_format_is_one_line_in_the_registry(

@@ -97,6 +97,18 @@ def test_random_tables_read_the_same_both_ways(tmp_path: Path, seed: int, page_s
         assert_same(path, wanted[1:], Keep(wanted[0], tuple(numbers) or (4711,)))
 
 
+def test_columns_of_a_key_of_several_columns(tmp_path: Path) -> None:
+    """Call chains: the order of the file is that of the rows, not that of the key."""
+    path = tmp_path / "t.db"
+    db = sqlite3.connect(path)
+    db.execute("create table t (a integer not null, b integer, primary key (a, b))")
+    db.executemany("insert into t values (?, ?)", [(5_000 - i // 9, i % 9) for i in range(20_000)])
+    db.commit()
+    db.close()
+    a, _ = assert_same(path, ["a", "b"])
+    assert a[0] == 5_000
+
+
 def test_rows_come_in_the_order_of_the_file_whatever_was_deleted(tmp_path: Path) -> None:
     path = fill(tmp_path / "t.db", "a integer, b integer", [(i, -i) for i in range(20_000)])
     db = sqlite3.connect(path)
@@ -183,10 +195,11 @@ def test_what_is_not_plain_is_declined_and_read_by_sql(tmp_path: Path, case: str
     file.close()
 
 
-def test_tables_without_rowid_are_declined(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["a", "a, b"])
+def test_tables_without_rowid_are_declined(tmp_path: Path, key: str) -> None:
     path = tmp_path / "t.db"
     db = sqlite3.connect(path)
-    db.execute("create table t (a integer, b integer, primary key (a)) without rowid")
+    db.execute(f"create table t (a integer, b integer, primary key ({key})) without rowid")
     db.executemany("insert into t values (?, ?)", [(i, 3 * i) for i in range(3000)])
     db.commit()
     db.close()

@@ -1,0 +1,101 @@
+"""What is wrong with a capture, as a capture: told from facts, outcomes and metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from advisor.capture.planner import Blocked as Needy
+from advisor.capture.recording import Recording
+from advisor.facts.missing import combine
+from advisor.model.capture import Capture
+from advisor.model.checkup import Blocked, Named, Question, Recorded
+from advisor.model.findings import Finding, NotEvaluated
+
+#: Codes of the rules about captures.
+CAPTURE_RULES = "CAP"
+
+Remedy = Callable[[str], str | None]
+
+
+def recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) -> Recorded:
+    """What the file is, in numbers; `rows` by table."""
+    sampled = []
+    if "samples" in rows:
+        hertz = f" at {capture.sample_hz:,.0f} Hz" if capture.sample_hz else ""
+        sampled.append(f"GPU metrics{hertz}")
+    if "host_samples" in rows:
+        sampled.append("CPU")
+    return Recorded(
+        size_bytes=capture.size_bytes,
+        schema_version=capture.schema_version,
+        duration_ms=None if capture.duration_ns is None else capture.duration_ns / 1e6,
+        command=recording.command,
+        options=recording.options,
+        options_known=recording.known,
+        graph_trace=capture.graph_trace_mode,
+        sampled=tuple(sampled),
+        tables=dict(sorted(rows.items())),
+    )
+
+
+def needy(entries: Sequence[NotEvaluated], remedy: Remedy) -> list[Needy]:
+    """Each rule that could not run once, with what would supply every fact that it misses.
+
+    A rule that ran in one scope and not in another is judged by the scope that lacks most.
+    """
+    by: dict[str, Needy] = {}
+    for entry in entries:
+        found = Needy(entry.code, entry.cause, tuple(_remedies(entry, remedy)))
+        if entry.code not in by or len(found.remedies) > len(by[entry.code].remedies):
+            by[entry.code] = found
+    return list(by.values())
+
+
+def _remedies(entry: NotEvaluated, remedy: Remedy) -> Iterator[str | None]:
+    """As the report words them: the size of the weights counts only where nothing else does."""
+    found = [remedy(name) for name in entry.missing]
+    if None in found or not found:
+        yield None
+        return
+    merged = combine(f for f in found if f)
+    yield merged
+
+
+def blocked(entries: Sequence[NotEvaluated], needs: Sequence[Needy]) -> tuple[Blocked, ...]:
+    """Rules that cannot run by what is missing, most first; what nothing helps comes last."""
+    why: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.why:
+            why.setdefault(entry.code, []).extend(entry.why.split("; "))
+    groups: dict[str | None, list[Needy]] = {}
+    for need in needs:
+        remedy = None if None in need.remedies else need.remedies[0]
+        groups.setdefault(remedy, []).append(need)
+    found = [
+        Blocked(
+            remedy=remedy,
+            rules=tuple(Named(code=r.code, cause=r.cause) for r in rules),
+            why=tuple(dict.fromkeys(w for r in rules for w in why.get(r.code, ()))),
+        )
+        for remedy, rules in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda b: (b.remedy is None, -len(b.rules), b.remedy or "")))
+
+
+def about_capture(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(f for f in findings if f.code.startswith(CAPTURE_RULES))
+
+
+def sentence(
+    questions: Sequence[Question], found: Sequence[Finding], waiting: int, rules: int
+) -> str:
+    """The capture in one sentence."""
+    whole = sum(1 for q in questions if q.answer == "yes")
+    partly = sum(1 for q in questions if q.answer == "partly")
+    heavy = [f for f in found if f.severity in ("medium", "high") or f.invalidates]
+    text = f"It answers {whole} of {len(questions)} questions"
+    text += f" and {partly} in part" if partly else ""
+    text += f"; {waiting} of {rules} rules cannot run on it." if waiting else "; every rule runs."
+    if heavy:
+        text = f"{heavy[0].title}. {text}"
+    return text

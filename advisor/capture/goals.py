@@ -1,0 +1,150 @@
+"""From a goal and an engine to a plan of the capture, every option explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from advisor import __version__
+from advisor.capture.options import OF_START, explained, joined, merged, name_of, newer
+from advisor.capture.steps import steps
+from advisor.capture.wish import Case, Wish, again, case_of
+from advisor.knowledge import capture_knowledge, engines
+from advisor.knowledge_capture import VariantData, capture_goals
+from advisor.knowledge_models import CaptureVariable
+from advisor.model.capture_plan import CapturePlan, VariableText, Variant
+from advisor.model.checkup import Pitfall
+from advisor.model.findings import Option, Tool
+
+RANGE = "--capture-range=cudaProfilerApi"
+
+
+def plan(wish: Wish) -> CapturePlan:
+    """The plan; raises InputError where the wish names something unknown."""
+    case = case_of(wish)
+    options, variables = _options(case), _variables(case)
+    off = _action("profile-without-graphs", case.engine) if wish.without_graphs else ()
+    done = steps(case, options, variables, off)
+    return CapturePlan(
+        tool=Tool(version=__version__, engine="planner"),
+        goal=case.goal.id,
+        title=case.goal.title,
+        question=case.goal.question,
+        engine=case.engine,
+        engine_title=engines()[case.engine].title,
+        phase=wish.phase,
+        place=case.place.id,
+        place_title=case.place.title,
+        steps=done,
+        flags=tuple(explained(line.command for s in done for line in s.lines)),
+        variables=tuple(
+            VariableText(variable=v.variable, value=v.value, effect=v.effect) for v in variables
+        ),
+        pitfalls=(*_too_new(options, wish), *_pitfalls(case, options)),
+        variants=tuple(_variants(case, options)),
+        again=again(wish),
+        command_file=tuple(_file(case, options, variables)),
+    )
+
+
+def _options(case: Case) -> list[str]:
+    """The options of the recording, one source of --trace an option."""
+    goal, wish = case.goal, case.wish
+    options = list(goal.options)
+    if goal.native_options is not None and case.engine == "native":
+        options = list(goal.native_options)
+    options = merged(options, [*goal.start_options, *case.place.options])
+    if wish.without_graphs:
+        options = [o for o in options if not o.startswith("--cuda-graph-trace")]
+    if case.program.forks:
+        options.append("--trace-fork-before-exec=true")
+    if not goal.session:
+        options = merged(options, _confined(case))
+    return merged(options, capture_goals().always)
+
+
+def _confined(case: Case) -> list[str]:
+    """How the recording keeps to steady iterations."""
+    wish = case.wish
+    if case.window != "time":
+        return [RANGE, f"--capture-range-end={f'repeat:{wish.repeat}' if wish.repeat else 'stop'}"]
+    delay = case.program.warm_seconds if wish.delay is None else wish.delay
+    return [f"--delay={delay}", f"--duration={wish.duration or case.goal.seconds}"]
+
+
+def _variables(case: Case) -> list[CaptureVariable]:
+    """The engine's environment variables that this goal wants."""
+    found = []
+    for variable in engines()[case.engine].capture:
+        if "capture-range" in variable.supplies:
+            if case.window == "variable" and not case.goal.session:
+                value = case.wish.iterations or case.goal.iterations
+                found.append(variable.model_copy(update={"value": value}))
+        elif {*variable.supplies} & {*case.goal.wants, "children"}:
+            found.append(variable)
+    return found
+
+
+def _pitfalls(case: Case, options: Sequence[str]) -> Iterator[Pitfall]:
+    """Traps of the goal and the place, and those that the options lead into."""
+    here = {*options, *map(name_of, options)}
+    if case.goal.counters:
+        here.add("first-samples")
+    named = {*case.goal.pitfalls, *case.place.pitfalls}
+    for trap in capture_knowledge().pitfalls:
+        if trap.id in named or here.intersection(trap.applies):
+            yield Pitfall(id=trap.id, text=trap.text)
+
+
+def _too_new(options: Sequence[str], wish: Wish) -> list[Pitfall]:
+    """Options that the named release does not know."""
+    return [Pitfall(id="newer-nsys", text=text) for text in newer(options, wish.release)]
+
+
+def _variants(case: Case, options: Sequence[str]) -> Iterator[Variant]:
+    known = {v.id: v for v in capture_goals().variants}
+    for name in case.goal.variants:
+        data = known[name]
+        if data.engines and case.engine not in data.engines:
+            continue
+        if name == "without-graphs" and case.wish.without_graphs:
+            continue
+        yield Variant(
+            id=data.id,
+            title=data.title,
+            text=data.text,
+            options=() if data.action is None else _action(data.action, case.engine),
+            lines=tuple(_variant_lines(case, data, options)),
+        )
+
+
+def _variant_lines(case: Case, data: VariantData, options: Sequence[str]) -> Iterator[str]:
+    known = {v.variable: v for v in engines()[case.engine].capture}
+    variables = [f"{n}={known[n].value}" for n in data.variables if n in known]
+    added = [o for o in data.add if o not in options]
+    if added:
+        yield " ".join([*variables, "nsys profile", *joined(added, case.wish.release), "..."])
+    elif variables:
+        yield " ".join([*variables, "nsys profile ..."])
+    for command in data.commands:
+        yield case.fill(command)
+
+
+def _action(key: str, engine: str) -> tuple[Option, ...]:
+    """The lines of the engine that carry out an action, else those of any engine."""
+    data = engines()
+    name: str | None = engine
+    while name is not None:
+        if lines := data[name].options.get(key):
+            return tuple(line.option(name) for line in lines)
+        name = data[name].base if data[name].inherit_options else None
+    return tuple(line.option("any") for line in data["any"].options.get(key, []))
+
+
+def _file(
+    case: Case, options: Sequence[str], variables: Sequence[CaptureVariable]
+) -> Iterator[str]:
+    """The lines of an nsys command file: options one a line, without output and program."""
+    kept = [o for o in options if not case.goal.session or name_of(o) not in OF_START]
+    yield from joined(kept, case.wish.release)
+    if variables:
+        yield f"--env-var={','.join(f'{v.variable}={v.value}' for v in variables)}"

@@ -1,0 +1,317 @@
+"""The one command that lets most of the rules run which could not run on a capture.
+
+It starts from the options that the capture was recorded with and adds options greedily: each time
+those that enable most rules for what they cost (`cost` in knowledge/capture.yaml, in rules), until
+what is left costs more than it enables. What a rule needs is told by the remedies of its missing
+facts; a need that is no option (an NVTX range, a longer run) is said beside the command.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from advisor.capture.options import flag_of, joined, newer, number, spelled
+from advisor.capture.recording import TRACE_ORDER, Recording
+from advisor.facts.missing import NODES
+from advisor.knowledge import capture_knowledge, engines
+from advisor.knowledge_models import CaptureVariable
+from advisor.model.checkup import Also, LeftOut, Named, Pitfall, Plan, PlanOption
+
+#: Graphics APIs cost time and say nothing about inference.
+_USELESS = frozenset({"--trace=opengl", "--trace=vulkan"})
+#: Servers start their workers by fork.
+_FORKS = frozenset({"vllm", "sglang", "tensorrt-llm", "tgi", "nim"})
+_OPTION = re.compile(r"--?[a-z]|[A-Z][A-Z0-9_]*=")
+_ALWAYS = ("--trace=cuda", "--trace=nvtx")
+_RANGE = "--capture-range=cudaProfilerApi"
+_OUTPUT = "advisor_recapture"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A rule that could not run, and what would supply each fact that it misses."""
+
+    code: str
+    cause: str
+    remedies: tuple[str | None, ...]
+
+    @property
+    def named(self) -> Named:
+        return Named(code=self.code, cause=self.cause)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known of the capture besides its options. `causes` are the findings about it."""
+
+    causes: frozenset[str] = frozenset()
+    serving: str | None = None
+    cuda: str | None = None
+    startup_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class _Needs:
+    """What one rule needs: options that are not on yet, and what no option does."""
+
+    rule: Blocked
+    options: frozenset[str]
+    words: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Chosen:
+    options: list[str] = field(default_factory=list)
+
+    def add(self, options: Collection[str]) -> None:
+        self.options += [o for o in sorted(options) if o not in self.options]
+
+
+def plan(recording: Recording, blocked: Sequence[Blocked], about: Situation) -> Plan:
+    """The command, what it enables, what it leaves out and what to mind."""
+    needs = [n for rule in blocked if (n := _needs(rule, recording)) is not None]
+    chosen = _Chosen()
+    mends = _mend(chosen, recording, about)
+    left = _choose(chosen, needs)
+    added = set(chosen.options)
+    enabled = [n for n in needs if n.options <= added]
+    by_option = [n for n in enabled if not n.words]
+    kept = [o for o in recording.options if o not in _USELESS and not _replaced(o, added)]
+    old = _too_old(recording, about.cuda)
+    release = None if old else recording.release
+    variables = _variables(chosen, about.serving, added)
+    options = [*kept, *(o for o in added if o not in variables)]
+    command = recording.command if "wrong-process" not in about.causes else ()
+    listed = [*variables, *_ordered(options)]
+    return Plan(
+        command=_command(variables, options, command, release),
+        options=tuple(_described(listed, recording, about.serving, release)),
+        enables=tuple(n.rule.named for n in by_option),
+        addresses=mends,
+        also=tuple(_also(enabled, [old] if old else newer(options, release))),
+        left_out=tuple(_left_out(left)),
+        pitfalls=tuple(_pitfalls(options, added, recording, about, bool(old))),
+    )
+
+
+def _needs(rule: Blocked, recording: Recording) -> _Needs | None:
+    """None where nothing that can be recorded would help."""
+    options: set[str] = set()
+    words: list[str] = []
+    for remedy in rule.remedies:
+        if remedy is None:
+            return None
+        for part in remedy.split(" and "):
+            if not _OPTION.match(part):
+                words.append(part)
+        options |= {o for o in options_in(remedy) if not recording.has(o)}
+    if any(o.startswith("--weight-bytes") for o in options):
+        # An option of ours; it needs no capture.
+        options = {o for o in options if not o.startswith("--weight-bytes")}
+        words.append("advisor --weight-bytes N|config.json")
+    if not options and not words:
+        # All of it was on: it is not the recording that keeps the fact away.
+        return None
+    return _Needs(rule, frozenset(options), tuple(dict.fromkeys(words)))
+
+
+def options_in(remedy: str) -> Iterator[str]:
+    """The options and variables of a remedy, --trace lists taken apart."""
+    for word in remedy.split():
+        if word.startswith("--trace="):
+            yield from (f"--trace={source}" for source in word[8:].split(","))
+        elif _OPTION.match(word):
+            yield word
+
+
+# --- choosing --------------------------------------------------------------------------------
+
+
+def _mend(chosen: _Chosen, recording: Recording, about: Situation) -> tuple[str, ...]:
+    """Add what removes findings about the capture itself, whatever it enables."""
+    mended = []
+    # What every capture should have: kernels inside graphs are what most rules look at, and without
+    # graphs node tracing costs nothing.
+    chosen.add([o for o in (*_ALWAYS, NODES) if not recording.has(o)])
+    for flag in capture_knowledge().flags:
+        causes = sorted(about.causes.intersection(flag.mends))
+        if causes and not recording.has(flag.flag):
+            chosen.add(flag.flag.split())
+            mended += causes
+    steady = sorted(about.causes & {"startup-in-window", "profile-too-large"})
+    if recording.has(_RANGE):
+        chosen.add(_switched(about.serving))
+    elif steady:
+        chosen.add(_switched(about.serving) or _timed(about))
+        mended += steady
+    if about.serving in _FORKS and not recording.has("--trace-fork-before-exec=true"):
+        chosen.add(["--trace-fork-before-exec=true"])
+    return tuple(dict.fromkeys(mended))
+
+
+def _switched(serving: str | None) -> list[str]:
+    """The engine's own switch of the profiler, around steady iterations; none where it has none."""
+    switch = _variable(serving, "capture-range")
+    if switch is None:
+        return []
+    return [_RANGE, "--capture-range-end=stop", f"{switch.variable}={switch.value}"]
+
+
+def _timed(about: Situation) -> list[str]:
+    """Skip start-up by the clock."""
+    delay = [f"--delay={math.ceil(about.startup_ms / 1e3)}"] if about.startup_ms > 0 else []
+    return [*delay, "--duration=10"]
+
+
+def _choose(chosen: _Chosen, needs: Sequence[_Needs]) -> list[_Needs]:
+    """Add options greedily; the needs that stay unmet."""
+    while True:
+        have = set(chosen.options)
+        open_ = [n for n in needs if not n.options <= have]
+        best: tuple[float, int, tuple[str, ...]] | None = None
+        for candidate in open_:
+            new = tuple(sorted(candidate.options - have))
+            enables = sum(1 for n in open_ if n.options <= have | candidate.options)
+            gain = enables - sum(_cost(option) for option in new)
+            worth = (gain, enables, new)
+            if best is None or (-gain, -enables, new) < (-best[0], -best[1], best[2]):
+                best = worth
+        # Where nothing else is missing, even a costly option is the one to take.
+        if best is None or (best[0] < 0 and (chosen.options or len(open_) < len(needs))):
+            return open_
+        chosen.add(best[2])
+        if best[0] < 0:
+            return [n for n in open_ if not n.options <= set(chosen.options)]
+
+
+def _cost(option: str) -> int:
+    flag = flag_of(option)
+    return 0 if flag is None else flag.cost
+
+
+def _replaced(option: str, added: Collection[str]) -> bool:
+    """True where a new value of the same option takes its place."""
+    name = option.partition("=")[0]
+    return name != "--trace" and any(o.partition("=")[0] == name for o in added)
+
+
+def _variable(serving: str | None, key: str) -> CaptureVariable | None:
+    data = engines().get(serving or "")
+    return None if data is None else next((v for v in data.capture if key in v.supplies), None)
+
+
+def _variables(chosen: _Chosen, serving: str | None, added: Collection[str]) -> list[str]:
+    """Environment variables; the engine's own ranges come with NVTX where it has to be asked."""
+    found = [o for o in chosen.options if not o.startswith("-")]
+    ranges = _variable(serving, "ranges")
+    if ranges is not None and "--trace=nvtx" in added:
+        found.append(f"{ranges.variable}={ranges.value}")
+    return list(dict.fromkeys(found))
+
+
+# --- saying it -------------------------------------------------------------------------------
+
+_ORDER = (
+    "--trace", "--cuda-graph-trace", "--gpu-metrics-devices", "--gpu-metrics-frequency",
+    "--enable", "--cuda-memory-usage", "--cuda-event-trace", "--cudabacktrace", "--sample",
+    "--python-sampling", "--capture-range", "--capture-range-end", "--delay", "--duration",
+    "--trace-fork-before-exec",
+)  # fmt: skip
+
+
+def _ordered(options: Collection[str]) -> list[str]:
+    def place(option: str) -> tuple[int, int, str]:
+        name, _, value = option.partition("=")
+        rank = TRACE_ORDER.index(value) if value in TRACE_ORDER else len(TRACE_ORDER)
+        return (_ORDER.index(name) if name in _ORDER else len(_ORDER), rank, option)
+
+    return sorted(dict.fromkeys(options), key=place)
+
+
+def _command(
+    variables: Sequence[str],
+    options: Collection[str],
+    command: Sequence[str],
+    release: tuple[int, int] | None,
+) -> str:
+    """The whole line. `release`: spell options as that release of nsys does."""
+    words = [*variables, "nsys profile", *joined(_ordered(options), release)]
+    words += ["--force-overwrite=true", "--export=sqlite", f"--output={_OUTPUT}"]
+    words.append(shlex.join(command) if command else "COMMAND")
+    return " ".join(words)
+
+
+def _described(
+    options: Sequence[str],
+    recording: Recording,
+    serving: str | None,
+    release: tuple[int, int] | None,
+) -> Iterator[PlanOption]:
+    data = engines().get(serving or "")
+    known = {} if data is None else {f"{v.variable}={v.value}": v.effect for v in data.capture}
+    for option in options:
+        flag = flag_of(option)
+        purpose = known.get(option, "")
+        if flag is not None:
+            purpose = f"gives {', '.join(flag.supplies)}" if flag.supplies else flag.note
+        yield PlanOption(
+            option=spelled(option, release),
+            new=not recording.has(option),
+            purpose=purpose,
+            overhead="" if flag is None else flag.overhead,
+        )
+
+
+def _also(enabled: Sequence[_Needs], releases: Sequence[str]) -> Iterator[Also]:
+    """What the command alone does not do."""
+    by: dict[str, list[Named]] = {}
+    for need in enabled:
+        if need.words:
+            by.setdefault(" and ".join(need.words), []).append(need.rule.named)
+    for release in releases:
+        yield Also(need=release)
+    for words, rules in sorted(by.items(), key=lambda item: (-len(item[1]), item[0])):
+        yield Also(need=words, rules=tuple(rules))
+
+
+def _left_out(left: Sequence[_Needs]) -> Iterator[LeftOut]:
+    by: dict[tuple[str, ...], list[Named]] = {}
+    for need in left:
+        by.setdefault(tuple(_ordered(need.options)), []).append(need.rule.named)
+    for options, rules in sorted(by.items(), key=lambda item: (-len(item[1]), item[0])):
+        costs = [f.overhead for o in options if (f := flag_of(o)) is not None and f.cost > 0]
+        yield LeftOut(option=" ".join(options), rules=tuple(rules), overhead="; ".join(costs))
+
+
+def _too_old(recording: Recording, cuda: str | None) -> str | None:
+    """Which release of nsys the driver needs, where the one in use is older."""
+    major = re.match(r"\d+", cuda or "")
+    if major is None or recording.release is None:
+        return None
+    for entry in capture_knowledge().releases:
+        if entry.cuda == int(major[0]) and recording.release < number(entry.nsys):
+            used = ".".join(map(str, recording.release))
+            return f"nsys {entry.nsys} or newer: {used} is older than CUDA {cuda} of the driver"
+    return None
+
+
+def _pitfalls(
+    options: Sequence[str],
+    added: Collection[str],
+    recording: Recording,
+    about: Situation,
+    old: bool,
+) -> Iterator[Pitfall]:
+    """Traps that the command, the findings or the tool lead into."""
+    here = {*options, *(o.partition("=")[0] for o in options), *about.causes}
+    if old:
+        here.add("old-nsys")
+    if "--gpu-metrics-devices=all" in added and not recording.has("--gpu-metrics-devices=all"):
+        here.add("first-samples")
+    for trap in capture_knowledge().pitfalls:
+        if here.intersection(trap.applies):
+            yield Pitfall(id=trap.id, text=trap.text)

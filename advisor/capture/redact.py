@@ -1,0 +1,147 @@
+"""``advisor redact``: a copy of an nsys SQLite export without what is private in it.
+
+What is known to be private goes (environments, other processes, program output, files); strings
+that no event refers to go, because exports keep whole environments there; every other text is
+looked through. The copy is rewritten from its first page to its last, so nothing stays in free
+pages, and it is searched for the secrets that were taken out before it gets its name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.capture.redact_tables import take_out
+from advisor.capture.redact_text import Scrubber
+from advisor.errors import InputError
+from advisor.sources.nsys_tables import is_nsys_table
+from advisor.sources.sqlite_file import MAGIC, SqliteFile
+
+Opener = Callable[..., Any]
+PACKED: dict[str, Opener] = {".gz": gzip.open, ".xz": lzma.open}
+_PACKED_HEAD: tuple[tuple[bytes, Opener], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"\xfd7zXZ\x00", lzma.open),
+)
+_OTHER = "not an nsys SQLite export; redact reads no other format"
+
+
+@dataclass(frozen=True)
+class Removed:
+    """`count` entries of one kind, taken out of or changed in one table."""
+
+    what: str
+    table: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Redaction:
+    source: Path
+    target: Path
+    bytes_before: int
+    bytes_after: int
+    removed: tuple[Removed, ...]
+    kept: tuple[str, ...]
+
+
+def redact(source: Path, target: Path, force: bool = False) -> Redaction:
+    """Write a redacted copy of an nsys export; `source` is only read.
+
+    Raises InputError where it is no such export, or a secret cannot be taken out.
+    """
+    folder = Path(os.path.realpath(target)).parent
+    with tempfile.TemporaryDirectory(prefix=".advisor-redact-", dir=folder) as name:
+        work = Path(name, "copy")
+        with _plain_file(source, Path(name)) as path:
+            _copy(path, work, source)
+        counts, kept, scrubber = take_out(work)
+        _search(work, scrubber, source)
+        finished = _packed(work, target.suffix.lower())
+        if target.exists():
+            if not force:
+                raise InputError(f"{target} exists; add --force to replace it")
+            shutil.copymode(target, finished)
+        size = finished.stat().st_size
+        os.replace(finished, os.path.realpath(target))
+    removed = tuple(Removed(*key, count=n) for key, n in sorted(counts.items()) if n)
+    return Redaction(source, target, source.stat().st_size, size, removed, kept)
+
+
+# ------------------------------------------------------------------ files
+
+
+@contextmanager
+def _plain_file(source: Path, folder: Path) -> Iterator[Path]:
+    """The export unpacked, where it is compressed."""
+    with source.open("rb") as file:
+        head = file.read(len(MAGIC))
+    unpack = next((opener for magic, opener in _PACKED_HEAD if head.startswith(magic)), None)
+    if unpack is None:
+        if head != MAGIC:
+            raise InputError(f"{source}: {_OTHER}")
+        yield source
+        return
+    path = folder / "unpacked"
+    try:
+        with unpack(source, "rb") as packed, path.open("wb") as plain:
+            shutil.copyfileobj(packed, plain, 1 << 20)
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise InputError(f"{source}: damaged ({error}); copy it again") from error
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise InputError(f"{source}: {_OTHER}")
+    yield path
+    path.unlink()
+
+
+def _copy(path: Path, work: Path, shown: Path) -> None:
+    """Everything that the export holds, without its free pages."""
+    with closing(SqliteFile(path, shown)) as db:
+        if not any(map(is_nsys_table, db.tables)):
+            raise InputError(f"{shown}: a SQLite database, but not an Nsight Systems export")
+        uri = f"{db.path.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as plain:
+            plain.execute("vacuum into ?", (str(work),))
+
+
+def _packed(work: Path, suffix: str) -> Path:
+    if suffix not in PACKED:
+        return work
+    packed = work.with_name("packed")
+    with work.open("rb") as plain, PACKED[suffix](packed, "wb") as out:
+        shutil.copyfileobj(plain, out, 1 << 20)
+    return packed
+
+
+def _search(work: Path, scrubber: Scrubber, source: Path) -> None:
+    """Raise where a secret value is still anywhere in the file."""
+    wanted = [s.encode("utf-8", "surrogateescape") for s in scrubber.secrets if len(s) >= 8]
+    for secret in _found(work, wanted):
+        raise InputError(
+            f"{source}: a secret of {len(secret)} characters cannot be taken out of it; "
+            "nothing was written. Replace the secret, and capture again without it"
+        )
+
+
+def _found(path: Path, wanted: Sequence[bytes]) -> Iterator[bytes]:
+    if not wanted:
+        return
+    pattern = re.compile(b"|".join(map(re.escape, wanted)))
+    overlap = max(map(len, wanted))
+    with path.open("rb") as file:
+        tail = b""
+        while chunk := file.read(1 << 24):
+            if hit := pattern.search(tail + chunk):
+                yield hit[0]
+            tail = chunk[-overlap:]

@@ -1,0 +1,319 @@
+"""Which tables and columns of an nsys export hold what is private, and what becomes of it."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from advisor.capture.redact_text import (
+    IDENTITY_NAME,
+    MARK,
+    SECRET_NAME,
+    Scrubber,
+    is_environment,
+    path_users,
+    variables,
+)
+from advisor.sources.nsys_tables import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
+from advisor.sources.sqlite_columns import quoted
+
+#: Tables that hold nothing but what is private.
+DROPPED_ROWS = {
+    "ProcessStreams": "output of the program",
+    "ANALYSIS_FILE": "attached files",
+}
+#: Tables of processes and threads: only those stay that the profiler traced.
+PROCESS_TABLES = {
+    "PROCESSES": ("globalPid", "process list"),
+    "ThreadNames": ("globalTid", "names of other processes' threads"),
+    "TARGET_INFO_PROCESS": ("processId", "process list"),
+}
+#: Columns that tell which processes were traced.
+TRACED = ("globalPid", "globalTid", "processId", "pid")
+#: Columns that refer to a string of StringIds: of kernels and calls, of programs, of any text.
+CODE_COLUMNS = frozenset({"demangledName", "shortName", "mangledName"})
+PROGRAM_COLUMNS = frozenset({"module"})
+TEXT_COLUMNS = frozenset({"nameId", "textId", "jsonTextId", "symbol", "text", "name"})
+#: Tables whose texts come from NVIDIA's tools and name nothing of the user's.
+TOOL_TABLES = re.compile(r"^(?:ENUM_|TARGET_INFO_GPU(?:_METRICS)?$|sqlite_|NVTX_PAYLOAD_)")
+
+#: Variables of launchers that say which rank this is: plain numbers, and they stay.
+RANKS = frozenset(
+    f"{launcher}_{what}"
+    for launcher, whats in (
+        ("OMPI_COMM_WORLD", ("RANK", "SIZE")),
+        ("PMI", ("RANK", "SIZE")),
+        ("SLURM", ("PROCID", "NTASKS")),
+    )
+    for what in whats
+) | {"RANK", "WORLD_SIZE"}
+_ENVIRONMENT_KEY = re.compile(r"(?i)environment")
+_IDENTITY_KEY = re.compile(r"(?i)^(?:.*:)?(?:DEVICE_DISPLAY_NAME|.*USER_?NAME|.*HOST_?NAME)$")
+_FOLDER_KEY = re.compile(r"(?i)(?:WORKING_DIR|_DIR(?:ECTORY)?$|_FOLDER$|STORAGE_PATH)")
+_COMMAND_KEY = re.compile(r"(?i):(COMMAND|ARGUMENT_(\d+))$")
+_EXPORT_KEY = re.compile(r"(?i)^EXPORT_(?:HOST|USER)|_FILE$|_PATH(?:_ABS)?$|COMMAND_?LINE")
+_SYSTEM_KEY = re.compile(
+    r"(?i)environment|^hostname$|user|^systemuid$|namespace|installdir|storagepath|^nicinfo$|login"
+)
+
+#: Entries removed or changed, by kind and table.
+Counts = Counter[tuple[str, str]]
+Tables = dict[str, tuple[str, ...]]
+
+
+def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
+    with closing(sqlite3.connect(work, isolation_level=None)) as db:
+        db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+        db.execute("pragma journal_mode = off")
+        db.execute("pragma secure_delete = on")
+        db.execute("pragma temp_store = memory")
+        triggers = "select name from sqlite_master where type = 'trigger'"
+        for (trigger,) in db.execute(triggers).fetchall():
+            db.execute(f"drop trigger {quoted(trigger)}")
+        tables = _columns(db)
+        scrubber = _private_words(db, tables)
+        counts: Counts = Counter()
+        db.execute("begin")
+        kept = _metadata(db, tables, scrubber, counts)
+        _system(db, tables, counts)
+        _processes(db, tables, counts)
+        for table, what in DROPPED_ROWS.items():
+            if table in tables:
+                counts[what, table] = db.execute(f"delete from {quoted(table)}").rowcount
+        _strings(db, tables, scrubber, counts)
+        _texts(db, tables, scrubber, counts)
+        db.execute("commit")
+        for table in tables:
+            if table.startswith("sqlite_stat"):
+                db.execute(f"drop table {quoted(table)}")
+        db.execute("vacuum")
+    return counts, kept, scrubber
+
+
+def _columns(db: sqlite3.Connection) -> Tables:
+    """Columns of every table that may be written."""
+    names = [n for (n,) in db.execute("select name from sqlite_master where type = 'table'")]
+    return {
+        name: tuple(row[1] for row in db.execute(f"pragma table_info({quoted(name)})"))
+        for name in names
+        if not name.startswith("sqlite_") or name.startswith("sqlite_stat")
+    }
+
+
+def _pairs(db: sqlite3.Connection, tables: Tables, table: str) -> list[
+    tuple[int, str, str]
+]:  # fmt: skip
+    """Row, name and value of a table of settings."""
+    if not {"name", "value"} <= set(tables.get(table, ())):
+        return []
+    rows = db.execute(f"select rowid, name, value from {quoted(table)} order by rowid")
+    return [(r, str(n), v if isinstance(v, str) else "") for r, n, v in rows if v is not None]
+
+
+def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
+    """Names of people and machines, and secret values, as this capture itself shows them."""
+    words: set[str] = set()
+    secrets: set[str] = set()
+
+    def variable(name: str, value: str) -> None:
+        if IDENTITY_NAME.match(name):
+            words.update((value, value.partition(".")[0]))
+        elif SECRET_NAME.search(name) and not value.isdigit():
+            secrets.add(value)
+        words.update(path_users(value))
+
+    for table in ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA",
+                  "TARGET_INFO_SYSTEM_ENV"):  # fmt: skip
+        for _, name, value in _pairs(db, tables, table):
+            if _ENVIRONMENT_KEY.search(name):
+                for pair in variables(value):
+                    variable(*pair)
+            elif _IDENTITY_KEY.match(name) or re.search(r"(?i)^EXPORT_(?:HOST|USER)", name):
+                words.update((value, value.partition(".")[0]))
+            words.update(path_users(value))
+    if {"id", "value"} <= set(tables.get(STRINGS, ())):
+        for (value,) in db.execute(f"select value from {STRINGS} where typeof(value) = 'text'"):
+            words.update(path_users(value))
+            if is_environment(value):
+                for pair in variables(value):
+                    variable(*pair)
+    return Scrubber(words, secrets)
+
+
+def _metadata(
+    db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts
+) -> tuple[str, ...]:
+    """Options of the capture and of the export; returns the variables that stay."""
+    kept: list[str] = []
+    table, before = "META_DATA_CAPTURE", ""
+    for row, key, value in _pairs(db, tables, table):
+        name, _, number = value.partition("=")
+        command = _COMMAND_KEY.search(key)
+        if _ENVIRONMENT_KEY.search(key):
+            if name in RANKS and number.strip('"').isdigit():
+                kept.append(name)
+                continue
+            _delete(db, table, row, counts, "environment variables")
+        elif _IDENTITY_KEY.match(key):
+            if value and value != "Local (CLI)":
+                _set(db, table, row, MARK, counts, "names of hosts and users")
+        elif _FOLDER_KEY.search(key):
+            _delete(db, table, row, counts, "folders")
+        elif command:
+            # An argument may be the value of the option before it.
+            new = (
+                scrubber.program(value)
+                if command[1].upper() == "COMMAND"
+                else scrubber.argument(value, before)
+            )
+            before = value if command[2] is not None else ""
+            if new != value:
+                _set(db, table, row, new, counts, "command arguments")
+    for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+        for row, key, value in _pairs(db, tables, table):
+            if value and _EXPORT_KEY.search(key):
+                _set(db, table, row, MARK, counts, "names of hosts, users and files")
+    return tuple(dict.fromkeys(kept))
+
+
+def _system(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
+    table = "TARGET_INFO_SYSTEM_ENV"
+    for row, key, value in _pairs(db, tables, table):
+        if value and (_SYSTEM_KEY.search(key) or is_environment(value)):
+            what = "environments" if is_environment(value) else "names of hosts, users and folders"
+            _delete(db, table, row, counts, what)
+
+
+def _processes(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
+    """Only processes and threads stay that left events behind."""
+    traced: set[int] = set()
+    for table, columns in tables.items():
+        if table in PROCESS_TABLES or not (
+            table.startswith(("CUPTI_", "TARGET_INFO_CUDA_", "NVTX_EVENTS")) or table == RUNTIME
+        ):
+            continue
+        for column in TRACED:
+            if column in columns:
+                shown = _process(column)
+                rows = db.execute(
+                    f"select distinct {shown} from {quoted(table)} where {quoted(column)} > 0"
+                )
+                traced.update(p for (p,) in rows if isinstance(p, int))
+    for table, (column, what) in PROCESS_TABLES.items():
+        if column in tables.get(table, ()):
+            marks = ",".join(map(str, sorted(traced))) or "-1"
+            where = f"coalesce({_process(column)}, -1) not in ({marks})"
+            sql = f"delete from {quoted(table)} where {where}"
+            counts[what, table] += db.execute(sql).rowcount
+
+
+def _process(column: str) -> str:
+    """SQL for the process in a column: a plain id, or one inside a serialised id."""
+    name = quoted(column)
+    return name if column in ("pid", "processId") else f"(({name} >> {PID_SHIFT}) & {ID_MASK})"
+
+
+def _strings(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts) -> None:
+    """StringIds: by who refers to a string; what nobody refers to becomes empty."""
+    if not {"id", "value"} <= set(tables.get(STRINGS, ())):
+        return
+    db.execute("create temp table referred (id integer, way integer)")
+    for table, columns in tables.items():
+        if table == STRINGS or TOOL_TABLES.match(table):
+            continue
+        for column in columns:
+            way = _way(table, column)
+            if way is not None:
+                db.execute(
+                    f"insert into referred select distinct {quoted(column)}, {way} from "
+                    f"{quoted(table)} where typeof({quoted(column)}) = 'integer'"
+                )
+    # A string of a kernel that is also a text is taken for a text.
+    ways = dict(db.execute("select id, max(way) from referred group by id"))
+    clean = (scrubber.name, scrubber.program, scrubber.text)
+    sql = f"select id, cast(value as blob) from {STRINGS} where value is not null"
+    changed = []
+    for number, raw in db.execute(sql):
+        old = _decoded(raw)
+        new = clean[ways[number]](old) if number in ways else ""
+        if new != old:
+            what = "paths, names and secrets in texts"
+            if is_environment(old):
+                what = "environments"
+            elif number not in ways:
+                what = "strings that no event refers to"
+            counts[what, STRINGS] += 1
+            changed.append((_encoded(new), number))
+    db.executemany(f"update {STRINGS} set value = cast(? as text) where id = ?", changed)
+    db.execute("drop table referred")
+
+
+def _way(table: str, column: str) -> int | None:
+    """How the strings of a column are looked through: 0 lightly, 1 as programs, 2 as texts."""
+    if column in CODE_COLUMNS or (column == "nameId" and table == RUNTIME):
+        return 0
+    if column in PROGRAM_COLUMNS:
+        return 1
+    return 2 if column in TEXT_COLUMNS else None
+
+
+def _texts(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts) -> None:
+    """Every text and blob that stands in a table itself."""
+    for table, columns in tables.items():
+        if table == STRINGS or TOOL_TABLES.match(table) or not columns:
+            continue
+        found = ", ".join(f"max(typeof({quoted(c)}) in ('text', 'blob'))" for c in columns)
+        holds = db.execute(f"select {found} from {quoted(table)}").fetchone()
+        for column, held in zip(columns, holds, strict=True):
+            if held:
+                _column(db, table, column, scrubber, counts)
+
+
+def _column(
+    db: sqlite3.Connection, table: str, column: str, scrubber: Scrubber, counts: Counts
+) -> None:
+    export = table in ("META_DATA_EXPORT", "EXPORT_META_DATA")
+    clean: Callable[[str], str] = scrubber.program if table == "PROCESSES" else scrubber.text
+
+    def replaced(raw: bytes) -> bytes | None:
+        """The new bytes, NULL where nothing changes."""
+        old = _decoded(raw)
+        # A version of four numbers is no address.
+        new = old if export and re.fullmatch(r"[\d.]+", old) else clean(old)
+        if new == old:
+            return None
+        counts["paths, names and secrets in texts", table] += 1
+        return _encoded(new)
+
+    db.create_function("replaced", 1, replaced)
+    name = quoted(column)
+    for kind in ("text", "blob"):
+        db.execute(
+            f"update {quoted(table)} set {name} = coalesce(cast(replaced(cast({name} as blob)) "
+            f"as {kind}), {name}) where typeof({name}) = '{kind}'"
+        )
+
+
+def _delete(db: sqlite3.Connection, table: str, row: int, counts: Counts, what: str) -> None:
+    db.execute(f"delete from {quoted(table)} where rowid = ?", (row,))
+    counts[what, table] += 1
+
+
+def _set(
+    db: sqlite3.Connection, table: str, row: int, value: str, counts: Counts, what: str
+) -> None:
+    raw = _encoded(value)
+    db.execute(f"update {quoted(table)} set value = cast(? as text) where rowid = ?", (raw, row))
+    counts[what, table] += 1
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,222 @@
+"""What is private in a text, and what it becomes: paths, hosts, users, secrets, environments.
+
+A path keeps what says which program, file or library it is (its last part where that is one, and
+what follows ``site-packages``), so that a redacted capture is still diagnosed alike.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+MARK = "redacted"
+
+#: Names of variables and options that hold a secret; `tokens` and `num_tokens` are counts.
+SECRET_NAME = re.compile(
+    r"(?i)(?:^|[^a-z]|auth|access|bearer)token(?![a-z])|secret|passw|passphrase|api[_-]?key"
+    r"|access[_-]?key|private[_-]?key|credential|[_-](?:pwd|auth)$"
+)
+#: Variables that name a person or a machine.
+IDENTITY_NAME = re.compile(
+    r"^(?:HOST|HOSTNAME|USER|USERNAME|LOGNAME|SUDO_USER|MAIL|SLURM\w*_(?:USER|NODELIST|NODENAME"
+    r"|ACCOUNT)|SLURMD_NODENAME|PBS_O_(?:HOST|LOGNAME)|GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL)"
+    r"|POD_NAME|NODE_NAME|COMPUTERNAME|USERDOMAIN)$"
+)
+#: What stands in these places on many machines and names nobody.
+_COMMON = """
+root user users admin ubuntu debian centos ec2-user runner nobody guest home local localhost vm
+localdomain host hostname docker container default python python3 cli nvidia cuda gpu test tmp work
+workspace data app jenkins none unknown redacted linux x86_64 aarch64 true false yes no
+"""
+COMMON = frozenset(_COMMON.split())
+_KNOWN_SECRET = re.compile(
+    r"\b(?:(?:sk|hf|nvapi|gh[oprsu]|github_pat|glpat|npm|pypi|dckr_pat|xox[abprs])[-_]"
+    r"[A-Za-z0-9_-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{30,}|ya29\.[\w-]{20,}"
+    r"|eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]+)?)"
+)
+_ASSIGNED = re.compile(r"(?P<name>[\w-]{3,64})(?P<sign>\s?[=:]\s?)(?P<value>[^\s,;\"']{8,})")
+_URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+-]{1,15})://[^\s\"'<>\0]+", re.I)
+_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+                   r"(?![\w.])")  # fmt: skip
+_MAC = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])")
+
+_PART = r"[^\s/\\\"'`,;:|<>()\[\]{}=&?*\0]+"
+#: Folders may have blanks in their names where another folder follows; the last part may not.
+_FOLDER = rf"(?:{_PART}(?: {_PART}){{0,3}}[/\\])"
+_ENDINGS = (
+    "py|pyc|so|sh|json|ya?ml|txt|log|bin|sqlite|nsys-rep|qdrep|qdstrm|cu|cpp|cc|c|h|rs|toml|cfg"
+    "|ini|conf|pth?|safetensors|onnx|engine|plan|gguf|csv|exe|dll|ipynb|jar|[jt]s|html|md"
+)
+_PATH = re.compile(
+    rf"(?<![\w/\\.~<>-])(?:~\w*|[A-Za-z]:|\\)?[/\\]{_FOLDER}+(?:{_PART})?"  # from the root
+    rf"|^(?:~\w*)?/{_PART}/?$"
+    rf"|(?<![\w/\\.~<>-])(?:\.\.?/)?(?:{_PART}/)+{_PART}\.(?:{_ENDINGS})(?![\w/])"  # to a file
+    rf"|(?<![\w/\\.~<>-])\.\.?/{_FOLDER}+(?:{_PART})?"
+)
+#: From here on a path is the same on every machine.
+_PACKAGE = re.compile(r"(?:^|[/\\])((?:(?:site|dist)-packages|python\d(?:\.\d+)*)[/\\].+)$")
+_BUILD = re.compile(r"(?:^|[/\\])((?:debug|release)[/\\][^/\\]+)$")
+_FILE = re.compile(rf"\.(?:{_ENDINGS})(?:\.[\d.]+)?$|[/\\]s?bin[/\\][^/\\]+$|[/\\]\[[^/\\]+$")
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_.%()]*=")
+_PRIVATE_KEY = re.compile(
+    r"(?i)^(?:.*env(?:ironment)?(?:variables?)?|host(?:name)?|user(?:name)?|login|cwd|pwd|home"
+    r"|working_?dir(?:ectory)?|.*(?:ipaddress|macaddress))$"
+)
+
+
+class Scrubber:
+    """Takes out what is private anywhere, and the words that this capture shows to be."""
+
+    def __init__(self, words: Iterable[str] = (), secrets: Iterable[str] = ()) -> None:
+        """`words` name people and machines, `secrets` are values of variables named like one."""
+        self.secrets = tuple(sorted(filter(_is_secret, set(secrets)), key=len, reverse=True))
+        self.words = tuple(sorted({w for w in words if is_telling(w)}, key=len, reverse=True))
+        self._words = _any_of(self.words, r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])")
+        self._secrets = _any_of(self.secrets)
+        self.text = lru_cache(maxsize=1 << 16)(self._text)
+        self.name = lru_cache(maxsize=1 << 16)(self._name)
+        self.program = lru_cache(maxsize=1 << 16)(self._program)
+
+    def _text(self, text: str) -> str:
+        """A text of any kind."""
+        if is_environment(text):
+            return ""
+        if text[:1] in ("{", "["):
+            document = self._document(text)
+            if document is not None:
+                return document
+        return self._plain(text)
+
+    def _name(self, text: str) -> str:
+        """The name of a kernel or call: a word in it is no person."""
+        if is_environment(text):
+            return ""
+        return _paths(_known_secrets(self._without_secrets(text)))
+
+    def _program(self, text: str) -> str:
+        """The path of a program or library: its last part says which one it is."""
+        return "" if is_environment(text) else self._plain(text, program=True)
+
+    def argument(self, text: str, after: str = "") -> str:
+        """One word of a command line; `after` is the one before it."""
+        option = after.lstrip("-")
+        if after.startswith("-") and "=" not in after and SECRET_NAME.search(option):
+            return MARK
+        name, sign, value = text.partition("=")
+        if sign and value and SECRET_NAME.search(name.lstrip("-")):
+            return f"{name}={MARK}"
+        return self.text(text)
+
+    def _plain(self, text: str, program: bool = False) -> str:
+        text = _known_secrets(self._without_secrets(text))
+        text = _ASSIGNED.sub(_assigned, text)
+        text = _URL.sub(lambda m: f"{m['scheme']}://{MARK}", text)
+        text = _paths(_EMAIL.sub(MARK, text), program)
+        text = _MAC.sub(MARK, _IPV4.sub(MARK, text))
+        return self._words.sub(MARK, text) if self._words else text
+
+    def _without_secrets(self, text: str) -> str:
+        return self._secrets.sub(MARK, text) if self._secrets else text
+
+    def _document(self, text: str) -> str | None:
+        """JSON with its values taken care of; None where it is no JSON."""
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        clean = self._value(document)
+        return text if clean == document else json.dumps(clean, ensure_ascii=False)
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                self._plain(k): MARK
+                if isinstance(v, str | list | dict) and v and _PRIVATE_KEY.match(k)
+                else MARK
+                if isinstance(v, str) and v and SECRET_NAME.search(k)
+                else self._value(v)
+                for k, v in value.items()
+            }
+        if isinstance(value, list):
+            return [self._value(v) for v in value]
+        return self._text(value) if isinstance(value, str) else value
+
+
+def is_telling(word: str) -> bool:
+    """Whether a word can name one person or machine: long enough, and not on every machine."""
+    return len(word) >= 3 and word.lower() not in COMMON and not word.isdigit()
+
+
+def _is_secret(value: str) -> bool:
+    """Whether a value can be looked for everywhere: no plain short word, such as `enabled`."""
+    return len(value) >= 10 or (len(value) >= 6 and not value.isalpha())
+
+
+def is_environment(text: str) -> bool:
+    """Variables one after the other, as exports keep whole environments in one string."""
+    for separator in ("\0", "\n", ";"):
+        if text.count(separator) >= 2:
+            parts = [p for p in text.split(separator) if p.strip()]
+            named = sum(bool(_VARIABLE.match(p.strip())) for p in parts)
+            if named >= 3 and named >= 0.6 * len(parts):
+                return True
+    return False
+
+
+def variables(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values of an environment in one string, or of a single ``NAME="value"``."""
+    separator = next((s for s in ("\0", "\n", ";") if is_environment(text) and s in text), None)
+    for part in text.split(separator) if separator else [text]:
+        name, sign, value = part.strip().partition("=")
+        if sign:
+            yield name, value.strip('"')
+
+
+def path_users(text: str) -> Iterator[str]:
+    """Users whose home folder a path goes through."""
+    for match in re.finditer(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)([\w.-]+)", text):
+        yield match[1]
+
+
+def _known_secrets(text: str) -> str:
+    return _KNOWN_SECRET.sub(MARK, text)
+
+
+def _assigned(match: re.Match[str]) -> str:
+    value = match["value"]
+    looks_random = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+    if SECRET_NAME.search(match["name"]) and looks_random:
+        return f"{match['name']}{match['sign']}{MARK}"
+    return match[0]
+
+
+def _paths(text: str, program: bool = False) -> str:
+    if "/" not in text and "\\" not in text:
+        return text
+    return _PATH.sub(lambda m: _path(m[0], program), text)
+
+
+def _path(path: str, program: bool) -> str:
+    """The path without its folders, except those that say which package or build it is.
+
+    A last part without an ending may be a folder, so it stays only where programs live.
+    """
+    from_root = path[:1] in ("/", "~", "\\") or path[1:2] == ":"
+    start = f"/{MARK}" if from_root else MARK
+    kept = _PACKAGE.search(path) or _BUILD.search(path)
+    last = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+    if path in (f"./{last}", last, f"{start}/{last}"):
+        return path  # no folder in it
+    if kept:
+        return f"{start}/{kept[1]}"
+    return f"{start}/{last}" if program or _FILE.search(path) else start
+
+
+def _any_of(texts: tuple[str, ...], before: str = "", after: str = "") -> re.Pattern[str] | None:
+    if not texts:
+        return None
+    return re.compile(f"{before}(?:{'|'.join(map(re.escape, texts))}){after}")

@@ -1,0 +1,156 @@
+"""What is wished for, with everything that it names; and the command that wishes it again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Literal, TypeVar
+
+from advisor.capture.options import Release
+from advisor.errors import InputError
+from advisor.knowledge import engines
+from advisor.knowledge_capture import Goal, Phase, Place, Program, Window, capture_goals
+
+_T = TypeVar("_T")
+#: What -o puts in for each process.
+_PATTERN = re.compile(r"%q\{\w+\}|%\w")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user said; the rest is chosen."""
+
+    goal: str
+    engine: str | None = None
+    phase: Literal["prefill", "decode"] | None = None
+    place: str = "bare"
+    ranks: int = 2
+    command: tuple[str, ...] = ()
+    iterations: str | None = None
+    repeat: int | None = None
+    delay: int | None = None
+    duration: int | None = None
+    without_graphs: bool = False
+    release: Release | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A wish with everything that it names, for one phase."""
+
+    wish: Wish
+    goal: Goal
+    engine: str
+    program: Program
+    place: Place
+    window: Window
+    phase: Phase | None
+
+    @property
+    def name(self) -> str:
+        """The output without its ending, as -o takes it."""
+        if self.wish.name:
+            return self.wish.name
+        parts = ["advisor", self.goal.id.replace("-", "_"), *([self.phase] if self.phase else [])]
+        suffix = self.place.suffix or ("_rank%q{RANK}" if self.prefix else "")
+        return f"{self.place.folder}{'_'.join(parts)}{suffix}"
+
+    @property
+    def prefix(self) -> str:
+        """What starts one process a rank, each under its own nsys."""
+        return self.place.prefix or (self.program.launcher if self.goal.ranks else "")
+
+    @property
+    def command(self) -> str:
+        """The program under nsys."""
+        if self.wish.command:
+            return shlex.join(self.wish.command)
+        return self.program.serve if self.goal.session else self.program.benchmark
+
+    def fill(self, text: str, here: bool = False) -> str:
+        """The text with its placeholders; `here`: paths are those after fetching."""
+        shape = capture_goals().shapes[self.phase or "decode"]
+        local = self.place.local + self.name.removeprefix(self.place.folder)
+        name = local if here else self.name
+        values = {
+            "command": self.command, "load": self.program.load,
+            "name": name, "local": local, "report": f"{name}.nsys-rep",
+            "trace": f"{_one(name) if here else name}.sqlite",
+            "all_traces": f"{_PATTERN.sub('*', name)}.sqlite",
+            "prompt": str(shape.prompt), "output": str(shape.output),
+            "phase": self.phase or "run", "goal": self.goal.id, "ranks": str(self.wish.ranks),
+        }  # fmt: skip
+        for key, value in values.items():
+            text = text.replace(f"{{{key}}}", value)
+        return text
+
+    def of(self, phase: Phase | None) -> Case:
+        return replace(self, phase=phase)
+
+
+def _one(name: str) -> str:
+    """The output of one rank: ``report_HOST_rank0`` of ``report_%h_rank%q{RANK}``."""
+    return _PATTERN.sub(lambda m: "HOST" if m[0] == "%h" else "0", name)
+
+
+def case_of(wish: Wish) -> Case:
+    """Raises InputError where the wish names something unknown, or things that do not fit."""
+    data = capture_goals()
+    goal = _named("goal", wish.goal, {g.id: g for g in data.goals})
+    place = _named("place", wish.place, {p.id: p for p in data.places})
+    engine = wish.engine or "any"
+    program = _named("serving engine", engine, data.programs)
+    window = program.window if goal.session else program.benchmark_window or program.window
+    if wish.delay is not None or wish.duration is not None:
+        if wish.iterations or wish.repeat:
+            raise InputError("--iterations and --repeat choose by range, --delay and --duration "
+                             "by the clock; give one of them")  # fmt: skip
+        window = "time"
+    if wish.iterations and window != "variable":
+        title = engines()[engine].title
+        raise InputError(
+            f"--iterations: {title} has no variable that names iterations; let the program call "
+            "cudaProfilerStart and Stop, or give --delay and --duration"
+        )
+    if wish.iterations and not re.fullmatch(r"\d+-\d+", wish.iterations):
+        raise InputError(f"--iterations: '{wish.iterations}' is not of the form 100-150")
+    if wish.repeat and window == "time":
+        window = "program"
+    return Case(wish, goal, engine, program, place, window, wish.phase)
+
+
+def phases(case: Case) -> tuple[Phase | None, ...]:
+    """Both standard profiles where neither phase nor program are named."""
+    both = case.goal.phases and case.phase is None and not case.wish.command
+    if both and "{prompt}" in " ".join([case.command, *(c.command for c in case.program.prepare)]):
+        return ("prefill", "decode")
+    return (case.phase,)
+
+
+def _named(what: str, name: str, known: Mapping[str, _T]) -> _T:
+    if name in known:
+        return known[name]
+    near = get_close_matches(name, known, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+    raise InputError(f"no {what} '{name}'; {hint}")
+
+
+def again(wish: Wish) -> str:
+    """The command line that says the same without questions."""
+    words = ["advisor", "capture", wish.goal]
+    for name, value in (
+        ("--engine", wish.engine), ("--phase", wish.phase),
+        ("--where", None if wish.place == "bare" else wish.place),
+        ("--ranks", None if wish.ranks == 2 else wish.ranks), ("--iterations", wish.iterations),
+        ("--repeat", wish.repeat), ("--delay", wish.delay), ("--duration", wish.duration),
+        ("--name", wish.name),
+    ):  # fmt: skip
+        words += [] if value is None else [name, str(value)]
+    words += ["--without-graphs"] if wish.without_graphs else []
+    if wish.release:
+        words += ["--nsys", ".".join(map(str, wish.release))]
+    return shlex.join([*words, *(["--", *wish.command] if wish.command else [])])

@@ -1,0 +1,1 @@
+"""The checklist of a performance analysis: questions, what facts answer, a resumable session."""

@@ -1,0 +1,262 @@
+"""What the facts of captures answer: every item of the checklist with its number.
+
+A comparison is true, false or not known; an item is answered only where that decides it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+from advisor import __version__
+from advisor.engine.text import Placeholder, Shown, placeholders, render
+from advisor.knowledge_checklist import (
+    Applies,
+    ChecklistItem,
+    Comparison,
+    checklist_items,
+)
+from advisor.model.checklist import Answer, CheckEntry, Checklist
+from advisor.model.findings import Cell, ConditionDoc, Diagnosis, Tool
+
+#: What is told of each input without being a fact of the catalogue.
+INPUT_FACTS = ("producer", "device", "driver", "cuda", "serving_engine", "workload", "format")
+_OPS: dict[str, Callable[[Any, Any], bool]] = {
+    "lt": lt, "le": le, "gt": gt, "ge": ge, "eq": eq, "ne": ne,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Known:
+    """All that captures tell: values of facts (one list a capture), their units, the limits of
+    rules, and what would supply a fact that is missing."""
+
+    captures: tuple[str, ...] = ()
+    engine: str | None = None
+    values: dict[str, tuple[tuple[Cell, ...], ...]] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, Cell] = field(default_factory=dict)
+    remedies: dict[str, str] = field(default_factory=dict)
+
+
+def known_of(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> Known:
+    """What these diagnoses tell; `engine` is the serving engine where the user named it."""
+    values: dict[str, list[list[Cell]]] = {}
+    units: dict[str, str] = {}
+    limits: dict[str, Cell] = {}
+    remedies: dict[str, str] = {}
+
+    def put(name: str, at: int, value: Cell, unit: str) -> None:
+        if value is not None:
+            values.setdefault(name, [[] for _ in diagnoses])[at].append(value)
+            units[name] = unit
+
+    for at, diagnosis in enumerate(diagnoses):
+        for fact in diagnosis.facts:
+            put(fact.name, at, fact.value, fact.unit)
+        for entry in diagnosis.inputs:
+            for name in INPUT_FACTS:
+                put(f"input.{name}", at, getattr(entry, name), "text")
+        limits |= {f"{t.code}.{t.param}": t.value for t in diagnosis.thresholds}
+        for wanting in diagnosis.not_evaluated:
+            if wanting.flag:
+                remedies |= {name: wanting.flag for name in wanting.missing if name not in remedies}
+    paths = [i.path for d in diagnoses for i in d.inputs]
+    found = [i.serving_engine for d in diagnoses for i in d.inputs if i.serving_engine]
+    return Known(
+        captures=tuple(dict.fromkeys(paths)),
+        engine=engine or next(iter(found), None),
+        values={n: tuple(tuple(v) for v in lists) for n, lists in values.items()},
+        units=units,
+        limits=limits,
+        remedies=remedies,
+    )
+
+
+def checklist(known: Known, session: str | None = None) -> Checklist:
+    """Every item; those that the facts decide are answered."""
+    data = checklist_items()
+    return Checklist(
+        tool=Tool(version=__version__, engine="facts"),
+        session=session,
+        captures=known.captures,
+        serving_engine=known.engine,
+        stages=data.stages,
+        entries=tuple(_entry(item, known) for item in data.items),
+    )
+
+
+def _entry(item: ChecklistItem, known: Known) -> CheckEntry:
+    trace = shlex.quote(known.captures[0]) if known.captures else "TRACE"
+    answer, proof, conditions = _judged(item, known)
+    return CheckEntry(
+        id=item.id,
+        stage=item.stage,
+        question=item.question,
+        why=item.why,
+        how=item.how,
+        command=None if item.command is None else item.command.replace("{trace}", trace),
+        source=item.source,
+        answer=answer,
+        by=None if answer is None else "capture",
+        measured=answer,
+        proof=proof,
+        conditions=conditions,
+    )
+
+
+def _judged(
+    item: ChecklistItem, known: Known
+) -> tuple[Answer | None, str, tuple[ConditionDoc, ...]]:
+    reason = _not_for(item.applies, known)
+    if reason:
+        return "not_applicable", reason, ()
+    if not known.captures:
+        return None, "", ()
+    met, unmet = item.met, item.unmet or []
+    held = [_holds(c, known) for c in met]
+    against = [_holds(c, known) for c in unmet]
+    answer: Answer | None = None
+    if True in against or (item.unmet is None and False in held):
+        answer = "no"
+    elif met and all(h is True for h in held) and True not in against:
+        answer = "yes"
+    conditions = tuple(d for c in (*met, *unmet) for d in _documents(c, known))
+    proof = _said(item, known)
+    if answer == "no" and not proof:
+        proof = _wanting([c.fact for c, h in zip(met, held, strict=True) if h is False], known)
+    return answer, proof, conditions
+
+
+def _wanting(facts: Sequence[str], known: Known) -> str:
+    """``the capture does not tell host.gil_wait_ratio (--trace=cuda,nvtx,python-gil would)``"""
+    flags = list(dict.fromkeys(known.remedies[f] for f in facts if f in known.remedies))
+    text = f"the capture does not tell {', '.join(facts)}" if facts else ""
+    return f"{text} ({flags[0]} would)" if text and flags else text
+
+
+def _not_for(applies: Applies, known: Known) -> str:
+    """Why the item does not concern this work; empty where it does, or where nothing tells."""
+    if known.engine and known.engine in applies.not_engines:
+        return f"not for {known.engine}"
+    if applies.engines and (known.engine or known.captures):
+        wanted = " and ".join(applies.engines)
+        if known.engine is None:
+            return f"for {wanted}, of which the capture shows no sign"
+        if known.engine not in applies.engines:
+            return f"for {wanted}; this is {known.engine}"
+    if known.captures:
+        held = [_holds(c, known) for c in applies.facts]
+        if False in held or (None in held and applies.unknown == "skip"):
+            return applies.otherwise or ""
+    return ""
+
+
+def _limit(comparison: Comparison, known: Known) -> Cell:
+    if comparison.param is None:
+        return comparison.value
+    return known.limits.get(comparison.param)
+
+
+def _holds(comparison: Comparison, known: Known) -> bool | None:
+    """True, false, or None where the captures do not tell."""
+    lists = known.values.get(comparison.fact) or tuple(() for _ in known.captures)
+    if comparison.op == "known":
+        told = [bool(values) for values in lists]
+        return any(told) if comparison.over == "any" else bool(told) and all(told)
+    limit = _limit(comparison, known)
+    if limit is None:
+        return None
+    results = [_compare(comparison.op, v, limit) for values in lists for v in values]
+    missing = any(not values for values in lists)
+    if comparison.over == "any":
+        return True if any(results) else None if missing else False
+    if not all(results):
+        return False
+    return None if missing or not results else True
+
+
+def _compare(op: str, value: Cell, limit: Cell) -> bool:
+    numbers = isinstance(value, int | float) and isinstance(limit, int | float)
+    if op not in ("eq", "ne") and not numbers:
+        return False
+    return _OPS[op](value, limit)
+
+
+def _documents(comparison: Comparison, known: Known) -> list[ConditionDoc]:
+    """The comparison with both its numbers, once for each different value."""
+    lists = known.values.get(comparison.fact, ())
+    values: Sequence[Cell] = list(dict.fromkeys(v for each in lists for v in each)) or [None]
+    if comparison.op == "known":
+        return [
+            ConditionDoc(fact=comparison.fact, op="known", value=v,
+                         unit=known.units.get(comparison.fact, ""), holds=v is not None)
+            for v in values[:1]
+        ]  # fmt: skip
+    limit = _limit(comparison, known)
+    return [
+        ConditionDoc(
+            fact=comparison.fact,
+            op=comparison.op,
+            threshold=limit,
+            value=value,
+            unit=known.units.get(comparison.fact, ""),
+            param=comparison.param,
+            holds=None if value is None or limit is None else _compare(comparison.op, value, limit),
+        )
+        for value in values
+    ]
+
+
+def _said(item: ChecklistItem, known: Known) -> str:
+    """The numbers in words, capture by capture where they differ; empty where none is known."""
+    said: dict[str, list[str]] = {}
+    for at, path in enumerate(known.captures):
+        text = next((s for line in item.say if (s := _say(line, known, at))), "")
+        if text:
+            said.setdefault(text, []).append(path.rsplit("/", 1)[-1])
+    if len(said) <= 1:
+        return next(iter(said), "")
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in said.items())
+
+
+def _say(template: str, known: Known, at: int) -> str:
+    """The line with its numbers; empty where one is not known."""
+    if not all(_cells(known, p.name, at) for p in placeholders(template)):
+        return ""
+    return render(template, lambda p: _shown(known, p, at))
+
+
+def _cells(known: Known, name: str, at: int) -> tuple[Cell, ...]:
+    lists = known.values.get(name)
+    return lists[at] if lists and at < len(lists) else ()
+
+
+def _shown(known: Known, wanted: Placeholder, at: int) -> Shown | None:
+    """The value; the span from least to most where there is one a device, phase or operation."""
+    from advisor.engine.text import show
+
+    cells = list(dict.fromkeys(_cells(known, wanted.name, at)))
+    unit = known.units.get(wanted.name, "")
+    if not cells:
+        return None
+    numbers = [c for c in cells if isinstance(c, int | float) and not isinstance(c, bool)]
+    if len(numbers) == len(cells) > 1:
+        ends = [show(Shown(n, unit), wanted.format) for n in (min(numbers), max(numbers))]
+        return Shown(f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ends[0], "text")
+    if len(cells) > 1:
+        return Shown(tuple(str(c) for c in cells), "text")
+    value = cells[0]
+    return None if value is None else Shown(value, unit)
+
+
+def named_facts(item: ChecklistItem) -> Iterator[str]:
+    """Every fact that an item speaks of; a test holds them against the catalogue."""
+    for comparison in (*item.met, *(item.unmet or ()), *item.applies.facts):
+        yield comparison.fact
+    for line in item.say:
+        for placeholder in placeholders(line):
+            yield placeholder.name

@@ -1,0 +1,77 @@
+"""Questions at a terminal. questionary is imported only here, and only when something is asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+from advisor.checklist.answers import Reply
+from advisor.checklist.run import BACK
+from advisor.errors import InputError
+from advisor.model.checklist import WORDS, Answer, CheckEntry, Checklist, Stage
+from advisor.reports.checklist_text import question
+from advisor.reports.layout import Page
+
+#: Key and answer of each choice.
+KEYS: tuple[tuple[str, Answer], ...] = (
+    ("y", "yes"),
+    ("n", "no"),
+    ("x", "not_applicable"),
+    ("l", "later"),
+)
+
+
+def need_terminal(instead: str) -> None:
+    """Raise where nobody can be asked, rather than wait for ever."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError(f"this asks questions and there is no terminal; {instead}")
+
+
+class TerminalAsker:
+    """Asks a person; `show` prints a page."""
+
+    def __init__(self, new_page: Callable[[], Page], show: Callable[[Page], None]) -> None:
+        self._new_page = new_page
+        self._show = show
+        self._stage: Stage | None = None
+
+    def ask(
+        self, entry: CheckEntry, checklist: Checklist, number: int, of: int
+    ) -> Reply | Literal["back"] | None:
+        page = self._new_page()
+        title = checklist.stages[entry.stage] if entry.stage != self._stage else None
+        self._stage = entry.stage
+        question(page, entry, number, of, title)
+        self._show(page)
+        answer = self._choice(entry, number)
+        if answer == BACK:
+            return BACK
+        note = "" if answer == "later" else self._note(entry)
+        return Reply(answer, note)
+
+    def _choice(self, entry: CheckEntry, number: int) -> Answer | Literal["back"]:
+        import questionary
+
+        choices = [
+            questionary.Choice(WORDS[answer], value=answer, shortcut_key=key)
+            for key, answer in KEYS
+        ]
+        if number > 1:
+            choices.append(questionary.Choice("back", value=BACK, shortcut_key="b"))
+        before = next((c for c in choices if c.value == entry.answer), None)
+        picked: Answer | Literal["back"] = questionary.select(
+            "Answer",
+            choices=choices,
+            default=before,
+            use_shortcuts=True,
+            use_arrow_keys=True,
+            instruction="(key or arrows, then Enter)",
+        ).unsafe_ask()
+        return picked
+
+    def _note(self, entry: CheckEntry) -> str:
+        import questionary
+
+        said = questionary.text("Note", default=entry.note, instruction="(Enter: none) ")
+        return str(said.unsafe_ask()).strip()

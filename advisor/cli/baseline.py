@@ -1,0 +1,95 @@
+"""``advisor baseline``: keep diagnoses by name, for `compare` and `--baseline`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advisor.cli.lazy import HELP
+from advisor.errors import InputError
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=HELP)
+Folder = Annotated[Path, typer.Option(metavar="DIR", help="Folder that holds the baselines.")]
+FOLDER = Path(".advisor")
+
+
+@app.callback(invoke_without_command=True)
+def _group(ctx: typer.Context) -> None:
+    """Keep diagnoses by name."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help(), err=True)
+        raise typer.Exit(2)
+
+
+@app.command()
+def save(
+    name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)],
+    source: Annotated[str, typer.Argument(metavar="TRACE", hidden=True)],
+    folder: Folder = FOLDER,
+    window: Annotated[str | None, typer.Option(metavar="FROM/TO", help="Part to analyse.")] = None,
+    nvtx: Annotated[
+        str | None, typer.Option(metavar="RANGE[@DOMAIN][/N]", help="Ranges to analyse.")
+    ] = None,
+    phase: Annotated[str | None, typer.Option(metavar="prefill|decode", help="Phase.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what has this name.")] = False,
+) -> None:
+    """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
+    from advisor.cli import compare_options as chosen
+    from advisor.cli.progress import Progress
+    from advisor.compare import store
+    from advisor.pipeline_compare import load
+    from advisor.reports import json_report
+    from advisor.reports.files import check_target, write_atomic
+
+    path = store.path_of(name, folder)
+    if path.is_file() and not force:
+        raise InputError(f"{path} exists; add --force to replace it")
+    with Progress(name) as progress:
+        found = load(source, chosen.options(folder, window, nvtx, phase), progress)
+    folder.mkdir(parents=True, exist_ok=True)
+    check_target(path, force)
+    write_atomic(path, json_report.render(found), force)
+    typer.echo(f"{path}: {found[0].verdict}")
+
+
+@app.command("list")
+def list_(folder: Folder = FOLDER) -> None:
+    """One line a baseline: name, capture, steps, verdict."""
+    from advisor.cli.output import make_page, print_page
+    from advisor.compare import store
+    from advisor.reports.baseline_text import listing
+
+    page = make_page()
+    found = store.entries(folder)
+    listing(page, str(folder), [(e.name, e.diagnoses, e.fault) for e in found])
+    print_page(page)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)],
+    folder: Folder = FOLDER,
+    format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="As for diagnose.")] = False,
+) -> None:
+    """Print the diagnosis that is saved under NAME."""
+    from advisor.cli.output import make_console, print_lines, write_bytes
+    from advisor.compare import store
+    from advisor.reports import json_report
+    from advisor.reports.terminal import TextOptions, render
+
+    found = store.named(name, folder)
+    if format not in ("text", "json"):
+        raise InputError(f"--format: '{format}' is none of text, json")
+    if format == "json":
+        write_bytes(json_report.render(found.diagnoses), None)
+        return
+    console = make_console()
+    options = TextOptions(
+        width=console.width, unicode=console.encoding.lower().startswith("utf"),
+        verbosity=int(verbose),
+    )  # fmt: skip
+    for diagnosis in found.diagnoses:
+        print_lines(console, render(diagnosis, options))

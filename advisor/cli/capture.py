@@ -1,0 +1,88 @@
+"""``advisor capture``: the nsys command for a goal, and what to do when a capture fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from advisor.errors import InputError
+
+FORMATS = ("text", "json")
+PHASES = ("prefill", "decode")
+
+
+def capture(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[GOAL] [-- COMMAND...]", hidden=True)
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", "--serving-engine", metavar="NAME", help="Serving engine."),
+    ] = None,
+    phase: Annotated[str | None, typer.Option(metavar="|".join(PHASES), help="One phase.")] = None,
+    where: Annotated[
+        str, typer.Option(metavar="PLACE", help="bare, docker, kubernetes, mpi or slurm.")
+    ] = "bare",
+    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of the job.")] = 2,
+    iterations: Annotated[
+        str | None, typer.Option(metavar="A-B", help="Record these iterations (TensorRT-LLM).")
+    ] = None,
+    repeat: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Record N ranges, not one.")
+    ] = None,
+    delay: Annotated[
+        int | None, typer.Option(min=0, metavar="S", help="Record by the clock: skip S seconds.")
+    ] = None,
+    duration: Annotated[
+        int | None, typer.Option(min=1, metavar="S", help="Record S seconds.")
+    ] = None,
+    without_graphs: Annotated[
+        bool, typer.Option("--without-graphs", help="CUDA graphs off: exact kernel times.")
+    ] = False,
+    nsys: Annotated[
+        str | None, typer.Option(metavar="RELEASE", help="Spell options for nsys 2023.4, say.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Output of nsys; %h, %p, %q{VAR} work.")
+    ] = None,
+    command_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the options as nsys command file.")
+    ] = None,
+    troubleshoot: Annotated[
+        bool, typer.Option("--troubleshoot", help="What to do when a capture fails.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--list", help="List goals, engines and places.")] = False,
+    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Kind of plan.")] = "text",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Commands only.")] = False,
+) -> None:
+    """Plan a capture: for a GOAL the nsys command, variables, and the advisor command after it.
+
+    GOAL is kernel-breakdown, host-overhead, bandwidth, tail, memory, multi-gpu, running-server or
+    benchmark; COMMAND is your program. Without either it asks. With --troubleshoot GOAL is a
+    symptom (all of them without one).
+    """
+    from advisor.cli import capture_steps as steps
+
+    if format not in FORMATS:
+        raise InputError(f"--format: '{format}' is none of {', '.join(FORMATS)}")
+    if phase is not None and phase not in PHASES:
+        raise InputError(f"--phase: '{phase}' is none of {', '.join(PHASES)}")
+    targets = steps.check(output, command_file, force)
+    if troubleshoot:
+        steps.troubles(words or [], format, targets, force)
+        return
+    if show:
+        steps.listed()
+        return
+    wish: dict[str, Any] = {
+        "engine": engine, "phase": phase, "place": where, "ranks": ranks, "iterations": iterations,
+        "repeat": repeat, "delay": delay, "duration": duration, "without_graphs": without_graphs,
+        "release": steps.release(nsys), "name": name,
+    }  # fmt: skip
+    steps.planned(words or [], wish, format, targets, command_file, force, -int(quiet))

@@ -1,0 +1,113 @@
+"""What `advisor capture` does once its options are read."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from advisor.cli.deliver import deliver
+from advisor.cli.output import STDOUT, make_page, print_page
+from advisor.errors import InputError
+from advisor.reports import capture_text
+from advisor.reports.files import check_target, write_atomic
+
+
+def check(output: Path | None, command_file: Path | None, force: bool) -> Path | None:
+    """The file of the plan, if any; what is wrong with a file is told at once."""
+    output = None if output == STDOUT else output
+    for target in (output, command_file):
+        if target is not None:
+            check_target(target, force)
+    if output and command_file and output.resolve() == command_file.resolve():
+        raise InputError(f"--command-file and -o both name {output}")
+    return output
+
+
+def release(text: str | None) -> tuple[int, int] | None:
+    """``2023.4`` as a pair."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(20\d\d)\.(\d+)(?:\..*)?", text)
+    if found is None:
+        raise InputError(f"--nsys: '{text}' is not a release like 2023.4 (see nsys --version)")
+    return int(found[1]), int(found[2])
+
+
+def listed() -> None:
+    """Goals, engines, places and symptoms."""
+    from advisor.knowledge_capture import capture_goals, troubleshooting
+
+    data = capture_goals()
+    page = make_page()
+    capture_text.goals(
+        page,
+        [(g.id, g.title, g.question) for g in data.goals],
+        {
+            "Engines": [e for e in data.programs if e != "any"],
+            "Places (--where)": [p.id for p in data.places],
+            "Symptoms (--troubleshoot)": list(troubleshooting().start.symptoms),
+        },
+    )
+    print_page(page)
+
+
+def planned(
+    words: list[str],
+    wish: dict[str, Any],
+    format: str,
+    output: Path | None,
+    command_file: Path | None,
+    force: bool,
+    verbosity: int,
+) -> None:
+    """Plan what the words and options say; ask where they say nothing."""
+    from advisor.capture.goals import plan
+    from advisor.capture.wish import Wish
+
+    goal, command = split(words)
+    if goal is None:
+        from advisor.cli.capture_prompts import ask_wish
+
+        made = plan(ask_wish(wish, command))
+    else:
+        made = plan(Wish(goal=goal, command=command, **wish))
+    if command_file is not None:
+        head = f"# {made.again}\n"
+        text = head + "".join(f"{line}\n" for line in made.command_file)
+        write_atomic(command_file, text.encode("utf-8", "replace"), force)
+        print(f"Wrote {command_file}; use it with: nsys profile --command-file={command_file} "
+              "-o NAME COMMAND", file=sys.stderr)  # fmt: skip
+    deliver(made, lambda page: capture_text.plan(page, made, verbosity), format, output, force)
+
+
+def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
+    """Goal and command. A first word that looks like a goal is one, the rest is the command."""
+    from advisor.knowledge_capture import capture_goals
+
+    goals = [g.id for g in capture_goals().goals]
+    if not words:
+        return None, ()
+    if words[0] in goals or re.fullmatch(r"[a-z]+(-[a-z]+)*", words[0]):
+        return words[0], tuple(words[1:])
+    raise InputError(f"'{words[0]}' is no goal; name one of {', '.join(goals)} before the command")
+
+
+def troubles(words: list[str], format: str, output: Path | None, force: bool) -> None:
+    """Walk through the tree at a terminal, else print it or the part below a symptom."""
+    from advisor.capture.trouble import troubles as tree_of
+
+    if len(words) > 1:
+        raise InputError(f"--troubleshoot takes one symptom; '{words[1]}' is too much")
+    tree = tree_of(words[0] if words else None)
+    if not words and format == "text" and output is None and _person():
+        from advisor.cli.capture_prompts import walk
+
+        walk(tree)
+        return
+    deliver(tree, lambda page: capture_text.troubles(page, tree), format, output, force)
+
+
+def _person() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,0 +1,76 @@
+"""``advisor checklist``: what to make sure of, answered by captures where they tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advisor.errors import InputError
+
+FORMATS = ("text", "markdown", "json")
+
+
+def checklist(
+    traces: Annotated[list[Path] | None, typer.Argument(metavar="[TRACE]...", hidden=True)] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="Keep the answers here (default: advisor)."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a session.")] = False,
+    answers: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answers: id: yes|no|n/a|later.")
+    ] = None,
+    no_input: Annotated[bool, typer.Option("--no-input", help="Ask nothing.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Ask also what the capture answers.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the questions and stop.")] = False,
+    serving_engine: Annotated[
+        str | None, typer.Option("--serving-engine", metavar="NAME", help="As for diagnose.")
+    ] = None,
+    format: Annotated[
+        str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")
+    ] = "text",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result here.")
+    ] = None,
+    xlsx: Annotated[
+        Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a review workbook as well.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace FILE, or start a session over.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Why and how of all.")] = False,
+) -> None:
+    """Go through what a sound performance analysis takes, before, during and after a capture.
+
+    With TRACE what the capture can tell is answered with its number; the rest is asked. Every
+    answer is kept at once: stop with Ctrl-C and go on with --resume. Without a terminal use
+    --answers FILE --no-input.
+    """
+    from advisor.cli import checklist_steps as steps
+
+    if format not in FORMATS:
+        raise InputError(f"--format: '{format}' is none of {', '.join(FORMATS)}")
+    asks = not (no_input or show)
+    if asks:
+        from advisor.checklist.prompts import need_terminal
+
+        need_terminal("add --no-input, and --answers FILE if there are answers")
+    given = traces or []
+    place = steps.check(given, session, resume, output, xlsx, force, asks)
+    diagnoses, known = steps.known_from(given, serving_engine)
+    start = steps.start(known, place, resume)
+    if show:
+        steps.deliver_result(start, format, output, force, int(verbose))
+        return
+    done = steps.answered(start, answers, no_input, every, place)
+    if xlsx is not None:
+        from advisor.reports import workbook
+        from advisor.reports.files import write_atomic
+
+        write_atomic(xlsx, workbook.render(diagnoses, checklist=done), force)
+    steps.deliver_result(done, format, output, force, int(verbose))
+    steps.say_where(place)

@@ -1,0 +1,126 @@
+"""What `advisor checklist` does once its options are read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.checklist.session import find, path_of, resume_command
+from advisor.cli.output import STDOUT, make_page, print_page, write_bytes
+from advisor.errors import InputError
+from advisor.reports.files import check_target
+
+if TYPE_CHECKING:
+    from advisor.checklist.items import Known
+    from advisor.model.checklist import Checklist
+    from advisor.model.findings import Diagnosis
+
+
+def check(
+    traces: Sequence[Path],
+    session: str | None,
+    resume: bool,
+    output: Path | None,
+    xlsx: Path | None,
+    force: bool,
+    asks: bool,
+) -> Path | None:
+    """The session's file, if one is to be kept; what is wrong with a file is told at once."""
+    targets = [t for t in (output, xlsx) if t is not None and t != STDOUT]
+    for target in targets:
+        check_target(target, force, traces)
+    if len({t.resolve() for t in targets}) < len(targets):
+        raise InputError(f"--xlsx and -o both name {xlsx}; give each a file of its own")
+    if resume:
+        return find(session)
+    if session is None and not asks:
+        return None
+    place = path_of(session)
+    if place.exists() and not force:
+        raise InputError(f"{place} exists; add --resume to go on, or --force to start over")
+    check_target(place, True, traces)
+    return place
+
+
+def known_from(traces: Sequence[Path], engine: str | None) -> tuple[list[Diagnosis], Known]:
+    """What the captures tell."""
+    from advisor.checklist.items import Known, known_of
+    from advisor.knowledge import engines
+
+    if engine is not None and engine not in engines():
+        names = ", ".join(sorted(set(engines()) - {"any"}))
+        raise InputError(f"--serving-engine: '{engine}' is not known; choose from {names}")
+    if not traces:
+        return [], Known(engine=engine)
+    from advisor.cli.inputs import expand
+    from advisor.cli.progress import Progress
+    from advisor.pipeline import Options, diagnose
+
+    found = []
+    for path in expand(traces):
+        with Progress(path.name) as progress:
+            found.append(diagnose(path, Options(serving_engine=engine), progress=progress))
+    return found, known_of(found, engine)
+
+
+def start(known: Known, place: Path | None, resume: bool) -> Checklist:
+    """The checklist before anybody is asked: what facts answer, and what a session holds."""
+    from advisor.checklist.items import checklist
+    from advisor.checklist.session import restore
+
+    fresh = checklist(known, None if place is None else str(place))
+    return restore(place, fresh) if resume and place is not None else fresh
+
+
+def answered(
+    begin: Checklist, answers: Path | None, no_input: bool, every: bool, place: Path | None
+) -> Checklist:
+    """The questions walked through, whoever answers; every answer is saved at once."""
+    from advisor.checklist.answers import read
+    from advisor.checklist.prompts import TerminalAsker
+    from advisor.checklist.run import FileAsker, walk
+    from advisor.checklist.session import save
+    from advisor.reports.checklist_text import welcome
+
+    replies = read(answers, begin) if answers is not None else {}
+    person = None if no_input else TerminalAsker(make_page, print_page)
+    also = {e.id for e in begin.entries} if every else set(replies)
+
+    def keep(so_far: Checklist) -> None:
+        if place is not None:
+            save(place, so_far)
+
+    keep(begin)
+    if person is not None:
+        page = make_page()
+        welcome(page, begin, str(place))
+        print_page(page)
+    try:
+        return walk(begin, FileAsker(replies, person), keep, frozenset(also))
+    except (KeyboardInterrupt, EOFError):
+        if place is not None:
+            print(f"\nSaved. Go on with: {resume_command(place)}", file=sys.stderr)
+        raise KeyboardInterrupt from None
+
+
+def deliver_result(
+    done: Checklist, format: str, output: Path | None, force: bool, verbosity: int
+) -> None:
+    """The checklist on stdout or in a file."""
+    from advisor.cli.deliver import deliver
+    from advisor.reports import checklist_markdown
+    from advisor.reports.checklist_text import render
+
+    output = None if output == STDOUT else output
+    if format == "markdown":
+        write_bytes(checklist_markdown.render(done), output, force)
+        return
+    deliver(done, lambda page: render(page, done, verbosity), format, output, force)
+
+
+def say_where(place: Path | None) -> None:
+    """Where the answers are kept."""
+    if place is not None:
+        print(f"Saved in {place}.", file=sys.stderr)

@@ -1,0 +1,125 @@
+"""``advisor compare``: before against after, short against long context, engines side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from advisor.cli.greedy import GreedyCommand
+from advisor.cli.lazy import HELP
+from advisor.config import CHOICES
+from advisor.errors import InputError
+
+if TYPE_CHECKING:
+    from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable
+
+
+class _Compare(GreedyCommand):
+    greedy: ClassVar[frozenset[str]] = frozenset(("--before", "--after"))
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+Texts = list[str] | None
+
+
+@app.command("compare", cls=_Compare, context_settings=HELP)
+def compare(
+    sources: Annotated[Texts, typer.Argument(metavar="BEFORE AFTER", hidden=True)] = None,
+    before: Annotated[
+        Texts, typer.Option(metavar="TRACE...", help="Several captures of the one side.")
+    ] = None,
+    after: Annotated[
+        Texts, typer.Option(metavar="TRACE...", help="Several captures of the other side.")
+    ] = None,
+    context: Annotated[
+        bool, typer.Option("--context", help="SHORT LONG: which operations grow with the context.")
+    ] = False,
+    tokens: Annotated[
+        str | None, typer.Option(metavar="SHORT,LONG", help="Context lengths, for --context.")
+    ] = None,
+    frameworks: Annotated[
+        bool, typer.Option("--frameworks", help="[NAME=]TRACE...: serving engines side by side.")
+    ] = False,
+    throughput: Annotated[
+        Texts, typer.Option(metavar="NAME=TOK_S", help="Measured throughput, for --frameworks.")
+    ] = None,
+    batch: Annotated[
+        Texts, typer.Option(metavar="NAME=N", help="Sequences a step, for --frameworks.")
+    ] = None,
+    gate: Annotated[
+        str | None, typer.Option(metavar="PCT", help="Slow-down that is a regression (5 %).")
+    ] = None,
+    noise_floor: Annotated[
+        str | None, typer.Option(metavar="PCT", help="What must be certain of it (2 %).")
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(metavar="regression", help="Exit 1 for it, and for not-comparable."),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of baselines (.advisor).")
+    ] = None,
+    window: Annotated[str | None, typer.Option(metavar="FROM/TO", help="Part to compare.")] = None,
+    nvtx: Annotated[
+        str | None, typer.Option(metavar="RANGE[@DOMAIN][/N]", help="Ranges to compare.")
+    ] = None,
+    phase: Annotated[
+        str | None, typer.Option(metavar="|".join(CHOICES["phase"]), help="Phase to compare.")
+    ] = None,
+    rules: Annotated[Texts, typer.Option(metavar="DIR", help="Rules to add or replace.")] = None,
+    param: Annotated[
+        Texts, typer.Option(metavar="CODE.NAME=VALUE", help="Change a threshold (repeatable).")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="|".join(CHOICES["engine"]), help="Inference engine.")
+    ] = None,
+    format: Annotated[
+        str, typer.Option(metavar="text|json|markdown|junit|github", help="Kind of report.")
+    ] = "text",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The verdict alone.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every row.")] = False,
+) -> None:
+    """Compare two sides: what changed, by how much, and is it more than noise?
+
+    Each source is a capture (any format that advisor reads), a diagnosis saved with --format json,
+    or the name of a baseline. Several captures a side show the real noise:
+    --before A1 A2 --after B1 B2.
+    """
+    from advisor import pipeline_compare as run
+    from advisor.cli import compare_options as chosen
+    from advisor.cli.compare_output import FORMATS, GATE_FORMATS, check, deliver
+    from advisor.cli.compare_output import gate as exit_code
+    from advisor.cli.progress import Progress
+
+    if context and frameworks:
+        raise InputError("--context and --frameworks answer different questions; give one")
+    if fail_on not in (None, "regression") or (fail_on and (context or frameworks)):
+        raise InputError("--fail-on regression judges before against after; nothing else")
+    plain = not (context or frameworks)
+    named = [*(sources or ()), *(before or ()), *(after or ())]
+    output = check(format, output, force, named, GATE_FORMATS if plain else FORMATS)
+    options = chosen.options(
+        folder, window, nvtx, phase, rules, param, engine, gate=gate, noise_floor=noise_floor
+    )
+    verbosity = int(verbose) - int(quiet)
+    document: Comparison | ContextScaling | FrameworkTable
+    with Progress("compare") as progress:
+        if frameworks:
+            document = run.frameworks(
+                chosen.engines(sources, before, after), chosen.numbers(throughput, "--throughput"),
+                chosen.numbers(batch, "--batch"), phase, options, progress,
+            )  # fmt: skip
+        elif context:
+            sides = chosen.sides(sources, before, after)
+            document = run.context(*sides, chosen.lengths(tokens), options, progress)
+        else:
+            document = run.compare(*chosen.sides(sources, before, after), options, progress)
+    deliver(document, format, output, force, verbosity)
+    if document.kind == "comparison":
+        raise typer.Exit(exit_code(document, fail_on))

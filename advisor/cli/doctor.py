@@ -1,0 +1,50 @@
+"""``advisor doctor TRACE``: capture quality alone, and the command that records a better one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Text = str | None
+Texts = list[str] | None
+
+
+def doctor(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
+    serving_engine: Annotated[
+        Text, typer.Option(metavar="NAME", help="Serving engine, where the capture hides it.")
+    ] = None,
+    rules: Annotated[
+        Texts, typer.Option(metavar="DIR", help="Rules to add or replace (repeatable).")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 on a finding of medium or above.")
+    ] = False,
+    format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Every option, reason and advice.")
+    ] = False,
+) -> None:
+    """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
+    the one command that records what most of them need.
+    """
+    from advisor.checkup import doctor as examine
+    from advisor.cli.deliver import check_output, deliver
+    from advisor.cli.output import options_of
+    from advisor.cli.progress import Progress
+    from advisor.config import settle
+    from advisor.reports.checkup_text import checkup
+
+    output = check_output(format, output, force, trace)
+    flags = {"serving_engine": serving_engine, "rules": rules}
+    with Progress(trace.name) as progress:
+        found = examine(trace, options_of(settle(flags)), progress)
+    deliver(found, lambda page: checkup(page, found, int(verbose)), format, output, force)
+    if strict and any(f.severity in ("medium", "high") for f in found.findings):
+        raise typer.Exit(1)

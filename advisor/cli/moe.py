@@ -1,0 +1,95 @@
+"""``advisor moe``: throughput with the learned router against the perfect one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+from advisor.cli.greedy import GreedyCommand
+from advisor.cli.lazy import HELP
+from advisor.errors import InputError
+
+
+class _Moe(GreedyCommand):
+    greedy: ClassVar[frozenset[str]] = frozenset(("--learned", "--perfect"))
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+Texts = list[str] | None
+
+
+@app.command("moe", cls=_Moe, context_settings=HELP)
+def moe(
+    runs: Annotated[Texts, typer.Argument(metavar="LEARNED PERFECT", hidden=True)] = None,
+    learned: Annotated[
+        Texts, typer.Option(metavar="RUN...", help="Several runs with the learned router.")
+    ] = None,
+    perfect: Annotated[
+        Texts, typer.Option(metavar="RUN...", help="Several runs with perfect routing.")
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(metavar="tok/s|req/s|ms", help="What bare numbers are.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Compare this number of the reports.")
+    ] = None,
+    traces: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="LEARNED PERFECT", help="Captures of both: expert kernels, balance."),
+    ] = None,
+    param: Annotated[
+        Texts, typer.Option(metavar="CODE.NAME=VALUE", help="Change a threshold (repeatable).")
+    ] = None,
+    format: Annotated[
+        str, typer.Option(metavar="text|json|markdown", help="Kind of report.")
+    ] = "text",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The verdict alone.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every row.")] = False,
+) -> None:
+    """Does uneven routing hold a mixture of experts back?
+
+    LEARNED and PERFECT are reports of trtllm-bench (JSON or text), vllm bench, sglang, genai-perf
+    or CSV, several of a side with commas between, or numbers with --unit. Without them it prints
+    the two commands to run.
+    """
+    from advisor import pipeline_compare as run
+    from advisor.cli import compare_options as chosen
+    from advisor.cli.compare_output import check, deliver
+    from advisor.cli.progress import Progress
+
+    if not runs and not learned and not perfect:
+        _how()
+        return
+    try:
+        left, right = chosen.sides(runs, learned, perfect)
+    except InputError:
+        raise InputError(
+            "give LEARNED and PERFECT, or --learned RUN... --perfect RUN...; without any of them "
+            "the commands to run are printed"
+        ) from None
+    output = check(format, output, force, [*left, *right])
+    options = chosen.options(param=param)
+    with Progress("moe") as progress:
+        document = run.router(left, right, unit, metric, traces, options, progress)
+    deliver(document, format, output, force, int(verbose) - int(quiet))
+
+
+def _how() -> None:
+    from advisor.cli.output import make_page, print_page
+    from advisor.knowledge_compare import moe_router
+    from advisor.reports.blocks import write
+    from advisor.reports.experiment_blocks import router_help
+
+    known, page = moe_router(), make_page()
+    write(page, router_help(
+        [(c.title, c.line) for c in known.commands], known.repeat,
+        [f"{m.name} ({m.method})" for m in known.models], known.backends,
+        f"{known.notice} {known.how}", known.variable,
+    ))  # fmt: skip
+    print_page(page)

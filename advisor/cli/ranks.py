@@ -1,0 +1,57 @@
+"""Several captures of one job: recognised, reduced in parallel, diagnosed as one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.config import Settings
+from advisor.errors import InputError
+
+if TYPE_CHECKING:
+    from advisor.model.capture import Capture
+    from advisor.model.findings import Diagnosis
+    from advisor.pipeline import Options
+
+
+def as_job(
+    paths: Sequence[Path], settings: Settings, options: Options
+) -> tuple[Diagnosis, bool] | None:
+    """The diagnosis of the job that the captures belong to, and whether a rank of it is missing
+    because it could not be read; None for captures that stand alone."""
+    if settings.ranks and settings.independent:
+        raise InputError("--ranks and --independent contradict each other; give one of them")
+    from advisor.ranks.recognise import recognise
+
+    forced = True if settings.ranks else False if settings.independent else None
+    plan, hint = recognise(paths, _look, forced)
+    if hint is not None:
+        _note(hint)
+    if plan is None:
+        return None
+    from advisor.cli.progress import Progress
+    from advisor.pipeline_ranks import diagnose_ranks
+    from advisor.pipeline_workers import runner
+
+    if settings.sensitivity:
+        _note("--sensitivity looks at one capture at a time; it is left out here")
+    lost: list[str] = []
+    with Progress(f"{len(paths)} ranks") as progress:
+        run = runner(settings.jobs, settings.dask, lambda n, of: progress(f"{n} of {of} read"))
+        diagnosis = diagnose_ranks(plan.files, options, run, lost.append)
+    for line in lost:
+        print(f"advisor: error: {line}", file=sys.stderr)
+    return diagnosis, bool(lost)
+
+
+def _look(path: Path) -> Capture:
+    from advisor.pipeline import open_trace
+
+    with open_trace(path) as trace:
+        return trace.capture
+
+
+def _note(text: str) -> None:
+    print(f"advisor: note: {text}", file=sys.stderr)

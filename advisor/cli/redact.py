@@ -1,0 +1,44 @@
+"""``advisor redact IN OUT``: a copy of a capture that can be passed on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def redact(
+    source: Annotated[Path, typer.Argument(metavar="IN", hidden=True)],
+    target: Annotated[Path, typer.Argument(metavar="OUT", hidden=True)],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing OUT.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing.")] = False,
+) -> None:
+    """Copy the nsys SQLite export IN to OUT without what is private in it; IN stays as it is.
+
+    Environment variables, the list of processes, program output, attached files, folders, names of
+    hosts and users, and arguments that look like secrets are taken out, wherever the export keeps
+    them. Kernel names, NVTX ranges, times and devices stay: the copy is diagnosed alike.
+    OUT may end in .xz or .gz.
+    """
+    from advisor.capture.redact import redact as run
+    from advisor.cli.output import make_page, print_page
+    from advisor.cli.progress import Progress
+    from advisor.errors import InputError
+    from advisor.reports.files import check_target
+    from advisor.reports.redact_text import report
+
+    if not source.exists():
+        raise InputError(f"{source}: no such file")
+    if source.is_dir():
+        raise InputError(f"{source} is a folder; name one export")
+    check_target(target, force, [source])
+    with Progress(source.name) as progress:
+        progress("redacting")
+        done = run(source, target, force)
+    if not quiet:
+        page = make_page()
+        entries = [(r.what, r.table, r.count) for r in done.removed]
+        sizes = (done.bytes_before, done.bytes_after)
+        report(page, str(source), str(target), sizes, entries, done.kept)
+        print_page(page)

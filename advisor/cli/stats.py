@@ -1,0 +1,93 @@
+"""``advisor stats``: tables of a capture, as `nsys stats` prints them and beyond."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Names(StrEnum):
+    full = "full"
+    base = "base"
+    mangled = "mangled"
+    operation = "operation"
+
+
+class TimeUnit(StrEnum):
+    nsec = "nsec"
+    usec = "usec"
+    msec = "msec"
+    sec = "sec"
+
+
+class Format(StrEnum):
+    text = "text"
+    json = "json"
+    csv = "csv"
+
+
+class Phase(StrEnum):
+    prefill = "prefill"
+    decode = "decode"
+
+
+REPORTS = (
+    "kernels", "tail", "api", "launch", "copies", "copy-sizes", "nvtx", "nvtx-kernels", "osrt",
+    "trace", "histogram", "pace", "budget",
+)  # fmt: skip
+
+
+def stats(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
+    report: Annotated[
+        list[str] | None,
+        typer.Option("--report", "-r", metavar="NAME", autocompletion=lambda: list(REPORTS),
+                     help=f"Any of {', '.join(REPORTS)}, or nsys' name of one (default: kernels)."),
+    ] = None,
+    names: Annotated[Names, typer.Option(help="How kernels are named.")] = Names.full,
+    timeunit: Annotated[
+        TimeUnit | None, typer.Option(help="Unit of times (default: nsec, in text what suits).")
+    ] = None,
+    format: Annotated[Format, typer.Option(help="Kind of output.")] = Format.text,
+    limit: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="First N rows; 0: all, as csv and json.")
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="FROM/TO", help="Count this part: 5s/7s, 5s/, 1s2ms/.")
+    ] = None,
+    nvtx: Annotated[
+        str | None, typer.Option(metavar="RANGE[@DOMAIN][/N]", help="Count these NVTX ranges.")
+    ] = None,
+    phase: Annotated[Phase | None, typer.Option(help="Count steps of this phase.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+) -> None:  # fmt: skip
+    """Print tables of a capture.
+
+    Without a window the reports that nsys has count the whole capture, as nsys does; tail,
+    histogram, pace and budget look at the steady window.
+    """
+    from advisor.cli.output import STDOUT
+    from advisor.cli.progress import Progress
+    from advisor.cli.stats_output import write
+    from advisor.metrics.analysis import Analysis, Selection
+    from advisor.metrics.stats import make_report, report_names
+    from advisor.reports.files import check_target
+    from advisor.sources.open import open_trace
+
+    wanted = report_names(report or ["kernels"])
+    output = None if output == STDOUT else output
+    if output is not None:
+        check_target(output, force, [trace])
+    with Progress(trace.name) as progress, open_trace(trace) as source:
+        analysis = Analysis(source, Selection(window, nvtx, phase and phase.value))
+        tables = []
+        for name in wanted:
+            progress(name)
+            tables.append(make_report(analysis, name, names.value))
+    write(trace, tables, format.value, timeunit and timeunit.value, limit, output, force)

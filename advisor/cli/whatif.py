@@ -1,0 +1,97 @@
+"""``advisor whatif TRACE --fix NAME``: what a change would win, on the captured timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advisor.errors import InputError
+
+if TYPE_CHECKING:
+    from advisor.reports.layout import Page
+
+Texts = list[str] | None
+
+
+def whatif(
+    trace: Annotated[Path | None, typer.Argument(metavar="TRACE", hidden=True)] = None,
+    fix: Annotated[
+        Texts,
+        typer.Option(metavar="NAME[:param=value]", help="A what-if, a code or a cause, in order."),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show the what-ifs.")] = False,
+    format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    window: Annotated[str, typer.Option(metavar="FROM/TO", help="As for diagnose.")] = "",
+    phase: Annotated[str, typer.Option(metavar="PHASE", help="As for diagnose.")] = "",
+    weight_bytes: Annotated[
+        str, typer.Option(metavar="N|config.json", help="Size of the weights, for bandwidth.")
+    ] = "",
+    rules: Annotated[Texts, typer.Option(metavar="DIR", help="As for diagnose.")] = None,
+) -> None:
+    """Predict the step time after a change, by replaying the capture without the cause.
+
+    Several --fix are applied in order, and each shows what it wins after those before it.
+    """
+    from advisor.cli.output import make_page, print_page, write_bytes
+
+    if format not in ("text", "json"):
+        raise InputError(f"--format: '{format}' is none of text, json")
+    if list_:
+        page = make_page()
+        _list(page)
+        print_page(page)
+        return
+    if trace is None or not fix:
+        raise InputError(
+            "whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'"
+        )
+    from advisor.reports.files import check_target
+
+    if output is not None:
+        check_target(output, force, [trace])
+    from advisor.cli.progress import Progress
+    from advisor.pipeline import Options
+    from advisor.pipeline import whatif as ask
+    from advisor.reports import gain_text
+    from advisor.reports.layout import Page
+
+    options = Options(
+        window=window or None, phase=phase or None, weight_bytes=weight_bytes or None,
+        rules=tuple(Path(r) for r in rules or ()),
+    )  # fmt: skip
+    with Progress(trace.name) as progress:
+        report = ask(trace, fix, options, progress)
+    if format == "json":
+        write_bytes(f"{report.model_dump_json(indent=2)}\n".encode(), output, force)
+        return
+    page = make_page() if output is None else Page(80)
+    gain_text.whatif(page, report)
+    if output is None:
+        print_page(page)
+    else:
+        text = "".join(f"{line.plain}\n" for line in page.lines)
+        write_bytes(text.encode("utf-8", "replace"), output, force)
+
+
+def _list(page: Page) -> None:
+    from advisor.gain.catalog import catalogue
+    from advisor.reports.gain_text import whatif_list
+
+    entries = []
+    for name, spec in catalogue().whatifs.items():
+        params = [
+            f":{key}={p.default:g}" if isinstance(p.default, float) else f":{key}={p.default}"
+            for key, p in spec.params.items()
+        ]
+        lines = [
+            f"{head}  {p.meaning} ({'|'.join(p.choices) if p.choices else p.unit})"
+            for head, p in zip(params, spec.params.values(), strict=True)
+        ]
+        entries.append((name, spec.title, spec.measure, spec.changes, lines))
+    whatif_list(page, entries)

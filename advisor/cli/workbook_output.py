@@ -1,0 +1,48 @@
+"""The review workbook of `diagnose --xlsx`, and what it starts from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.errors import InputError
+from advisor.reports.files import write_atomic
+
+if TYPE_CHECKING:
+    from advisor.model.findings import Diagnosis
+    from advisor.model.review import Review
+
+
+def read_review(path: Path | None, xlsx: Path | None) -> Review | None:
+    """Decisions of an earlier review: a workbook, or the JSON of `advisor review import`."""
+    if path is None:
+        return None
+    if xlsx is None:
+        raise InputError("--review fills in a workbook; add --xlsx FILE")
+    from advisor import __version__
+    from advisor.model.review import Review
+
+    if path.suffix.lower() != ".json":
+        from advisor.reports.workbook_review import read
+
+        return read(path, __version__)
+    try:
+        return Review.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError) as fault:
+        what = " ".join(str(fault).split())[:120]
+        raise InputError(f"{path}: not what 'advisor review import' writes ({what})") from fault
+
+
+def write_workbook(
+    done: Sequence[Diagnosis], xlsx: Path, review: Review | None, force: bool
+) -> None:
+    """The workbook, its checklist answered as far as the captures tell."""
+    from advisor.checklist.items import checklist, known_of
+    from advisor.reports import workbook
+
+    listed = checklist(known_of(done))
+    write_atomic(xlsx, workbook.render(done, checklist=listed, review=review), force)

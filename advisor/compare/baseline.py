@@ -1,0 +1,196 @@
+"""``--baseline FILE``: which findings are new, which were known, which are gone.
+
+A finding is the same as another one when code and scope are the same. It counts as gone only
+where its rule looked again: a capture that cannot answer has not got better.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from advisor.errors import InputError
+from advisor.model.facts import Scope
+from advisor.model.findings import (
+    SCHEMA_VERSION,
+    Baseline,
+    Diagnosis,
+    Gone,
+    ScopeDoc,
+    Severity,
+    identity,
+)
+
+HINT = "save one with 'advisor TRACE --format json -o FILE'"
+
+
+class _Saved(BaseModel):
+    """What is read of a saved diagnosis; other versions may hold more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Scope(_Saved):
+    rank: int | None = None
+    device: int | None = None
+    process: int | None = None
+    phase: str | None = None
+    operation: str | None = None
+
+    def doc(self) -> ScopeDoc:
+        return ScopeDoc(**self.model_dump())
+
+
+class _Entry(_Saved):
+    code: str
+    scope: _Scope = _Scope()
+
+    @property
+    def identity(self) -> str:
+        return identity(self.code, self.scope.doc())
+
+
+class _Finding(_Entry):
+    cause: str
+    title: str = ""
+    severity: Severity
+
+
+class _Input(_Saved):
+    path: str
+
+
+class Saved(_Saved):
+    """A saved diagnosis, as far as a comparison needs it."""
+
+    schema_version: int
+    inputs: tuple[_Input, ...] = ()
+    verdict: str = ""
+    findings: tuple[_Finding, ...] = ()
+    not_evaluated: tuple[_Entry, ...] = ()
+
+    @property
+    def capture(self) -> str:
+        """Names of the captures, without their folders."""
+        return ", ".join(_name(i.path) for i in self.inputs)
+
+
+def read(path: Path) -> tuple[Saved, ...]:
+    """The saved diagnoses of a file. Raises InputError where it holds none."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"--baseline {path}: {error.strerror or error}; {HINT}") from error
+    except ValueError:
+        raise InputError(f"--baseline {path}: not a JSON document; {HINT}") from None
+    many = document.get("diagnoses") if isinstance(document, dict) else None
+    entries = many if isinstance(many, list) else [document]
+    try:
+        saved = tuple(Saved.model_validate(entry) for entry in entries)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise InputError(
+            f"--baseline {path}: not a saved diagnosis ({where}: {first['msg']}); {HINT}"
+        ) from None
+    version = next((s.schema_version for s in saved if s.schema_version != SCHEMA_VERSION), None)
+    if version is not None:
+        raise InputError(
+            f"--baseline {path}: schema version {version}, this advisor reads {SCHEMA_VERSION}; "
+            f"{HINT}"
+        )
+    return saved
+
+
+def mark_all(
+    diagnoses: Sequence[Diagnosis], saved: Sequence[Saved], path: Path
+) -> tuple[Diagnosis, ...]:
+    """Every diagnosis against its baseline: the only one, or the one of the same file name."""
+    return tuple(mark(d, counterpart(d, diagnoses, saved, path), path) for d in diagnoses)
+
+
+def counterpart(
+    diagnosis: Diagnosis, diagnoses: Sequence[Diagnosis], saved: Sequence[Saved], path: Path
+) -> Saved:
+    """The saved diagnosis to compare with. Raises InputError rather than compare with nothing."""
+    if len(saved) == len(diagnoses) == 1:
+        return saved[0]
+    name = ", ".join(_name(i.path) for i in diagnosis.inputs)
+    alike = [s for s in saved if s.capture == name]
+    if len(alike) != 1:
+        how_many = "none" if not alike else str(len(alike))
+        raise InputError(
+            f"--baseline {path}: holds {how_many} of {name}; save one diagnosis for each capture, "
+            "under the same file names"
+        )
+    return alike[0]
+
+
+def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
+    """The diagnosis with every finding marked, and what is gone."""
+    before = {f.identity for f in saved.findings}
+    findings = tuple(
+        f.model_copy(update={"baseline": "known" if f.identity in before else "new"})
+        for f in diagnosis.findings
+    )
+    known = sum(f.baseline == "known" for f in findings)
+    baseline = Baseline(
+        path=str(path),
+        capture=saved.capture,
+        verdict=saved.verdict,
+        new=len(findings) - known,
+        known=known,
+        gone=_gone(diagnosis, saved),
+        not_evaluated_before=tuple(
+            f.code
+            for f in findings
+            if f.baseline == "new" and _among(saved.not_evaluated, f.code, f.scope)
+        ),
+    )
+    return diagnosis.model_copy(update={"findings": findings, "baseline": baseline})
+
+
+def _gone(diagnosis: Diagnosis, saved: Saved) -> tuple[Gone, ...]:
+    now = {f.identity for f in diagnosis.findings}
+    # What a void capture does not show has not been looked for.
+    void = any(f.invalidates for f in diagnosis.findings)
+    gone: dict[str, Gone] = {}
+    for f in saved.findings:
+        if f.identity in now or f.identity in gone:
+            continue
+        scope = f.scope.doc()
+        blind = void or _among(diagnosis.not_evaluated, f.code, scope)
+        overruled = _among(diagnosis.overruled, f.code, scope)
+        gone[f.identity] = Gone(
+            code=f.code,
+            cause=f.cause,
+            title=f.title,
+            severity=f.severity,
+            scope=scope,
+            status="not_evaluated" if blind else "overruled" if overruled else "gone",
+        )
+    return tuple(gone.values())
+
+
+class _Scoped(Protocol):
+    @property
+    def code(self) -> str: ...
+    @property
+    def scope(self) -> ScopeDoc | _Scope: ...
+
+
+def _among(entries: Iterable[_Scoped], code: str, scope: ScopeDoc) -> bool:
+    """Whether an entry of this code is about all that `scope` names (the process aside)."""
+    return any(e.code == code and _scope(e.scope).encloses(_scope(scope)) for e in entries)
+
+
+def _scope(scope: ScopeDoc | _Scope) -> Scope:
+    return Scope(**scope.model_dump(exclude={"process"}))
+
+
+def _name(path: str) -> str:
+    return path.replace("\\", "/").rstrip("/").rpartition("/")[2]

@@ -1,0 +1,212 @@
+"""Numbers of benchmark reports: trtllm-bench, vllm bench, sglang, genai-perf, CSV, or bare ones."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.errors import InputError
+from advisor.knowledge_compare import BenchmarkMetric, benchmark_metrics
+
+#: What a bare number may be, and whether more of it is better.
+UNITS: Mapping[str, bool] = {"tok/s": True, "req/s": True, "ms": False}
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One number a run, all of one metric. `better_high` says which way is good."""
+
+    metric: str
+    unit: str
+    better_high: bool
+    values: tuple[float, ...]
+    sources: tuple[str, ...]
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The values as throughput: times are inverted."""
+        return self.values if self.better_high else tuple(1e3 / v for v in self.values)
+
+
+#: A run: where it was read, and its value by metric.
+Run = tuple[str, dict[str, float]]
+
+
+def read_sides(
+    learned: Sequence[str], perfect: Sequence[str], unit: str | None, metric: str | None
+) -> tuple[Runs, Runs]:
+    """The runs of both sides by the first metric that all of them tell, or the one asked for.
+
+    Raises InputError for files without numbers, bare numbers without a unit, and sides that have
+    no metric in common.
+    """
+    if unit is not None and unit not in UNITS:
+        raise InputError(f"--unit: '{unit}' is none of {', '.join(UNITS)}")
+    if metric is not None and metric not in benchmark_metrics():
+        raise InputError(f"--metric: '{metric}' is none of {', '.join(benchmark_metrics())}")
+    sides = [list(_runs(side, unit)) for side in (learned, perfect)]
+    for name, runs in zip(("LEARNED", "PERFECT"), sides, strict=True):
+        if not runs:
+            raise InputError(f"{name}: no run is given")
+    order = [metric] if metric else [*([f"given {unit}"] if unit else []), *benchmark_metrics()]
+    chosen = next((m for m in order if all(m in v for runs in sides for _, v in runs)), None)
+    if chosen is None:
+        told = [sorted({m for _, v in runs for m in v}) for runs in sides]
+        raise InputError(
+            f"the two sides tell no metric in common: {', '.join(told[0]) or 'none'} against "
+            f"{', '.join(told[1]) or 'none'}"
+        )
+    known = benchmark_metrics().get(chosen)
+    shown = known.unit if known is not None else unit or ""
+    better = known.better == "higher" if known is not None else UNITS[shown]
+    found = [
+        Runs(chosen, shown, better, tuple(v[chosen] for _, v in runs), tuple(s for s, _ in runs))
+        for runs in sides
+    ]
+    return found[0], found[1]
+
+
+def _runs(sources: Sequence[str], unit: str | None) -> Iterator[Run]:
+    for source in (part for s in sources for part in s.split(",") if part.strip()):
+        text = source.strip()
+        number = _number(text)
+        if number is not None:
+            if unit is None:
+                raise InputError(
+                    f"{text}: say what the numbers are: --unit tok/s (more is better) or "
+                    "--unit ms (less is better)"
+                )
+            yield text, {f"given {unit}": number}
+            continue
+        yield from _read(Path(text))
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if not math.isfinite(value) or value <= 0:
+        raise InputError(f"{text}: a throughput or time is a positive number")
+    return value
+
+
+def _read(path: Path) -> list[Run]:
+    """The runs of one report."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(f"{path}: too large for a benchmark report; is it a capture?")
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    runs = _from_json(text)
+    if runs is None:
+        runs = _from_table(text) or [_from_labels(text)]
+    found = [{m: v for m, v in run.items() if math.isfinite(v) and v > 0} for run in runs]
+    told = [run for run in found if run]
+    if not told:
+        raise InputError(
+            f"{path}: no throughput or time of trtllm-bench, vllm bench, sglang, genai-perf or CSV "
+            "is found in it; give the number itself, with --unit"
+        )
+    many = len(told) > 1
+    return [(f"{path} ({i})" if many else str(path), run) for i, run in enumerate(told, 1)]
+
+
+def _from_json(text: str) -> list[dict[str, float]] | None:
+    """Runs of a JSON report, of a list of them, or of JSON lines; None where it is no JSON."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if not lines or not lines[0].lstrip().startswith("{"):
+            return None
+        try:
+            document = [json.loads(line) for line in lines]
+        except ValueError:
+            return None
+    entries = document if isinstance(document, list) else [document]
+    return [_by_key(e) for e in entries if isinstance(e, dict)]
+
+
+def _by_key(report: dict[str, Any]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for name, metric in benchmark_metrics().items():
+        for path in metric.keys:
+            value: Any = report
+            for part in path.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                out[name] = float(value) * metric.scale
+                break
+    return out
+
+
+def _from_table(text: str) -> list[dict[str, float]]:
+    """Runs of a CSV with a head: one a row, in columns named like the keys of reports."""
+    rows = [row for row in csv.reader(text.splitlines()) if row]
+    if len(rows) < 2 or len(rows[0]) < 1:
+        return []
+    heads = {_plain(cell): i for i, cell in enumerate(rows[0])}
+    columns: dict[str, tuple[int, BenchmarkMetric]] = {}
+    for name, metric in benchmark_metrics().items():
+        wanted = [_plain(p.removesuffix(".avg").rpartition(".")[2]) for p in metric.keys]
+        at = next((heads[w] for w in wanted if w in heads), None)
+        if at is not None:
+            columns[name] = (at, metric)
+    out = []
+    for row in rows[1:]:
+        run = {
+            name: value * metric.scale
+            for name, (at, metric) in columns.items()
+            if at < len(row) and (value := _cell(row[at])) is not None
+        }
+        if run:
+            out.append(run)
+    return out
+
+
+def _plain(text: str) -> str:
+    """``Output Throughput (tok/s)`` -> ``output_throughput_tok_s``"""
+    return re.sub(r"[^a-z0-9]+", "_", text.strip().lower()).strip("_")
+
+
+def _from_labels(text: str) -> dict[str, float]:
+    """Numbers behind known labels, as text reports and genai-perf's CSV have them."""
+    out: dict[str, float] = {}
+    for line in text.splitlines():
+        clean = line.strip().lstrip("#").strip()
+        for name, metric in benchmark_metrics().items():
+            hit = None if name in out else _behind(clean, metric.labels)
+            if hit is not None:
+                out[name] = hit * metric.scale
+    return out
+
+
+def _behind(line: str, labels: Iterable[str]) -> float | None:
+    for label in labels:
+        if found := re.match(label, line):
+            rest = line[found.end() :].lstrip(' ":,\t')
+            number = _NUMBER.match(rest)
+            # In CSV a number with a thousands comma is quoted, so a bare comma ends a cell.
+            if number is not None:
+                quoted = line[found.end() :].lstrip(" ,:\t").startswith('"')
+                csv_row = line[found.end() :].lstrip('" ').startswith(",")
+                text = number[0] if quoted or not csv_row else number[0].partition(",")[0]
+                return _cell(text)
+    return None
+
+
+def _cell(text: str) -> float | None:
+    try:
+        return float(text.strip().strip('"').replace(",", ""))
+    except ValueError:
+        return None

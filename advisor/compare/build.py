@@ -1,0 +1,290 @@
+"""Before against after: the whole comparison, from the captures' diagnoses to one document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.compare import comparability
+from advisor.compare.differences import (
+    advice_checks,
+    budget_changes,
+    finding_changes,
+    gain_checks,
+)
+from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
+from advisor.compare.operations import call_changes, operation_changes
+from advisor.compare.sides import Side, paired
+from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
+from advisor.compare.text import interval, phase_words, ratio, times
+from advisor.model.comparison import (
+    Comparability,
+    Comparison,
+    PhaseChange,
+    SideDoc,
+    StepTimes,
+    Verdict,
+)
+from advisor.model.facts import Scope
+from advisor.model.findings import Span
+
+#: At least this share of the step time must be comparable for a verdict on the whole.
+_ENOUGH = 0.5
+#: Least and most cost of tracing one eager call (calibration#traced-calls).
+_TRACED_CALL_US = (1.6, 16.0)
+#: Eager calls a step that one side makes more than the other, from which tracing tells.
+_MORE_CALLS = 50
+_GATE = ("CMP101", "gate")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Steps of one phase on both sides, and how they changed."""
+
+    label: str
+    before: StepTimes | None
+    after: StepTimes | None
+    typical: Change | None = None
+    mean: Change | None = None
+    noise: Noise | None = None
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(phase=self.label)
+
+    def resolution(self, floor: float) -> float | None:
+        """The smallest slow-down that would have been certain."""
+        if self.typical is None:
+            return None
+        near = (1 + self.typical.mid) / (1 + self.typical.low)
+        return float(near * (1 + floor) - 1)
+
+
+def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Comparison:
+    """The comparison of two sides. Raises RuleError for bad rules or parameters."""
+    phases = paired(before, after)
+    alike = comparability.judge(before, after, phases)
+    measured = [measure(before, after, *phase) for phase in phases]
+    facts = _facts(before, after, alike, measured)
+    ms = {m.scope: m.before.median_ms for m in measured if m.before is not None}
+    judged = judge(facts, "comparison", options or RuleOptions(), ms)
+    changes = [_phase(m, before, after, alike, judged) for m in measured]
+    verdict = _verdict(changes)
+    # What another model or batch does says nothing of the advice.
+    checks = advice_checks(before, after) if verdict != "not-comparable" else ()
+    return Comparison(
+        before=side_doc(before), after=side_doc(after), verdict=verdict,
+        summary=_summary(verdict, changes, alike), facts=facts.docs(),
+        comparability=Comparability(
+            score=max((alike.score(p.phase) for p in changes), default=0.0),
+            reasons=(*alike.reasons, *(r for rs in alike.by_phase.values() for r in rs)),
+        ),
+        phases=tuple(changes), budget=budget_changes(before, after, phases),
+        operations=operation_changes(before, after, phases), calls=call_changes(before, after),
+        changes=finding_changes(before, after), checks=checks,
+        gains=gain_checks(before, changes, checks) if checks else (),
+        notes=tuple(_notes(before, after, changes, judged)), **judged.parts(),
+    )  # fmt: skip
+
+
+def side_doc(side: Side) -> SideDoc:
+    return SideDoc(
+        name=side.name, inputs=tuple(i for d in side.diagnoses for i in d.inputs),
+        verdicts=tuple(d.verdict for d in side.diagnoses),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def measure(before: Side, after: Side, label: str, b: str | None, a: str | None) -> Measured:
+    """Step times of one phase; without a change where a side lacks it."""
+    old, new = _times(before, b), _times(after, a)
+    if old is None or new is None or b is None or a is None:
+        return Measured(label, old, new)
+    runs = before.runs(b), after.runs(a)
+    host = max(before.host_share(b), after.host_share(a))
+    noise = noise_of(*runs, host)
+    x, y = np.concatenate(runs[0]), np.concatenate(runs[1])
+    return Measured(label, old, new, typical_change(x, y, noise), mean_change(x, y, noise), noise)
+
+
+def _times(side: Side, phase: str | None) -> StepTimes | None:
+    times = side.times(phase) if phase is not None else np.empty(0)
+    if phase is None or not len(times):
+        return None
+    return StepTimes(
+        steps=side.steps(phase), samples=len(times), captures=len(side.runs(phase)),
+        median_ms=float(np.median(times)), mean_ms=float(times.mean()),
+        p99_ms=float(np.percentile(times, 99)),
+    )  # fmt: skip
+
+
+def _facts(
+    before: Side, after: Side, alike: comparability.Judged, measured: Sequence[Measured]
+) -> ComparisonFacts:
+    out = ComparisonFacts()
+    by_check = {r.check: r for r in alike.reasons}
+
+    def changed(check: str) -> bool | None:
+        reason = by_check[check]
+        return None if reason.state == "unknown" else reason.state == "differs"
+
+    both = [s.texts(n) for s in (before, after) for n in ("driver", "cuda")]
+    out.put_all({
+        "compare.captures_count": len(before.diagnoses) + len(after.diagnoses),
+        "compare.driver_changed": changed("driver"),
+        "compare.cuda_changed": changed("CUDA"),
+        "compare.clock_shift_ratio": comparability.clock_shift(before, after),
+        "compare.toolkits": "Driver {}, CUDA {} before; driver {}, CUDA {} after".format(
+            *(", ".join(texts) or "unknown" for texts in both)
+        ) + _clocks(by_check["clock"].before, by_check["clock"].after),
+        "compare.model_similarity_ratio": alike.model,
+        "compare.phase_overlap_ratio": alike.phase_overlap,
+    })  # fmt: skip
+    for m in measured:
+        if m.before is None or m.after is None:
+            continue
+        out.put_all({
+            "compare.comparability_ratio": alike.score(m.label),
+            "compare.work_similarity_ratio": alike.work.get(m.label),
+            "compare.differences": "; ".join(alike.differing(m.label)) or "nothing",
+            "compare.step_before_ms": m.before.median_ms,
+            "compare.step_after_ms": m.after.median_ms,
+            "compare.resolution_ratio": m.resolution(0.02),
+        }, m.scope)  # fmt: skip
+        _change_facts(out, m)
+    return out
+
+
+def _clocks(before: object, after: object) -> str:
+    if not isinstance(before, float) or not isinstance(after, float):
+        return ""
+    return f"; SM clock {before / 1e6:.0f} and {after / 1e6:.0f} MHz"
+
+
+def _change_facts(out: ComparisonFacts, m: Measured) -> None:
+    for name, change in (("step_time", m.typical), ("step_mean", m.mean)):
+        if change is None:
+            continue
+        out.put_all({
+            f"compare.{name}_change_ratio": change.mid,
+            f"compare.{name}_slower_least_ratio": change.least_rise,
+            f"compare.{name}_faster_ratio": -change.mid,
+            f"compare.{name}_faster_least_ratio": change.least_drop,
+        }, m.scope)  # fmt: skip
+    if m.typical is not None and m.mean is not None:
+        out.put_all({
+            "compare.step_time_shift_ratio": abs(m.typical.mid),
+            "compare.step_time_shift_least_ratio": m.typical.least,
+            "compare.slowdown_ratio": max(m.typical.mid, m.mean.mid),
+        }, m.scope)  # fmt: skip
+
+
+# ---------------------------------------------------------------- judging
+
+
+def _phase(
+    m: Measured, before: Side, after: Side, alike: comparability.Judged, judged: Judgement
+) -> PhaseChange:
+    verdict, why = _phase_verdict(m, alike, judged)
+    return PhaseChange(
+        phase=m.label, before=m.before, after=m.after, verdict=verdict, why=why,
+        share=max(before.shares.get(m.label, 0.0), after.shares.get(m.label, 0.0)),
+        typical=_span(m.typical), mean=_span(m.mean), noise=m.noise.runs if m.noise else None,
+        resolution=m.resolution(judged.param("CMP101", "noise_floor")),
+        comparability=alike.score(m.label) if m.before and m.after else None,
+    )  # fmt: skip
+
+
+def _phase_verdict(
+    m: Measured, alike: comparability.Judged, judged: Judgement
+) -> tuple[Verdict, str]:
+    if m.before is None or m.after is None:
+        if m.before is None and m.after is None:
+            return "not-comparable", "no step times on either side"
+        return "not-comparable", f"only {'before' if m.after is None else 'after'}"
+    if judged.fired("not-comparable", m.scope):
+        return "not-comparable", "; ".join(alike.differing(m.label)) or "too little in common"
+    known: tuple[Verdict, ...] = ("regression", "improvement", "no-change")
+    for verdict in known:
+        if judged.fired(verdict, m.scope):
+            return verdict, ""
+    return "not-comparable", "the rules could not judge it"
+
+
+def _span(change: Change | None) -> Span | None:
+    return None if change is None else Span(low=change.low, mid=change.mid, high=change.high)
+
+
+def _verdict(phases: Sequence[PhaseChange]) -> Verdict:
+    """The gravest verdict of the phases that can be compared, where they hold enough time."""
+    fit = [p for p in phases if p.verdict != "not-comparable"]
+    if sum(p.share for p in fit) < _ENOUGH:
+        return "not-comparable"
+    order: tuple[Verdict, ...] = ("regression", "improvement")
+    for verdict in order:
+        if any(p.verdict == verdict for p in fit):
+            return verdict
+    return "no-change"
+
+
+# ---------------------------------------------------------------- wording
+
+
+def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparability.Judged) -> str:
+    if verdict == "not-comparable":
+        reasons = alike.differing() or [p.why for p in phases if p.why]
+        return f"Not comparable: {reasons[0] if reasons else 'no step times'}."
+    telling = [p for p in phases if p.verdict == verdict]
+    first = max(telling, key=lambda p: p.share)
+    head = {"regression": "Regression", "improvement": "Improvement", "no-change": "No change"}
+    assert first.typical is not None
+    text = f"{head[verdict]}: the typical {phase_words(first.phase)} went {times(first)}"
+    text += f" ({ratio(first.typical.mid)}, 98 % interval {interval(first.typical)})."
+    stalls = first.mean is not None and abs(first.mean.mid - first.typical.mid) >= 0.05
+    if stalls and first.mean is not None:
+        text += f" The mean step: {ratio(first.mean.mid)}."
+    others = [p for p in phases if p is not first and p.verdict not in ("no-change", verdict)]
+    for other in others:
+        text += f" {phase_words(other.phase).capitalize()}: {other.verdict}"
+        text += f" ({other.why})." if other.why else f" ({ratio(other.typical.mid)})." if (
+            other.typical is not None) else "."  # fmt: skip
+    return text
+
+
+def _notes(
+    before: Side, after: Side, phases: Sequence[PhaseChange], judged: Judgement
+) -> list[str]:
+    """What a reader must know before believing the verdict."""
+    notes = [f.message for f in judged.found.findings if f.cause == "toolkit-differs"]
+    calls = [s.device_fact("launch.calls_per_step") for s in (before, after)]
+    if None not in calls and abs(calls[0] - calls[1]) >= _MORE_CALLS:  # type: ignore[operator]
+        more, less = ("before", "after") if calls[0] > calls[1] else ("after", "before")  # type: ignore[operator]
+        extra = abs(calls[0] - calls[1])  # type: ignore[operator]
+        low, high = (extra * us / 1e3 for us in _TRACED_CALL_US)
+        notes.append(
+            f"Profiled times: {extra:,.0f} more eager launches a step {more} than {less} cost "
+            f"{low:.1f} to {high:.0f} ms of tracing there; without a profiler that side is faster."
+        )
+    gate = judged.param(*_GATE)
+    for p in phases:
+        few = p.before is not None and p.after is not None and p.noise is not None
+        if few and min(s.samples for s in (p.before, p.after) if s is not None) < 2:
+            notes.append(
+                f"{phase_words(p.phase).capitalize()}: one time on a side shows no spread; the "
+                "usual one is assumed. Record several steps, or several captures a side."
+            )
+        if p.verdict == "no-change" and p.resolution is not None and p.resolution > gate:
+            assert p.before is not None
+            assert p.after is not None
+            single = p.before.captures == p.after.captures == 1
+            more_of = "several captures a side (--before A1 A2 A3 --after B1 B2 B3)"
+            notes.append(
+                f"{phase_words(p.phase).capitalize()}: only slow-downs from "
+                f"{ratio(p.resolution, sign=False)} on would have shown, which is more than the "
+                f"gate; {more_of if single else 'more captures or steps'} would show smaller ones."
+            )
+    return notes

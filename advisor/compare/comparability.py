@@ -1,0 +1,296 @@
+"""May two sides be compared? The same machine, capture, model and work, or what differs.
+
+Every check gives a factor between 0 (never) and 1; comparability is their product. What one side
+does not tell costs a little, because it may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log, prod
+
+import numpy as np
+
+from advisor.compare.sides import Kernel, Side
+from advisor.model.comparison import Reason
+from advisor.model.findings import Cell
+
+#: A check that one side cannot answer.
+UNKNOWN = 0.95
+#: Different numbers of GPUs: the step is the same, what it costs is not.
+GPU_COUNT = 0.7
+#: SM clocks that differ by up to this do so by the load alone (CMP103 has it as a parameter).
+CLOCK = 0.05
+#: One more or less than this many layers may be a draft head.
+_LAYERS_APART = 1
+#: Families whose launch size follows tokens and hidden size, and nothing else.
+_SIZED = frozenset(
+    ("elementwise", "norm", "activation", "rope", "copy", "quantise", "kv_cache", "embedding",
+     "index", "reduction", "softmax", "memset", "sampling")
+)  # fmt: skip
+#: Families that pick experts; sampling sorts, too, but once a step and not in every layer.
+_ROUTING = frozenset(("moe", "scan_sort"))
+#: Launches of up to so many blocks are at their smallest and tell nothing of the work.
+_SMALLEST = 2
+#: Findings that make step times worthless; opaque graphs are judged by what both sides show.
+_OPAQUE = "opaque-cuda-graphs"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Reasons about the captures as a whole, and about each phase; similarities by name."""
+
+    reasons: tuple[Reason, ...]
+    by_phase: dict[str, tuple[Reason, ...]]
+    model: float | None
+    phase_overlap: float
+    work: dict[str, float | None]
+
+    def score(self, phase: str | None = None) -> float:
+        own = self.by_phase.get(phase, ()) if phase is not None else ()
+        return prod(r.score for r in (*self.reasons, *own))
+
+    def differing(self, phase: str | None = None) -> list[str]:
+        """What differs, the gravest first."""
+        own = self.by_phase.get(phase, ()) if phase is not None else ()
+        found = [r for r in (*self.reasons, *own) if r.state == "differs" and r.score < 1.0]
+        return [r.text for r in sorted(found, key=lambda r: r.score)]
+
+
+def judge(before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]) -> Judged:
+    """All checks; `phases` as `sides.paired` gives them."""
+    overlap = sum(
+        min(before.shares.get(b, 0.0), after.shares.get(a, 0.0)) for _, b, a in phases if b and a
+    )
+    model = _model(before, after, phases)
+    work = {label: _work_similarity(before, after, b, a) for label, b, a in phases if b and a}
+    reasons = (
+        *_machine(before, after), *_capture(before, after), *_usable(before, after),
+        _model_reason(before, after, phases, model), _mix(before, after, overlap),
+    )  # fmt: skip
+    by_phase: dict[str, tuple[Reason, ...]] = {
+        label: (_work_reason(before, after, label, b, a, work[label]),)
+        for label, b, a in phases if b and a
+    }  # fmt: skip
+    return Judged(reasons, by_phase, model, overlap, work)
+
+
+# ---------------------------------------------------------------- machine and tools
+
+
+def _machine(before: Side, after: Side) -> Iterator[Reason]:
+    b, a = (", ".join(dict.fromkeys(g for w in s.works for g in w.gpus)) for s in (before, after))
+    yield _alike("GPU", b or None, a or None, 0.0, f"the GPU is {b} before and {a} after")
+    n, m = (max((w.gpu_count for w in s.works), default=0) for s in (before, after))
+    yield _alike("GPUs", n or None, m or None, GPU_COUNT, f"{n} GPUs worked before, {m} after")
+    for check, name in (("driver", "driver"), ("CUDA", "cuda")):
+        b, a = (", ".join(s.texts(name)) for s in (before, after))
+        yield _alike(check, b or None, a or None, 1.0, f"{check} {b} before, {a} after")
+    clock = [_clock(s) for s in (before, after)]
+    apart = clock_shift(before, after) > CLOCK
+    text = "the SM clock is {} before and {} after".format(
+        *("unknown" if c is None else f"{c / 1e6:,.0f} MHz" for c in clock)
+    )
+    yield Reason(
+        check="clock", before=clock[0], after=clock[1], text=text if apart else "", score=1.0,
+        state="unknown" if None in clock else "differs" if apart else "same",
+    )  # fmt: skip
+
+
+def _clock(side: Side) -> float | None:
+    """Sampled SM clock, else the nominal one."""
+    sampled = [w.sm_clock_hz for w in side.works if w.sm_clock_hz]
+    nominal = [w.clock_hz for w in side.works if w.clock_hz]
+    known = sampled if len(sampled) == len(side.works) else nominal
+    return sum(known) / len(known) if known else None
+
+
+def clock_shift(before: Side, after: Side) -> float:
+    """Relative difference of the clocks; 0 where either side does not tell."""
+    kinds = [all(w.sm_clock_hz for w in s.works) for s in (before, after)]
+    if kinds[0] != kinds[1]:  # a sampled clock against a nominal one says nothing
+        kinds = [False, False]
+    clocks = []
+    for side in (before, after):
+        name = "sm_clock_hz" if all(kinds) else "clock_hz"
+        known = [v for w in side.works if (v := getattr(w, name))]
+        clocks.append(sum(known) / len(known) if known else None)
+    b, a = clocks
+    return abs(a / b - 1.0) if a and b else 0.0
+
+
+def _capture(before: Side, after: Side) -> Iterator[Reason]:
+    b, a = (_profiler(s) for s in (before, after))
+    yield _alike("profiler", b, a, 0.0, f"{b} recorded the one side and {a} the other")
+    b, a = ("one block" if any(w.opaque for w in s.works) else "kernels" for s in (before, after))
+    yield _alike(
+        "graphs", b, a, 0.0,
+        f"CUDA graphs are recorded as {b} before and as {a} after (--cuda-graph-trace)",
+    )  # fmt: skip
+    b, a = (", ".join(sorted({x for w in s.works for x in w.sources})) for s in (before, after))
+    yield _alike("traced", b or None, a or None, 0.9, f"traced are {b} before, {a} after")
+    b, a = (", ".join(s.texts("serving_engine")) for s in (before, after))
+    yield _alike("serving engine", b or None, a or None, 1.0, f"{b} served before, {a} after")
+
+
+def _profiler(side: Side) -> str | None:
+    names = {t.split(" ")[0] if "Nsight" not in t else "nsys" for t in side.texts("producer")}
+    return ", ".join(sorted(names)) or None
+
+
+def _usable(before: Side, after: Side) -> Iterator[Reason]:
+    """Captures that cannot be analysed cannot be compared."""
+    for side in (before, after):
+        void = [
+            f.cause for d in side.diagnoses for f in d.findings
+            if f.invalidates and f.cause != _OPAQUE
+        ]  # fmt: skip
+        if void:
+            text = f"{side.name}: {', '.join(dict.fromkeys(void))}"
+            yield Reason(check="capture", state="differs", score=0.0, text=text)
+
+
+# ---------------------------------------------------------------- model and work
+
+
+def _fingerprint(side: Side, phase: str) -> dict[str, float | None]:
+    return {n: side.mean(phase, n) for n in ("layers", "attention", "matmul")}
+
+
+def _identity_phase(
+    phases: list[tuple[str, str | None, str | None]],
+) -> tuple[str, str] | None:
+    """The phase that shows the model best: decode, else the largest common one."""
+    common = [(b, a) for _, b, a in phases if b and a]
+    return next((p for p in common if "decode" in p), common[0] if common else None)
+
+
+def _model(
+    before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]
+) -> float | None:
+    """Likeness of the two models, 0..1, by what no optimisation changes: the number of layers and
+    of attention kernels; matrix products may be fused, down to half of them."""
+    common = _identity_phase(phases)
+    if common is None:
+        return None
+    b, a = _fingerprint(before, common[0]), _fingerprint(after, common[1])
+    factors = []
+    if b["layers"] and a["layers"]:
+        ratio = _likeness(b["layers"], a["layers"])
+        apart = abs(b["layers"] - a["layers"]) > _LAYERS_APART
+        factors.append(0.7 * ratio if apart else 1.0)
+    elif b["attention"] and a["attention"]:
+        factors.append(_likeness(b["attention"], a["attention"]))
+    if b["matmul"] and a["matmul"]:
+        factors.append(min(1.0, 2.0 * _likeness(b["matmul"], a["matmul"])))
+        if _routes(before, common[0], b["layers"]) != _routes(after, common[1], a["layers"]):
+            factors.append(0.5)
+    return prod(factors) if factors else None
+
+
+def _routes(side: Side, phase: str, layers: float | None) -> bool:
+    """Whether every layer picks experts: a mixture of experts is another model than a dense one."""
+    calls = sum(k.calls for k in side.kernels(phase).values() if k.name.family in _ROUTING)
+    return bool(layers) and calls >= (layers or 0.0)
+
+
+def _likeness(b: float, a: float) -> float:
+    return min(b, a) / max(b, a) if min(b, a) > 0 else 0.0
+
+
+def _model_reason(
+    before: Side, after: Side, phases: list[tuple[str, str | None, str | None]],
+    likeness: float | None,
+) -> Reason:  # fmt: skip
+    common = _identity_phase(phases)
+    if likeness is None or common is None:
+        return Reason(check="model", state="unknown", score=UNKNOWN)
+    texts = []
+    for side, phase in ((before, common[0]), (after, common[1])):
+        f = _fingerprint(side, phase)
+        layers = f"{f['layers']:.0f} layers, " if f["layers"] else ""
+        experts = ", experts" if _routes(side, phase, f["layers"]) else ""
+        texts.append(
+            f"{layers}{f['matmul'] or 0:.0f} matrix products and {f['attention'] or 0:.0f} "
+            f"attention kernels a step{experts}"
+        )
+    same = likeness > 0.999
+    return Reason(
+        check="model", before=texts[0], after=texts[1], state="same" if same else "differs",
+        score=likeness, text=f"the models differ: {texts[0]} before, {texts[1]} after",
+    )  # fmt: skip
+
+
+def _mix(before: Side, after: Side, overlap: float) -> Reason:
+    texts = [
+        ", ".join(f"{share:.0%} {p}" for p, share in sorted(s.shares.items()) if share >= 0.005)
+        for s in (before, after)
+    ]
+    return Reason(
+        check="phases", before=texts[0] or None, after=texts[1] or None,
+        state="same" if overlap > 0.98 else "differs", score=overlap,
+        text=f"the step time is {texts[0]} before and {texts[1]} after",
+    )  # fmt: skip
+
+
+def _work_similarity(before: Side, after: Side, b: str, a: str) -> float | None:
+    """How alike the amount of work a step is, 0..1: tokens by the range names, else the launch
+    sizes of the kernels that both sides run."""
+    ratio = _work_ratio(before, after, b, a)
+    return None if ratio is None else min(ratio, 1 / ratio)
+
+
+def _work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
+    if not before.steps(b) or not after.steps(a):
+        # Windows without steps hold what was recorded, and twice the time is twice the work.
+        x, y = before.mean(b, "kernel_calls"), after.mean(a, "kernel_calls")
+        return y / x if x and y else None
+    for name in ("tokens", "batch"):
+        x, y = before.mean(b, name), after.mean(a, name)
+        if x and y:
+            return y / x
+    return launch_ratio(before.kernels(b), after.kernels(a))
+
+
+def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float | None:
+    """Median ratio (after over before) of the blocks a launch, over the kernels of both sides
+    that are sized by their work, weighted by time; None where there are none."""
+    shared = [
+        (log(after[n].blocks / before[n].blocks), min(before[n].ms, after[n].ms),
+         max(before[n].blocks, after[n].blocks))
+        for n in before.keys() & after.keys()
+        if before[n].name.family in _SIZED and min(before[n].blocks, after[n].blocks) > 0
+    ]  # fmt: skip
+    telling = [s for s in shared if s[2] > _SMALLEST] or shared
+    if not telling:
+        return None
+    telling.sort()
+    weight = np.cumsum([w for _, w, _ in telling])
+    at = int(np.searchsorted(weight, weight[-1] / 2)) if weight[-1] > 0 else len(telling) // 2
+    return float(np.exp(telling[at][0]))
+
+
+def _work_reason(
+    before: Side, after: Side, label: str, b: str, a: str, likeness: float | None
+) -> Reason:
+    if likeness is None:
+        return Reason(check="work", phase=label, state="unknown", score=UNKNOWN)
+    ratio = _work_ratio(before, after, b, a) or 1.0
+    return Reason(
+        check="work", phase=label, before=1.0, after=round(ratio, 3),
+        state="same" if likeness >= 0.9 else "differs", score=likeness,
+        text=f"a {label} step does {ratio:.3g} times the work (batch or tokens)"
+        if before.steps(b) and after.steps(a)
+        else f"no steps are known, and the window after holds {ratio:.3g} times the kernels",
+    )  # fmt: skip
+
+
+def _alike(check: str, before: Cell, after: Cell, score: float, text: str) -> Reason:
+    if before is None or after is None:
+        return Reason(check=check, before=before, after=after, state="unknown", score=1.0)
+    same = before == after
+    return Reason(
+        check=check, before=before, after=after, state="same" if same else "differs",
+        score=1.0 if same else score, text="" if same else text,
+    )  # fmt: skip

@@ -1,0 +1,216 @@
+"""Short against long context: which operations grow. Only attention should."""
+
+from __future__ import annotations
+
+from math import prod
+
+from advisor.compare import comparability
+from advisor.compare.build import measure, side_doc
+from advisor.compare.differences import budget_changes
+from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
+from advisor.compare.operations import WORTH, Operation, by_operation
+from advisor.compare.sides import NOT_HOST, Side, paired
+from advisor.compare.text import milliseconds, phase_words, ratio
+from advisor.model.comparison import (
+    Comparability,
+    ContextScaling,
+    Reason,
+    Scaling,
+)
+from advisor.model.facts import TRACE, Scope
+from advisor.model.findings import Span
+
+#: Operations that get facts of their own, by the size of their change.
+_KEPT = 20
+#: From this share of the short step on growth is worth a word.
+_GROWTH = 0.01
+_ATTENTION = "attention"
+
+
+def scaling(
+    short: Side, long: Side, tokens: tuple[int, int] | None = None,
+    options: RuleOptions | None = None,
+) -> ContextScaling:  # fmt: skip
+    """Operations, step time and budget at two context lengths (`tokens`: short, long)."""
+    phases = paired(short, long)
+    chosen = _phase(phases)
+    alike = comparability.judge(short, long, phases)
+    reasons = tuple(r for r in alike.reasons if r.check != "phases")
+    if chosen is None:
+        return _impossible(short, long, tokens, reasons, options)
+    label, b, a = chosen
+    reasons += _batch(short, long, chosen)
+    score = prod(r.score for r in reasons)
+    measured = measure(short, long, label, b, a)
+    step = measured.before.median_ms if measured.before else 0.0
+    old, new = by_operation(short.kernels(b).values()), by_operation(long.kernels(a).values())
+    rows = [_row(n, old.get(n), new.get(n), step) for n in sorted(old.keys() | new.keys())]
+    rows.sort(key=lambda r: (-abs(r.long_ms - r.short_ms), r.operation))
+    attention = sum(r.long_ms - r.short_ms for r in rows if r.attention)
+    facts = _facts(rows, score, measured.typical.mid if measured.typical else None,
+                   attention / step if step else None)  # fmt: skip
+    judged = judge(facts, "context", options or RuleOptions(), {TRACE: step})
+    rows = [
+        r.model_copy(
+            update={"grows": judged.fired("context-scaling", Scope(operation=r.operation))}
+        )
+        for r in rows
+    ]
+    growth = in_ms = None
+    if (change := measured.typical) is not None:
+        growth = Span(low=change.low, mid=change.mid, high=change.high)
+        in_ms = Span(low=growth.low * step, mid=growth.mid * step, high=growth.high * step)
+    verdict = _verdict(rows, score, attention / step if step else 0.0, growth)
+    budget = tuple(p for p in budget_changes(short, long, [chosen]) if p.phase is None)
+    doc = ContextScaling(
+        short=side_doc(short), long=side_doc(long), tokens=tokens, verdict=verdict, summary="",  # type: ignore[arg-type]
+        phase=label, step_short_ms=step or None,
+        step_long_ms=measured.after.median_ms if measured.after else None,
+        growth=growth, growth_ms=in_ms, growth_per_1k_ms=_per_1k(in_ms, tokens),
+        attention_growth_ms=round(attention, 6),
+        comparability=Comparability(score=score, reasons=reasons), operations=tuple(rows),
+        budget=budget, facts=facts.docs(), **judged.parts(),
+    )  # fmt: skip
+    notes = _notes(doc, short, long, chosen, judged)
+    return doc.model_copy(update={"summary": _summary(doc), "notes": tuple(notes)})
+
+
+def _phase(
+    phases: list[tuple[str, str | None, str | None]],
+) -> tuple[str, str, str] | None:
+    """Decode where both have it, else the largest phase that is no prefill, else the largest."""
+    common = [(label, b, a) for label, b, a in phases if b and a]
+    order = sorted(common, key=lambda p: (p[0] != "decode", p[0] in ("prefill", "mixed")))
+    return order[0] if order else None
+
+
+def _batch(short: Side, long: Side, phase: tuple[str, str, str]) -> tuple[Reason, ...]:
+    """The batch must be the same; prompts may be longer."""
+    label, b, a = phase
+    x, y = short.mean(b, "batch"), long.mean(a, "batch")
+    found = y / x if x and y else comparability.launch_ratio(short.kernels(b), long.kernels(a))
+    if found is None:
+        return (Reason(check="batch", phase=label, state="unknown", score=comparability.UNKNOWN),)
+    likeness = min(found, 1 / found)
+    return (Reason(
+        check="batch", phase=label, before=1.0, after=round(found, 3), score=likeness,
+        state="same" if likeness >= 0.9 else "differs",
+        text=f"a {label} step serves {found:.3g} times the batch",
+    ),)  # fmt: skip
+
+
+def _row(name: str, old: Operation | None, new: Operation | None, step: float) -> Scaling:
+    family = (old or new).family  # type: ignore[union-attr]
+    x, y = old or Operation(name, family), new or Operation(name, family)
+    return Scaling(
+        operation=name, family=family, attention=family == _ATTENTION,
+        calls_short=round(x.calls, 3), calls_long=round(y.calls, 3),
+        short_ms=round(x.ms, 6), long_ms=round(y.ms, 6),
+        growth=y.ms / x.ms - 1 if x.ms else None,
+        step_growth=(y.ms - x.ms) / step if step else 0.0,
+    )  # fmt: skip
+
+
+def _facts(
+    rows: list[Scaling], score: float, growth: float | None, attention: float | None
+) -> ComparisonFacts:
+    out = ComparisonFacts()
+    out.put_all({
+        "context.comparability_ratio": score, "context.step_growth_ratio": growth,
+        "context.attention_step_growth_ratio": attention,
+    })  # fmt: skip
+    for row in rows[:_KEPT]:
+        out.put_all({
+            "context.is_attention": row.attention,
+            "context.operation_family": row.family,
+            # What is new at the long context grew from nothing: by all of itself.
+            "context.operation_growth_ratio": 1.0 if row.growth is None else row.growth,
+            "context.operation_step_growth_ratio": row.step_growth,
+            "context.operation_short_ms": row.short_ms,
+            "context.operation_long_ms": row.long_ms,
+        }, Scope(operation=row.operation))  # fmt: skip
+    return out
+
+
+def _per_1k(growth: Span | None, tokens: tuple[int, int] | None) -> Span | None:
+    if growth is None or tokens is None or tokens[0] == tokens[1]:
+        return None
+    per = (tokens[1] - tokens[0]) / 1000
+    low, high = sorted((growth.low / per, growth.high / per))
+    return Span(low=low, mid=growth.mid / per, high=high)
+
+
+def _verdict(rows: list[Scaling], score: float, attention: float, growth: Span | None) -> str:
+    if score < 0.5:
+        return "not-comparable"
+    if any(r.grows for r in rows):
+        return "context-scaling"
+    if attention >= _GROWTH or (growth is not None and growth.low >= _GROWTH):
+        return "only-attention-scales"
+    return "no-growth"
+
+
+def _impossible(
+    short: Side, long: Side, tokens: tuple[int, int] | None, reasons: tuple[Reason, ...],
+    options: RuleOptions | None,
+) -> ContextScaling:  # fmt: skip
+    facts = ComparisonFacts()
+    judged = judge(facts, "context", options or RuleOptions())
+    return ContextScaling(
+        short=side_doc(short), long=side_doc(long), tokens=tokens, verdict="not-comparable",
+        summary="Not comparable: the captures have no phase in common.",
+        comparability=Comparability(score=0.0, reasons=reasons), facts=facts.docs(),
+        **judged.parts(),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- wording
+
+
+def _summary(doc: ContextScaling) -> str:
+    if doc.verdict == "not-comparable":
+        why = [r.text for r in sorted(doc.comparability.reasons, key=lambda r: r.score) if r.text]
+        return f"Not comparable: {why[0] if why else 'too little in common'}."
+    step = phase_words(doc.phase or "unknown")
+    text = (
+        f"the typical {step} takes {milliseconds(doc.step_short_ms or 0.0)} ms at the short "
+        f"context and {milliseconds(doc.step_long_ms or 0.0)} ms at the long one"
+    )
+    text += f" ({ratio(doc.growth.mid)})." if doc.growth is not None else "."
+    if doc.verdict == "no-growth":
+        return f"Nothing grows: {text}"
+    share = ""
+    total = doc.growth_ms.mid if doc.growth_ms is not None else 0.0
+    if total > 0:
+        share = f", {min(max(doc.attention_growth_ms / total, 0.0), 1.0):.0%} of it by attention"
+        share = share.replace("%", " %")
+    if doc.verdict == "only-attention-scales":
+        return f"Only attention grows: {text[:-1]}{share}."
+    grown = [r.operation for r in doc.operations if r.grows]
+    listed = ", ".join(grown[:3]) + (f" and {len(grown) - 3} more" if len(grown) > 3 else "")
+    return f"Not only attention grows, but also {listed}: {text[:-1]}{share}."
+
+
+def _notes(
+    doc: ContextScaling, short: Side, long: Side, phase: tuple[str, str, str], judged: Judgement
+) -> list[str]:
+    notes = []
+    if doc.phase == "prefill":
+        notes.append(
+            "The captures have no decode steps in common. In prefill all work grows with the "
+            "prompt; compare decode steps (long outputs) to judge what the context costs."
+        )
+    if doc.tokens is None:
+        notes.append("Give the context lengths with --tokens SHORT,LONG to see the cost per token.")
+    step = doc.step_short_ms or 0.0
+    one = len(short.phases) == len(long.phases) == 1
+    old, new = (s.budget(None if one else p) for s, p in ((short, phase[1]), (long, phase[2])))
+    host = sum(new.get(p, 0.0) - old.get(p, 0.0) for p in {*old, *new} if p not in NOT_HOST)
+    if step and host >= max(_GROWTH * step, 2 * WORTH):
+        notes.append(
+            f"The device waits {milliseconds(host)} ms a step longer for the host at the long "
+            "context: look for work that walks over the whole sequence (block tables, sampling)."
+        )
+    if judged.found.not_evaluated:
+        notes.append("Kernels are missing in one capture, so operations could not be judged.")
+    return notes

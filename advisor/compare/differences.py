@@ -1,0 +1,193 @@
+"""What else moved between two sides: budget, findings, and what recommendations promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from advisor.compare.sides import Side
+from advisor.model.comparison import (
+    AdviceCheck,
+    FindingChange,
+    GainCheck,
+    PartChange,
+    PhaseChange,
+)
+from advisor.model.facts import Scope
+from advisor.model.findings import Cell, Diagnosis, Finding, ScopeDoc, Verify
+
+#: A finding's share changed from here on (of the step).
+SHARE = 0.03
+#: A number moved from here on: relative to the larger value, and for ratios in any case.
+_MOVED, _MOVED_RATIO = 0.05, 0.005
+
+
+def budget_changes(
+    before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]
+) -> tuple[PartChange, ...]:
+    """Parts of the whole step, then of each phase where there are several."""
+    out = _parts(before.budget(), after.budget(), None)
+    if len(phases) > 1:
+        for label, b, a in phases:
+            if b is not None and a is not None:
+                out += _parts(before.budget(b), after.budget(a), label)
+    return tuple(out)
+
+
+def _parts(
+    before: dict[str, float], after: dict[str, float], phase: str | None
+) -> list[PartChange]:
+    names = dict.fromkeys((*before, *after))
+    return [
+        PartChange(part=p, before_ms=round(before.get(p, 0.0), 6),
+                   after_ms=round(after.get(p, 0.0), 6), phase=phase)
+        for p in names if before.get(p) or after.get(p)
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- findings
+
+
+def finding_changes(before: Side, after: Side) -> tuple[FindingChange, ...]:
+    """Findings gone, new, changed and the same; a side has a finding where at least half of its
+    captures have it."""
+    old, new = _common(before), _common(after)
+    out = []
+    for key in dict.fromkeys((*old, *new)):
+        b, a = old.get(key), new.get(key)
+        known = b or a
+        assert known is not None
+        status, note = "same", ""
+        if a is None:
+            note = _blind(after.diagnoses, known)
+            status = "unknown" if note else "gone"
+        elif b is None:
+            note = _blind(before.diagnoses, known)
+            status = "unknown" if note else "new"
+        elif a.severity != b.severity or abs((_share(a) or 0) - (_share(b) or 0)) >= SHARE:
+            status = "changed"
+        out.append(FindingChange(
+            status=status, code=known.code, cause=known.cause, title=known.title,  # type: ignore[arg-type]
+            scope=known.scope, note=note,
+            severity_before=b.severity if b else None, severity_after=a.severity if a else None,
+            share_before=_share(b), share_after=_share(a), ms_before=_ms(b), ms_after=_ms(a),
+        ))  # fmt: skip
+    order = {"new": 0, "changed": 1, "gone": 2, "unknown": 3, "same": 4}
+    return tuple(sorted(
+        out, key=lambda c: (order[c.status], -max(c.share_before or 0, c.share_after or 0), c.code)
+    ))  # fmt: skip
+
+
+def _common(side: Side) -> dict[str, Finding]:
+    """Findings of at least half of the captures, by identity; the first of each speaks for all."""
+    seen: dict[str, list[Finding]] = {}
+    for diagnosis in side.diagnoses:
+        for finding in {f.identity: f for f in diagnosis.findings}.values():
+            seen.setdefault(finding.identity, []).append(finding)
+    least = len(side.diagnoses) / 2
+    return {key: found[0] for key, found in seen.items() if len(found) >= least}
+
+
+def _share(finding: Finding | None) -> float | None:
+    return None if finding is None or finding.impact is None else finding.impact.share
+
+
+def _ms(finding: Finding | None) -> float | None:
+    return None if finding is None or finding.impact is None else finding.impact.ms
+
+
+def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
+    """Why the absence of a finding says nothing; empty where its rule looked."""
+    for diagnosis in diagnoses:
+        if any(f.invalidates for f in diagnosis.findings) and not finding.invalidates:
+            return "the capture cannot be analysed"
+        if _among(((n.code, n.scope) for n in diagnosis.not_evaluated), finding):
+            return "its rule could not look"
+        for other in diagnosis.overruled:
+            if _among([(other.code, other.scope)], finding):
+                return f"overruled by {other.by}"
+    return ""
+
+
+def _among(entries: Iterable[tuple[str, ScopeDoc]], finding: Finding) -> bool:
+    mine = _scope(finding.scope)
+    return any(code == finding.code and _scope(scope).encloses(mine) for code, scope in entries)
+
+
+def _scope(scope: ScopeDoc) -> Scope:
+    return Scope(**scope.model_dump(exclude={"process"}))
+
+
+# ---------------------------------------------------------------- what was promised
+
+
+def advice_checks(before: Side, after: Side) -> tuple[AdviceCheck, ...]:
+    """Every number that a recommendation of a finding before told to watch, each once."""
+    out: dict[tuple[str, str], AdviceCheck] = {}
+    for finding in _common(before).values():
+        for advice in finding.recommendations:
+            if advice.verify is None:
+                continue
+            old, unit = before.fact(advice.verify.fact, finding.scope)
+            old = advice.verify.now if old is None else old
+            new, other = after.fact(advice.verify.fact, finding.scope)
+            scale = (1.0, 1.0)
+            if advice.verify.now is not None and advice.verify.now == _share(finding):
+                scale = (sum(before.budget().values()), sum(after.budget().values()))
+            out.setdefault((finding.identity, advice.verify.fact), AdviceCheck(
+                code=finding.code, cause=finding.cause, severity=finding.severity, id=advice.id,
+                verify=advice.verify, before=old, after=new,
+                unit=unit or other or advice.verify.unit,
+                outcome=_outcome(advice.verify, old, new, unit or other, scale),  # type: ignore[arg-type]
+            ))  # fmt: skip
+    return tuple(out.values())
+
+
+def _outcome(
+    verify: Verify, before: Cell, after: Cell, unit: str, scale: tuple[float, float]
+) -> str:
+    """`scale` turns a share of the step into milliseconds on either side."""
+    if verify.expect in ("present", "absent"):
+        moved = (before is None) != (after is None)
+        wanted = (after is not None) == (verify.expect == "present")
+        return "as promised" if moved and wanted else "other way" if moved else "unchanged"
+    if not isinstance(before, int | float) or not isinstance(after, int | float):
+        return "unknown"
+    old, new = float(before) * scale[0], float(after) * scale[1]
+    change = new - old
+    trifle = _MOVED_RATIO * max(scale) if unit == "ratio" else 0.0
+    slack = max(_MOVED * max(abs(old), abs(new)), trifle)
+    if abs(change) <= slack:
+        return "unchanged"
+    return "as promised" if (change < 0) == (verify.expect == "decrease") else "other way"
+
+
+def gain_checks(
+    before: Side, phases: Sequence[PhaseChange], checks: Sequence[AdviceCheck]
+) -> tuple[GainCheck, ...]:
+    """Predicted gains against the steps that were measured. A fix counts as applied where a number
+    that it was to move did move."""
+    out = []
+    by_phase = {p.phase: p for p in phases if p.before is not None and p.after is not None}
+    for finding in _common(before).values():
+        gain = finding.gain
+        phase = by_phase.get(finding.scope.phase or "") or next(iter(by_phase.values()), None)
+        if gain is None or gain.step_after_ms is None or phase is None:
+            continue
+        assert phase.before is not None
+        assert phase.after is not None
+        old, new = phase.before.median_ms, phase.after.median_ms
+        own = [c.outcome for c in checks if (c.code, c.cause) == (finding.code, finding.cause)]
+        outcome = "as predicted"
+        if "as promised" not in own:
+            outcome = "not applied"
+        elif phase.verdict == "no-change":
+            outcome = "no effect"
+        elif new > gain.step_after_ms.high:
+            outcome = "less than predicted"
+        elif new < gain.step_after_ms.low:
+            outcome = "more than predicted"
+        out.append(GainCheck(
+            code=finding.code, cause=finding.cause, predicted=gain, measured_before_ms=old,
+            measured_after_ms=new, measured_speedup=old / new if new else 0.0, outcome=outcome,  # type: ignore[arg-type]
+        ))  # fmt: skip
+    return tuple(out)

@@ -1,0 +1,271 @@
+"""Serving engines side by side on one workload: time, kernels, memory, launch path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from advisor import __version__
+from advisor.compare.build import side_doc
+from advisor.compare.comparability import launch_ratio
+from advisor.compare.sides import Side
+from advisor.compare.text import duration, phase_words
+from advisor.errors import InputError
+from advisor.knowledge import engines
+from advisor.knowledge_compare import Difference, framework_differences
+from advisor.metrics.kernels import UNFUSED
+from advisor.model.comparison import FrameworkTable, Metric, SideDoc
+from advisor.model.findings import Tool
+
+Number = float | None
+
+#: Row of the table -> group, unit, and the fact behind it where it is one.
+_FACTS: tuple[tuple[str, str, str, str], ...] = (
+    ("memory", "allocation calls", "count", "alloc.calls_per_step"),
+    ("memory", "time in them", "ratio", "alloc.time_ratio"),
+    ("memory", "exposed copies", "ratio", "copy.exposed_ratio"),
+    ("memory", "pageable copies", "ratio", "copy.pageable_ratio"),
+    ("memory", "uploaded a step", "bytes", "copy.htod_bytes_per_step"),
+    ("memory", "copies on the device", "ratio", "copy.dtod_busy_ratio"),
+    ("memory", "memory in use", "ratio", "memory.used_ratio"),
+    ("launch path", "launch calls", "count", "launch.calls_per_step"),
+    ("launch path", "graph launches", "count", "graph.launches_per_step"),
+    ("launch path", "kernel time in graphs", "ratio", "graph.kernel_ratio"),
+    ("launch path", "waiting calls", "count", "sync.calls_per_step"),
+    ("launch path", "read-backs", "count", "sync.readbacks_per_step"),
+    ("launch path", "idle from launching", "ratio", "launch.idle_ratio"),
+    ("launch path", "idle between steps", "ratio", "host.gap_ratio"),
+    ("launch path", "GPU busy", "ratio", "budget.busy_ratio"),
+)
+#: Kernels cannot run for more than all of the time; beyond this the batch must be another one.
+_MOST_BUSY = 1.1
+
+
+def table(
+    columns: Sequence[tuple[str | None, Side]], throughput: Mapping[str, float],
+    batch: Mapping[str, float], phase: str | None = None,
+) -> FrameworkTable:  # fmt: skip
+    """The table and what its differences mean. Raises InputError for names that are no column."""
+    names = _names(columns)
+    for option, given in (("--throughput", throughput), ("--batch", batch)):
+        if strangers := [n for n in given if n not in names]:
+            raise InputError(
+                f"{option}: there is no column '{strangers[0]}'; the columns are {', '.join(names)}"
+            )
+    sides = [side for _, side in columns]
+    chosen = _phase(sides, phase)
+    metrics = _metrics(names, sides, chosen, throughput, batch)
+    docs = tuple(
+        side_doc(s).model_copy(update={"name": n}) for n, s in zip(names, sides, strict=True)
+    )
+    return FrameworkTable(
+        tool=Tool(version=__version__, engine="none"), columns=docs, phase=chosen,
+        summary=_summary(names, metrics), metrics=tuple(metrics),
+        differences=tuple(_differences(names, metrics)),
+        notes=tuple(_notes(docs, sides, chosen, batch, _row(metrics, "kernel time x throughput"))),
+    )  # fmt: skip
+
+
+def _names(columns: Sequence[tuple[str | None, Side]]) -> list[str]:
+    """The given name, else the engine that the kernels speak of, else the file; each once."""
+    out: list[str] = []
+    for given, side in columns:
+        engine = side.texts("serving_engine")
+        path = side.diagnoses[0].inputs[0].path.replace("\\", "/").rpartition("/")[2]
+        name = given or (engine[0] if engine else path.split(".")[0])
+        number = 2
+        base = name
+        while name in out:
+            name, number = f"{base}-{number}", number + 1
+        out.append(name)
+    return out
+
+
+def _phase(sides: Sequence[Side], wanted: str | None) -> str:
+    """The phase that is compared: the one asked for, else decode, else the largest common one."""
+    common = [p for p in sides[0].phases if all(p in s.phases for s in sides)]
+    if wanted is not None and wanted not in common:
+        raise InputError(f"--phase: not every capture has {wanted} steps; all have {common or '-'}")
+    if not common:
+        seen = "; ".join(", ".join(s.phases) or "none" for s in sides)
+        raise InputError(f"the captures have no phase of steps in common ({seen}); see --phase")
+    return wanted or ("decode" if "decode" in common else common[0])
+
+
+def _metrics(
+    names: Sequence[str], sides: Sequence[Side], phase: str, throughput: Mapping[str, float],
+    batch: Mapping[str, float],
+) -> list[Metric]:  # fmt: skip
+    out: list[Metric] = []
+
+    def put(group: str, name: str, unit: str, value: Callable[[int, Side], Number | str]) -> None:
+        values = tuple(value(i, s) for i, s in enumerate(sides))
+        if any(v is not None for v in values):
+            out.append(Metric(name=name, unit=unit, values=values, group=group))
+
+    per_step = [_work(s, phase) for s in sides]
+    sizes = [batch.get(n) or s.mean(phase, "batch") for n, s in zip(names, sides, strict=True)]
+
+    def each(i: int, value: Number) -> Number:
+        """A token: one sequence of the batch, where the batch is known."""
+        size = sizes[i]
+        return None if value is None or not size else value / size
+
+    put("time", "step time", "ms", lambda i, _: per_step[i]["step"])
+    put("time", "batch", "count", lambda i, _: sizes[i])
+    put("time", "time per token", "ms", lambda i, _: each(i, per_step[i]["step"]))
+    put("time", "kernel time per step", "ms", lambda i, _: per_step[i]["kernel_ms"])
+    put("time", "kernel time per token", "ms", lambda i, _: each(i, per_step[i]["kernel_ms"]))
+    put("kernels", "kernels per step", "count", lambda i, _: per_step[i]["kernel_calls"])
+    put("kernels", "kernels per token", "count", lambda i, _: each(i, per_step[i]["kernel_calls"]))
+    put("kernels", "layers", "count", lambda i, _: per_step[i]["layers"])
+    put("kernels", "kernels per layer", "count",
+        lambda i, _: _over(per_step[i]["kernel_calls"], per_step[i]["layers"]))  # fmt: skip
+    put("kernels", "matrix products per layer", "count",
+        lambda i, _: _over(per_step[i]["matmul"], per_step[i]["layers"]))  # fmt: skip
+    put("kernels", "unfused share", "ratio", lambda i, _: per_step[i]["unfused"])
+    put("kernels", "attention time per layer", "ms",
+        lambda i, _: _over(per_step[i]["attention_ms"], per_step[i]["layers"]))  # fmt: skip
+    put("kernels", "attention", "text", lambda _, s: _largest(s, phase, "attention"))
+    put("kernels", "matrix products", "text", lambda _, s: _largest(s, phase, "gemm", "gemv"))
+    for group, name, unit, fact in _FACTS:
+        put(group, name, unit, lambda _, s, fact=fact: s.device_fact(fact))  # type: ignore[misc]
+    put("measured", "throughput", "tok_per_s", lambda i, _: throughput.get(names[i]))
+    put("measured", "tokens a second in it", "tok_per_s",
+        lambda i, _: _over(_times(sizes[i], 1e3), per_step[i]["step"]))  # fmt: skip
+    put("measured", "kernel time x throughput", "ratio",
+        lambda i, _: _times(_times(per_step[i]["kernel_ms"], 1e-3 / (sizes[i] or 1.0)),
+                            throughput.get(names[i])))  # fmt: skip
+    return out
+
+
+def _work(side: Side, phase: str) -> dict[str, Number]:
+    times = side.times(phase)
+    kernels = side.kernels(phase).values()
+    whole = sum(k.ms for k in kernels)
+    out: dict[str, Number] = {
+        n: side.mean(phase, n) for n in ("kernel_ms", "kernel_calls", "layers", "matmul")
+    }
+    out["step"] = float(sorted(times)[len(times) // 2]) if len(times) else None
+    unfused = sum(k.ms for k in kernels if k.name.family in UNFUSED)
+    out["unfused"] = unfused / whole if whole else None
+    out["attention_ms"] = sum(k.ms for k in kernels if k.name.family == "attention") or None
+    return out
+
+
+def _over(value: Number, by: Number) -> Number:
+    return None if value is None or not by else value / by
+
+
+def _times(value: Number, by: Number) -> Number:
+    return None if value is None or by is None else value * by
+
+
+def _largest(side: Side, phase: str, *families: str) -> str | None:
+    """The operation of these families that takes most time."""
+    found: dict[str, float] = {}
+    for kernel in side.kernels(phase).values():
+        if kernel.name.family in families:
+            name = kernel.name.operation
+            found[name] = found.get(name, 0.0) + kernel.ms
+    return max(found, key=lambda n: (found[n], n)) if found else None
+
+
+# ---------------------------------------------------------------- what it means
+
+
+def _row(metrics: Sequence[Metric], name: str) -> Metric | None:
+    return next((m for m in metrics if m.name == name), None)
+
+
+def _differences(names: Sequence[str], metrics: Sequence[Metric]) -> list[str]:
+    out = []
+    for rule in framework_differences():
+        metric = _row(metrics, rule.metric)
+        known = [
+            (float(v), n) for v, n in zip(metric.values, names, strict=True)
+            if isinstance(v, int | float)
+        ] if metric is not None else []  # fmt: skip
+        if metric is None or len(known) < 2:
+            continue
+        (low, lower), (high, higher) = min(known), max(known)
+        if _tells(rule, low, high):
+            out.append(rule.text.format(
+                low=lower, high=higher, low_value=_shown(low, metric.unit),
+                high_value=_shown(high, metric.unit),
+            ))  # fmt: skip
+    return out
+
+
+def _tells(rule: Difference, low: float, high: float) -> bool:
+    if high < rule.min_value or high <= 0:
+        return False
+    if rule.min_ratio is not None:
+        return low <= 0 or high / low >= rule.min_ratio
+    return rule.min_difference is not None and high - low >= rule.min_difference
+
+
+def _shown(value: float, unit: str) -> str:
+    if unit == "ms":
+        return duration(value)
+    if unit == "ratio":
+        return f"{100 * value:.1f} %"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _summary(names: Sequence[str], metrics: Sequence[Metric]) -> str:
+    for wanted in ("throughput", "time per token", "step time"):
+        row = _row(metrics, wanted)
+        known = [
+            (float(v), n) for v, n in zip(row.values, names, strict=True)
+            if isinstance(v, int | float)
+        ] if row is not None else []  # fmt: skip
+        if row is None or len(known) < len(names) or len(known) < 2:
+            continue
+        best, worst = (max, min) if wanted == "throughput" else (min, max)
+        (first, fast), (last, slow) = best(known), worst(known)
+        factor = max(first, last) / max(min(first, last), 1e-12)
+        return (
+            f"{fast} is fastest by {wanted} ({_shown(first, row.unit)}"
+            f"{' tok/s' if wanted == 'throughput' else ''}), {factor:.2f} times {slow}."
+        )
+    return "The captures do not tell which engine is fastest."
+
+
+def _notes(
+    docs: Sequence[SideDoc], sides: Sequence[Side], phase: str, batch: Mapping[str, float],
+    busy: Metric | None,
+) -> list[str]:  # fmt: skip
+    notes = []
+    gpus = {g for s in sides for w in s.works for g in w.gpus}
+    if len(gpus) > 1:
+        notes.append(f"Different GPUs: {', '.join(sorted(gpus))}. Times compare machines, too.")
+    layers = {round(v) for s in sides if (v := s.mean(phase, "layers"))}
+    if len(layers) > 1:
+        listed = ", ".join(map(str, sorted(layers)))
+        notes.append(f"The captures seem to run different models ({listed} layers).")
+    sizes = [s.mean(phase, "batch") for s in sides]
+    if None in sizes and not batch:
+        notes.append(
+            f"The batch of a {phase_words(phase)} is not in the range names: give it with "
+            "--batch NAME=N for times per token."
+        )
+        ratios = [launch_ratio(sides[0].kernels(phase), s.kernels(phase)) for s in sides[1:]]
+        if any(r is not None and not 2 / 3 <= r <= 1.5 for r in ratios):
+            notes.append("Launch sizes of shared kernels differ: the batches are not the same.")
+    for doc, share in zip(docs, busy.values if busy is not None else (), strict=False):
+        if isinstance(share, float) and share > _MOST_BUSY:
+            notes.append(
+                f"{doc.name}: the given throughput needs {share:.1f} times the kernel time there "
+                "is, so the capture served a smaller batch than the benchmark (see --batch)."
+            )
+    by_engine: dict[str, list[str]] = {}
+    for doc, side in zip(docs, sides, strict=True):
+        for name in side.texts("serving_engine")[:1]:
+            by_engine.setdefault(name, []).append(doc.name)
+    for name, users in by_engine.items():
+        data = engines().get(name)
+        if data is not None and data.traits:
+            traits = [f"{k.replace('_', ' ')}: {v}" for k, v in data.traits.items()]
+            notes.append(f"{', '.join(users)}: {data.title}. {'; '.join(traits)}.")
+    notes.append("Times are those of profiled runs; eager launches are slowed by tracing.")
+    return notes

@@ -1,0 +1,188 @@
+"""The perfect-router experiment: does uneven routing hold a mixture of experts back?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, variance
+
+from advisor.compare.benchmarks import Runs, read_sides
+from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
+from advisor.compare.sides import Side
+from advisor.compare.statistics import HOST_SPREAD, t_quantile
+from advisor.compare.text import milliseconds, ratio
+from advisor.knowledge_compare import moe_router
+from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
+from advisor.model.work import KernelWork
+
+_EXPERTS = "moe"
+#: Kernels whose presence says that experts are separate products.
+_ROUTING = frozenset(("scan_sort", "moe"))
+_PRODUCTS = frozenset(("gemm", "gemv"))
+#: The activation between the products of an expert is sized by its tokens, padded to the most.
+_SIZED = "activation"
+_EVEN = "launch sizes do not vary: tokens are even, padded to a fixed count, or grouped"
+#: Launch sizes that vary by less than this factor are no sign of uneven experts.
+_UNEVEN = 1.05
+
+
+def experiment(
+    learned: Sequence[str], perfect: Sequence[str], unit: str | None = None,
+    metric: str | None = None, traces: Sequence[Side] | None = None,
+    options: RuleOptions | None = None,
+) -> RouterExperiment:  # fmt: skip
+    """The verdict of the experiment, by the runs of both sides. Raises InputError for inputs that
+    hold no number."""
+    a, b = read_sides(learned, perfect, unit, metric)
+    gain = fmean(b.rates) / fmean(a.rates) - 1.0
+    low, high = _interval(a, b, gain)
+    facts = ComparisonFacts()
+    facts.put_all({
+        "moe.gain_ratio": gain, "moe.gain_least_ratio": low,
+        "moe.runs_count": len(a.values) + len(b.values),
+    })  # fmt: skip
+    chosen = options or RuleOptions()
+    worth = _worth_loss(chosen)
+    facts.put("moe.result", _result(gain, worth))
+    judged = judge(facts, "router", chosen)
+    line = judged.param("MOE101", "min_gain")
+    experts = tuple(_experts(s) for s in traces or ())
+    certain = _certain(gain, low, high, line)
+    guilty = judged.fired("router-imbalance")
+    return RouterExperiment(
+        learned=_runs("learned", a), perfect=_runs("perfect", b), certain=certain,
+        verdict="router-imbalance" if guilty else "routing-not-the-bottleneck",
+        summary=_summary(a, b, gain, low, high, worth, guilty), gain=gain, gain_low=low,
+        gain_high=high, experts=experts, facts=facts.docs(),
+        notes=tuple(_notes(gain, low, certain, line, judged)), **judged.parts(),
+    )  # fmt: skip
+
+
+def _runs(name: str, runs: Runs) -> RouterRuns:
+    return RouterRuns(
+        name=name, values=runs.values, unit=runs.unit, metric=runs.metric, sources=runs.sources,  # type: ignore[arg-type]
+        mean=fmean(runs.values),
+    )  # fmt: skip
+
+
+def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None]:
+    """98 % interval of the gain by Student on logarithms; None where each side has one run."""
+    logs = [[math.log(v) for v in side.rates] for side in (a, b)]
+    freedom = sum(len(side) - 1 for side in logs)
+    if freedom == 0:
+        return None, None
+    pooled = sum((len(s) - 1) * variance(s) for s in logs if len(s) > 1) / freedom
+    far = t_quantile(freedom) * math.sqrt(pooled * sum(1 / len(s) for s in logs))
+    mid = math.log1p(gain)
+    return math.expm1(mid - far), math.expm1(mid + far)
+
+
+def _worth_loss(options: RuleOptions) -> float:
+    """The loss from which one is called so: a parameter of MOE102."""
+    return judge(ComparisonFacts(), "router", options).param("MOE102", "worth_loss")
+
+
+def _certain(gain: float, low: float | None, high: float | None, line: float) -> bool:
+    """Does the verdict stand whatever the noise? Without an interval: if repeats differ by as much
+    as those of a host-bound loop did."""
+    if low is None or high is None:
+        return abs(math.log1p(gain) - math.log1p(line)) > math.log1p(HOST_SPREAD)
+    return low > line or high <= line
+
+
+# ---------------------------------------------------------------- words
+
+
+def _result(gain: float, worth: float) -> str:
+    if abs(gain) < 0.005:
+        return "the same within half a per cent"
+    text = f"{ratio(abs(gain), sign=False)} {'higher' if gain > 0 else 'lower'}"
+    return f"{text}, a loss" if gain <= -worth else text
+
+
+def _summary(
+    a: Runs, b: Runs, gain: float, low: float | None, high: float | None, worth: float,
+    guilty: bool,
+) -> str:  # fmt: skip
+    head = "Routing holds the throughput back" if guilty else "Routing is not the bottleneck"
+    values = [f"{milliseconds(fmean(r.values))}" for r in (a, b)]
+    text = (
+        f"{head}: with perfect routing the throughput is {_result(gain, worth)} "
+        f"({values[0]} to {values[1]} {a.unit}"
+    )
+    if low is not None and high is not None:
+        text += f"; 98 % interval of the gain {ratio(low)[:-2]} to {ratio(high)}"
+    return f"{text})."
+
+
+def _notes(
+    gain: float, low: float | None, certain: bool, line: float, judged: Judgement
+) -> list[str]:
+    known, notes = moe_router(), []
+    if low is None:
+        notes.append(
+            "One run a side gives no interval. Repeats of a host-bound loop differed by up to 18 "
+            "%; " + ("the verdict stands even so." if certain else "repeat both sides three times.")
+        )
+    elif not certain:
+        notes.append(f"The interval contains the line of {ratio(line, sign=False)}: add runs.")
+    if gain <= -judged.param("MOE102", "worth_loss"):
+        notes.append(
+            "Ideal balance cannot make experts slower: a loss says that the runs vary by more than "
+            "the effect looked for, or that perfect routing costs something of its own."
+        )
+    models = "; ".join(f"{m.name} ({m.method})" for m in known.models)
+    notes.append(f"{known.variable} is supported by {models}, with {', '.join(known.backends)}.")
+    notes.append(f"{known.how} {known.notice}")
+    return notes
+
+
+# ---------------------------------------------------------------- what captures show
+
+
+def _experts(side: Side) -> ExpertKernels:
+    """Tail and spread of the expert kernels of one capture."""
+    work = side.works[0]
+    rows = [(work.kernels[k.kernel], k) for p in work.phases for k in p.kernels]
+    families = {name.family for name, _ in rows}
+    path, total = side.diagnoses[0].inputs[0].path, sum(k.ms for _, k in rows)
+    own = [(n, k) for n, k in rows if n.family == _EXPERTS and "GEMM" in n.operation]
+    note = ""
+    if not own and families & _ROUTING:
+        own = [(n, k) for n, k in rows if n.family in _PRODUCTS]
+        note = "experts are plain matrix products here; all products are looked at"
+    if not own:
+        return ExpertKernels(name=side.name, path=path, note="no expert kernels are seen")  # type: ignore[arg-type]
+    names = {n.operation for n, _ in own}
+    tails = [
+        {f.name: float(f.value) for f in side.diagnoses[0].facts
+         if f.scope.operation == name and isinstance(f.value, int | float)}
+        for name in names
+    ]  # fmt: skip
+    uneven, kernel = _uneven([(n.operation, k) for n, k in own])
+    if uneven is None:
+        uneven, kernel = _uneven([(n.operation, k) for n, k in rows if n.family == _SIZED])
+    if uneven is None:
+        note = "; ".join(t for t in (note, _EVEN) if t)
+    share = sum(k.ms for _, k in own) / total if total else None
+    return ExpertKernels(
+        name=side.name, path=path, expert_share=share,  # type: ignore[arg-type]
+        max_over_p50=_most(tails, "operation.max_over_p50"),
+        p99_over_p50=_most(tails, "operation.p99_over_p50"), imbalance=uneven, kernel=kernel,
+        note=note,
+    )  # fmt: skip
+
+
+def _uneven(rows: Sequence[tuple[str, KernelWork]]) -> tuple[float | None, str | None]:
+    """Largest over mean launch size of the kernel with most time whose launches vary."""
+    for name, k in sorted(rows, key=lambda r: -r[1].ms):
+        if k.blocks_min < k.blocks_max and k.blocks > 0:
+            factor = k.blocks_max / k.blocks
+            if factor >= _UNEVEN:
+                return factor, name
+    return None, None
+
+
+def _most(tails: Sequence[dict[str, float]], name: str) -> float | None:
+    known = [t[name] for t in tails if name in t]
+    return max(known) if known else None

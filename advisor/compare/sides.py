@@ -1,0 +1,192 @@
+"""One side of a comparison: one or more captures of the same thing, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.compare.work import saved_work
+from advisor.model.facts import Scope
+from advisor.model.findings import Budget, Cell, Diagnosis, ScopeDoc
+from advisor.model.work import KernelName, PhaseWork, Work
+
+Array = NDArray[Any]
+
+#: Busy parts of the budget, and idle that the graph's own structure makes: not the host's.
+NOT_HOST = frozenset(
+    ("compute", "communication", "htod", "dtoh", "other_copy", "graph_internal")
+)  # fmt: skip
+
+
+@dataclass
+class Kernel:
+    """One kernel of a side: means over the steps of its captures."""
+
+    name: KernelName
+    calls: float = 0.0
+    ms: float = 0.0
+    blocks: float = 0.0
+    blocks_most: int = 0
+
+
+@dataclass
+class Side:
+    """The captures of one side. Means over captures weigh each capture alike."""
+
+    name: str
+    diagnoses: Sequence[Diagnosis]
+    works: Sequence[Work] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.works = [saved_work(d) for d in self.diagnoses]
+
+    # ------------------------------------------------------------ phases and steps
+
+    @cached_property
+    def phases(self) -> tuple[str, ...]:
+        """Phases of any capture, the one that takes most time first."""
+        return tuple(sorted(self.shares, key=lambda p: (-self.shares[p], p)))
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """Share of the step time in each phase, 0..1."""
+        total: dict[str, float] = {}
+        for work in self.works:
+            for phase in work.phases:
+                own = float(np.sum(phase.times_ms)) * _thinning(phase)
+                total[phase.phase] = total.get(phase.phase, 0.0) + own
+        whole = sum(total.values())
+        return {p: t / whole if whole else 0.0 for p, t in total.items()}
+
+    def rows(self, phase: str) -> list[PhaseWork]:
+        """This phase in every capture that has it."""
+        return [p for w in self.works for p in w.phases if p.phase == phase]
+
+    def runs(self, phase: str) -> list[Array]:
+        """Step times of the phase in ms, one array a capture; where a capture has no single
+        step times (no steps, opaque graphs), the mean it does tell."""
+        out = []
+        for work in self.works:
+            for row in work.phases:
+                times = np.array([t for t in row.times_ms if t > 0], float)
+                if row.phase != phase or not len(times):
+                    continue
+                out.append(times.mean(keepdims=True) if work.opaque else times)
+        return out
+
+    def times(self, phase: str) -> Array:
+        runs = self.runs(phase)
+        return np.concatenate(runs) if runs else np.empty(0)
+
+    def steps(self, phase: str) -> int:
+        return sum(r.steps for r in self.rows(phase))
+
+    # ------------------------------------------------------------ kernels
+
+    def kernels(self, phase: str) -> dict[str, Kernel]:
+        """Kernels of the phase by full name."""
+        found: dict[str, Kernel] = {}
+        count = max(len(self.rows(phase)), 1)
+        for work in self.works:
+            for row in (p for p in work.phases if p.phase == phase):
+                for k in row.kernels:
+                    name = work.kernels[k.kernel]
+                    kernel = found.setdefault(name.name, Kernel(name))
+                    kernel.calls += k.calls / count
+                    kernel.ms += k.ms / count
+                    kernel.blocks += k.blocks * k.calls / count
+                    kernel.blocks_most = max(kernel.blocks_most, k.blocks_max)
+        for kernel in found.values():
+            kernel.blocks /= max(kernel.calls, 1e-9)
+        return found
+
+    def mean(self, phase: str, name: str) -> float | None:
+        """Mean over the captures of a number of PhaseWork, where it is known."""
+        known = [float(v) for r in self.rows(phase) if (v := getattr(r, name)) is not None]
+        return sum(known) / len(known) if known else None
+
+    # ------------------------------------------------------------ budget and facts
+
+    def budget(self, phase: str | None = None) -> dict[str, float]:
+        """Milliseconds a step (or of the window without steps) by part, mean over devices."""
+        total: dict[str, float] = {}
+        count = 0
+        for diagnosis in self.diagnoses:
+            only = len(diagnosis.steps) == 1 and diagnosis.steps[0].phase == phase
+            rows = [b for b in diagnosis.budget if b.phase == (None if only else phase)]
+            steps = _steps(diagnosis, phase)
+            count += len(rows)
+            for budget in rows:
+                for part in budget.parts:
+                    total[part.part] = total.get(part.part, 0.0) + part.ms / steps
+        return {p: ms / count for p, ms in total.items()} if count else {}
+
+    def host_share(self, phase: str | None = None) -> float:
+        """Share of the window that the device waits for the host, mean over devices."""
+        rows: list[Budget] = []
+        for diagnosis in self.diagnoses:
+            own = [b for b in diagnosis.budget if b.phase == phase]
+            rows += own or [b for b in diagnosis.budget if b.phase is None]
+        shares = [sum(p.share for p in b.parts if p.part not in NOT_HOST) for b in rows]
+        return sum(shares) / len(shares) if shares else 0.0
+
+    def fact(self, name: str, scope: ScopeDoc) -> tuple[Cell, str]:
+        """A fact seen from a scope (the process aside), and its unit: the mean over captures
+        where it is a number, else the value that all of them share."""
+        wanted = Scope(**{**scope.model_dump(), "process": None})
+        found, unit = [], ""
+        for diagnosis in self.diagnoses:
+            best = None
+            for f in diagnosis.facts:
+                if f.name != name:
+                    continue
+                mine = Scope(**{**f.scope.model_dump(), "process": None})
+                if mine.encloses(wanted) and (best is None or mine.level != "trace"):
+                    best, unit = f, f.unit
+            if best is not None:
+                found.append(best.value)
+        numbers = [float(v) for v in found if isinstance(v, int | float)]
+        if found and len(numbers) == len(found) and not isinstance(found[0], bool):
+            return sum(numbers) / len(numbers), unit
+        return (found[0] if found and len(set(found)) == 1 else None), unit
+
+    def device_fact(self, name: str) -> float | None:
+        """A number known for each device: the mean over devices and captures."""
+        values = [
+            float(f.value) for d in self.diagnoses for f in d.facts
+            if f.name == name and isinstance(f.value, int | float)
+        ]  # fmt: skip
+        return sum(values) / len(values) if values else None
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Distinct values of a field of the inputs, in order."""
+        values = (getattr(i, name) for d in self.diagnoses for i in d.inputs)
+        return tuple(dict.fromkeys(str(v) for v in values if v is not None))
+
+
+def _thinning(phase: PhaseWork) -> float:
+    return max(phase.steps, 1) / max(len(phase.times_ms), 1)
+
+
+def _steps(diagnosis: Diagnosis, phase: str | None) -> int:
+    return max(sum(s.count for s in diagnosis.steps if phase in (None, s.phase)), 1)
+
+
+def paired(before: Side, after: Side) -> list[tuple[str, str | None, str | None]]:
+    """Phases side by side as (label, before, after), most time first; None where a side lacks it.
+
+    A phase that one side could not name is the only phase of the other.
+    """
+    b, a = before.phases, after.phases
+    if len(b) == len(a) == 1 and b != a and "unknown" in (b[0], a[0]):
+        return [(a[0] if b[0] == "unknown" else b[0], b[0], a[0])]
+    weight = {p: max(before.shares.get(p, 0.0), after.shares.get(p, 0.0)) for p in (*b, *a)}
+    return [
+        (p, p if p in b else None, p if p in a else None)
+        for p in sorted(weight, key=lambda p: (-weight[p], p))
+    ]

@@ -1,0 +1,131 @@
+"""Saved diagnoses: reading one, and keeping them by name in a folder of the user's choice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from advisor.errors import InputError
+from advisor.model.findings import SCHEMA_VERSION, Diagnosis
+
+#: Where baselines lie unless the user names another folder.
+FOLDER = Path(".advisor")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_HEAD = re.compile(rb"\s*\{\s*\"schema_version\"\s*:")
+_SAVE = "save one with 'advisor baseline save NAME TRACE'"
+
+
+class Entry(NamedTuple):
+    """One baseline: its name, its file, and what it holds (the fault instead where unreadable)."""
+
+    name: str
+    path: Path
+    diagnoses: tuple[Diagnosis, ...]
+    fault: str = ""
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a file looks like a diagnosis of ours rather than a capture."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _HEAD.match(file.read(200)) is not None
+
+
+def read(path: Path) -> tuple[Diagnosis, ...]:
+    """The diagnoses of a file. Raises InputError, in one line, where it holds none."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except ValueError:
+        raise InputError(f"{path}: not a JSON document; {_SAVE}") from None
+    many = document.get("diagnoses") if isinstance(document, dict) else None
+    found = many if isinstance(many, list) else [document]
+    if not found:
+        raise InputError(f"{path}: holds no diagnosis; {_SAVE}")
+    return tuple(_diagnosis(path, entry) for entry in found)
+
+
+def _diagnosis(path: Path, entry: Any) -> Diagnosis:
+    """One diagnosis; keys that a later version has added are left out."""
+    version = entry.get("schema_version") if isinstance(entry, dict) else None
+    if version != SCHEMA_VERSION:
+        raise InputError(
+            f"{path}: no diagnosis of schema version {SCHEMA_VERSION}, which this advisor reads "
+            f"(it says {version}); {_SAVE}"
+        )
+    try:
+        return Diagnosis.model_validate(entry)
+    except ValidationError as error:
+        faults = error.errors()
+    for fault in (f for f in faults if f["type"] == "extra_forbidden"):
+        _drop(entry, fault["loc"])
+    try:
+        return Diagnosis.model_validate(entry)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path}: not a diagnosis ({where}: {first['msg']}); {_SAVE}") from None
+
+
+def _drop(document: Any, loc: Sequence[int | str]) -> None:
+    for part in loc[:-1]:
+        document = document[part]
+    document.pop(loc[-1], None)
+
+
+# ---------------------------------------------------------------- by name
+
+
+def path_of(name: str, folder: Path) -> Path:
+    """Where the baseline of this name lies, there or not. Raises InputError for a bad name."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"'{name}' cannot name a baseline: use letters, digits, dots, dashes and underscores"
+        )
+    return folder / f"{name}.json"
+
+
+def find(name: str, folder: Path) -> Path | None:
+    """The file of a baseline, None where there is none of this name."""
+    if not _NAME.fullmatch(name):
+        return None
+    path = folder / f"{name}.json"
+    return path if path.is_file() else None
+
+
+def locate(text: str, folder: Path = FOLDER) -> Path:
+    """The file that `text` names: a path as it stands, else a baseline of the folder."""
+    path = Path(text)
+    return path if path.exists() else find(text, folder) or path
+
+
+def named(name: str, folder: Path) -> Entry:
+    """The baseline of this name. Raises InputError, which lists those that are there."""
+    path = find(name, folder)
+    if path is None:
+        known = ", ".join(names(folder)) or "none"
+        raise InputError(f"{folder}: no baseline is called '{name}' (saved: {known})")
+    return Entry(name, path, read(path))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.stem for p in folder.glob("*.json")) if folder.is_dir() else []
+
+
+def entries(folder: Path) -> list[Entry]:
+    """Every baseline of the folder; one that cannot be read says why."""
+    found = []
+    for name in names(folder):
+        path = folder / f"{name}.json"
+        try:
+            found.append(Entry(name, path, read(path)))
+        except InputError as error:
+            found.append(Entry(name, path, (), str(error)))
+    return found

@@ -1,0 +1,220 @@
+"""What one step does: kernels, launches and layers by phase, and the step times themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.device import step_times
+from advisor.knowledge import StepName, step_patterns
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import ATTENTION, MATMUL
+from advisor.model.findings import Diagnosis
+from advisor.model.work import MAX_KERNELS, MAX_SAMPLES, KernelName, KernelWork, PhaseWork, Work
+from advisor.sources.schema import MISSING
+
+Array = NDArray[Any]
+
+#: Helpers of a main kernel, as our own operation names call them.
+_HELPERS = ("reduction", "reduce", "combine", "merge", "scheduling")
+#: A block repeats where the calls a step of this share of the kernels are a multiple of it.
+_REPEATS = 0.6
+#: Fewer repetitions than this are no layers.
+FEWEST = 3
+#: Phase of a capture without steps: its whole window.
+WINDOW = "window"
+
+
+def work_of(a: Analysis) -> Work:
+    """The work of one capture in its analysed window."""
+    capture, devices = a.trace.capture, [a.device(d) for d in a.devices]
+    clock = [d.clock_hz for d in devices if d.clock_hz]
+    kernels, phases = _phases(a)
+    return Work(
+        gpus=tuple(d.name for d in devices if d.name),
+        gpu_count=len(devices),
+        clock_hz=min(clock) if clock else None,
+        sm_clock_hz=_sm_clock(a),
+        sources=tuple(sorted(s for s in capture.trace_sources if not s.startswith("COLLECT_"))),
+        graph_trace=capture.graph_trace_mode,
+        sample_hz=capture.sample_hz,
+        opaque=a.steps.method == "opaque graph launches" or a.trace.has("graph_runs"),
+        kernels=kernels,
+        phases=phases,
+    )
+
+
+def _sm_clock(a: Analysis) -> float | None:
+    """Mean of the sampled SM clock in the window."""
+    if not a.trace.has("samples"):
+        return None
+    columns = a.trace.columns("samples", ("time", "sm_clock_hz"))
+    inside = (columns["time"] >= a.window.start) & (columns["time"] < a.window.end)
+    clock = columns["sm_clock_hz"][inside]
+    return float(np.nanmean(clock)) if len(clock) and not np.isnan(clock).all() else None
+
+
+def _phases(a: Analysis) -> tuple[tuple[KernelName, ...], tuple[PhaseWork, ...]]:
+    steps = a.window_steps
+    if len(steps):
+        labels = np.array([a.steps.phase[i] for i in steps.tolist()])
+        names = sorted(set(labels.tolist()))
+        of_step = np.full(len(a.steps) + 1, MISSING, np.int64)
+        of_step[steps] = [names.index(p) for p in labels.tolist()]
+        op_phase = of_step[a.steps.op_step]
+        count = np.bincount(of_step[steps], minlength=len(names))
+    else:
+        names, labels = [WINDOW], np.empty(0, "U1")
+        op_phase = np.where(a.in_window, 0, MISSING)
+        count = np.ones(1, np.int64)
+    table = _KernelTable(a, op_phase, count)
+    times = step_times(a) / 1e6 if len(steps) else np.array([a.window.length / 1e6])
+    sizes = _sizes(a, steps)
+    out = []
+    for i, phase in enumerate(names):
+        mine = labels == phase if len(steps) else np.ones(1, bool)
+        out.append(PhaseWork(
+            phase=phase, steps=int(mine.sum()) if len(steps) else 0,
+            times_ms=thinned(times[mine]) if len(a.ops) or len(steps) else (),
+            batch=_mean([s.batch for s, m in zip(sizes, mine, strict=True) if m and s]),
+            tokens=_mean([s.tokens for s, m in zip(sizes, mine, strict=True) if m and s]),
+            **table.of(i),
+        ))  # fmt: skip
+    return table.names, tuple(out)
+
+
+def thinned(times: Array) -> tuple[float, ...]:
+    """At most MAX_SAMPLES of the times, evenly spread, in order."""
+    if len(times) > MAX_SAMPLES:
+        times = times[np.linspace(0, len(times) - 1, MAX_SAMPLES).astype(np.int64)]
+    return tuple(round(float(t), 6) for t in times)
+
+
+def _mean(values: list[int | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _sizes(a: Analysis, steps: Array) -> list[StepName | None]:
+    """What the range name of each step says of its batch and tokens."""
+    none: list[StepName | None] = [None] * max(len(steps), 1)
+    if a.steps.method != "ranges" or not len(steps):
+        return none
+    named = a.ranges.matching(step_patterns().step)
+    rows = a.ranges.rows(list(named))
+    mine = rows["thread"] == a.steps.thread
+    start, text = rows["start"][mine], rows["text"][mine]
+    at = np.searchsorted(start, a.steps.host_start[steps])
+    found: list[StepName | None] = []
+    for i, begin in zip(at.tolist(), a.steps.host_start[steps].tolist(), strict=True):
+        hit = named[int(text[i])] if i < len(start) and start[i] == begin else None
+        found.append(None if hit is None else _size(hit))
+    return found
+
+
+def _size(name: StepName) -> StepName:
+    """The name with its batch filled in from the numbers of prompts and generations."""
+    if name.batch is None and name.generation is not None:
+        return name._replace(batch=(name.context or 0) + name.generation)
+    return name
+
+
+class _KernelTable:
+    """Kernels of the window by phase, the largest by time."""
+
+    def __init__(self, a: Analysis, op_phase: Array, steps: Array) -> None:
+        self._steps, self._stepped = steps, bool(a.step_count)
+        self.names: tuple[KernelName, ...] = ()
+        self._rows = np.empty(0, np.int64)
+        at = np.flatnonzero((a.op_name >= 0) & (op_phase >= 0))
+        if len(at) == 0:
+            return
+        self._known, count = a.names.known, len(a.names.ids)
+        key = op_phase[at] * count + a.op_name[at]
+        size = count * len(steps)
+        blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
+        shape = (len(steps), count)
+        self._calls = np.bincount(key, minlength=size).reshape(shape)
+        self._ns = np.bincount(key, (a.ops.end - a.ops.start)[at], size).reshape(shape)
+        self._blocks = np.bincount(key, blocks, size).reshape(shape)
+        most, least = np.zeros(size, np.int64), np.full(size, np.iinfo(np.int64).max)
+        np.maximum.at(most, key, blocks)
+        np.minimum.at(least, key, blocks)
+        self._most, self._least = most.reshape(shape), least.reshape(shape)
+        order = np.argsort(-self._ns.sum(axis=0), kind="stable")
+        self._rows = np.array([i for i in order[:MAX_KERNELS].tolist() if self._calls[:, i].any()])
+        self.names = tuple(
+            KernelName(name=a.names.texts[i], operation=self._known[i].operation,
+                       family=self._known[i].family)
+            for i in self._rows.tolist()
+        )  # fmt: skip
+
+    def of(self, phase: int) -> dict[str, Any]:
+        """The fields of PhaseWork that speak of kernels."""
+        if not len(self._rows):
+            return {}
+        steps, calls = max(int(self._steps[phase]), 1), self._calls[phase]
+        rows = tuple(
+            KernelWork(
+                kernel=k, calls=round(float(calls[i]) / steps, 4),
+                ms=round(float(self._ns[phase, i]) / 1e6 / steps, 6),
+                blocks=round(float(self._blocks[phase, i]) / max(int(calls[i]), 1), 2),
+                blocks_min=int(self._least[phase, i]), blocks_max=int(self._most[phase, i]),
+            )
+            for k, i in enumerate(self._rows.tolist()) if calls[i]
+        )  # fmt: skip
+        attention, matmul = (
+            sum(int(calls[i]) for i, k in enumerate(self._known)
+                if k.family in wanted and not any(h in k.operation for h in _HELPERS)) / steps
+            for wanted in (ATTENTION, MATMUL)
+        )  # fmt: skip
+        return {
+            "kernels": rows, "kernel_calls": round(float(calls.sum()) / steps, 4),
+            "kernel_ms": round(float(self._ns[phase].sum()) / 1e6 / steps, 6),
+            "attention": round(attention, 4), "matmul": round(matmul, 4),
+            "layers": repeated([r.calls for r in rows], attention) if self._stepped else None,
+        }  # fmt: skip
+
+
+def repeated(calls: list[float], attention: float) -> int | None:
+    """How often a step repeats its block: the largest number of which the calls of most kernels
+    are a multiple; else the number of attention kernels."""
+    counts = Counter(round(c) for c in calls if c >= 1.5)
+    whole = sum(counts.values())
+    for layers in sorted((c for c in counts if c >= FEWEST), reverse=True):
+        if sum(n for c, n in counts.items() if c % layers == 0) >= _REPEATS * whole:
+            return layers
+    return round(attention) if attention >= FEWEST else None
+
+
+def saved_work(diagnosis: Diagnosis) -> Work:
+    """The work that a diagnosis tells; for one saved without it, what its other tables tell."""
+    if diagnosis.work is not None:
+        return diagnosis.work
+    entry = diagnosis.inputs[0]
+    table = diagnosis.tables.get("kernels")
+    names, rows = [], []
+    steps = max(entry.steps or 0, 1)
+    for i, row in enumerate(table.rows[:MAX_KERNELS] if table is not None else ()):
+        name, operation, family, calls, total = row[:5]
+        names.append(KernelName(name=str(name), operation=str(operation), family=str(family)))
+        rows.append(KernelWork(
+            kernel=i, calls=float(calls or 0) / steps, ms=float(total or 0) / steps, blocks=0.0,
+            blocks_min=0, blocks_max=0,
+        ))  # fmt: skip
+    marks: dict[str, list[float]] = {}
+    for mark in diagnosis.timeline.marks:
+        marks.setdefault(mark.label, []).append((mark.end_ns - mark.start_ns) / 1e6)
+    phases = [
+        PhaseWork(phase=s.phase, steps=s.count, times_ms=tuple(marks.get(s.phase, ())),
+                  kernels=tuple(rows) if len(diagnosis.steps) == 1 else (),
+                  kernel_calls=sum(r.calls for r in rows), kernel_ms=sum(r.ms for r in rows))
+        for s in diagnosis.steps
+    ]  # fmt: skip
+    device = entry.device
+    return Work(
+        gpus=(device,) if device else (), gpu_count=1, kernels=tuple(names), phases=tuple(phases)
+    )

@@ -1,0 +1,85 @@
+"""Evidence tables `call_sites.*`: which code makes the calls that a finding speaks of."""
+
+from __future__ import annotations
+
+from advisor.facts.catalog import NVTX
+from advisor.facts.writer import FactWriter
+from advisor.knowledge import call_site_patterns, step_patterns
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
+from advisor.model.facts import Scope, Value
+
+_ROWS = 10
+_WHAT = {
+    "launch": "launch calls", "sync": "waiting calls", "copy": "copy and memset calls",
+    "alloc": "allocation and free calls",
+}  # fmt: skip
+_HOW = {"backtraces": "CUDA backtraces", "samples": "CPU samples", "ranges": "enclosing ranges"}
+_NAMELESS = {"backtraces": "(without a backtrace)", "ranges": "(outside of ranges)", "samples": "-"}
+#: Calls under the threshold of 80 us have no backtrace by default; launches last 5 us.
+BACKTRACE_FLAG = "--cudabacktrace=kernel:1000,sync:1000,memory:1000 --sample=process-tree"
+
+#: The PyTorch profiler records no backtraces of CUDA calls, but ranges.
+RECORD_FUNCTION = "torch.profiler.record_function(NAME) around the parts of a step"
+
+
+def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
+    """One table a class of calls that the feeding thread makes in the window; where the capture
+    names none of them, one table `call_sites.flag` with the option that would."""
+    feeder = a.feeder(device)
+    if feeder is None:
+        return
+    finder = CallSiteFinder(
+        a.trace, a.ranges, a.threads.of(feeder), a.host_window, a.budgets[device].gaps,
+        call_site_patterns(), step_patterns(),
+    )  # fmt: skip
+    scope = Scope(device=device)
+    known = False
+    for group in GROUPS:
+        found = finder.of(group)
+        if found is not None:
+            known = True
+            columns, rows = _columns(found), _rows(found, a.step_count)
+            out.table(f"call_sites.{group}", scope, _title(group, found), columns, rows)
+    if not known and any(finder.has(group) for group in GROUPS):
+        title, flags = _missing(a)
+        out.table("call_sites.flag", scope, title, ("capture with",), [[f] for f in flags])
+
+
+def _missing(a: Analysis) -> tuple[str, tuple[str, ...]]:
+    if not a.trace.capture.format.startswith("nsys"):
+        return "The calling code is not recorded", (RECORD_FUNCTION,)
+    if a.trace.has("ranges"):
+        return "The calling functions are not recorded", (BACKTRACE_FLAG,)
+    return (
+        "Neither the calling functions nor ranges around them are recorded", (BACKTRACE_FLAG, NVTX)
+    )  # fmt: skip
+
+
+def _title(group: str, found: CallSites) -> str:
+    title = f"Where the {_WHAT[group]} come from, by {_HOW[found.source]}"
+    if found.source == "samples":
+        return f"{title} ({sum(s.calls for s in found.sites)} in {found.calls} calls)"
+    return title
+
+
+def _columns(found: CallSites) -> tuple[str, ...]:
+    first = "range" if found.source == "ranges" else "called from"
+    if found.source == "samples":
+        return (first, "call", "samples", "total:ms", "share:ratio")
+    return (first, "call", "calls", "a step", "total:ms", "share:ratio", "GPU idle:ms")
+
+
+def _rows(found: CallSites, steps: int) -> list[list[Value | None]]:
+    """The heaviest sites; what nothing names comes last."""
+    rows: list[list[Value | None]] = []
+    for site in sorted(found.sites, key=lambda s: s.where is None)[:_ROWS]:
+        row: list[Value | None] = [
+            site.where or _NAMELESS[found.source], site.call, site.calls, site.time_ns / 1e6,
+            site.time_ns / max(found.time_ns, 1),
+        ]  # fmt: skip
+        if found.source != "samples":
+            row.insert(3, site.calls / steps if steps else None)
+            row.append(site.idle_ns / 1e6)
+        rows.append(row)
+    return rows

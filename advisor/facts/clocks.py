@@ -1,0 +1,71 @@
+"""Facts about clocks, power and temperature while a device is busy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.writer import FactWriter
+from advisor.metrics.analysis import Analysis
+from advisor.model.facts import Scope
+
+#: A sample is of a busy device from this activity on.
+_BUSY = 0.5
+#: Power within this share of its limit counts as at the limit; samplers average over a second.
+_AT_LIMIT = 0.97
+_COLUMNS = (
+    "time", "device", "sm_active", "gr_active", "sm_clock_hz", "sm_clock_max_hz", "power_w",
+    "power_limit_w", "temperature_c", "throttled",
+)  # fmt: skip
+
+
+def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Only busy samples count: an idle GPU clocks down on purpose."""
+    if not a.trace.has("samples"):
+        return
+    rows = a.trace.columns("samples", _COLUMNS)
+    mine = (rows["device"] == device) & (rows["time"] >= a.window.start)
+    mine &= rows["time"] <= a.window.end
+    active = rows["sm_active"] if not np.isnan(rows["sm_active"][mine]).all() else rows["gr_active"]
+    busy = mine & (np.nan_to_num(active) >= _BUSY)
+    if not busy.any():
+        return
+    scope = Scope(device=device)
+    clock = rows["sm_clock_hz"][busy]
+    top = rows["sm_clock_max_hz"][busy]
+    highest = a.device(device).clock_hz if np.isnan(top).all() else float(np.nanmax(top))
+    if not highest and not np.isnan(rows["sm_clock_hz"][mine]).all():
+        highest = float(np.nanmax(rows["sm_clock_hz"][mine]))  # at least this one it can reach
+    if highest and not np.isnan(clock).all():
+        ratio = float(np.nanmean(clock)) / highest
+        out.put("clock.busy_ratio", min(ratio, 1.0), scope)
+        share = float(busy.sum() / max(mine.sum(), 1))
+        out.put("clock.lost_window_ratio", max(1.0 - ratio, 0.0) * share, scope)
+    power, limit = rows["power_w"][busy], rows["power_limit_w"][busy]
+    if not (np.isnan(power) | np.isnan(limit)).all():
+        out.put("clock.power_limited_ratio", float(np.nanmean(power >= _AT_LIMIT * limit)), scope)
+    held = rows["throttled"][busy]
+    if not np.isnan(held).all():
+        out.put("clock.held_back_ratio", float(np.nanmean(held)), scope)
+    heat = rows["temperature_c"][busy]
+    if not np.isnan(heat).all():
+        out.put("clock.temperature_max_c", float(np.nanmax(heat)), scope)
+    table = [
+        [
+            "SM clock while busy",
+            None if np.isnan(clock).all() else float(np.nanmean(clock)) / 1e6,
+            "MHz",
+        ],
+        ["highest SM clock", highest / 1e6 if highest else None, "MHz"],
+        ["power while busy", _mean(power), "W"],
+        ["power limit", _mean(limit), "W"],
+        ["highest temperature", None if np.isnan(heat).all() else float(np.nanmax(heat)), "C"],
+    ]
+    out.table("clock.samples", scope, "Clocks, power and temperature while busy",
+              ("what", "value", "unit"), [row for row in table if row[1] is not None])  # fmt: skip
+
+
+def _mean(values: NDArray[Any]) -> float | None:
+    return None if np.isnan(values).all() else float(np.nanmean(values))

@@ -1,0 +1,77 @@
+"""Launch shapes that change from step to step: what keeps a step from becoming one CUDA graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.writer import FactWriter
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import dense, shape_key
+from advisor.model.facts import Scope
+
+Array = NDArray[Any]
+
+_ROWS = 10
+
+
+def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Share of kernel time in names whose launch shapes differ between steps of the commonest
+    phase, and the table of those names."""
+    if not a.trace.has("kernels") or a.step_count < 2:
+        return
+    at, step = _kernels_of_one_phase(a, device)
+    if len(at) == 0:
+        return
+    row, name = a.ops.row[at], a.op_name[at]
+    duration = (a.ops.end - a.ops.start)[at]
+    columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads", "blocks"))
+    columns = {k: v[row] for k, v in columns.items()}
+    if (columns["blocks"] <= 0).any():
+        return  # not recorded
+    shape = shape_key(columns)
+    varies = _varying(name, step, shape, len(a.names.ids))
+    scope = Scope(device=device)
+    time = np.bincount(name, duration, minlength=len(a.names.ids))
+    whole = max(float(time.sum()), 1.0)
+    out.put("kernel.varying_shape_ratio", float(time[varies].sum()) / whole, scope)
+    rows = []
+    for i in np.flatnonzero(varies)[np.argsort(-time[varies], kind="stable")][:_ROWS].tolist():
+        mine = name == i
+        blocks = columns["blocks"][mine]
+        rows.append([
+            a.names.texts[i], a.names.operations[i], len(np.unique(shape[mine])),
+            int(blocks.min()), int(blocks.max()), int(mine.sum()), float(time[i]) / whole,
+        ])  # fmt: skip
+    out.table("kernels.shapes", scope, "Kernels whose launch shape changes between steps",
+              ("kernel", "operation", "grids", "least blocks", "most blocks", "calls",
+               "share:ratio"), rows)  # fmt: skip
+
+
+def _kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:
+    """Positions of the device's kernels in the window's steps of the commonest phase, and their
+    steps, numbered from 0 without holes."""
+    phases = np.array(a.steps.phase)
+    common = max(set(a.steps.phase), key=lambda p: (a.steps.phase.count(p), p))
+    chosen = np.zeros(len(a.steps) + 1, bool)
+    chosen[a.window_steps] = phases[a.window_steps] == common
+    at = a.device_kernels(device)
+    step = a.steps.op_step[at]
+    inside = chosen[step]
+    number = np.cumsum(chosen) - 1
+    return at[inside], number[step[inside]]
+
+
+def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
+    """Mask over names: launched with several shapes, and not with the same ones in every step."""
+    steps = int(step.max(initial=0)) + 1
+    # The sum of the shapes is a fingerprint of the multiset; exact in float64 up to 2^53.
+    mark = np.bincount(name * steps + step, shape % (1 << 24), minlength=names * steps)
+    mark = mark.reshape(names, steps)
+    _, kind = dense(name * (1 << 24) + shape % (1 << 24))
+    of_kind = np.zeros(int(kind.max(initial=0)) + 1, np.int64)
+    of_kind[kind] = name
+    several = np.bincount(of_kind, minlength=names) > 1
+    return np.asarray(several & (mark.max(axis=1) != mark.min(axis=1)))

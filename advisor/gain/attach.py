@@ -1,0 +1,157 @@
+"""Gains of findings, and of the top fixes together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.errors import InputError
+from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
+from advisor.gain.estimate import Estimate, Replayer
+from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay
+from advisor.gain.profiler import Scenario, has_launches, has_nodes
+from advisor.gain.work import NoEstimate
+from advisor.metrics.analysis import Analysis
+from advisor.model.findings import Finding
+from advisor.model.gain import Combined, CombinedStep, Gain
+
+#: The combination holds at most this many fixes.
+MOST_FIXES = 5
+
+
+def fix_of(finding: Finding) -> Fix | None:
+    """The fix that a finding's rule names; None where it names none. Raises InputError."""
+    gain = finding.gain
+    if gain is None or gain.what_if is None:
+        return None
+    return make_fix(gain.what_if, gain.params, finding.code, finding.cause)
+
+
+class Gains:
+    """Estimates for the findings of one capture; every replay is done once."""
+
+    def __init__(
+        self, a: Analysis, weight_bytes: int | None = None, limit: int = DIAGNOSIS_OPS
+    ) -> None:
+        self._why: str | None = None
+        self._replayer: Replayer | None = None
+        try:
+            self._replayer = Replayer(a, weight_bytes, limit)
+        except NoReplay as reason:
+            self._why = str(reason)
+        self._known: dict[object, Estimate | str] = {}
+
+    def with_gains(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """The findings, each with its estimate or the reason why it has none."""
+        return tuple(f.model_copy(update={"gain": self._gain(f)}) for f in findings)
+
+    def _gain(self, finding: Finding) -> Gain:
+        try:
+            fix = fix_of(finding)
+        except InputError as error:  # a rule of the user's
+            return Gain(reason=f"its rule names no known what-if: {error}")
+        if fix is None:
+            return Gain(reason=no_estimate(finding.cause))
+        assert finding.gain is not None
+        found = self._estimate(fix)
+        if isinstance(found, str):
+            return finding.gain.model_copy(update={"reason": found})
+        assert self._replayer is not None
+        return finding.gain.model_copy(update={
+            "params": fix.shown,
+            "step_before_ms": found.before,
+            "step_after_ms": found.after,
+            "speedup": found.speedup,
+            "assumptions": assumptions(self._replayer, [fix]),
+        })  # fmt: skip
+
+    def _estimate(self, fix: Fix) -> Estimate | str:
+        if fix.key not in self._known:
+            if self._replayer is None:
+                return self._why or "the capture cannot be replayed"
+            try:
+                self._known[fix.key] = self._replayer.estimate([fix])
+            except NoEstimate as reason:
+                self._known[fix.key] = str(reason)
+        return self._known[fix.key]
+
+    def combined(self, findings: Sequence[Finding]) -> Combined | None:
+        """The top latency fixes in the order of the findings, applied one after the other; None
+        where there are fewer than two. A fix that wins nothing by itself is in, too: it may win
+        once another is done."""
+        if self._replayer is None:
+            return None
+        fixes: list[Fix] = []
+        for finding in findings:
+            gain = finding.gain
+            if gain is None or gain.measure != "latency" or gain.speedup is None:
+                continue
+            fix = fix_of(finding)
+            if finding.severity == "info" or fix is None:
+                continue
+            if fix.key not in {f.key for f in fixes}:
+                fixes.append(fix)
+        return combine(self._replayer, fixes[:MOST_FIXES]) if len(fixes) > 1 else None
+
+
+def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
+    """Fixes applied in order. Each one's marginal gain is what it wins after those before it; one
+    that finds nothing left to change is kept and says so. Raises NoEstimate where none applies."""
+    used: list[Fix] = []
+    steps: list[CombinedStep] = []
+    first = last = replayer.step_ns((), Scenario()) / 1e6
+    failed: NoEstimate | None = None
+    for fix in fixes:
+        note = None
+        tried = [*used, fix]
+        try:
+            now = replayer.step_ns(tried, Scenario(leans=(0,) * len(tried))) / 1e6
+            used = tried
+        except NoEstimate as reason:
+            failed, now, note = reason, last, str(reason)
+        steps.append(CombinedStep(
+            code=fix.code, cause=fix.cause, what_if=fix.what_if, params=fix.shown,
+            step_before_ms=last, step_after_ms=now, marginal_ms=last - now,
+            marginal_share=(last - now) / first if first else 0.0,
+            speedup=_times(used) * first / now if now else 1.0,
+            bound_ms=replayer.bound_ns(used) / 1e6, note=note,
+        ))  # fmt: skip
+        last = now
+    if not used and failed is not None:
+        raise failed
+    found = replayer.estimate(used)
+    return Combined(
+        steps=tuple(steps), step_before_ms=found.before, step_after_ms=found.after,
+        speedup=found.speedup, bound_ms=found.bound,
+        bound_speedup=_times(used) * found.before.mid / found.bound if found.bound else 1.0,
+        assumptions=assumptions(replayer, used),
+    )  # fmt: skip
+
+
+def _times(fixes: Sequence[Fix]) -> float:
+    """How many times as much work a step does with these fixes."""
+    times = 1.0
+    for fix in fixes:
+        if catalogue().whatifs[fix.what_if].measure == "throughput":
+            times *= fix.number("n")
+    return times
+
+
+def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
+    """What an estimate rests on: the fixes' own assumptions, then the replay's."""
+    out = [text for fix in fixes for text in catalogue().whatifs[fix.what_if].assumptions]
+    inputs = replayer.taken.inputs
+    if has_launches(inputs):
+        out.append(
+            "tracing cost each launch between nothing and 16 us, as far as the host time from one "
+            "launch to the next allows (5 us stay); the capture does not tell"
+        )
+    if has_nodes(inputs):
+        out.append(
+            "traced graph launches cost 70 us untraced; the gap between graph nodes lies between "
+            "the traced one and 0.5 us"
+        )
+    if len(inputs.origin) > 1:
+        out.append("host threads keep their own pace: what they wait for among themselves stays")
+    if replayer.excerpt.note:
+        out.append(replayer.excerpt.note)
+    return tuple(dict.fromkeys(out))

@@ -1,0 +1,146 @@
+"""`knowledge/whatifs.yaml`: constants with their origin, what-ifs with parameters, and `--fix`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import Field
+
+from advisor.errors import InputError
+from advisor.knowledge import data_dir, load
+from advisor.knowledge_models import Data, File, Text
+
+Value = float | str
+
+
+class Constant(Data):
+    """A number that no capture shows; times in ns."""
+
+    value: float = Field(ge=0)
+    unit: Literal["ns", "ratio", "count"]
+    meaning: Text
+    origin: Text
+
+
+class Param(Data):
+    """One parameter of a what-if; `always`: reports show it even at its default."""
+
+    default: float | str
+    unit: Text
+    meaning: Text
+    choices: tuple[str, ...] = ()
+    always: bool = False
+
+
+class WhatIf(Data):
+    """What a fix changes in the replay, and what is assumed."""
+
+    title: Text
+    measure: Literal["latency", "throughput"]
+    params: dict[str, Param]
+    changes: Text
+    assumptions: list[Text] = Field(min_length=1)
+
+
+class WhatIfFile(File):
+    constants: dict[str, Constant]
+    whatifs: dict[str, WhatIf]
+    no_estimate: dict[str, Text]
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A what-if with its parameters, as asked for. `code` is the rule's that named it."""
+
+    what_if: str
+    params: Mapping[str, Value]
+    code: str | None = None
+    cause: str | None = None
+
+    def number(self, name: str) -> float:
+        return float(self.params[name])
+
+    @property
+    def shown(self) -> dict[str, int | float | str]:
+        """The parameters as reports show them and `--fix` takes them: those that are not at their
+        default, whole numbers without a decimal point."""
+        specs = catalogue().whatifs[self.what_if].params
+        chosen = {k: v for k, v in self.params.items() if specs[k].always or v != specs[k].default}
+        return {
+            k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in chosen.items()
+        }
+
+    @property
+    def key(self) -> tuple[str, tuple[tuple[str, Value], ...]]:
+        """Equal for fixes that change the same thing."""
+        return self.what_if, tuple(sorted(self.params.items()))
+
+
+@cache
+def catalogue() -> WhatIfFile:
+    return load(data_dir("knowledge") / "whatifs.yaml", WhatIfFile)
+
+
+@cache
+def constant(name: str) -> float:
+    """A constant in its own unit (ns for times)."""
+    return catalogue().constants[name].value
+
+
+def no_estimate(cause: str) -> str:
+    """Why findings of this cause get no estimate."""
+    return catalogue().no_estimate.get(cause, "no what-if models the fix of this cause")
+
+
+def make_fix(
+    name: str, params: Mapping[str, Any], code: str | None = None, cause: str | None = None
+) -> Fix:
+    """A what-if with all its parameters filled in. Raises InputError for what it does not know."""
+    known = catalogue().whatifs
+    if name not in known:
+        raise InputError(f"--fix: there is no what-if '{name}'; {near(name, known)}")
+    spec = known[name]
+    values: dict[str, Value] = {k: p.default for k, p in spec.params.items()}
+    for key, value in params.items():
+        if key not in spec.params:
+            hint = near(key, spec.params) if spec.params else "it takes none"
+            raise InputError(f"--fix: {name} has no parameter '{key}'; {hint}")
+        values[key] = _value(name, key, spec.params[key], value)
+    return Fix(name, values, code, cause)
+
+
+def _value(name: str, key: str, param: Param, value: Any) -> Value:
+    if isinstance(param.default, str):
+        if param.choices and str(value) not in param.choices:
+            choices = ", ".join(param.choices)
+            raise InputError(f"--fix: {name}:{key} is one of {choices}, not '{value}'")
+        return str(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"--fix: {name}:{key} is a number ({param.unit}), not '{value}'") from None
+    if not 0 <= number < float("inf"):
+        raise InputError(f"--fix: {name}:{key} must be 0 or more, not {value}")
+    return number
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    close = get_close_matches(name, names, 1, 0.5)
+    return f"did you mean '{close[0]}'?" if close else f"known are {', '.join(names)}"
+
+
+def split_fix(text: str) -> tuple[str, dict[str, str]]:
+    """``batch:n=8`` -> name and parameters as typed. Raises InputError."""
+    name, *rest = text.strip().split(":")
+    params = {}
+    for item in rest:
+        key, sign, value = item.partition("=")
+        if not sign or not key or not value:
+            raise InputError(f"--fix: '{text}': write NAME:param=value, not ':{item}'")
+        params[key.strip()] = value.strip()
+    return name.strip(), params

@@ -1,0 +1,210 @@
+"""Step times with and without fixes, and how sure they are.
+
+Every uncertain quantity (the profiler's cost of a launch, the gap between graph nodes, the effect
+of a fix, the noise between two runs) is moved to both ends of its range while the others stay in
+the middle, on both sides of the comparison alike. Independent errors add in quadrature, here of
+logarithms, since a speed-up is a ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gain.catalog import Fix, catalogue, constant
+from advisor.gain.excerpt import DIAGNOSIS_OPS, Excerpt, choose_steps
+from advisor.gain.extract import Extract, extract
+from advisor.gain.fixes import LEANING, apply
+from advisor.gain.inputs import NONE, Inputs
+from advisor.gain.profiler import Scenario, corrected, has_launches, has_nodes
+from advisor.gain.replay import Played, replay
+from advisor.gain.work import Work
+from advisor.metrics.analysis import Analysis
+from advisor.model.findings import Span
+
+Array = NDArray[Any]
+
+#: Interquartile range of a normal distribution over its standard deviation.
+_IQR = 1.349
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Predicted step times, ms, before and after some fixes. `bound` is what the GPU itself needs
+    then: no faster host makes a step shorter."""
+
+    before: Span
+    after: Span
+    speedup: Span
+    bound: float
+    measure: str
+
+
+class Replayer:
+    """Replays of one capture; what several estimates need is computed once."""
+
+    def __init__(
+        self, a: Analysis, weight_bytes: int | None = None, limit: int = DIAGNOSIS_OPS
+    ) -> None:
+        """Raises NoReplay where the capture cannot be replayed."""
+        self.a = a
+        self.excerpt: Excerpt = choose_steps(a, limit)
+        self.taken: Extract = extract(a, self.excerpt)
+        self.work = Work(a, self.taken, weight_bytes)
+        self._known: dict[tuple[Any, ...], float] = {}
+        self._corrected: dict[tuple[float, float], Inputs] = {}
+
+    # ------------------------------------------------------------ times
+
+    def inputs(self, fixes: Sequence[Fix], scenario: Scenario) -> Inputs:
+        """The capture's inputs without the profiler, changed by the fixes in their order."""
+        key = (scenario.launch, scenario.node_gap)
+        if key not in self._corrected:
+            self._corrected[key] = corrected(self.taken.inputs, scenario)
+        inputs = self._corrected[key]
+        for i, fix in enumerate(fixes):
+            inputs = apply(fix, inputs, self.work, scenario, scenario.lean(i))
+        return inputs
+
+    def step_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
+        """Mean step time under a scenario."""
+        key = (tuple(f.key for f in fixes), scenario)
+        if key not in self._known:
+            inputs = self.inputs(fixes, scenario)
+            self._known[key] = self.mean_step(inputs, replay(inputs))
+        return self._known[key]
+
+    @cached_property
+    def captured_ns(self) -> float:
+        """Mean step time of the unchanged replay, which is that of the capture."""
+        return self.mean_step(self.taken.inputs, replay(self.taken.inputs))
+
+    def step_ends(self, inputs: Inputs, played: Played) -> Array:
+        """When each replayed step ended on the stream that steps end on, ns."""
+        excerpt, ops = self.excerpt, inputs.ops
+        # Streams that a fix added hold copies only; the steps end where they did.
+        main = self.taken.main
+        mine = (ops.step != NONE) & ((ops.stream == main) if main != NONE else True)
+        ends = np.full(excerpt.last - excerpt.first + 1, -np.inf)
+        np.maximum.at(ends, ops.step[mine] - excerpt.first, played.op_end[mine])
+        return np.maximum.accumulate(ends)
+
+    def mean_step(self, inputs: Inputs, played: Played) -> float:
+        """Mean time of the measured steps, ns; no stream can run its work in less."""
+        ends = self.step_ends(inputs, played)
+        at = self.excerpt.measured - self.excerpt.first
+        mean = float((ends[at] - ends[at - 1]).mean())
+        return max(mean, self.busiest(inputs))
+
+    def busiest(self, inputs: Inputs) -> float:
+        """Busy time of the busiest stream in a measured step, ns."""
+        ops = inputs.ops
+        mine = np.isin(ops.step, self.excerpt.measured)
+        time = np.bincount(ops.stream[mine], ops.duration[mine], minlength=1)
+        return float(time.max()) / max(len(self.excerpt.measured), 1)
+
+    def bound_ns(self, fixes: Sequence[Fix]) -> float:
+        """Mean step time if the host took no time at all and nothing waited."""
+        inputs = self.inputs(fixes, Scenario())
+        calls = inputs.calls
+        still = np.zeros(len(calls))
+        free = inputs.with_calls(pre=still, own=still)
+        free = replace(free, waits=free.waits.without(np.ones(len(free.waits), bool)))
+        return self.mean_step(free, replay(free))
+
+    @cached_property
+    def noise(self) -> float:
+        """Relative spread of the captured step times of one phase, as a measure of what they vary
+        by between runs: interquartile range over 1.349 (standard deviation below four steps), at
+        least the noise floor."""
+        steps = self.a.steps
+        at = self.excerpt.measured
+        time = (steps.gpu_end[at] - steps.gpu_end[at - 1]).astype(float)
+        phase = np.array([steps.phase[i] for i in at.tolist()])
+        spread, weight = 0.0, 0.0
+        for one in np.unique(phase).tolist():
+            mine = time[phase == one]
+            if len(mine) < 2:
+                continue
+            low, high = np.percentile(mine, (25, 75))
+            one_spread = float(high - low) / _IQR if len(mine) >= 4 else float(mine.std(ddof=1))
+            spread += one_spread * len(mine)
+            weight += float(mine.sum())
+        return max(spread / weight if weight else 0.0, constant("noise"))
+
+    # ------------------------------------------------------------ estimates
+
+    def estimate(self, fixes: Sequence[Fix]) -> Estimate:
+        """Before, after and speed-up with their ranges. Raises NoEstimate."""
+        middle = Scenario(leans=(0,) * len(fixes))
+        before, after = self.step_ns((), Scenario()), self.step_ns(fixes, middle)
+        times, throughput = 1.0, False
+        for fix in fixes:
+            if catalogue().whatifs[fix.what_if].measure == "throughput":
+                times, throughput = times * fix.number("n"), True
+        dims = self._dimensions(fixes)
+        pairs = [
+            (self.step_ns((), replace(s, leans=())), self.step_ns(fixes, s))
+            for pair in dims for s in pair
+        ]  # fmt: skip
+        noise, model = self.noise, constant("model_error")
+        sure = math.hypot(noise, model)
+        ratios = [times * b / x for b, x in pairs]
+        speedup = _span(
+            times * before / after, ratios,
+            sure if throughput else _ratio_noise(before, after, sure),
+        )  # fmt: skip
+        # What only takes time away makes nothing slower, however its errors add up.
+        least = min(1.0, speedup.mid, *ratios)
+        return Estimate(
+            before=_ms(_span(before, [b for b, _ in pairs], noise)),
+            after=_ms(_span(after, [x for _, x in pairs], model)),
+            speedup=speedup.model_copy(update={"low": max(speedup.low, least)}),
+            bound=self.bound_ns(fixes) / 1e6,
+            measure="throughput" if throughput else "latency",
+        )  # fmt: skip
+
+    def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
+        """Scenarios at both ends of each uncertain quantity."""
+        inputs = self.taken.inputs
+        leans = (0,) * len(fixes)
+        out = []
+        if has_launches(inputs):
+            out.append((Scenario(launch=0.0, leans=leans), Scenario(launch=1.0, leans=leans)))
+        if has_nodes(inputs) or any(f.what_if == "cuda_graphs" for f in fixes):
+            out.append((Scenario(node_gap=0.0, leans=leans), Scenario(node_gap=1.0, leans=leans)))
+        for i, fix in enumerate(fixes):
+            if fix.what_if in LEANING:
+                down, up = list(leans), list(leans)
+                down[i], up[i] = -1, 1
+                out.append((Scenario(leans=tuple(down)), Scenario(leans=tuple(up))))
+        return out
+
+
+def _span(middle: float, ends: Sequence[float], noise: float) -> Span:
+    """Middle value with the range that independent deviations span, as logarithms: those of
+    scenarios (`ends` come in pairs), and noise to both sides."""
+    down = up = noise**2
+    logs = [math.log(e / middle) if e > 0 and middle > 0 else 0.0 for e in ends]
+    for a, b in zip(logs[::2], logs[1::2], strict=True):
+        down += min(a, b, 0.0) ** 2
+        up += max(a, b, 0.0) ** 2
+    return Span(
+        low=middle * math.exp(-math.sqrt(down)), mid=middle, high=middle * math.exp(math.sqrt(up))
+    )
+
+
+def _ratio_noise(before: float, after: float, noise: float) -> float:
+    """Noise of a ratio of two step times. What a step varies by is at most what the fix removes,
+    so a fix that removes little keeps a narrow range."""
+    return min(noise, max(math.log(before / after), 0.0)) if before > 0 and after > 0 else 0.0
+
+
+def _ms(span: Span) -> Span:
+    return Span(low=span.low / 1e6, mid=span.mid / 1e6, high=span.high / 1e6)

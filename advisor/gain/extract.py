@@ -1,0 +1,365 @@
+"""From a capture to the inputs of a replay.
+
+Every captured delay is kept, and each is hung on the one constraint that was binding: an operation
+that started late after its call although its stream was free waited for its launch, one whose
+launch was long past waited for its predecessor. The other constraint gets what such operations
+usually take, but never more than was seen. So the unchanged replay reproduces the capture, and a
+changed one knows what else would have held an operation back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gain.catalog import constant
+from advisor.gain.excerpt import Excerpt, NoReplay, host_span
+from advisor.gain.inputs import (
+    NEVER,
+    NONE,
+    Calls,
+    Handovers,
+    Inputs,
+    Joins,
+    Ops,
+    no_handovers,
+    no_joins,
+)
+from advisor.gain.waits import CallTimes, find_waits
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import Coverage, Spans
+from advisor.metrics.operations import Kind, Operations
+from advisor.sources.schema import MISSING, Call
+
+Array = NDArray[Any]
+
+#: Calls that issue work, wait or allocate; all others are host time.
+_ACTING = (
+    Call.LAUNCH, Call.GRAPH_LAUNCH, Call.SYNC, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE,
+)  # fmt: skip
+#: An operation that starts this much later than launch and predecessor explain, and right after
+#: another stream's operation, waited for that one (an event).
+_JOIN_NS, _JOIN_AFTER_NS = 10_000, 5_000
+#: A thread that makes no call for this long has stopped, or has not begun.
+_HANDOVER_NS = 20_000
+#: A copy that ran this much inside its call held the call.
+_HELD = 0.9
+
+
+@dataclass(frozen=True)
+class Extract:
+    """Inputs of the unchanged replay, with what they were taken from."""
+
+    excerpt: Excerpt
+    inputs: Inputs
+    streams: Array  # process, device and stream behind each dense stream, in one key
+    main: int  # dense stream on which steps end, NONE if any
+
+
+def extract(a: Analysis, excerpt: Excerpt) -> Extract:
+    """The excerpt's calls, operations and waits. Raises NoReplay."""
+    lo, hi = host_span(a, excerpt)
+    at = _operations(a, lo, hi, int(a.steps.gpu_end[excerpt.last]))
+    if len(at) == 0:
+        raise NoReplay("the steps hold no GPU operations to replay")
+    ops = a.ops.take(at)
+    step = a.steps.op_step[at]
+    step = np.where((step >= excerpt.first) & (step <= excerpt.last), step, NONE)
+    times = _calls(a, ops, lo, hi)
+    call = np.full(len(at), NONE, np.int64)
+    known = ops.api >= 0
+    order = np.argsort(times.row, kind="stable")
+    if len(times.row):
+        found = np.minimum(np.searchsorted(times.row[order], ops.api), len(times.row) - 1)
+        hit = known & (times.row[order][found] == ops.api)
+        call = np.where(hit, order[found], NONE)
+    calls_step = _steps_of_calls(len(times.row), call, step)
+    calls, begin = _host(a, times, lo, calls_step)
+    built, streams, ready, ranked = _device(a, ops, at, call, step, times, lo)
+    waits, own = find_waits(a, times, ops.take(ranked), built)
+    calls = replace(calls, own=own)
+    joins, built = _joins(built, ops.take(ranked))
+    handovers, calls = _handovers(calls, times)
+    inputs = Inputs(calls, built, waits, joins, handovers, begin, ready)
+    return Extract(excerpt, inputs, streams, _main_stream(a, built, ops.take(ranked), excerpt))
+
+
+def _operations(a: Analysis, lo: int, hi: int, until: int) -> Array:
+    """Positions in `ops` of what the calls in [lo, hi) issued and what began in time for it."""
+    first, last = np.searchsorted(a.ops.start, (lo, until))
+    at = np.arange(first, last)
+    if not a.trace.has("api_calls"):
+        return at
+    start = a.trace.columns("api_calls", ("start",))["start"]
+    api = a.ops.api[at]
+    begun = np.where(api >= 0, start[np.maximum(api, 0)], a.ops.start[at])
+    return np.asarray(at[(begun >= lo) & (begun < hi)])
+
+
+def _calls(a: Analysis, ops: Operations, lo: int, hi: int) -> CallTimes:
+    """Acting calls of all threads in [lo, hi) in the order of their begin."""
+    parts: list[tuple[Array, ...]] = []
+    if not a.trace.has("api_calls"):
+        return CallTimes(*(np.empty(0, np.int64) for _ in range(6)))
+    columns = a.trace.columns("api_calls", ("start", "thread", "process"))
+    issues = np.zeros(len(columns["start"]), bool)
+    issues[ops.api[ops.api >= 0]] = True
+    inside = np.flatnonzero((columns["start"] >= lo) & (columns["start"] < hi))
+    for thread in np.unique(columns["thread"][inside]).tolist():
+        calls = a.threads.of(thread)
+        i, j = np.searchsorted(calls.start, (lo, hi))
+        if i == j:
+            continue
+        acts = np.isin(calls.call[i:j], _ACTING) | issues[calls.row[i:j]]
+        mine = np.flatnonzero(acts) + i
+        if len(mine):
+            parts.append((
+                np.full(len(mine), thread, np.int64), calls.start[mine], calls.end[mine],
+                calls.call[mine], calls.row[mine], columns["process"][calls.row[mine]],
+            ))  # fmt: skip
+    if not parts:
+        return CallTimes(*(np.empty(0, np.int64) for _ in range(6)))
+    joined = [np.concatenate([p[k] for p in parts]) for k in range(6)]
+    order = np.argsort(joined[1], kind="stable")
+    return CallTimes(*(c[order] for c in joined))
+
+
+def _steps_of_calls(count: int, call: Array, step: Array) -> Array:
+    """The step whose work each call issues, NONE for calls that issue none."""
+    out = np.full(count, NONE, np.int64)
+    known = (call != NONE) & (step != NONE)
+    out[call[known]] = step[known]
+    return out
+
+
+def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls, Array]:
+    """Host time before every call, and what explains it. All clocks start at `lo`."""
+    count = len(times.row)
+    threads, dense = np.unique(times.thread, return_inverse=True)
+    begin = np.full(len(threads), float(lo))
+    pre, step = np.zeros(count), np.full(count, NONE, np.int64)
+    between = np.zeros(count, bool)
+    explained = {name: np.zeros(count) for name in ("gc", "gil", "os")}
+    states = {"gc": a.states.gc, "gil": a.states.gil, "os": a.states.os}
+    for k, thread in enumerate(threads.tolist()):
+        mine = np.flatnonzero(dense == k)
+        ends = np.concatenate(([begin[k]], times.end[mine][:-1]))
+        pre[mine] = times.start[mine] - ends
+        for name, by_thread in states.items():
+            spans: Spans | None = by_thread.get(thread)
+            if spans is not None and len(spans):
+                held = Coverage(spans).within(ends.astype(np.int64), times.start[mine])
+                explained[name][mine] = np.minimum(held, pre[mine])
+        step[mine], between[mine] = _between(issued[mine])
+    calls = Calls(
+        dense.astype(np.int64), pre, (times.end - times.start).astype(float),
+        times.kind.astype(np.int64), times.row, step, between,
+        explained["gc"], explained["gil"], explained["os"],
+    )  # fmt: skip
+    return calls, begin
+
+
+def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
+    """Where one thread of a process stopped and another went on: both made no call for a while,
+    the one after, the other before. Autograd and executor threads take turns like this."""
+    if len(np.unique(calls.thread)) < 2:
+        return no_handovers(), calls
+    count = len(calls)
+    following = np.full(count, np.inf)  # host time behind each call until its thread's next one
+    for thread in np.unique(calls.thread).tolist():
+        mine = np.flatnonzero(calls.thread == thread)
+        following[mine[:-1]] = calls.pre[mine[1:]]
+    call = np.arange(1, count)
+    giver = call - 1
+    turns = (
+        (calls.thread[call] != calls.thread[giver])
+        & (times.process[call] == times.process[giver])
+        & (calls.pre[call] >= _HANDOVER_NS) & (following[giver] >= _HANDOVER_NS)
+        & (times.end[giver] <= times.start[call])
+        & (times.start[call] - calls.pre[call] <= times.start[giver])
+    )  # fmt: skip
+    call, giver = call[turns], giver[turns]
+    if len(call) == 0:
+        return no_handovers(), calls
+    delay = (times.start[call] - times.end[giver]).astype(float)
+    pre = calls.pre.copy()
+    pre[call] = np.minimum(pre[call], delay)
+    capped = {n: np.minimum(getattr(calls, n), pre) for n in ("gc", "gil", "os")}
+    return Handovers(call, giver, delay), replace(calls, pre=pre, **capped)
+
+
+def _between(issued: Array) -> tuple[Array, Array]:
+    """Of one thread's calls: the step each belongs to, and which lie between two steps, that is
+    after the last call that issued work of one and up to the first that issues work of the next."""
+    at = np.flatnonzero(issued != NONE)
+    if len(at) == 0:
+        return issued, np.zeros(len(issued), bool)
+    position = np.arange(len(issued))
+    before = at[np.maximum(np.searchsorted(at, position, "left") - 1, 0)]
+    after = at[np.minimum(np.searchsorted(at, position, "left"), len(at) - 1)]
+    crosses = (issued[before] != issued[after]) & (position > before)
+    crosses |= (position <= at[0]) | (position > at[-1])
+    return issued[after], crosses
+
+
+def _device(
+    a: Analysis, ops: Operations, at: Array, call: Array, step: Array, times: CallTimes, lo: int
+) -> tuple[Ops, Array, Array, Array]:
+    """Operations in the order of their calls, each delay on the constraint that was binding.
+
+    A graph run is one chain on the stream that most of it ran on: which of its nodes wait for which
+    is not recorded, and the order in which they ran is kept.
+    """
+    stream, streams = _streams(ops, call)
+    # Without a known call an operation is placed where it began among the calls.
+    placed = np.where(call != NONE, call, np.searchsorted(times.start, ops.start, "right") - 1)
+    placed = np.maximum(placed, 0)
+    order = np.lexsort((ops.start, placed))
+    ops, at, call, step = ops.take(order), at[order], call[order], step[order]
+    stream, placed = stream[order], placed[order]
+    start, end = ops.start.astype(float), ops.end.astype(float)
+    by_stream = np.argsort(stream, kind="stable")
+    before = _before(a, ops, stream, by_stream, len(streams), lo)
+    previous = np.empty(len(start))
+    previous[by_stream] = before.previous_end
+    same = np.zeros(len(start), bool)
+    same[by_stream] = before.same_call
+    node = same & (ops.graph_node != 0) & (call != NONE)
+    has = call != NONE
+    back, begun = np.full(len(start), NEVER), np.full(len(start), NEVER)
+    back[has], begun[has] = times.end[call[has]], times.start[call[has]]
+    inside = np.minimum(end, back) - np.maximum(start, begun)
+    by_start = has & (ops.kind == Kind.COPY) & (ops.graph_node == 0)
+    by_start &= inside >= _HELD * np.maximum(end - start, 1)
+    submitted = np.where(by_start, begun, back)
+    late, gap = start - submitted, start - previous
+    typical_late, typical_gap = _typical(late, gap, submitted, previous, has & ~node & ~by_start)
+    waits_for_stream = node | ~has | (previous >= submitted + typical_late)
+    latency = np.where(waits_for_stream, np.minimum(late, typical_late), late)
+    latency = np.where(node | ~has, NEVER, latency)
+    gap = np.where(waits_for_stream, gap, np.minimum(gap, typical_gap))
+    built = Ops(
+        placed, stream, end - start, latency, gap, by_start, at, step, node,
+    )  # fmt: skip
+    return built, streams, before.ready, order
+
+
+@dataclass(frozen=True)
+class _Before:
+    """In stream order: end of the predecessor, and whether it is of the same call."""
+
+    previous_end: Array
+    same_call: Array
+    ready: Array
+
+
+def _before(
+    a: Analysis, ops: Operations, stream: Array, by_stream: Array, count: int, lo: int
+) -> _Before:
+    """Predecessors on each stream; before the first, the last operation that is not replayed."""
+    ranked = stream[by_stream]
+    ended = ops.end[by_stream].astype(float)
+    first = np.concatenate(([True], ranked[1:] != ranked[:-1]))
+    ready = np.full(count, float(lo))
+    start = ops.start[by_stream].astype(float)
+    heads = np.flatnonzero(first)
+    for head in heads.tolist():
+        op = by_stream[head]
+        until = int(np.searchsorted(a.ops.start, ops.start[op]))
+        earlier = slice(max(until - 4096, 0), until)
+        mine = (a.ops.stream[earlier] == ops.stream[op]) & (
+            a.ops.device[earlier] == ops.device[op]
+        ) & (a.ops.process[earlier] == ops.process[op])  # fmt: skip
+        ends = a.ops.end[earlier][mine]
+        ready[ranked[head]] = min(float(ends.max()) if len(ends) else float(lo), start[head])
+    previous = np.concatenate(([0.0], ended[:-1]))
+    previous[heads] = ready[ranked[heads]]
+    api = ops.api[by_stream]
+    same = np.concatenate(([False], api[1:] == api[:-1])) & ~first & (api != MISSING)
+    return _Before(previous, same, ready)
+
+
+def _stream_key(ops: Operations) -> Array:
+    return (ops.process << 40) | (ops.device << 32) | (ops.stream & 0xFFFFFFFF)
+
+
+def _streams(ops: Operations, call: Array) -> tuple[Array, Array]:
+    """Dense stream of each operation; the nodes of a graph run share the run's main stream."""
+    streams, dense = np.unique(_stream_key(ops), return_inverse=True)
+    dense = dense.astype(np.int64)
+    nodes = np.flatnonzero((ops.graph_node != 0) & (call != NONE))
+    if len(nodes) and len(streams) > 1:
+        runs, run = np.unique(call[nodes], return_inverse=True)
+        held = np.bincount(
+            run * len(streams) + dense[nodes], (ops.end - ops.start)[nodes],
+            minlength=len(runs) * len(streams),
+        ).reshape(len(runs), len(streams))  # fmt: skip
+        dense[nodes] = held.argmax(axis=1)[run]
+    return dense, streams
+
+
+def _typical(
+    late: Array, gap: Array, submitted: Array, previous: Array, usual: Array
+) -> tuple[float, float]:
+    """Median time from a call's return to its operation on a free stream, and median gap between
+    two operations that were both queued; published figures where the capture shows none."""
+    free = usual & (previous < submitted)
+    typical_late = float(np.median(late[free])) if free.sum() >= 8 else constant("launch_latency")
+    queued = usual & (previous > submitted + max(typical_late, 0.0))
+    typical_gap = float(np.median(gap[queued])) if queued.sum() >= 8 else constant("stream_gap")
+    return typical_late, typical_gap
+
+
+def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
+    """Operations that waited for another stream: neither their launch nor their predecessor
+    explains when they started, and another operation had just ended."""
+    if len(np.unique(ops.stream)) < 2:
+        return no_joins(), ops
+    late = np.where(np.isfinite(ops.latency), ops.latency, 0.0)
+    candidates = np.flatnonzero(
+        ~ops.node & np.isfinite(ops.latency) & ((late > _JOIN_NS) | (ops.gap > _JOIN_NS))
+    )
+    by_end = np.argsort(taken.end, kind="stable")
+    ends = taken.end[by_end]
+    chosen: list[tuple[int, int, float]] = []
+    for i in candidates.tolist():
+        k = int(np.searchsorted(ends, taken.start[i], "right")) - 1
+        while k >= 0 and taken.start[i] - ends[k] <= _JOIN_AFTER_NS:
+            other = int(by_end[k])
+            if (
+                ops.stream[other] != ops.stream[i]
+                and taken.process[other] == taken.process[i]
+                and ops.call[other] < ops.call[i]
+            ):
+                # The state kept for waits is that of the last operation of its call and stream.
+                chosen.append((i, _last_of_call(ops, other), float(taken.start[i] - ends[k])))
+                break
+            k -= 1
+    if not chosen:
+        return no_joins(), ops
+    op = np.array([c[0] for c in chosen])
+    latency, gap = ops.latency.copy(), ops.gap.copy()
+    latency[op] = np.minimum(latency[op], constant("launch_latency"))
+    gap[op] = np.minimum(gap[op], constant("stream_gap"))
+    changed = replace(ops, latency=latency, gap=gap)
+    on = np.array([c[1] for c in chosen])
+    delay = taken.start[op] - taken.end[on].astype(float)
+    return Joins(op, on, delay), changed
+
+
+def _last_of_call(ops: Ops, op: int) -> int:
+    """The last operation of the same call and stream: the state at its end is what is kept."""
+    hi = int(np.searchsorted(ops.call, ops.call[op], "right"))
+    same = np.flatnonzero(ops.stream[op:hi] == ops.stream[op])
+    return op + int(same[-1])
+
+
+def _main_stream(a: Analysis, ops: Ops, taken: Operations, excerpt: Excerpt) -> int:
+    """The dense stream on which the steps end; NONE where they end on several."""
+    ends = a.steps.gpu_end[excerpt.first : excerpt.last + 1]
+    hit = (ops.step != NONE) & np.isin(taken.end, ends)
+    streams = np.unique(ops.stream[hit])
+    return int(streams[0]) if len(streams) == 1 else NONE

@@ -1,0 +1,46 @@
+"""The what-ifs: each a small change of the replay's inputs.
+
+``apply(fix, inputs, work, scenario, lean)`` returns the changed inputs. `lean` is -1 for the
+pessimistic reading of what the fix does, 0 for the one described in `knowledge/whatifs.yaml`, 1 for
+the optimistic one. A fix that cannot be estimated here raises NoEstimate with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from advisor.gain import fixes_device, fixes_host
+from advisor.gain.catalog import Fix
+from advisor.gain.inputs import Inputs
+from advisor.gain.profiler import Scenario
+from advisor.gain.work import Work
+
+Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
+
+FIXES: dict[str, Change] = {
+    "cuda_graphs": fixes_host.cuda_graphs,
+    "remove_sync": fixes_host.remove_sync,
+    "async_readback": fixes_host.async_readback,
+    "remove_allocations": fixes_host.remove_allocations,
+    "remove_host_gap": fixes_host.remove_host_gap,
+    "remove_gc": fixes_host.remove_gc,
+    "remove_gil_wait": fixes_host.remove_gil_wait,
+    "pin_memory": fixes_device.pin_memory,
+    "overlap_copy": fixes_device.overlap_copy,
+    "remove_copy": fixes_device.remove_copy,
+    "fp8_weights": fixes_device.fp8_weights,
+    "fp8_kv_cache": fixes_device.fp8_kv_cache,
+    "batch": fixes_device.batch,
+    "fuse_elementwise": fixes_device.fuse_elementwise,
+    "overlap_communication": fixes_device.overlap_communication,
+}
+#: Fixes whose effect has a range of its own, beside the profiler's.
+LEANING = frozenset((
+    "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "fp8_kv_cache",
+    "batch", "fuse_elementwise", "overlap_communication",
+))  # fmt: skip
+
+
+def apply(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int = 0) -> Inputs:
+    """The inputs with one fix carried out. Raises NoEstimate."""
+    return FIXES[fix.what_if](fix, inputs, work, scenario, lean)

@@ -1,0 +1,251 @@
+"""What-ifs on the device's side: copies, bytes, batch, fusion, communication."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
+from advisor.gain.catalog import Fix, constant
+from advisor.gain.fixes_host import launched_ahead
+from advisor.gain.inputs import NEVER, Inputs
+from advisor.gain.profiler import Scenario
+from advisor.gain.work import NoEstimate, Work
+from advisor.metrics.operations import Kind
+from advisor.sources.schema import DTOH, HTOD, Call
+
+Array = NDArray[Any]
+
+#: Overlap that is poor and that is very good, around the one asked for (peers-7).
+_OVERLAP_SPREAD = 0.3
+
+
+# ---------------------------------------------------------------- copies
+
+
+def pin_memory(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
+    if not work.pageable.any():
+        raise NoEstimate("the replayed steps copy nothing from or to pageable memory")
+    changed = _at_pinned_rate(fix, inputs, work, work.pageable, lean)
+    return launched_ahead(fix, _unblocked(changed, work.pageable), work)
+
+
+def overlap_copy(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Pessimistic: the kernels lose the time in which the copies use the DRAM."""
+    moved = np.isin(work.direction, (HTOD, DTOH))
+    if not moved.any():
+        raise NoEstimate("the replayed steps copy nothing between host and device")
+    if (moved & work.pageable).any():
+        inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
+    inputs = _off_the_path(inputs, moved)
+    ops = inputs.ops
+    # Each stream that copies gets a partner for its copies.
+    streams = len(inputs.ready)
+    changed = inputs.with_ops(
+        stream=np.where(moved, ops.stream + streams, ops.stream),
+        gap=np.where(moved, 0.0, ops.gap),
+    )
+    changed = replace(changed, ready=np.concatenate((inputs.ready, inputs.ready)))
+    if lean < 0 and work.peak:
+        taken = float(work.copied[moved].sum()) / (ACHIEVABLE * work.peak) * 1e9
+        kernels = (work.kind == Kind.KERNEL) & ~moved
+        share = taken / max(float(ops.duration[kernels].sum()), 1.0)
+        longer = np.where(kernels, ops.duration * (1 + share), ops.duration)
+        changed = changed.with_ops(duration=longer)
+    return launched_ahead(fix, changed, work)
+
+
+def remove_copy(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    gone = np.isin(work.direction, (HTOD, DTOH)) & (work.copied >= fix.number("at_least"))
+    if not gone.any():
+        raise NoEstimate("the replayed steps copy nothing of that size between host and device")
+    inputs = _off_the_path(inputs, gone)
+    ops = inputs.ops
+    changed = inputs.with_ops(
+        duration=np.where(gone, 0.0, ops.duration), gap=np.where(gone, 0.0, ops.gap),
+        latency=np.where(gone, NEVER, ops.latency),
+    )  # fmt: skip
+    return launched_ahead(fix, changed, work)
+
+
+def _at_pinned_rate(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -> Inputs:
+    """These copies at the rate of pinned ones; one from the table of GPUs is a rounded figure."""
+    duration = inputs.ops.duration.copy()
+    for direction in (HTOD, DTOH):
+        at = mine & (work.direction == direction)
+        if at.any():
+            rate = fix.number("gb_per_s") * 1e9
+            if not rate:
+                rate, measured = work.pinned_rate(direction)
+                rate *= 1.0 if measured else (1 + constant("link_rate_spread")) ** lean
+            duration[at] = np.minimum(duration[at], work.copied[at] / rate * 1e9)
+    return inputs.with_ops(duration=duration)
+
+
+def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
+    """Calls of these copies return at once, and the waits right behind them go."""
+    calls, ops, waits = inputs.calls, inputs.ops, inputs.waits
+    held = mine & ops.by_start
+    copying = np.zeros(len(calls), bool)
+    copying[ops.call[mine]] = True
+    waiting = np.zeros(len(calls), bool)
+    waiting[waits.call] = True
+    free = (calls.kind == Call.COPY) & ~waiting
+    usual = float(np.median(calls.own[free])) if free.any() else constant("copy_call")
+    own, pre = np.where(copying, np.minimum(calls.own, usual), calls.own), calls.pre.copy()
+    # The wait belongs to the blocking copy, and so does the little time between them.
+    behind = mine[waits.op] & (calls.kind[waits.call] == Call.SYNC)
+    own[waits.call[behind]] = 0.0
+    pre[waits.call[behind]] = np.maximum(pre[waits.call[behind]] - constant("launch_floor"), 0.0)
+    dropped = copying[waits.call] | behind
+    latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
+    return replace(
+        inputs.with_calls(own=own, pre=pre).with_ops(
+            by_start=ops.by_start & ~held, latency=latency
+        ),
+        waits=waits.without(dropped),
+    )
+
+
+def _off_the_path(inputs: Inputs, mine: Array) -> Inputs:
+    """These copies cost the host nothing between two kernels: they are issued while kernels run,
+    or not at all. An operation costs the host `launch_floor` at least."""
+    inputs = _unblocked(inputs, mine)
+    calls = inputs.calls
+    at = np.unique(inputs.ops.call[mine])
+    own, pre = calls.own.copy(), calls.pre.copy()
+    own[at] = 0.0
+    pre[at] = np.maximum(pre[at] - constant("launch_floor"), 0.0)
+    return inputs.with_calls(own=own, pre=pre)
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def fp8_weights(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int
+) -> Inputs:  # fmt: skip
+    """Optimistic: kernels at the limit keep their bandwidth and take half the time. Pessimistic:
+    each product is preceded by kernels that cast its input."""
+    mine = work.matmul
+    if fix.params["output_head"] == "keep":
+        mine = mine & ~work.once_a_step
+    changed = _fewer_bytes(fix, inputs, work, mine, lean)
+    if lean < 0:
+        level = work.dram[0]
+        gap = scenario.node_gap * constant("graph_node_gap")
+        cast = constant("cast_kernels") * (work.short_kernel + gap)
+        extra = np.where(mine & ~np.isnan(level), cast, 0.0)
+        changed = changed.with_ops(duration=changed.ops.duration + extra)
+    return changed
+
+
+def fp8_kv_cache(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    return _fewer_bytes(fix, inputs, work, work.attention, lean)
+
+
+def _fewer_bytes(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -> Inputs:
+    """A kernel at DRAM level L streams for L / ACHIEVABLE of its time; that part shrinks with the
+    bytes, the rest (launch, ramp, arithmetic that is not hidden) stays."""
+    level, error = work.dram
+    mine = mine & ~np.isnan(level)
+    if not mine.any():
+        raise NoEstimate(
+            "how near these kernels are to the memory limit is not known: record GPU metrics, or "
+            "give --weight-bytes"
+        )
+    saved = 1.0 - fix.number("bytes_ratio")
+    streams = np.clip((np.nan_to_num(level) + lean * np.nan_to_num(error)) / ACHIEVABLE, 0.0, 1.0)
+    if lean > 0:
+        streams = np.where(np.nan_to_num(level) >= DRAM_LIMIT, 1.0, streams)
+    factor = np.where(mine, 1.0 - saved * streams, 1.0)
+    return inputs.with_ops(duration=inputs.ops.duration * factor)
+
+
+# ---------------------------------------------------------------- batch and fusion
+
+
+def batch(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Optimistic: nothing but bytes and tensor cores limits. Pessimistic: attention grows in
+    proportion at once, the rest from half of the device on."""
+    n = fix.number("n")
+    if n <= 0:
+        raise NoEstimate("batch:n must be above 0")
+    level = np.nan_to_num(work.dram[0])
+    kernel = (work.kind == Kind.KERNEL) & ~work.matmul
+    filling = work.filling * (2.0 if lean < 0 else 0.0 if lean > 0 else 1.0)
+    if lean < 0:
+        filling = np.where(work.attention, 1.0, filling)
+    grows = np.maximum(1.0, n * np.maximum(filling, level / ACHIEVABLE))
+    factor = np.where(kernel, np.minimum(grows, max(n, 1.0)), 1.0)
+    # Few tokens are padded, so the tensor cores do the work of `padded_tokens` already.
+    tokens = max(1.0, n / constant("padded_tokens"))
+    busy = work.tensor * tokens
+    factor = np.where(work.matmul, np.maximum(1.0, busy / ACHIEVABLE), factor)
+    copies = np.isin(work.direction, (HTOD, DTOH))
+    factor = np.where(copies, n, factor)
+    return inputs.with_ops(duration=inputs.ops.duration * factor)
+
+
+def fuse_elementwise(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Of the kernels of a chain the longest stays, and half of what the others take on the device
+    and the host; optimistic: nothing of the others, pessimistic: three quarters."""
+    stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
+    ops, calls = inputs.ops, inputs.calls
+    order = np.argsort(ops.stream, kind="stable")
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    candidate = (work.unfused & (ops.duration > 0))[order]
+    stream, step = ops.stream[order], ops.step[order]
+    waited = np.zeros(len(ops), bool)
+    waited[inputs.waits.op] = True
+    waited[inputs.joins.on] = True
+    cut = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1]) | waited[order][:-1]
+    follows = np.concatenate(([False], candidate[:-1] & ~cut)) & candidate
+    if not follows.any():
+        raise NoEstimate("no two elementwise kernels follow each other")
+    # Chains are numbered; of each, the first of the longest kernels stays.
+    chain = np.cumsum(candidate & ~follows) - 1
+    duration = ops.duration[order]
+    longest = np.zeros(int(chain[-1]) + 1)
+    np.maximum.at(longest, chain[candidate], duration[candidate])
+    at = np.flatnonzero(candidate & (duration == longest[np.maximum(chain, 0)]))
+    keeper = np.zeros(len(order), bool)
+    keeper[at[np.unique(chain[at], return_index=True)[1]]] = True
+    gone = (candidate & ~keeper)[back]
+    share = np.where(gone, stays, 1.0)
+    launched = np.zeros(len(calls), bool)
+    launched[ops.call[gone & ~ops.node]] = True
+    launched &= calls.kind == Call.LAUNCH
+    held = np.minimum(calls.gc + calls.gil + calls.os, calls.pre)
+    return inputs.with_ops(duration=ops.duration * share, gap=ops.gap * share).with_calls(
+        own=np.where(launched, calls.own * stays, calls.own),
+        pre=np.where(launched, held + (calls.pre - held) * stays, calls.pre),
+    )
+
+
+def overlap_communication(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    mine = work.communication
+    if not mine.any():
+        raise NoEstimate("the replayed steps hold no collectives")
+    share = float(np.clip(fix.number("overlap") + lean * _OVERLAP_SPREAD, 0.0, 1.0))
+    duration = inputs.ops.duration
+    return inputs.with_ops(duration=np.where(mine, duration * (1 - share), duration))

@@ -1,0 +1,222 @@
+"""What-ifs on the host's side: launches, waits, allocations, gaps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gain.catalog import Fix, constant
+from advisor.gain.inputs import NEVER, NONE, Inputs
+from advisor.gain.profiler import Scenario
+from advisor.gain.work import NoEstimate, Work
+from advisor.metrics.budget import LONG_HOST_NS, UNTRACED_GRAPH_LAUNCH_NS
+from advisor.metrics.operations import Kind
+from advisor.sources.schema import DTOH, Call
+
+Array = NDArray[Any]
+
+#: A read-back is a copy to the host of at most this many bytes.
+_SMALL_COPY = 64 << 10
+#: What a graph can hold: kernels, memsets, copies inside the device.
+_LAUNCHING = (Call.LAUNCH, Call.MEMSET, Call.COPY)
+
+
+def cuda_graphs(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int
+) -> Inputs:  # fmt: skip
+    """One graph launch for each stretch of a step between two waits. Pessimistic: stretches whose
+    launch shapes do not come again stay as they are."""
+    waits = inputs.waits
+    dropped = np.isin(inputs.calls.kind[waits.call], (Call.LAUNCH, Call.GRAPH_LAUNCH))
+    if fix.params["syncs"] == "removed":
+        dropped |= _waits_in_steps(inputs)
+    inputs = _without_waits(inputs, dropped)
+    calls, ops = inputs.calls, inputs.ops
+    eager = np.zeros(len(calls), bool)
+    eager[ops.call[(work.kind != Kind.COPY) & (ops.latency > NEVER) & (ops.step != NONE)]] = True
+    eager &= calls.kind != Call.GRAPH_LAUNCH
+    if not eager.any():
+        raise NoEstimate("no kernel of these steps is launched by a call of its own")
+    piece, first = _pieces(inputs, eager)
+    if lean < 0:
+        piece, first = _repeated(piece, first, ops.call, work.shape)
+    if len(first) == 0:
+        return inputs
+    inside = piece != NONE
+    nodes = np.bincount(piece[ops.call][(piece[ops.call] != NONE)], minlength=len(first))
+    step = calls.step[first]
+    whole = np.bincount(step[step != NONE], nodes[step != NONE], minlength=int(step.max()) + 1)
+    cost = UNTRACED_GRAPH_LAUNCH_NS * nodes / np.maximum(whole[step], 1)
+    own = np.where(inside, 0.0, calls.own)
+    pre = np.where(inside, 0.0, calls.pre)
+    own[first], pre[first] = cost, calls.pre[first]
+    of_op = piece[ops.call]
+    node = (of_op != NONE) & ~ops.node
+    heads = np.unique(np.where(node, of_op, NONE), return_index=True)
+    later = node.copy()
+    later[heads[1][heads[0] != NONE]] = False
+    gap = np.where(later, scenario.node_gap * constant("graph_node_gap"), ops.gap)
+    latency = np.where(later, NEVER, ops.latency)
+    changed = inputs.with_calls(own=own, pre=pre)
+    return changed.with_ops(gap=gap, latency=latency, node=ops.node | later)
+
+
+def _repeated(
+    piece: Array, first: Array, call: Array, shape: Array
+) -> tuple[Array, Array]:  # fmt: skip
+    """Only the pieces whose kernels and launch shapes some other piece has, too."""
+    of_op = piece[call]
+    mark = np.zeros(len(first), np.uint64)
+    inside = of_op != NONE
+    np.add.at(mark, of_op[inside], shape[inside])
+    _, at, count = np.unique(mark, return_inverse=True, return_counts=True)
+    kept = count[at] > 1
+    number = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE)
+    return np.asarray(number[piece]), first[kept]
+
+
+def _pieces(inputs: Inputs, eager: Array) -> tuple[Array, Array]:
+    """Piece of each call that becomes part of a graph (NONE for others) and each piece's first
+    call. A piece is cut where a call waits, and at the end of a step."""
+    calls = inputs.calls
+    waits = np.zeros(len(calls), bool)
+    waits[inputs.waits.call] = True
+    piece = np.full(len(calls), NONE)
+    first: list[int] = []
+    member = np.isin(calls.kind, _LAUNCHING) | np.isin(calls.kind, (Call.ALLOC, Call.FREE))
+    for thread in range(len(inputs.origin)):
+        mine = np.flatnonzero(calls.thread == thread)
+        if not eager[mine].any():
+            continue
+        cut = np.cumsum(waits[mine])
+        key = calls.step[mine] * (int(cut[-1]) + 2) + cut
+        launch = eager[mine]
+        keys, at = np.unique(key, return_inverse=True)
+        lo = np.full(len(keys), len(mine))
+        hi = np.full(len(keys), -1)
+        np.minimum.at(lo, at[launch], np.flatnonzero(launch))
+        np.maximum.at(hi, at[launch], np.flatnonzero(launch))
+        place = np.arange(len(mine))
+        inside = (place >= lo[at]) & (place <= hi[at]) & member[mine] & ~waits[mine]
+        inside |= launch & ~waits[mine]
+        used = np.unique(at[inside])
+        number = np.full(len(keys), NONE)
+        number[used] = np.arange(len(used)) + len(first)
+        piece[mine[inside]] = number[at[inside]]
+        begin = np.full(len(keys), len(mine))
+        np.minimum.at(begin, at[inside], np.flatnonzero(inside))
+        first += mine[begin[used]].tolist()
+    return piece, np.array(first, np.int64)
+
+
+def _waits_in_steps(inputs: Inputs) -> Array:
+    """Mask of the waits before the last work of a step."""
+    return np.asarray(~inputs.calls.between[inputs.waits.call])
+
+
+def _without_waits(inputs: Inputs, dropped: Array) -> Inputs:
+    """The inputs without these waits; a copy that held its call is issued like any other."""
+    calls, ops, waits = inputs.calls, inputs.ops, inputs.waits
+    if not dropped.any():
+        return inputs
+    own = calls.own.copy()
+    copies = waits.call[dropped][calls.kind[waits.call[dropped]] == Call.COPY]
+    own[copies] = np.minimum(own[copies], constant("copy_call"))
+    freed = np.zeros(len(calls), bool)
+    freed[copies] = True
+    held = ops.by_start & freed[ops.call]
+    latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
+    return replace(
+        inputs.with_calls(own=own).with_ops(by_start=ops.by_start & ~held, latency=latency),
+        waits=waits.without(dropped),
+    )
+
+
+def remove_sync(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    calls, waits = inputs.calls, inputs.waits
+    kind = calls.kind[waits.call]
+    readback = (kind == Call.COPY) & (work.direction[waits.op] == DTOH)
+    dropped = (kind == Call.SYNC) | readback
+    if fix.params["which"] == "in_step":
+        dropped &= _waits_in_steps(inputs)
+    return _without_waits(inputs, dropped)
+
+
+def async_readback(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    waits = inputs.waits
+    small = (work.direction[waits.op] == DTOH) & (work.copied[waits.op] <= _SMALL_COPY)
+    kind = inputs.calls.kind[waits.call]
+    return _without_waits(inputs, small & ((kind == Call.SYNC) | (kind == Call.COPY)))
+
+
+def remove_allocations(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    calls = inputs.calls
+    mine = (calls.kind == Call.ALLOC) | (calls.kind == Call.FREE)
+    if not mine.any():
+        raise NoEstimate("the replayed steps neither allocate nor free")
+    changed = inputs.with_calls(own=np.where(mine, 0.0, calls.own))
+    return _without_waits(changed, mine[inputs.waits.call])
+
+
+def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False) -> Inputs:
+    """How far the host runs ahead once nothing else is in its way.
+
+    A wait between steps, of a step that copies nothing to the host, hands over no result: nothing
+    needs it to go on. One that does is needed unless the next step is launched before the result
+    of the last is read (`all_waits`).
+    """
+    calls, ops, waits = inputs.calls, inputs.ops, inputs.waits
+    ends = calls.between[waits.call] & (calls.kind[waits.call] == Call.SYNC)
+    if fix.params["idle_waits"] == "kept" or not ends.any():
+        return inputs
+    if not all_waits:
+        reads = np.unique(ops.step[work.to_host])
+        ends &= ~np.isin(ops.step[waits.op], reads)
+    return _without_waits(inputs, ends)
+
+
+def remove_host_gap(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Optimistic: the next step is launched before the result of the last one is read."""
+    calls = inputs.calls
+    if fix.params["what"] == "os":
+        changed = inputs.with_calls(
+            pre=np.maximum(calls.pre - calls.os, 0.0), os=np.zeros(len(calls))
+        )
+    else:
+        kept = calls.gc + calls.gil + calls.os
+        mine = calls.between | (calls.pre - kept >= LONG_HOST_NS)
+        changed = inputs.with_calls(pre=np.where(mine, np.minimum(kept, calls.pre), calls.pre))
+    return launched_ahead(fix, changed, work, all_waits=lean > 0)
+
+
+def remove_gc(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    reason = "no garbage collection was recorded on these threads"
+    return launched_ahead(fix, _explained_away(inputs, "gc", reason), work)
+
+
+def remove_gil_wait(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    reason = "no waits for the GIL were recorded on these threads"
+    return launched_ahead(fix, _explained_away(inputs, "gil", reason), work)
+
+
+def _explained_away(inputs: Inputs, what: str, otherwise: str) -> Inputs:
+    calls = inputs.calls
+    held: Array = getattr(calls, what)
+    if not held.any():
+        raise NoEstimate(otherwise)
+    return inputs.with_calls(pre=np.maximum(calls.pre - held, 0.0), **{what: np.zeros(len(calls))})

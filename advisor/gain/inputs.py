@@ -1,0 +1,148 @@
+"""What a replay runs on: calls of host threads, operations in streams, and who waits for whom.
+
+Times are ns as float64, so that fixes may scale them; a capture's int64 ns fit without loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+#: No such call or operation.
+NONE = -1
+#: A constraint that never binds.
+NEVER = -np.inf
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls in the order in which they began, over all threads.
+
+    A call begins `pre` after the thread's previous call returned and takes `own` unless it waits.
+    `gc`, `gil` and `os` say how much of `pre` those explain; `between` marks calls between the
+    last work of one step and the first of the next.
+    """
+
+    thread: Array  # dense, indexes Inputs.origin
+    pre: Array
+    own: Array
+    kind: Array  # advisor.sources.schema.Call
+    row: Array  # in api_calls
+    step: Array  # NONE outside steps
+    between: Array
+    gc: Array
+    gil: Array
+    os: Array
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+
+@dataclass(frozen=True)
+class Ops:
+    """GPU operations in the order of their calls; those of one stream run in this order.
+
+    An operation starts `latency` after its call returned (after it began where `by_start`), and
+    `gap` after its predecessor on the stream ended, whichever is later. `latency` is NEVER where
+    the call holds nothing back: inside a graph run, or where the call is unknown.
+    """
+
+    call: Array  # position in Calls; where no call is known, the position in time
+    stream: Array  # dense, indexes Inputs.ready
+    duration: Array
+    latency: Array
+    gap: Array
+    by_start: Array
+    at: Array  # position in Analysis.ops
+    step: Array
+    node: Array  # inside a graph run, and not its first operation
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Calls that return no earlier than `lag` after an operation ended, ascending by call."""
+
+    call: Array
+    op: Array
+    lag: Array
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+    def without(self, dropped: Array) -> Waits:
+        """All but the waits of a mask."""
+        return Waits(self.call[~dropped], self.op[~dropped], self.lag[~dropped])
+
+
+@dataclass(frozen=True)
+class Handovers:
+    """Calls that begin no earlier than `delay` after a call of another thread returned, ascending:
+    one thread stopped, the other went on."""
+
+    call: Array
+    after: Array
+    delay: Array
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+
+@dataclass(frozen=True)
+class Joins:
+    """Operations that start no earlier than `delay` after one of another stream ended (events)."""
+
+    op: Array
+    on: Array
+    delay: Array
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything that a replay needs. `origin`: when each thread's clock starts; `ready`: when
+    each stream is free for its first operation."""
+
+    calls: Calls
+    ops: Ops
+    waits: Waits
+    joins: Joins
+    handovers: Handovers
+    origin: Array
+    ready: Array
+
+    def with_calls(self, **columns: Array) -> Inputs:
+        return replace(self, calls=replace(self.calls, **columns))
+
+    def with_ops(self, **columns: Array) -> Inputs:
+        return replace(self, ops=replace(self.ops, **columns))
+
+
+def no_joins() -> Joins:
+    none = np.empty(0, np.int64)
+    return Joins(none, none, np.empty(0))
+
+
+def no_handovers() -> Handovers:
+    none = np.empty(0, np.int64)
+    return Handovers(none, none, np.empty(0))
+
+
+def no_waits() -> Waits:
+    none = np.empty(0, np.int64)
+    return Waits(none, none, np.empty(0))
+
+
+def canonical_waits(waits: Waits) -> Waits:
+    """Ascending by call; `replay` needs them so."""
+    order = np.argsort(waits.call, kind="stable")
+    return Waits(*(getattr(waits, f.name)[order] for f in fields(Waits)))

@@ -1,0 +1,115 @@
+"""What the profiler did to the timeline, taken out as far as physics goes (design section 4).
+
+* A graph launch whose nodes were traced costs `UNTRACED_GRAPH_LAUNCH_NS` at most; beyond that the
+  call was the profiler's. Sure, so always taken out.
+* Between two nodes of a graph run passes what node tracing shows, or up to what NVIDIA published
+  for untraced graphs: a range.
+* An eager launch was traced at a cost of 0 to 16 us, which nothing in the capture reveals, but a
+  launch cannot have cost less without tracing than launches cost: a range, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gain.catalog import constant
+from advisor.gain.inputs import Inputs
+from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
+from advisor.sources.schema import Call
+
+Array = NDArray[Any]
+
+#: Calls whose tracing costs as much as that of a launch.
+TRACED = (Call.LAUNCH, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE)
+#: Longer gaps between nodes are waits of the graph, not the usual step from node to node.
+_NODE_GAP_NS = 5_000
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Where in its range everything uncertain is taken to be, 0..1.
+
+    `launch`: share of the most that tracing an eager launch may have cost, taken out; `node_gap`:
+    from the captured gap between graph nodes (0) to the published one (1); `leans`: one for each
+    fix, -1 pessimistic, 0 as described, 1 optimistic.
+    """
+
+    launch: float = 0.5
+    node_gap: float = 0.5
+    leans: tuple[int, ...] = ()
+
+    def lean(self, i: int) -> int:
+        return self.leans[i] if i < len(self.leans) else 0
+
+
+def corrected(inputs: Inputs, scenario: Scenario) -> Inputs:
+    """The inputs of an untraced run under a scenario."""
+    inputs = _graph_launches(inputs)
+    inputs = _node_gaps(inputs, scenario.node_gap)
+    return _traced_calls(inputs, scenario.launch)
+
+
+def has_nodes(inputs: Inputs) -> bool:
+    """Graph runs were traced node by node."""
+    return bool(inputs.ops.node.any())
+
+
+def has_launches(inputs: Inputs) -> bool:
+    """Work was launched call by call."""
+    return bool((inputs.calls.kind == Call.LAUNCH).any())
+
+
+def _graph_launches(inputs: Inputs) -> Inputs:
+    """Launches of graphs whose nodes were traced take no longer than untraced ones."""
+    calls, ops = inputs.calls, inputs.ops
+    traced = np.zeros(len(calls), bool)
+    traced[ops.call[ops.node]] = True
+    traced &= calls.kind == Call.GRAPH_LAUNCH
+    if not traced.any():
+        return inputs
+    own = np.where(traced, np.minimum(calls.own, UNTRACED_GRAPH_LAUNCH_NS), calls.own)
+    return inputs.with_calls(own=own)
+
+
+def _node_gaps(inputs: Inputs, share: float) -> Inputs:
+    """Moves the mean gap between nodes from the captured one to the published one by `share`."""
+    ops = inputs.ops
+    usual = ops.node & (ops.gap < _NODE_GAP_NS)
+    if not usual.any() or share == 0.0:
+        return inputs
+    change = share * (constant("graph_node_gap") - float(ops.gap[usual].mean()))
+    return inputs.with_ops(gap=np.where(usual, ops.gap + change, ops.gap))
+
+
+def _traced_calls(inputs: Inputs, share: float) -> Inputs:
+    """Takes `share` of the highest cost of tracing out of every traced call and of the host time
+    behind it; from one such call to the next stays at least what a launch costs."""
+    calls = inputs.calls
+    at = np.flatnonzero(np.isin(calls.kind, TRACED))
+    if len(at) == 0 or share == 0.0:
+        return inputs
+    following = _next_of_thread(calls.thread)
+    behind = following[at]
+    after = np.where(behind >= 0, calls.pre[np.maximum(behind, 0)], 0.0)
+    slot = calls.own[at] + after
+    spare = np.maximum(slot - constant("launch_floor"), 0.0)
+    cost = share * np.minimum(constant("launch_trace_cost"), spare)
+    outside = np.minimum(cost, after)
+    pre, own = calls.pre.copy(), calls.own.copy()
+    has = behind >= 0
+    np.subtract.at(pre, behind[has], outside[has])
+    own[at] = np.maximum(own[at] - (cost - outside), 0.0)
+    return inputs.with_calls(pre=pre, own=own)
+
+
+def _next_of_thread(thread: Array) -> Array:
+    """Position of the same thread's next call, -1 after its last."""
+    out = np.full(len(thread), -1)
+    order = np.argsort(thread, kind="stable")
+    same = thread[order][1:] == thread[order][:-1]
+    out[order[:-1][same]] = order[1:][same]
+    return out

@@ -1,0 +1,71 @@
+"""The user's own what-if question: fixes by name, by rule or by cause, applied in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from advisor.errors import InputError
+from advisor.gain.attach import combine
+from advisor.gain.catalog import Fix, catalogue, make_fix, near, split_fix
+from advisor.gain.estimate import Replayer
+from advisor.gain.excerpt import MOST_OPS, NoReplay
+from advisor.gain.work import NoEstimate
+from advisor.metrics.analysis import Analysis
+from advisor.model.findings import Input, Tool
+from advisor.model.rules import RuleSpec
+from advisor.model.whatif import Replay, WhatIfReport
+
+
+def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix]:
+    """``NAME[:param=value]...`` -> fixes; NAME is a what-if, a rule's code or its cause. `rules`
+    by code. Raises InputError."""
+    by_cause = {r.cause: r for r in rules.values()}
+    known = catalogue().whatifs
+    out = []
+    for text in texts:
+        name, params = split_fix(text)
+        rule = rules.get(name.upper()) or by_cause.get(name)
+        if name in known:
+            out.append(make_fix(name, params))
+        elif rule is None:
+            hint = near(name, [*known, *rules, *by_cause])
+            raise InputError(f"--fix: '{name}' is neither a what-if nor a rule; {hint}")
+        elif rule.gain is None:
+            raise InputError(
+                f"--fix: {rule.code} names no what-if ({catalogue().no_estimate.get(rule.cause)}); "
+                "see 'advisor whatif --list'"
+            )
+        else:
+            spec = rule.gain
+            out.append(make_fix(spec.what_if, {**spec.params, **params}, rule.code, rule.cause))
+    return out
+
+
+def answer(
+    a: Analysis, fixes: Sequence[Fix], tool: Tool, source: Input, weight_bytes: int | None = None
+) -> WhatIfReport:
+    """Predicted step time with the fixes applied in order. Raises InputError where the capture
+    does not allow an estimate."""
+    try:
+        replayer = Replayer(a, weight_bytes, MOST_OPS)
+        found = combine(replayer, fixes)
+    except (NoReplay, NoEstimate) as reason:
+        raise InputError(f"{source.path}: no estimate: {reason}") from None
+    specs = [catalogue().whatifs[f.what_if] for f in fixes]
+    throughput = any(s.measure == "throughput" for s in specs)
+    excerpt = replayer.excerpt
+    captured = (
+        a.steps.gpu_end[excerpt.measured] - a.steps.gpu_end[excerpt.measured - 1]
+    ).mean()  # fmt: skip
+    return WhatIfReport(
+        tool=tool, input=source, fixes=found.steps,
+        measure="throughput" if throughput else "latency", per="token" if throughput else "step",
+        step_before_ms=found.step_before_ms, step_after_ms=found.step_after_ms,
+        speedup=found.speedup, bound_ms=found.bound_ms, bound_speedup=found.bound_speedup,
+        assumptions=found.assumptions,
+        replay=Replay(
+            steps=len(excerpt.measured), of_steps=excerpt.whole,
+            captured_ms=float(captured) / 1e6, replayed_ms=replayer.captured_ns / 1e6,
+            error=replayer.captured_ns / float(captured) - 1.0,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,243 @@
+"""Runs calls and operations again: a max-plus recurrence, solved by running maxima.
+
+Host: a thread's clock adds up `pre` and `own` of its calls; a waiting call returns at
+``max(begin + own, end(op) + lag)``, one that takes over from another thread begins no earlier than
+`delay` after that thread's call returned. Device: ``end_i = max(submitted_i + latency_i,
+end_{i-1} + gap_i) + duration_i`` along a stream. With ``C_i`` the running sum of gaps and durations
+this is ``end_i = C_i + max over k <= i of (submitted_k + latency_k + duration_k - C_k)``, a running
+maximum, as long as the clocks are only shifted. So the calls are cut into segments that end with a
+wait; all within a segment is vectorised over the whole capture at once, and only one number a
+segment, stream and thread is carried along in plain Python. A million operations take well under
+a second (benchmarks/gains.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.gain.inputs import Inputs
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Played:
+    """When everything happened: one entry a call and an operation of the inputs, ns."""
+
+    call_start: Array
+    call_end: Array
+    op_start: Array
+    op_end: Array
+
+
+def replay(inputs: Inputs) -> Played:
+    """Times of all calls and operations. Waits must be ascending by call."""
+    return _Replay(inputs).run()
+
+
+class _Replay:
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
+        calls, ops = inputs.calls, inputs.ops
+        self.threads = max(len(inputs.origin), 1)
+        #: End of each call if nothing waited, by its thread's own clock.
+        self.clock = _running(calls.pre + calls.own, calls.thread, inputs.origin)
+        self.segment = _segments(inputs)
+        self.order = _by(ops.stream)
+        self.total = _running(ops.gap + ops.duration, ops.stream, np.zeros(len(inputs.ready)))
+        self.thread = calls.thread[ops.call] if len(calls) else np.zeros(len(ops), np.int64)
+        submitted = self.clock[ops.call] - np.where(ops.by_start, calls.own[ops.call], 0.0) if len(
+            calls
+        ) else np.zeros(len(ops))  # fmt: skip
+        #: What each operation asks of its stream's running maximum, unshifted.
+        self.asked = submitted + ops.latency + ops.duration - self.total
+
+    def run(self) -> Played:
+        inputs, ops = self.inputs, self.inputs.ops
+        shift_of_op, joined = self._walk()
+        asked = self.asked + shift_of_op
+        if len(inputs.joins):
+            np.maximum.at(asked, inputs.joins.op, joined)
+        end = np.empty(len(ops))
+        for stream, at in _groups(ops.stream, self.order):
+            reached = np.maximum.accumulate(np.maximum(asked[at], inputs.ready[stream]))
+            end[at] = reached + self.total[at]
+        call_start, call_end = self._calls()
+        return Played(call_start, call_end, end - ops.duration, end)
+
+    def _walk(self) -> tuple[Array, Array]:
+        """Carries stream and clock state from segment to segment. Returns the shift of each
+        operation's clock and what each join asks of its stream; keeps the shifts of waits and
+        handovers."""
+        inputs, ops, waits, joins = self.inputs, self.inputs.ops, self.inputs.waits, (
+            self.inputs.joins
+        )  # fmt: skip
+        # One group of operations a segment, stream and thread: their highest demand.
+        of_op = self.segment[ops.call] if len(self.segment) else np.zeros(len(ops), np.int64)
+        key = (of_op * max(len(inputs.ready), 1) + ops.stream) * self.threads + self.thread
+        order = _by(key)
+        ranked = key[order]
+        first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1]))) if len(
+            ranked
+        ) else np.empty(0, np.int64)  # fmt: skip
+        highest = np.maximum.reduceat(self.asked[order], first) if len(first) else np.empty(0)
+        group = zip(
+            (ranked[first] // self.threads // max(len(inputs.ready), 1)).tolist(),
+            (ranked[first] // self.threads % max(len(inputs.ready), 1)).tolist(),
+            (ranked[first] % self.threads).tolist(), highest.tolist(), strict=True,
+        )  # fmt: skip
+        keeps = np.unique(np.concatenate((waits.op, joins.on)))
+        keep_at = np.argsort(of_op[keeps], kind="stable") if len(keeps) else keeps
+        keep = list(zip(
+            of_op[keeps[keep_at]].tolist(), keeps[keep_at].tolist(),
+            ops.stream[keeps[keep_at]].tolist(), self.total[keeps[keep_at]].tolist(), strict=True,
+        ))  # fmt: skip
+        join_at = np.argsort(of_op[joins.op], kind="stable") if len(joins) else joins.op
+        join = list(zip(
+            of_op[joins.op[join_at]].tolist(), joins.on[join_at].tolist(),
+            ops.stream[joins.op[join_at]].tolist(),
+            (joins.delay + ops.duration[joins.op] - self.total[joins.op])[join_at].tolist(),
+            join_at.tolist(), strict=True,
+        )) if len(joins) else []  # fmt: skip
+        handovers = inputs.handovers
+        hand = list(zip(
+            self.segment[handovers.call].tolist() if len(handovers) else [],
+            inputs.calls.thread[handovers.after].tolist() if len(handovers) else [],
+            inputs.calls.thread[handovers.call].tolist() if len(handovers) else [],
+            (
+                self.clock[handovers.after] + handovers.delay
+                - self.clock[handovers.call] + inputs.calls.own[handovers.call]
+            ).tolist() if len(handovers) else [], strict=True,
+        ))  # fmt: skip
+        wait = list(zip(
+            self.segment[waits.call].tolist() if len(waits) else [], waits.op.tolist(),
+            inputs.calls.thread[waits.call].tolist() if len(waits) else [],
+            waits.lag.tolist(), self.clock[waits.call].tolist() if len(waits) else [],
+            _early(inputs).tolist(), strict=True,
+        ))  # fmt: skip
+        level = inputs.ready.tolist()
+        shift = [0.0] * self.threads
+        ended: dict[int, float] = {}
+        group_shift: list[float] = []
+        wait_shift: list[float] = []
+        hand_shift: list[float] = []
+        joined = [0.0] * len(joins)
+        k = j = w = h = 0
+        pending = next(group, None)
+        last = int(self.segment[-1]) if len(self.segment) else 0
+        for s in range(last + 1):
+            while h < len(hand) and hand[h][0] == s:
+                _, giver, taker, offset = hand[h]
+                # The giver made no call since, so its clock stands where it was.
+                shift[taker] = max(shift[taker], shift[giver] + offset)
+                hand_shift.append(shift[taker])
+                h += 1
+            if w < len(wait) and wait[w][0] == s and wait[w][5]:
+                # It holds back what its call launches, too; the call is alone in its segment.
+                _, op, thread, lag, clock, _ = wait[w]
+                shift[thread] = max(shift[thread], ended[op] + lag - clock)
+                wait_shift.append(shift[thread])
+                w += 1
+            while j < len(join) and join[j][0] == s:
+                _, on, stream, offset, which = join[j]
+                joined[which] = ended[on] + offset
+                level[stream] = max(level[stream], joined[which])
+                j += 1
+            while pending is not None and pending[0] == s:
+                _, stream, thread, height = pending
+                group_shift.append(shift[thread])
+                level[stream] = max(level[stream], height + shift[thread])
+                pending = next(group, None)
+            while k < len(keep) and keep[k][0] == s:
+                _, op, stream, total = keep[k]
+                ended[op] = level[stream] + total
+                k += 1
+            while w < len(wait) and wait[w][0] == s:
+                _, op, thread, lag, clock, _ = wait[w]
+                shift[thread] = max(shift[thread], ended[op] + lag - clock)
+                wait_shift.append(shift[thread])
+                w += 1
+        shift_of_op = np.empty(len(ops))
+        if len(first):
+            size = np.diff(np.append(first, len(ranked)))
+            shift_of_op[order] = np.repeat(np.array(group_shift), size)
+        self.wait_shift, self.hand_shift = np.array(wait_shift), np.array(hand_shift)
+        return shift_of_op, np.array(joined)
+
+    def _calls(self) -> tuple[Array, Array]:
+        """Begin and end of every call: its clock, shifted by its thread's latest wait or handover.
+        A handover shifts its call's begin, a wait the end alone."""
+        calls, waits, hands = self.inputs.calls, self.inputs.waits, self.inputs.handovers
+        before, after = np.zeros(len(calls)), np.zeros(len(calls))
+        at = np.concatenate((2 * hands.call, 2 * waits.call + 1))
+        order = np.argsort(at, kind="stable")
+        at, shifts = at[order], np.concatenate((self.hand_shift, self.wait_shift))[order]
+        thread = calls.thread[at // 2] if len(at) else at
+        for one in np.unique(thread).tolist():
+            mine = np.flatnonzero(calls.thread == one)
+            shift = np.concatenate(([0.0], shifts[thread == one]))
+            place = at[thread == one]
+            before[mine] = shift[np.searchsorted(place, 2 * mine, "right")]
+            after[mine] = shift[np.searchsorted(place, 2 * mine + 1, "right")]
+        return self.clock - calls.own + before, self.clock + after
+
+
+def _segments(inputs: Inputs) -> Array:
+    """Segment of each call. A segment ends with a waiting call and with the call of an operation
+    that something waits for, and begins with a call that takes over from another thread, one that
+    waits before it launches, and with the call of an operation that joins."""
+    calls, ops = len(inputs.calls), inputs.ops
+    edge = np.zeros(calls + 1, bool)
+    edge[inputs.waits.call + 1] = True
+    edge[ops.call[inputs.waits.op] + 1] = True
+    edge[ops.call[inputs.joins.on] + 1] = True
+    edge[ops.call[inputs.joins.op]] = True
+    edge[inputs.handovers.call] = True
+    edge[inputs.waits.call[_early(inputs)]] = True
+    edge[0] = False
+    return np.cumsum(edge[:calls])
+
+
+def _early(inputs: Inputs) -> Array:
+    """Mask of the waits for earlier work by calls that launch work of their own: that work waits,
+    too. A copy that holds its call is not of them."""
+    waits, ops = inputs.waits, inputs.ops
+    issues = np.zeros(len(inputs.calls) + 1, bool)
+    issues[ops.call] = True
+    return np.asarray((ops.call[waits.op] < waits.call) & issues[waits.call])
+
+
+def _by(key: Array) -> Array:
+    """Positions in ascending order of the key, equal keys as they came."""
+    if len(key) < 2 or bool((key[1:] >= key[:-1]).all()):
+        return np.arange(len(key))
+    return np.argsort(key, kind="stable")
+
+
+def _running(values: Array, group: Array, origin: Array) -> Array:
+    """Running sum within each group, from the group's origin."""
+    if len(values) == 0:
+        return np.empty(0)
+    if len(origin) <= 1:
+        return np.asarray(np.cumsum(values) + (origin[0] if len(origin) else 0.0))
+    order = _by(group)
+    ranked, total = group[order], np.cumsum(values[order])
+    first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    before = np.concatenate(([0.0], total))[first]
+    size = np.diff(np.append(first, len(ranked)))
+    out = np.empty(len(values))
+    out[order] = total - np.repeat(before, size) + origin[ranked]
+    return out
+
+
+def _groups(key: Array, order: Array) -> list[tuple[int, Array]]:
+    """Each key with the positions that have it."""
+    if len(key) == 0:
+        return []
+    ranked = key[order]
+    first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    return [(int(ranked[i]), at) for i, at in zip(first, np.split(order, first[1:]), strict=True)]

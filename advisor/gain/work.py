@@ -1,0 +1,269 @@
+"""What the replayed operations are: families, bytes, activity. Arrays follow `Inputs.ops`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.copies import practical_rate
+from advisor.facts.device import ACHIEVABLE
+from advisor.gain.catalog import constant
+from advisor.gain.extract import Extract
+from advisor.gain.inputs import NONE
+from advisor.metrics.activity import RESOLVED_ERROR
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
+from advisor.metrics.operations import Kind
+from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
+
+Array = NDArray[Any]
+
+#: Copies from here on measure the link; smaller ones its latency.
+_RATE_FROM = 1 << 20
+#: A kernel shorter than this is no more than its own start and end.
+_SHORT_NS = 10_000
+# CUDA limits of one SM (CUDA C++ Programming Guide, compute capabilities 8.0 to 10.0): resident
+# threads, resident blocks, registers, shared memory in bytes.
+_SM_THREADS, _SM_BLOCKS, _SM_REGISTERS, _SM_SHARED = 2048, 32, 65_536, 228 << 10
+
+
+class NoEstimate(Exception):
+    """The fix cannot be estimated on this capture; the text says why."""
+
+
+class Work:
+    """Looks at the replayed operations; every array is made when first asked for."""
+
+    def __init__(self, a: Analysis, taken: Extract, weight_bytes: int | None = None) -> None:
+        self.a = a
+        self.taken = taken
+        self.weight_bytes = weight_bytes
+        self.at = taken.inputs.ops.at
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @cached_property
+    def kind(self) -> Array:
+        return self.a.ops.kind[self.at]
+
+    @cached_property
+    def name(self) -> Array:
+        return self.a.op_name[self.at]
+
+    @cached_property
+    def device(self) -> Array:
+        return self.a.ops.device[self.at]
+
+    @cached_property
+    def steps(self) -> int:
+        """Replayed steps that hold work."""
+        step = self.taken.inputs.ops.step
+        return max(len(np.unique(step[step != NONE])), 1)
+
+    def family(self, families: frozenset[str]) -> Array:
+        """Mask of the kernels of these families."""
+        mask = np.append(self.a.names.mask(lambda k: k.family in families), False)
+        return np.asarray(mask[np.where(self.name >= 0, self.name, len(mask) - 1)])
+
+    @cached_property
+    def matmul(self) -> Array:
+        return self.family(MATMUL)
+
+    @cached_property
+    def attention(self) -> Array:
+        return self.family(ATTENTION)
+
+    @cached_property
+    def unfused(self) -> Array:
+        return self.family(UNFUSED)
+
+    @cached_property
+    def communication(self) -> Array:
+        return np.asarray(self.a.communication[self.at])
+
+    @cached_property
+    def once_a_step(self) -> Array:
+        """Kernels whose name and launch shape occur at most once a step: the output head, unlike
+        the layers."""
+        if not self.a.trace.has("kernels"):
+            return np.zeros(len(self), bool)
+        key = np.where(self.name >= 0, self.name * (1 << 32) + self._column("blocks"), NONE)
+        _, at, count = np.unique(key, return_inverse=True, return_counts=True)
+        return np.asarray(count[at] <= self.steps)
+
+    def _column(self, column: str) -> Array:
+        """A column of the kernel table, 0 for other operations."""
+        values = self.a.trace.columns("kernels", (column,))[column]
+        kernel = self.kind == Kind.KERNEL
+        out = np.zeros(len(self), np.int64)
+        out[kernel] = values[self.a.ops.row[self.at][kernel]]
+        return out
+
+    @cached_property
+    def shape(self) -> Array:
+        """A key of each operation's kernel and launch shape."""
+        key = (self.name + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        if self.a.trace.has("kernels"):
+            key ^= self._column("blocks").astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+            key ^= self._column("threads").astype(np.uint64) * np.uint64(0x165667B19E3779F9)
+        return np.asarray(key * np.uint64(0x27D4EB2F165667C5))
+
+    @cached_property
+    def short_kernel(self) -> float:
+        """Median duration of the short elementwise kernels, ns: what one more of them would
+        take."""
+        duration = self.taken.inputs.ops.duration
+        short = duration[self.unfused & (duration < _SHORT_NS)]
+        return float(np.median(short)) if len(short) else constant("sync_call")
+
+    # ------------------------------------------------------------ bandwidth
+
+    @cached_property
+    def dram(self) -> tuple[Array, Array]:
+        """DRAM activity of every operation (0..1 of peak) and its error; NaN where not known.
+
+        From samples attributed to kernel and launch shape; where the size of the weights was
+        given, from that: bytes a step over the time of the matrix products, against the peak.
+        """
+        level, error = np.full(len(self), np.nan), np.full(len(self), np.nan)
+        for device, found in self.a.activity.items():
+            if found is None or "dram" not in found.level:
+                continue
+            mine = self._sampled_group(device, found.groups)
+            hit = mine != NONE
+            hit[hit] = found.error["dram"][mine[hit]] <= RESOLVED_ERROR
+            level[hit] = found.level["dram"][mine[hit]]
+            error[hit] = found.error["dram"][mine[hit]]
+        peak = self._peak()
+        if self.weight_bytes and peak and np.isnan(level[self.matmul]).all():
+            duration = self.taken.inputs.ops.duration[self.matmul].sum() / 1e9
+            if duration:
+                rate = self.weight_bytes * self.steps / duration / peak
+                level[self.matmul], error[self.matmul] = min(rate, ACHIEVABLE), RESOLVED_ERROR
+        return level, error
+
+    def _sampled_group(self, device: int, groups: tuple[tuple[str, str], ...]) -> Array:
+        """Position in `groups` (kernel and launch shape) of every operation, NONE if in none."""
+        kernels = self.a.device_kernels(device)
+        group, labels = self.a.kernel_groups(device)
+        known = {label: i for i, label in enumerate(groups) if label[1]}
+        of_group = np.array([known.get(label, NONE) for label in labels], np.int64)
+        if len(kernels) == 0:
+            return np.full(len(self), NONE)
+        place = np.minimum(np.searchsorted(kernels, self.at), len(kernels) - 1)
+        return np.where(kernels[place] == self.at, of_group[group[place]], NONE)
+
+    def _peak(self) -> float | None:
+        """Peak DRAM bandwidth, bytes/s."""
+        from advisor.knowledge import gpu
+
+        device = self.a.device(int(self.device[0]))
+        about = gpu(device.name)
+        return device.bandwidth_bytes_per_s or (about.dram_bytes_per_s if about else None)
+
+    @property
+    def peak(self) -> float | None:
+        return self._peak() if len(self) else None
+
+    @cached_property
+    def filling(self) -> Array:
+        """Share of the device that each kernel's blocks fill at once; above 1: waves.
+
+        Blocks over SMs x resident blocks, those limited by threads, registers and shared memory.
+        """
+        sms = self.a.device(int(self.device[0])).sm_count if len(self) else None
+        if not sms or not self.a.trace.has("kernels"):
+            raise NoEstimate("the number of SMs of the device is not in the capture")
+        threads = np.maximum(self._column("threads"), 1)
+        resident = np.minimum(_SM_THREADS // threads, _SM_BLOCKS)
+        registers = self._column("registers")
+        fits = registers > 0
+        resident[fits] = np.minimum(resident, _SM_REGISTERS // np.maximum(registers * threads, 1))[
+            fits
+        ]
+        shared = self._column("shared_bytes")
+        fits = shared > 0
+        resident[fits] = np.minimum(resident, _SM_SHARED // np.maximum(shared, 1))[fits]
+        return np.asarray(self._column("blocks") / (sms * np.maximum(resident, 1)))
+
+    @cached_property
+    def tensor(self) -> Array:
+        """Tensor-core activity of every operation, 0..1; 0 where not known."""
+        out = np.zeros(len(self))
+        for device, found in self.a.activity.items():
+            if found is None or "tensor" not in found.level:
+                continue
+            mine = self._sampled_group(device, found.groups)
+            out[mine != NONE] = found.level["tensor"][mine[mine != NONE]]
+        return out
+
+    # ------------------------------------------------------------ copies
+
+    @cached_property
+    def copied(self) -> Array:
+        """Bytes of every copy that the host issued itself; 0 for all else."""
+        return self._copies[0]
+
+    @cached_property
+    def direction(self) -> Array:
+        return self._copies[1]
+
+    @cached_property
+    def host_memory(self) -> Array:
+        """Memory kind of the host's side; NONE for copies inside the device and all else."""
+        return self._copies[2]
+
+    @cached_property
+    def _copies(self) -> tuple[Array, Array, Array]:
+        size, way, memory = (np.zeros(len(self), np.int64), np.full(len(self), NONE),
+                             np.full(len(self), NONE))  # fmt: skip
+        ops = self.a.ops
+        copy = (self.kind == Kind.COPY) & (ops.graph_node[self.at] == 0)
+        if copy.any():
+            columns = self.a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
+            row = ops.row[self.at][copy]
+            size[copy], way[copy] = columns["bytes"][row], columns["kind"][row]
+            side = np.where(columns["kind"][row] == HTOD, columns["src_memory"][row],
+                            columns["dst_memory"][row])  # fmt: skip
+            crosses = np.isin(columns["kind"][row], (HTOD, DTOH))
+            memory[copy] = np.where(crosses, side, NONE)
+        return size, way, memory
+
+    @cached_property
+    def to_host(self) -> Array:
+        """Mask of the copies to the host, also those inside graphs."""
+        out = np.zeros(len(self), bool)
+        copy = self.kind == Kind.COPY
+        if copy.any():
+            row = self.a.ops.row[self.at][copy]
+            out[copy] = self.a.trace.columns("copies", ("kind",))["kind"][row] == DTOH
+        return out
+
+    @property
+    def pageable(self) -> Array:
+        return np.asarray(self.host_memory == PAGEABLE)
+
+    def pinned_rate(self, direction: int) -> tuple[float, bool]:
+        """Rate of large pinned copies, bytes/s, and whether it was measured in this capture; else
+        it is what the table of GPUs has for the link. Raises NoEstimate."""
+        device = int(self.device[0])
+        at = self.a.device_ops(device)
+        at = at[(self.a.ops.kind[at] == Kind.COPY)]
+        columns = self.a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
+        row = self.a.ops.row[at]
+        side = columns["src_memory" if direction == HTOD else "dst_memory"][row]
+        mine = (columns["kind"][row] == direction) & (side == PINNED)
+        mine &= columns["bytes"][row] >= _RATE_FROM
+        if mine.any():
+            time = float((self.a.ops.end - self.a.ops.start)[at[mine]].sum())
+            return float(columns["bytes"][row][mine].sum()) / time * 1e9, True
+        known = practical_rate(self.a, device)
+        if known is None:
+            raise NoEstimate(
+                "the rate of pinned copies on this link is not known; give it as gb_per_s"
+            )
+        return known, False

@@ -1,0 +1,388 @@
+"""Who makes the CUDA calls: by backtrace, else by CPU samples, else by the enclosing NVTX range."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.knowledge import CallSitePatterns, FrameKind, StepPatterns
+from advisor.metrics.budget import REFILL_NS
+from advisor.metrics.gaps import Gaps
+from advisor.metrics.host import Ranges, ThreadCalls
+from advisor.metrics.intervals import Coverage, Spans
+from advisor.metrics.kernels import dense
+from advisor.sources.calls import base_name
+from advisor.sources.schema import MISSING, OPERATIONS, Call
+from advisor.sources.trace import Trace
+
+Array = NDArray[Any]
+Source = Literal["backtraces", "samples", "ranges"]
+_Labelled = tuple[Array, Array, Array]  # start, end, label
+
+GROUPS = ("launch", "sync", "copy", "alloc")
+_CLASSES = {
+    "launch": (Call.LAUNCH, Call.GRAPH_LAUNCH), "sync": (Call.SYNC,),
+    "copy": (Call.COPY, Call.MEMSET), "alloc": (Call.ALLOC, Call.FREE),
+}  # fmt: skip
+#: So many frames of the application name a site; more do not fit a line.
+_FRAMES = 3
+#: With fewer samples inside the calls, ranges say more.
+_LEAST_SAMPLES = 20
+#: Nesting beyond this is ignored.
+_DEPTH = 64
+
+_TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
+_BRACKETS = re.compile(r"<[^<>]*>")
+_LAMBDA = re.compile(r"\{lambda\(.*?\)#\d+\}")
+_OPERATOR = re.compile(r"operator *(?:<=>|<<=?|>>=?|<=?|>=?|->\*?) *")
+_ARGUMENTS = re.compile(r"(?<=\S)\(")
+_FOLDERS = re.compile(r".*[/\\]")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Calls of one API function from one place. `where` is None for calls that nothing names;
+    `idle_ns` is device idle inside the calls and until the next call, where it is short."""
+
+    where: str | None
+    call: str
+    calls: int
+    time_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True)
+class CallSites:
+    """Sites of one class of calls, those with most device idle first, then by time.
+
+    From CPU samples, `calls` counts samples, and times are the class's total by their share.
+    """
+
+    source: Source
+    sites: tuple[Site, ...]
+    calls: int  # of the class in the window
+    time_ns: int
+
+
+class CallSiteFinder:
+    """Sites of the calls that one thread makes in a host window."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        ranges: Ranges,
+        calls: ThreadCalls,
+        host: tuple[int, int],
+        idle: Gaps,
+        frames: CallSitePatterns,
+        steps: StepPatterns,
+    ) -> None:
+        """`calls` are the outermost calls of the thread, `idle` the gaps of its device."""
+        self._trace, self._ranges = trace, ranges
+        self._frames, self._steps = frames, steps
+        lo, hi = np.searchsorted(calls.start, host).tolist()
+        self._calls = ThreadCalls(
+            calls.thread, *(v[lo:hi] for v in (calls.start, calls.end, calls.call, calls.row))
+        )
+        self._follows = np.append(calls.start[lo + 1 : hi + 1], calls.end[-1:])[: hi - lo]
+        self._gaps = idle
+        self._classes = np.bincount(self._calls.call, minlength=max(Call) + 1)
+
+    def has(self, group: str) -> bool:
+        """True when the thread makes calls of the group."""
+        return any(self._classes[c] for c in _CLASSES[group])
+
+    def members(self, group: str) -> Array:
+        """Positions of the calls of a group. Copies and memsets that are not asynchronous by
+        name make the host wait, so they count as waits, too."""
+        mine = self._of_class(_CLASSES[group])
+        if group == "sync":
+            other = self._of_class(_CLASSES["copy"])
+            if other.any():
+                blocking = np.array(["Async" not in n for n in self._names[1]], bool)
+                mine |= other & blocking[self._names[0]]
+        return np.flatnonzero(mine)
+
+    def _of_class(self, classes: tuple[Call, ...]) -> Array:
+        wanted = np.zeros(max(Call) + 1, bool)
+        wanted[list(classes)] = True
+        return wanted[self._calls.call]
+
+    def of(self, group: str) -> CallSites | None:
+        """Sites of a group; None where nothing in the capture names any, or without calls."""
+        if not (self._trace.has("callchains") or self._range_sites[0]):
+            return None
+        at = self.members(group)
+        if len(at) == 0:
+            return None
+        for source, look in (
+            ("backtraces", self._by_backtrace),
+            ("samples", self._by_sample),
+            ("ranges", self._by_range),
+        ):
+            found = look(at)
+            if found is not None:
+                return self._summed(at, source, *found)  # type: ignore[arg-type]
+        return None
+
+    @cached_property
+    def _names(self) -> tuple[Array, list[str]]:
+        """Name of each call as a position in the list, without version suffix."""
+        ids, position = dense(self._trace.columns("api_calls", ("name_id",))["name_id"][
+            self._calls.row])  # fmt: skip
+        bases = [base_name(t) for t in self._trace.texts(ids.tolist())]
+        known = sorted(set(bases))
+        return np.array([known.index(b) for b in bases], np.int64)[position], known
+
+    def _summed(
+        self, at: Array, source: Source, site: Array, labels: list[str], calls_at: Array
+    ) -> CallSites:
+        """Totals by site and API function; `calls_at[i]` is the position of the call that entry i
+        of `site` speaks of (a call, or a sample inside one)."""
+        calls, (name, names) = self._calls, self._names
+        length = calls.end - calls.start
+        total = int(length[at].sum())
+        sampled = source == "samples"
+        key, group = dense((site + 1) * len(names) + name[calls_at])
+        count = np.bincount(group, minlength=len(key))
+        share = total / max(len(calls_at), 1)
+        time = count * share if sampled else np.bincount(group, length[calls_at], len(key))
+        idle = np.zeros(len(key)) if sampled else np.bincount(
+            group, self._idle_at(calls_at), len(key)
+        )  # fmt: skip
+        sites = []
+        for i, k in enumerate(key.tolist()):
+            where, call = divmod(k, len(names))
+            sites.append(Site(
+                labels[where - 1] if where else None, names[call], int(count[i]), round(time[i]),
+                int(idle[i]),
+            ))  # fmt: skip
+        sites.sort(key=lambda s: (-s.idle_ns, -s.time_ns, -s.calls, s.where or "~", s.call))
+        return CallSites(source, tuple(sites), len(at), total)
+
+    def _idle_at(self, at: Array) -> Array:
+        """Device idle inside each call and until the next call of the thread, where that follows
+        within the refill time of the budget."""
+        cover, before = self._idle
+        end = self._calls.end[at]
+        near = self._follows[at] - end <= REFILL_NS
+        until = before[at + 1]
+        far = np.flatnonzero(~near)
+        until[far] = cover(end[far])
+        return np.asarray(until - before[at])
+
+    @cached_property
+    def _idle(self) -> tuple[Coverage, Array]:
+        """Idle that this thread could have filled (what was queued in time, it did not cause), and
+        its sum up to the start of each call and of the one that follows the last."""
+        gaps, calls = self._gaps, self._calls
+        own = (gaps.thread == calls.thread) & ~gaps.internal & (gaps.call_end > gaps.start)
+        cover = Coverage(Spans(gaps.start[own], gaps.end[own]))
+        return cover, cover(np.append(calls.start, self._follows[-1:]))
+
+    # ------------------------------------------------------------ backtraces and samples
+
+    def _by_backtrace(self, at: Array) -> tuple[Array, list[str], Array] | None:
+        if not self._trace.has("callchains"):
+            return None
+        chain = self._trace.columns("api_calls", ("callchain",))["callchain"][self._calls.row[at]]
+        if not (chain > 0).any():
+            return None
+        site, labels = self._sites_of_chains(chain)
+        return (site, labels, at) if labels else None
+
+    def _by_sample(self, at: Array) -> tuple[Array, list[str], Array] | None:
+        if not (self._trace.has("host_samples") and self._trace.has("callchains")):
+            return None
+        samples = self._trace.columns("host_samples", ("time", "thread", "callchain"))
+        mine = samples["thread"] == self._calls.thread
+        time, chain = samples["time"][mine], samples["callchain"][mine]
+        start, end = self._calls.start[at], self._calls.end[at]
+        k = np.searchsorted(start, time, "right") - 1
+        inside = (k >= 0) & (time < end[np.maximum(k, 0)])
+        if np.count_nonzero(inside) < _LEAST_SAMPLES:
+            return None
+        site, labels = self._sites_of_chains(chain[inside])
+        named = site >= 0
+        if np.count_nonzero(named) < _LEAST_SAMPLES:
+            return None
+        return site[named], labels, at[k[inside][named]]
+
+    def _sites_of_chains(self, chain: Array) -> tuple[Array, list[str]]:
+        """Site of each call chain as a position among labels, MISSING where no frame tells.
+
+        A site is the innermost frames of the application; without any, the framework's outermost
+        and innermost ones; without those, the library that made the call.
+        """
+        used, back = np.unique(chain, return_inverse=True)
+        columns = self._trace.columns("callchains", ("callchain", "depth", "symbol_id",
+                                                     "module_id"))  # fmt: skip
+        at = np.flatnonzero(np.isin(columns["callchain"], used))
+        of = np.searchsorted(used, columns["callchain"][at])
+        order = np.lexsort((columns["depth"][at], of))
+        at, of = at[order], of[order]
+        names, name, kind = self._frame_names(columns["symbol_id"][at], columns["module_id"][at])
+        site = np.full(len(used), MISSING, np.int64)
+        labels: dict[str, int] = {}
+        for wanted in ("application", "framework", "library"):
+            rows = np.flatnonzero((kind == _KINDS.index(wanted)) & (site[of] == MISSING))
+            if len(rows) == 0:
+                continue
+            chains, frames = of[rows], name[rows]
+            # A frame that repeats the one below it (kernel stubs, wrappers) says nothing new.
+            fresh = np.append(True, (chains[1:] != chains[:-1]) | (frames[1:] != frames[:-1]))
+            chains, frames = chains[fresh], frames[fresh]
+            first = np.flatnonzero(np.append(True, chains[1:] != chains[:-1]))
+            last = np.append(first[1:], len(chains)) - 1
+            path = _PATHS[wanted](frames, first, last)
+            told, which = np.unique(path, axis=0, return_inverse=True)
+            code = [
+                labels.setdefault(" > ".join(names[i] for i in row if i >= 0), len(labels))
+                for row in told.tolist()
+            ]
+            site[chains[first]] = np.array(code, np.int64)[which.ravel()]
+        return site[back], list(labels)
+
+    def _frame_names(self, symbol: Array, module: Array) -> tuple[list[str], Array, Array]:
+        """Distinct names, and the name (as a position) and kind of each frame."""
+        key, pair = np.unique(((symbol + 1) << 32) | (module + 1), return_inverse=True)
+        symbols = self._trace.texts((key >> 32) - 1)
+        modules = self._trace.texts((key & 0xFFFFFFFF) - 1)
+        names: dict[str, int] = {}
+        codes, kinds = [], []
+        for text, path in zip(symbols, modules, strict=True):
+            name = function_name(text)
+            kind: FrameKind = self._frames.frame(name, path)
+            if kind == "library":
+                name = f"[{_FOLDERS.sub('', path)}]"
+            codes.append(names.setdefault(name, len(names)))
+            kinds.append(_KINDS.index(kind))
+        return list(names), np.array(codes, np.int64)[pair], np.array(kinds, np.int64)[pair]
+
+    # ------------------------------------------------------------ ranges
+
+    def _by_range(self, at: Array) -> tuple[Array, list[str], Array] | None:
+        texts, by_user, by_operation = self._range_sites
+        start = self._calls.start[at]
+        site = innermost(start, *by_user)
+        open_ = np.flatnonzero(site == MISSING)
+        if len(open_) and len(by_operation[0]):
+            inner = innermost(start[open_], *by_operation)
+            outer = innermost(start[open_], *by_operation, 1)
+            # `aten::to > aten::copy_`: what was asked for, and the part of it that calls.
+            pairs, which = dense(np.where(inner >= 0, outer * len(texts) + inner, MISSING))
+            known = {text: i for i, text in enumerate(texts)}
+            codes = []
+            for pair in pairs.tolist():
+                ends = dict.fromkeys(texts[i] for i in divmod(pair, len(texts)))
+                codes.append(MISSING if pair < 0 else known.setdefault(" > ".join(ends),
+                                                                       len(known)))  # fmt: skip
+            site[open_] = np.array(codes, np.int64)[which]
+            texts = list(known)
+        return (site, texts, at) if (site >= 0).any() else None
+
+    @cached_property
+    def _range_sites(self) -> tuple[list[str], _Labelled, _Labelled]:
+        """Labels, and the thread's ranges as (start, end, label): those of users, and those that
+        libraries put around operations. Steps, garbage collection and the GIL are left out."""
+        calls = self._calls
+        lo, hi = (int(calls.start[0]), int(calls.end[-1])) if len(calls.start) else (0, 0)
+        rows = self._ranges.of_thread(calls.thread, lo, hi)
+        kinds, kind_of = self._ranges.kinds
+        members = np.bincount(kind_of, minlength=len(kinds))
+        used, kind = dense(kind_of[rows["text"]])
+        known: dict[str, int] = {}
+        operations: set[int] = set()
+        codes = []
+        for k in used.tolist():
+            text = self._ranges.texts[int(np.argmax(kind_of == k))]
+            # Numbered ranges (layers) are one site; a text that is alone keeps its number.
+            name = _TRAITS.sub("", kinds[k] if members[k] > 1 else text)
+            if self._steps.step(text) is not None or self._steps.role(text) in _NOT_SITES:
+                codes.append(MISSING)
+                continue
+            codes.append(known.setdefault(name, len(known)))
+            if self._frames.is_operation(_TRAITS.sub("", text)):
+                operations.add(codes[-1])
+        labels = list(known)
+        label = np.array(codes, np.int64)[kind]
+        operation = np.isin(label, list(operations)) | (rows["domain"] == OPERATIONS)
+        parts = [
+            (rows["start"][mine], rows["end"][mine], label[mine])
+            for mine in ((label >= 0) & ~operation, (label >= 0) & operation)
+        ]
+        return labels, parts[0], parts[1]
+
+
+_KINDS: tuple[FrameKind, ...] = ("application", "framework", "library", "below")
+_NOT_SITES = ("gc", "gil_wait", "gil_hold")
+
+
+def _application_path(frames: Array, first: Array, last: Array) -> Array:
+    """Names of the innermost frames, the outermost of them first, MISSING where there are fewer."""
+    position = first[:, None] + np.arange(_FRAMES - 1, -1, -1)
+    return np.where(position <= last[:, None], frames[np.minimum(position, last[:, None])], MISSING)
+
+
+def _framework_path(frames: Array, first: Array, last: Array) -> Array:
+    inner = np.where(last > first, frames[first], MISSING)
+    return np.stack((frames[last], inner), axis=1)
+
+
+def _library_path(frames: Array, first: Array, _last: Array) -> Array:
+    return frames[first][:, None]
+
+
+_PATHS: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "application": _application_path, "framework": _framework_path, "library": _library_path,
+}  # fmt: skip
+
+
+def innermost(time: Array, start: Array, end: Array, label: Array, depth: int = _DEPTH) -> Array:
+    """Label of the innermost range around each time (ascending), at most `depth` levels down from
+    the outermost; MISSING where there is none.
+
+    `start` ascends. Ranges are painted level by level, from the outermost inwards.
+    """
+    out = np.full(len(time), MISSING, np.int64)
+    order = np.lexsort((-end, start))
+    start, end, label = start[order], end[order], label[order]
+    # Ranges without any of the times inside them need no level.
+    lo, hi = np.searchsorted(time, start), np.searchsorted(time, end)
+    some = hi > lo
+    lo, hi, end, label = lo[some], hi[some], end[some], label[some]
+    for _ in range(depth):
+        if len(lo) == 0:
+            break
+        reach = np.maximum.accumulate(end)
+        outer = np.append(True, end[1:] > reach[:-1])
+        a, b, codes = lo[outer], hi[outer], label[outer]
+        b = np.minimum(b, np.append(a[1:], len(time)))  # ranges that overlap without nesting
+        change = np.bincount(a, codes + 1, len(time) + 1) - np.bincount(b, codes + 1, len(time) + 1)
+        painted = np.cumsum(change)[:-1].astype(np.int64) - 1
+        out = np.where(painted >= 0, painted, out)
+        lo, hi, end, label = lo[~outer], hi[~outer], end[~outer], label[~outer]
+    return out
+
+
+def function_name(symbol: str) -> str:
+    """`void at::native::f<float>(at::Tensor&)` -> `at::native::f`; empty for a bare address.
+
+    "f(int)" has arguments; "f (model.py:12)" is how Python frames name their line, which stays.
+    """
+    if symbol.startswith("0x"):
+        return ""
+    text = symbol.replace("(anonymous namespace)::", "").replace("operator()", "operator\0")
+    text = _LAMBDA.sub("{lambda}", _OPERATOR.sub("operator", text))
+    while (plain := _BRACKETS.sub("", text)) != text:
+        text = plain
+    arguments = _ARGUMENTS.search(text)
+    if arguments is not None:
+        text = text[: arguments.start()].rsplit(" ", 1)[-1]
+    return text.replace("\0", "()").strip()

@@ -1,0 +1,171 @@
+"""Collectives of one rank: kernels that exchange data with other GPUs, one row a call."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.budget import IDLE_PARTS
+from advisor.metrics.intervals import Coverage, intersect, union
+from advisor.sources.schema import MISSING
+
+Array = NDArray[Any]
+
+#: What a collective does, by the words in its kernel name; the first that fits counts.
+_KINDS = tuple(
+    (kind, re.compile(pattern, re.IGNORECASE))
+    for kind, pattern in (
+        ("reduce-scatter", r"reduce_?scatter"),
+        ("all-reduce", r"all_?reduce|cross_device_reduce|shot_?reduce"),
+        ("all-gather", r"all_?gather"),
+        ("all-to-all", r"all_?(?:to|2)_?all|dispatch|combine"),
+        ("send-recv", r"send_?recv"),
+        ("broadcast", r"broad_?cast"),
+        ("reduce", r"reduce"),
+    )
+)
+
+#: What a device does between two collectives, in words -> idle parts of the budget.
+_LEAD_PARTS: dict[str, tuple[str, ...]] = {
+    "idle, launching kernels": ("launch_latency", "launch_call", "graph_launch_call"),
+    "idle, synchronize calls": ("sync",),
+    "idle, copy and allocation calls": ("copy_call", "alloc"),
+    "idle, Python GC and GIL": ("gc", "gil"),
+    "idle, host code": ("host_gap", "host_between_launches", "os"),
+    "idle, work was queued": ("queued", "graph_internal"),
+}
+#: The columns of `Collectives.lead`: they add up to the time since the collective before it.
+LEADS = ("kernels", "copies", *_LEAD_PARTS, "idle, other")
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Collective calls of one device, ascending by start; times in the capture's own ns.
+
+    `kind` indexes `kinds`; `stream` counts the communicating streams in order of first use (their
+    numbers differ between ranks); `exposed` is the time without any other kernel. `group` indexes
+    `groups`, the names of communicators; it, `sequence` and `bytes` are MISSING where the tracer
+    did not record the calls' arguments.
+    """
+
+    kinds: tuple[str, ...]
+    kind: Array
+    stream: Array
+    start: Array
+    end: Array
+    exposed: Array
+    bytes: Array
+    groups: tuple[str, ...]
+    group: Array
+    sequence: Array
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def duration(self) -> Array:
+        return np.asarray(self.end - self.start)
+
+
+def kind_of(name: str) -> str:
+    """``ncclDevKernel_AllReduce_Sum_bf16`` -> ``all-reduce``; ``collective`` where unknown."""
+    return next((kind for kind, pattern in _KINDS if pattern.search(name)), "collective")
+
+
+def device_collectives(a: Analysis, device: int) -> Collectives:
+    """Collectives of a device in the window. Sizes and communicators are known where the tracer
+    recorded the calls' arguments (table `collectives`); kernels carry none."""
+    mine = _rows(a, device)
+    start, end = a.ops.start[mine], a.ops.end[mine]
+    distinct, index = np.unique(a.op_name[mine], return_inverse=True)
+    told = [kind_of(a.names.texts[int(i)]) for i in distinct]
+    kinds = tuple(sorted(set(told)))
+    kind = np.array([kinds.index(k) for k in told], np.int64)[index]
+    _, first, place = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
+    cover = Coverage(a.budgets[device].compute)
+    size, groups, group, sequence = _arguments(a, device, mine)
+    return Collectives(
+        kinds, kind, np.argsort(np.argsort(first))[place], start, end,
+        (end - start) - cover.within(start, end), size, groups, group, sequence,
+    )  # fmt: skip
+
+
+def leads(a: Analysis, device: int, found: Collectives) -> Array:
+    """ns that the device spent on each of `LEADS` since the end of the collective before, a row a
+    call; NaN in the first row: what came before the window is not looked at."""
+    out = np.full((len(found), len(LEADS)), np.nan)
+    if len(found) < 2:
+        return out
+    budget = a.budgets[device]
+    before, start = np.maximum.accumulate(found.end)[:-1], found.start[1:]
+    before = np.minimum(before, start)
+    rest = start - before
+    compute = Coverage(budget.compute).within(before, start)
+    # Collectives are work, too: a gap lies between two of them or after all, never across one.
+    gaps = budget.gaps
+    at = np.searchsorted(found.start, gaps.end, "left") - 1
+    between = (at >= 0) & (at < len(rest))
+    parts = np.zeros((len(rest), len(IDLE_PARTS)))
+    for i, name in enumerate(IDLE_PARTS):
+        length = budget.gap_parts[name]
+        if length.any():
+            parts[:, i] = np.bincount(at[between], length[between], minlength=len(rest))
+    copies = np.maximum(rest - compute - parts.sum(axis=1), 0)
+    columns = [compute, copies]
+    for names in _LEAD_PARTS.values():
+        columns.append(parts[:, [IDLE_PARTS.index(n) for n in names]].sum(axis=1))
+    told = {n for names in _LEAD_PARTS.values() for n in names}
+    columns.append(parts[:, [i for i, n in enumerate(IDLE_PARTS) if n not in told]].sum(axis=1))
+    out[1:] = np.column_stack(columns)
+    return out
+
+
+def overlap(a: Analysis, device: int) -> tuple[int, int]:
+    """ns in which collectives run, and of these the ns in which other kernels run beside them."""
+    mine = _rows(a, device)
+    own = a.window.cut(union(a.ops.start[mine], a.ops.end[mine]))
+    return own.total, intersect(own, a.budgets[device].compute).total
+
+
+def _rows(a: Analysis, device: int) -> Array:
+    at = a.device_kernels(device)
+    return at[a.communication[at]]
+
+
+def _arguments(
+    a: Analysis, device: int, mine: Array
+) -> tuple[Array, tuple[str, ...], Array, Array]:
+    """Bytes, communicator and sequence number of each collective, by device, stream and start."""
+    missing = np.full(len(mine), MISSING, np.int64)
+    if not a.trace.has("collectives") or len(mine) == 0:
+        return missing, (), missing, missing
+    names = ("start", "device", "stream", "bytes", "group_id", "sequence")
+    told = a.trace.columns("collectives", names)
+    rows = np.flatnonzero(told["device"] == device)
+    order = rows[np.lexsort((told["stream"][rows], told["start"][rows]))]
+    if len(order) == 0:
+        return missing, (), missing, missing
+    start, stream = a.ops.start[mine], a.ops.stream[mine]
+    # Operations are sorted by start; two of one start differ by their stream.
+    at = np.searchsorted(told["start"][order], start)
+    hit = np.full(len(mine), MISSING, np.int64)
+    for step in range(4):  # so many streams may start at the same nanosecond
+        here = np.minimum(at + step, len(order) - 1)
+        same = (told["start"][order[here]] == start) & (told["stream"][order[here]] == stream)
+        hit = np.where(same & (hit == MISSING), order[here], hit)
+
+    def column(name: str) -> Array:
+        return np.where(hit >= 0, told[name][np.maximum(hit, 0)], MISSING)
+
+    ids, group = np.unique(column("group_id"), return_inverse=True)
+    texts = a.trace.texts(int(i) for i in ids if i != MISSING)
+    known = (ids != MISSING).cumsum() - 1
+    return (
+        column("bytes"), tuple(texts), np.where(ids[group] == MISSING, MISSING, known[group]),
+        column("sequence"),
+    )  # fmt: skip

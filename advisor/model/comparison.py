@@ -1,0 +1,325 @@
+"""Documents of `compare`, `moe` and their kin. Stable JSON, as the `Diagnosis` is.
+
+"Before" and "after" are two sides of one or more captures. Changes are ratios (0.05: five per
+cent); of a time, positive is slower.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from advisor.model.capture import Frozen
+from advisor.model.findings import (
+    SCHEMA_VERSION,
+    Cell,
+    FactDoc,
+    Finding,
+    Gain,
+    Healthy,
+    Input,
+    NotEvaluated,
+    ScopeDoc,
+    Severity,
+    Span,
+    Threshold,
+    Tool,
+    Verify,
+)
+
+Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
+
+
+class SideDoc(Frozen):
+    """One side: the captures as they were read, and the verdict on each."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    verdicts: tuple[str, ...] = ()
+
+
+class Reason(Frozen):
+    """One thing that two sides should share. `score` multiplies comparability (1: no doubt)."""
+
+    check: str
+    before: Cell = None
+    after: Cell = None
+    state: Literal["same", "differs", "unknown"]
+    score: float = 1.0
+    text: str = ""
+    phase: str | None = None
+
+
+class Comparability(Frozen):
+    """May the sides be compared? `score` is that of the phase that compares best, 0..1."""
+
+    score: float
+    reasons: tuple[Reason, ...] = ()
+
+
+class StepTimes(Frozen):
+    """Steps of one phase on one side; `samples` are the times that the intervals rest on."""
+
+    steps: int
+    samples: int
+    captures: int
+    median_ms: float
+    mean_ms: float
+    p99_ms: float
+
+
+class PhaseChange(Frozen):
+    """The steps of one phase: `typical` is the median ratio over all pairs of steps, `mean` the
+    ratio of the means, both with their interval. `resolution` is the smallest change that these
+    captures could have shown."""
+
+    phase: str
+    share: float
+    before: StepTimes | None = None
+    after: StepTimes | None = None
+    typical: Span | None = None
+    mean: Span | None = None
+    noise: float | None = None
+    resolution: float | None = None
+    comparability: float | None = None
+    verdict: Verdict
+    why: str = ""
+
+
+class PartChange(Frozen):
+    """A part of the budget, in milliseconds a step."""
+
+    part: str
+    before_ms: float
+    after_ms: float
+    phase: str | None = None
+
+    @property
+    def change_ms(self) -> float:
+        return self.after_ms - self.before_ms
+
+
+OperationStatus = Literal[
+    "added", "gone", "slower", "faster", "more calls", "fewer calls", "other kernels", "same"
+]
+
+
+class OperationChange(Frozen):
+    """One logical operation, a step: calls, time, and the kernels that carry it out (largest
+    three)."""
+
+    operation: str
+    family: str
+    phase: str
+    status: OperationStatus
+    calls_before: float
+    calls_after: float
+    before_ms: float
+    after_ms: float
+    kernels_before: tuple[str, ...] = ()
+    kernels_after: tuple[str, ...] = ()
+
+    @property
+    def change_ms(self) -> float:
+        return self.after_ms - self.before_ms
+
+
+class CallChange(Frozen):
+    """One CUDA API call, a step."""
+
+    call: str
+    calls_before: float
+    calls_after: float
+    before_ms: float
+    after_ms: float
+
+
+class FindingChange(Frozen):
+    """A finding on either side: gone only where its rule could look again."""
+
+    status: Literal["gone", "new", "changed", "same", "unknown"]
+    code: str
+    cause: str
+    title: str
+    scope: ScopeDoc = ScopeDoc()
+    severity_before: Severity | None = None
+    severity_after: Severity | None = None
+    share_before: float | None = None
+    share_after: float | None = None
+    ms_before: float | None = None
+    ms_after: float | None = None
+    note: str = ""
+
+
+class AdviceCheck(Frozen):
+    """Did the number that a recommendation names move as it promised? Shares of the step are judged
+    by what they are in milliseconds: they grow by themselves where the step shrinks."""
+
+    code: str
+    cause: str
+    severity: Severity
+    id: str
+    verify: Verify
+    before: Cell = None
+    after: Cell = None
+    unit: str = ""
+    outcome: Literal["as promised", "unchanged", "other way", "unknown"]
+
+
+class GainCheck(Frozen):
+    """What a fix was said to win against what the step time did."""
+
+    code: str
+    cause: str
+    predicted: Gain
+    measured_before_ms: float
+    measured_after_ms: float
+    measured_speedup: float
+    outcome: Literal[
+        "as predicted", "less than predicted", "more than predicted", "no effect", "not applied"
+    ]
+
+
+class Comparison(Frozen):
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["comparison"] = "comparison"
+    tool: Tool
+    before: SideDoc
+    after: SideDoc
+    verdict: Verdict
+    summary: str
+    comparability: Comparability
+    phases: tuple[PhaseChange, ...] = ()
+    budget: tuple[PartChange, ...] = ()
+    operations: tuple[OperationChange, ...] = ()
+    calls: tuple[CallChange, ...] = ()
+    changes: tuple[FindingChange, ...] = ()
+    checks: tuple[AdviceCheck, ...] = ()
+    gains: tuple[GainCheck, ...] = ()
+    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    healthy: tuple[Healthy, ...] = ()
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    facts: tuple[FactDoc, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+
+
+# --- context length ------------------------------------------------------------------------------
+
+
+class Scaling(Frozen):
+    """One operation at two context lengths, milliseconds a step. `growth` is its growth over its
+    own time, `step_growth` over the short step."""
+
+    operation: str
+    family: str
+    attention: bool
+    calls_short: float
+    calls_long: float
+    short_ms: float
+    long_ms: float
+    growth: float | None = None
+    step_growth: float = 0.0
+    grows: bool = False
+
+
+class ContextScaling(Frozen):
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["context-scaling"] = "context-scaling"
+    tool: Tool
+    short: SideDoc
+    long: SideDoc
+    tokens: tuple[int, int] | None = None
+    verdict: Literal["only-attention-scales", "context-scaling", "no-growth", "not-comparable"]
+    summary: str
+    phase: str | None = None
+    step_short_ms: float | None = None
+    step_long_ms: float | None = None
+    growth: Span | None = None
+    growth_ms: Span | None = None
+    growth_per_1k_ms: Span | None = None
+    attention_growth_ms: float = 0.0
+    comparability: Comparability
+    operations: tuple[Scaling, ...] = ()
+    budget: tuple[PartChange, ...] = ()
+    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    healthy: tuple[Healthy, ...] = ()
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    facts: tuple[FactDoc, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+
+
+# --- serving engines side by side ----------------------------------------------------------------
+
+
+class Metric(Frozen):
+    """One row of the table: a value for each engine, in the order of the columns."""
+
+    name: str
+    unit: str
+    values: tuple[Cell, ...]
+    group: str
+
+
+class FrameworkTable(Frozen):
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["frameworks"] = "frameworks"
+    tool: Tool
+    columns: tuple[SideDoc, ...]
+    phase: str
+    summary: str
+    metrics: tuple[Metric, ...]
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+# --- the perfect-router experiment ---------------------------------------------------------------
+
+
+class RouterRuns(Frozen):
+    """Runs with one router; `values` as they were read, in `unit`."""
+
+    name: Literal["learned", "perfect"]
+    values: tuple[float, ...]
+    unit: str
+    metric: str
+    sources: tuple[str, ...] = ()
+    mean: float
+
+
+class ExpertKernels(Frozen):
+    """Expert kernels of one capture: their tail, and how unevenly tokens spread over experts where
+    the launch sizes of separate expert kernels show it (largest over mean)."""
+
+    name: Literal["learned", "perfect"]
+    path: str
+    expert_share: float | None = None
+    max_over_p50: float | None = None
+    p99_over_p50: float | None = None
+    imbalance: float | None = None
+    kernel: str | None = None
+    note: str = ""
+
+
+class RouterExperiment(Frozen):
+    """Learned against perfect routing. `gain` is the change of throughput with perfect routing
+    (0.1: ten per cent more); its ends are None where one run a side gives no interval."""
+
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["moe-router"] = "moe-router"
+    tool: Tool
+    learned: RouterRuns
+    perfect: RouterRuns
+    verdict: Literal["router-imbalance", "routing-not-the-bottleneck"]
+    certain: bool
+    summary: str
+    gain: float
+    gain_low: float | None = None
+    gain_high: float | None = None
+    experts: tuple[ExpertKernels, ...] = ()
+    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    healthy: tuple[Healthy, ...] = ()
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    facts: tuple[FactDoc, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()

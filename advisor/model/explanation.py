@@ -1,0 +1,122 @@
+"""Why one rule fired in one capture, or why it did not: the document of ``advisor explain``.
+
+Keys may be added, none is renamed.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from advisor.model.capture import Frozen
+from advisor.model.findings import (
+    SCHEMA_VERSION,
+    Cell,
+    ConditionDoc,
+    Impact,
+    Input,
+    ScopeDoc,
+    Severity,
+    Tool,
+)
+
+State = Literal["fired", "overruled", "quiet", "not_evaluated"]
+
+
+class Related(Frozen):
+    """Another rule that has to do with it, in one scope."""
+
+    code: str
+    cause: str
+    scope: ScopeDoc = ScopeDoc()
+    message: str = ""
+
+
+class Reason(Frozen):
+    """One statement of the tree; `holds` is its truth, null where it is not known.
+
+    `condition` is there for facts, and for guards on facts, with both numbers; `off_by` is how far
+    the value lies from the threshold, as a share of the threshold. `rule` is there where the
+    statement is about another rule. Reasons of a branch that did not fire come nearest first.
+    """
+
+    kind: Literal["rule", "outcome", "fact", "state", "rows", "guard", "ruler", "branch"]
+    text: str
+    holds: bool | None = None
+    condition: ConditionDoc | None = None
+    off_by: float | None = None
+    why: str | None = None
+    rule: Related | None = None
+    state: State | None = None
+    reasons: tuple[Reason, ...] = ()
+
+
+class Factor(Frozen):
+    """One factor of the confidence."""
+
+    name: str
+    factor: float
+    why: str
+
+
+class Missing(Frozen):
+    """A fact without a value: why, and what would supply it."""
+
+    fact: str
+    why: str | None = None
+    remedy: str | None = None
+
+
+class TableSource(Frozen):
+    """A table that a fact was made of; `native` is what the profiler calls it."""
+
+    table: str
+    native: str | None = None
+    columns: tuple[str, ...] = ()
+
+
+class FactSource(Frozen):
+    """A value and where it comes from; `window_ns` is in session time, null for the whole file."""
+
+    fact: str
+    value: Cell
+    unit: str
+    scope: ScopeDoc = ScopeDoc()
+    meaning: str = ""
+    how: str = ""
+    sources: tuple[TableSource, ...] = ()
+    window_ns: tuple[int, int] | None = None
+
+
+class ScopeExplanation(Frozen):
+    """What became of the rule in one scope."""
+
+    scope: ScopeDoc = ScopeDoc()
+    state: State
+    message: str | None = None
+    rank: int | None = None
+    severity: Severity | None = None
+    impact: Impact | None = None
+    confidence: float | None = None
+    factors: tuple[Factor, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    explains: tuple[Related, ...] = ()
+    explained_by: tuple[Related, ...] = ()
+    overrules: tuple[Related, ...] = ()
+    overruled_by: tuple[Related, ...] = ()
+
+
+class Explanation(Frozen):
+    """Scopes in which the rule fired come first, then those that it missed by least."""
+
+    schema_version: int = SCHEMA_VERSION
+    tool: Tool
+    input: Input
+    code: str
+    cause: str
+    kind: Literal["symptom", "cause", "note"]
+    title: str
+    state: State
+    sentence: str
+    scopes: tuple[ScopeExplanation, ...]
+    facts: tuple[FactSource, ...] = ()

@@ -1,0 +1,38 @@
+"""The answer to a what-if question of the user: `advisor whatif --format json`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from advisor.model.capture import Frozen
+from advisor.model.findings import SCHEMA_VERSION, Input, Tool
+from advisor.model.gain import CombinedStep, Span
+
+
+class Replay(Frozen):
+    """How the estimate was made: which steps were replayed, and how well the unchanged replay
+    reproduces them (`error`, relative)."""
+
+    steps: int
+    of_steps: int
+    captured_ms: float
+    replayed_ms: float
+    error: float
+
+
+class WhatIfReport(Frozen):
+    """Predicted step time after some fixes, applied in order."""
+
+    schema_version: int = SCHEMA_VERSION
+    tool: Tool
+    input: Input
+    fixes: tuple[CombinedStep, ...]
+    measure: Literal["latency", "throughput"]
+    per: Literal["step", "token"]
+    step_before_ms: Span
+    step_after_ms: Span
+    speedup: Span
+    bound_ms: float
+    bound_speedup: float
+    assumptions: tuple[str, ...]
+    replay: Replay

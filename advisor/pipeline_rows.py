@@ -1,0 +1,88 @@
+"""The ranks in one capture: the collectives of each device that has any."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from advisor.metrics.collectives import LEADS, Collectives, device_collectives, leads
+from advisor.ranks.rows import UNKNOWN, RankRows
+
+if TYPE_CHECKING:
+    from advisor.facts.communication import CrossRank
+    from advisor.facts.writer import FactWriter
+    from advisor.metrics.analysis import Analysis
+    from advisor.ranks.waits import Waits
+
+
+def rank_rows(a: Analysis) -> tuple[tuple[RankRows, ...], bool]:
+    """A rank for each device with collectives, or one where they are fewer than two; and whether
+    their numbers come from the capture's metadata. Else they count from 0."""
+    found = {device: device_collectives(a, device) for device in a.devices}
+    several = {d: c for d, c in found.items() if len(c)}
+    if len(several) < 2:
+        listed = [d.id for d in a.trace.devices]
+        device = next(iter(several or found), listed[0] if listed else 0)
+        number = a.trace.capture.rank
+        return (_rows(a, number or 0, device, found.get(device)),), number is not None
+    numbers = [_mpi_rank(a, device) for device in several]
+    known = None not in numbers and len(set(numbers)) == len(numbers)
+    return tuple(
+        _rows(a, number if known and number is not None else i, device, calls)
+        for i, (number, (device, calls)) in enumerate(zip(numbers, several.items(), strict=True))
+    ), known
+
+
+def waits_inside(a: Analysis) -> Waits | None:
+    """Waiting between the GPUs of one capture; None where fewer than two communicate."""
+    from advisor.ranks.waits import reduce_ranks
+
+    rows, _ = rank_rows(a)
+    return reduce_ranks(rows) if len(rows) > 1 else None
+
+
+def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
+    """The same for the facts of the capture."""
+    from advisor.facts.communication import CrossRank
+    from advisor.ranks.facts import job_facts
+
+    def put(out: FactWriter) -> None:
+        busy = [b.busy_ns / max(b.window.length, 1) for b in a.budgets.values()]
+        job_facts(out, waits, world_size=a.trace.capture.world_size, busy=busy)
+
+    by_device = {
+        r.device: np.where(known, wait, UNKNOWN)
+        for r, wait, known in zip(waits.ranks, waits.wait, waits.found, strict=True)
+    }
+    return CrossRank(by_device, put)
+
+
+def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> RankRows:
+    window = a.window
+    if found is None:
+        found = device_collectives(a, device) if device in a.budgets else _none()
+    lead = leads(a, device, found) if len(found) else np.empty((0, len(LEADS)))
+    length = a.budgets[device].window.length if device in a.budgets else window.length
+    return RankRows(
+        rank, device, a.trace.capture.start_utc_ns, a.span[0], (window.start, window.end), length,
+        a.step_count, found.kinds, found.groups, LEADS, found.kind, found.stream, found.start,
+        found.duration, found.exposed, found.bytes, found.group, found.sequence,
+        np.where(np.isnan(lead), UNKNOWN, lead).astype(np.int64),
+    )  # fmt: skip
+
+
+def _none() -> Collectives:
+    empty = np.empty(0, np.int64)
+    return Collectives((), empty, empty, empty, empty, empty, empty, (), empty, empty)
+
+
+def _mpi_rank(a: Analysis, device: int) -> int | None:
+    """The MPI rank of the process that runs most of the device's collectives."""
+    known = dict(a.trace.capture.process_ranks)
+    at = a.device_kernels(device)
+    process = a.ops.process[at[a.communication[at]]]
+    if not known or len(process) == 0:
+        return None
+    ids, count = np.unique(process, return_counts=True)
+    return known.get(int(ids[count.argmax()]))

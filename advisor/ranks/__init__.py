@@ -1,0 +1,4 @@
+"""The ranks of one job: which captures belong together, their common clock, who waits for whom.
+
+Takes what was concluded from each capture and one row a collective; reads no trace.
+"""

@@ -1,0 +1,305 @@
+"""One clock for all ranks: absolute time, refined by the ends of collectives.
+
+A collective ends at nearly the same moment on every rank that takes part, whoever came late. Where
+communicator and sequence number are known, equal ones give the difference of two clocks; else the
+ends of one rank are looked for in those of another, near the absolute time first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence
+from advisor.ranks.rows import UNKNOWN, RankRows
+
+Array = NDArray[Any]
+
+#: How far the clocks of two machines may differ, ns: looked at first, and at most.
+_NEAR, _FAR = 50_000_000, 5_000_000_000
+#: A rank that takes turns between communicators shares some collectives only: at least so many of
+#: all must end close together, so many times more than chance has it.
+_MIN_CLOSE, _MIN_CALLS, _OVER_CHANCE = 0.05, 8, 3.0
+#: From this share on two ranks share what they do.
+_MOST = 0.7
+#: No clock drifts faster than this; what seems to is noise.
+_MAX_DRIFT = 2e-4
+#: How far the ends of one collective lie apart when clocks are fitted to them.
+_CLOSE_NS = 5_000
+_MIN_FOR_DRIFT = 30
+#: So many other ranks are tried before a rank is taken to communicate with none of them.
+_MAX_TRIES = 8
+#: Kinds in which every rank hands in as many bytes as any other.
+SAME_SIZE = frozenset(("all-reduce", "reduce", "broadcast"))
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Session time of a rank -> common time: ``t + shift + drift * (t - middle)``.
+
+    `offset` is what was added to the absolute clock. `spread` is how far the ends of collectives
+    lie from those of another rank afterwards, ns; None where no other rank fits.
+    """
+
+    shift: int
+    middle: int = 0
+    drift: float = 0.0
+    offset: int = 0
+    spread: float | None = None
+
+    def __call__(self, time: Array) -> Array:
+        moved = time + self.shift
+        if self.drift:
+            moved = moved + np.rint(self.drift * (time - self.middle)).astype(np.int64)
+        return np.asarray(moved)
+
+
+def align(ranks: Sequence[RankRows]) -> list[Clock]:
+    """A clock for each of the ranks, in their order. The one with most collectives keeps its own;
+    one that shares no collectives with any other stays on its absolute time."""
+    by_size = sorted(range(len(ranks)), key=lambda i: (-len(ranks[i]), i))
+    ground = min((r.zero for r in ranks if r.zero is not None), default=0)
+    clocks: dict[int, Clock] = {}
+    anchors: list[int] = []
+    for i in by_size:
+        fits: list[tuple[_Fit, int]] = []
+        # Groups of neighbours are the usual ones: the rank that served last first.
+        for other in anchors[:_MAX_TRIES]:
+            found = _fit(ranks[other], clocks[other], ranks[i], ground)
+            if found is not None:
+                fits.append((found, other))
+            if found is not None and found.whole:
+                break
+        best = max(fits, key=lambda f: (f[0].whole, f[0].score), default=None)
+        if best is None:
+            zero = ranks[i].zero
+            clocks[i] = Clock(ground if zero is None else zero)
+        else:
+            clocks[i], other = best[0].clock, best[1]
+            anchors.remove(other)
+            anchors.insert(0, other)
+            if clocks[other].spread is None:
+                clocks[other] = replace(clocks[other], spread=0.0)
+        if best is None or not best[0].whole:
+            anchors.insert(0, i)
+    return [clocks[i] for i in range(len(ranks))]
+
+
+def spacing(ends: Array) -> float:
+    """Median time from one end to the next, ns; `ends` ascending."""
+    return max(float(np.median(np.diff(ends))), 1.0) if len(ends) > 1 else 1.0
+
+
+def belongs(apart: Array, theirs: Array, expected: int) -> Array:
+    """Mask of the pairs that are one collective, by how far `apart` their ends lie; none where two
+    ranks have nothing to do with each other. `theirs` are all ends of one rank, `expected` how many
+    pairs there would be if the ranks shared all.
+
+    Usually a rank does all it does with the same others. Where it takes turns between communicators
+    only some pairs are real: these end together much more often than chance has it.
+    """
+    gap = spacing(theirs)
+    for level in LEVELS_NS:
+        chance = _OVER_CHANCE * 2 * level / gap
+        if chance >= _MOST:
+            break
+        close = apart <= level
+        count = int(close.sum())
+        if count >= _MOST * expected and count >= MIN_PATTERN:
+            return np.asarray(apart <= min(10 * level, gap / 4))
+        if count >= max(max(_MIN_CLOSE, chance) * expected, _MIN_CALLS):
+            return np.asarray(apart <= 2 * level)
+    return np.zeros(len(apart), bool)
+
+
+def nearest_pairs(a: Array, b: Array) -> tuple[Array, Array]:
+    """Positions in two ascending arrays whose values are each other's nearest."""
+    if len(a) == 0 or len(b) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    of_b, of_a = _nearest(a, b), _nearest(b, a)
+    own = np.arange(len(b))
+    mutual = of_a[of_b] == own
+    return of_b[mutual], own[mutual]
+
+
+def _nearest(among: Array, values: Array) -> Array:
+    """Position of the value of `among` (ascending) that is nearest to each of `values`."""
+    right = np.clip(np.searchsorted(among, values), 1, max(len(among) - 1, 1))
+    right = np.minimum(right, len(among) - 1)
+    left = np.maximum(right - 1, 0)
+    return np.where(values - among[left] <= among[right] - values, left, right)
+
+
+# --- two ranks -----------------------------------------------------------------------------------
+
+
+class _Fit(NamedTuple):
+    """A clock, what speaks for it, and whether the two ranks share most of what they do."""
+
+    clock: Clock
+    score: float
+    whole: bool
+
+
+def _fit(other: RankRows, clock: Clock, mine: RankRows, ground: int) -> _Fit | None:
+    """The clock of `mine` that makes its collectives end with those of `other`."""
+    if min(len(other), len(mine)) < MIN_PATTERN:
+        return None
+    base = mine.zero if mine.zero is not None else ground
+    absolute = mine.zero is not None and other.zero is not None
+    theirs = clock(other.start + other.duration)
+    ends = mine.start + mine.duration
+    order_a, order_b = np.argsort(theirs, kind="stable"), np.argsort(ends, kind="stable")
+    theirs, ends = theirs[order_a], ends[order_b] + base
+    pairs = _by_key(other, order_a, mine, order_b)
+    if pairs is not None:
+        line = _line(theirs[pairs[0]], ends[pairs[1]], base)
+        return None if line is None else _Fit(line, float(len(pairs[0])), True)
+    codes = _codes(other, mine)
+    code_a, code_b = codes[0][order_a], codes[1][order_b]
+    best: _Fit | None = None
+    limits: tuple[int | None, ...] = (_NEAR, _FAR) if absolute else (None,)
+    for limit in limits:
+        for at_a, at_b in _classes(code_a, code_b):
+            found = _by_pattern(theirs[at_a], code_a[at_a], ends[at_b], code_b[at_b], base, limit)
+            if found is None:
+                continue
+            fit = _rated(theirs, code_a, found(ends - base), code_b, found)
+            if best is None or (fit.whole, fit.score) > (best.whole, best.score):
+                best = fit
+        if best is not None:
+            break
+    if best is None or best.whole or not absolute:
+        return best
+    # Where two ranks share little, a fit must say more than the clocks themselves.
+    asis = _rated(theirs, code_a, ends, code_b, Clock(base, spread=float(_CLOSE_NS)))
+    return asis if asis.score >= best.score - SIGMA else best
+
+
+def _classes(code_a: Array, code_b: Array) -> Iterator[tuple[Array, Array]]:
+    """All collectives, then those of each kind: what one kind shares another may not."""
+    yield np.arange(len(code_a)), np.arange(len(code_b))
+    kinds = np.intersect1d(code_a, code_b)
+    if len(kinds) > 1:
+        for kind in kinds.tolist()[:8]:
+            at_a, at_b = np.flatnonzero(code_a == kind), np.flatnonzero(code_b == kind)
+            if min(len(at_a), len(at_b)) >= MIN_PATTERN:
+                yield at_a, at_b
+
+
+def _by_pattern(
+    theirs: Array, code_a: Array, ends: Array, code_b: Array, base: int, limit: int | None
+) -> Clock | None:
+    shift = best_shift(theirs, code_a, ends, code_b, limit)
+    if shift is None:
+        return None
+    at = np.arange(len(ends)) + shift[0]
+    inside = (at >= 0) & (at < len(theirs))
+    at = np.clip(at, 0, len(theirs) - 1)
+    same = np.flatnonzero(inside & (code_a[at] == code_b))
+    found = _line(theirs[at[same]], ends[same], base)
+    if found is not None and _agrees(theirs[at[same]], ends[same], base, found, theirs):
+        return found
+    # A rank lost events, or shares only some: what is next to each other after the shift.
+    near, own = nearest_pairs(theirs, ends + shift[1])
+    same = code_a[near] == code_b[own]
+    near, own = near[same], own[same]
+    close = np.abs(theirs[near] - ends[own] - shift[1]) <= spacing(theirs) / 4
+    found = _line(theirs[near[close]], ends[own[close]], base)
+    if found is not None and _agrees(theirs[near], ends[own], base, found, theirs):
+        return found
+    return None
+
+
+def _agrees(theirs: Array, mine: Array, base: int, clock: Clock, all_: Array) -> bool:
+    apart = np.abs(theirs - clock(mine - base))
+    return bool(belongs(apart, all_, len(theirs)).any())
+
+
+def _rated(theirs: Array, code_a: Array, mine: Array, code_b: Array, clock: Clock) -> _Fit:
+    """How much speaks for it that the collectives are the same ones."""
+    near, own = nearest_pairs(theirs, mine)
+    apart, same = np.abs(theirs[near] - mine[own]), code_a[near] == code_b[own]
+    within = int(((mine >= theirs[0]) & (mine <= theirs[-1])).sum())
+    agreed = int(belongs(apart[same], theirs, within).sum())
+    score = 0.0
+    for code in np.unique(code_b[own]).tolist():  # rare kinds are not where others are by chance
+        mine_ = same & (code_b[own] == code)
+        if mine_.any():
+            gap = spacing(theirs[code_a == code])
+            score = max(score, float(evidence(apart, mine_, gap)))
+    return _Fit(clock, score, agreed >= _MOST * max(within, 1))
+
+
+def _codes(a: RankRows, b: RankRows) -> tuple[Array, Array]:
+    """What must be equal in two calls of one collective: the kind, and the size where the kind
+    makes it the same everywhere and both know it."""
+    kinds = sorted({*a.kinds, *b.kinds})
+    out = []
+    sized = all((r.bytes != UNKNOWN).all() for r in (a, b))
+    for rows in (a, b):
+        code = np.array([kinds.index(k) for k in rows.kinds], np.int64)[rows.kind]
+        if sized:
+            alike = np.array([k in SAME_SIZE for k in kinds])[code]
+            code = code + len(kinds) * np.where(alike, rows.bytes + 1, 0)
+        out.append(code)
+    return out[0], out[1]
+
+
+def _by_key(a: RankRows, order_a: Array, b: RankRows, order_b: Array) -> tuple[Array, Array] | None:
+    """Positions of collectives with one communicator and number; None where few are known."""
+    keys = []
+    groups = {name: i for i, name in enumerate(sorted({*a.groups, *b.groups}))}
+    for rows, order in ((a, order_a), (b, order_b)):
+        known = (rows.group != UNKNOWN) & (rows.sequence != UNKNOWN)
+        if not known.any():
+            return None
+        index = np.array([groups[g] for g in rows.groups], np.int64)
+        key = np.where(known, (index[rows.group] << 40) + rows.sequence, UNKNOWN)
+        keys.append(key[order])
+    unique_a, first_a = np.unique(keys[0], return_index=True)
+    unique_b, first_b = np.unique(keys[1], return_index=True)
+    both, at_a, at_b = np.intersect1d(unique_a, unique_b, return_indices=True)
+    real = both != UNKNOWN
+    if real.sum() < MIN_PATTERN:
+        return None
+    return first_a[at_a[real]], first_b[at_b[real]]
+
+
+def _line(theirs: Array, mine: Array, base: int) -> Clock | None:
+    """The clock under which most pairs of ends agree: an offset and, over many pairs, a drift.
+    `mine` are absolute times, `base` those of the session's 0."""
+    if len(theirs) < MIN_PATTERN:
+        return None
+    delta = theirs - mine
+    middle = int(np.median(mine))
+
+    def fitted(drift: float) -> tuple[int, float, float]:
+        """Offset, spread, and the drift that is left in what is close."""
+        rest = delta - np.rint(drift * (mine - middle)).astype(np.int64)
+        offset = centre(rest)
+        apart = np.abs(rest - offset)
+        close = apart <= max(_CLOSE_NS, float(np.median(apart)))
+        offset = int(np.median(rest[close]))
+        at = (mine[close] - middle).astype(float)
+        at -= at.mean()
+        left = float((at * (rest[close] - offset)).sum() / max(float((at * at).sum()), 1.0))
+        return offset, float(np.median(np.abs(rest[close] - offset))), left
+
+    offset, spread, _ = fitted(0.0)
+    drift = 0.0
+    if len(delta) >= _MIN_FOR_DRIFT:
+        third = len(delta) // 3
+        first, last = slice(0, third), slice(len(delta) - third, None)
+        length = float(np.median(mine[last] - middle) - np.median(mine[first] - middle))
+        rise = float(centre(delta[last]) - centre(delta[first]))
+        if length > 0 and abs(rise / length) <= _MAX_DRIFT:
+            better = rise / length + fitted(rise / length)[2]
+            moved, closer, _ = fitted(better)
+            if closer * 1.25 + 100 < spread:  # a drift that explains nothing is none
+                offset, spread, drift = moved, closer, better
+    return Clock(base + offset, middle - base, drift, offset, spread)

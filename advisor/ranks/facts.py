@@ -1,0 +1,128 @@
+"""Cross-rank facts: who waits, who is late, what it did before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from advisor.facts.communication import transfer_facts
+from advisor.facts.writer import FactWriter
+from advisor.model.facts import TRACE, Interval, Scope, Value
+from advisor.ranks.waits import Late, Waits
+
+#: Where a lateness comes from before the first collective of the window.
+UNSEEN, BEGAN_LATER = "what lies before its window", "its capture began later"
+
+
+def job_facts(
+    out: FactWriter,
+    waits: Waits,
+    *,
+    world_size: int | None,
+    busy: Sequence[float],
+    visible: bool = True,
+) -> None:
+    """Facts about all ranks and about each. `busy` are the busy shares of the ranks that did GPU
+    work; `visible` is false where collectives may hide inside opaque CUDA graphs."""
+    ranks = waits.ranks
+    size = max([world_size or 0, *(r.rank + 1 for r in ranks)])
+    out.put_all({
+        "ranks.count": len(ranks), "ranks.world_size": size,
+        "ranks.missing_count": size - len(ranks),
+        "ranks.busy_spread": max(busy) - min(busy) if busy else None,
+    })  # fmt: skip
+    if not waits.matched and not visible:
+        return
+    out.put("ranks.matched_count", waits.matched)
+    if not waits.matched:
+        return
+    shares = [waits.window_share(i, w) for i, w in enumerate(waits.exposed)]
+    total = waits.total
+    out.put_all({
+        "ranks.wait_ratio": total / max(waits.time, 1),
+        "ranks.wait_window_ratio": float(np.mean(shares)),
+    })  # fmt: skip
+    for i, rows in enumerate(ranks):
+        scope, late = Scope(rank=rows.rank), waits.late[i]
+        caused = waits.caused[i] / total if total else 0.0
+        values: dict[str, Value | None] = {
+            "rank.last_ratio": waits.last[i] / waits.matched,
+            "rank.caused_ratio": caused,
+            "rank.caused_over_even": caused * len(ranks),
+            "rank.wait_ratio": waits.window_share(i, int(waits.wait[i].sum())),
+        }
+        if waits.offset(i) is not None:
+            values["rank.clock_offset_ns"] = waits.offset(i)
+        if late is not None:
+            values["rank.late_ns"] = late.late / late.calls
+            values["rank.late_part"] = late_part(late, rows.leads)
+        out.put_all(values, scope)
+        if late is not None:
+            _late_table(out, scope, late, rows.leads)
+            out.places("communication", scope, [
+                Interval(a, b, None, None, f"the others wait {waited / 1e6:.3g} ms in all")
+                for a, b, waited in late.worst
+            ])  # fmt: skip
+    _arrivals(out, waits)
+
+
+def late_part(late: Late, leads: Sequence[str]) -> str | None:
+    """What the rank did longer than the others before it came late; None where nothing stands
+    out."""
+    more = {name: int(v) for name, v in zip(leads, late.lead - late.others, strict=True)}
+    more[unseen_name(late)] = late.unseen
+    name = max(more, key=lambda n: (more[n], n))
+    return name if more[name] > 0 else None
+
+
+def rank_call_facts(
+    waits: Waits, known: Mapping[tuple[int, int], float]
+) -> dict[Scope, dict[str, Value | None]]:
+    """Facts about the calls of each rank without their waiting, by scope of rank and device.
+    `known` has the exposed share by (rank, device)."""
+    out: dict[Scope, dict[str, Value | None]] = {}
+    for rows, wait, found in zip(waits.ranks, waits.wait, waits.found, strict=True):
+        exposed = known.get((rows.rank, rows.device))
+        if exposed is None or not found.any():
+            continue
+        out[Scope(rank=rows.rank, device=rows.device)] = transfer_facts(
+            rows.kind, len(rows.kinds), rows.duration, rows.exposed, rows.bytes, wait, found,
+            exposed, rows.window_ns, rows.steps,
+        )  # fmt: skip
+    return out
+
+
+def unseen_name(late: Late) -> str:
+    """What a lateness is put down to that the capture does not show."""
+    return BEGAN_LATER if late.began_later * 2 >= late.unseen > 0 else UNSEEN
+
+
+def _late_table(out: FactWriter, scope: Scope, late: Late, leads: Sequence[str]) -> None:
+    rows: list[tuple[str, float | None, float | None, float]] = [
+        (name, own / 1e6, other / 1e6, (own - other) / 1e6)
+        for name, own, other in zip(leads, late.lead.tolist(), late.others.tolist(), strict=True)
+        if own or other
+    ]
+    rows.sort(key=lambda r: -r[3])
+    if late.unseen:
+        rows.append((unseen_name(late), None, None, late.unseen / 1e6))
+    title = f"What rank {scope.rank} did before the {late.calls} collectives it came last to"
+    heads = ("since_the_collective_before", "this_rank:ms", "other_ranks:ms", "more:ms")
+    out.table("ranks.late", scope, title, heads, rows)
+
+
+def _arrivals(out: FactWriter, waits: Waits) -> None:
+    """One row a rank, the one that causes most waiting first."""
+    total = max(waits.total, 1)
+    order = sorted(range(len(waits.ranks)), key=lambda i: (-waits.caused[i], i))
+    out.table("ranks.arrivals", TRACE, "Who comes last, and who waits",
+              ("rank", "last", "of", "causes:ratio", "late_on_average:ms", "waits:ms",
+               "clock_offset:us"),
+              [[
+                  waits.ranks[i].rank, waits.last[i], int(waits.found[i].sum()),
+                  waits.caused[i] / total,
+                  late.late / late.calls / 1e6 if (late := waits.late[i]) else None,
+                  float(waits.wait[i].sum()) / 1e6,
+                  None if (offset := waits.offset(i)) is None else offset / 1e3,
+              ] for i in order])  # fmt: skip

@@ -1,0 +1,204 @@
+"""Conclusions about single ranks -> conclusions about the job: one for what holds on most ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from advisor.model.findings import (
+    Evidence,
+    Finding,
+    Healthy,
+    NotEvaluated,
+    Overruled,
+    ScopeDoc,
+    Symptom,
+)
+from advisor.model.rules import RuleSpec
+
+#: Ranks that are named one by one.
+_NAMED = 8
+_SHARES = 16
+
+Item = TypeVar("Item", Finding, Healthy, NotEvaluated, Overruled)
+
+
+class Said(NamedTuple):
+    """Something concluded about a capture, and the ranks of that capture which it is about."""
+
+    ranks: tuple[int, ...]
+    what: Finding
+
+
+def merge_findings(found: Iterable[Said], total: int) -> list[Finding]:
+    """One finding for a code, phase and operation, with the numbers of the rank where it weighs
+    most; it is about no rank where it holds on most of the `total` ranks, else about that one."""
+    grouped: dict[Hashable, list[Said]] = {}
+    for said in found:
+        scope = said.what.scope
+        key = (said.what.code, scope.phase or "", scope.operation or "")
+        grouped.setdefault(key, []).append(said)
+    return [_merged(grouped[key], total) for key in sorted(grouped, key=str)]
+
+
+def _merged(group: list[Said], total: int) -> Finding:
+    group = sorted(group, key=lambda s: (-_weight(s.what), s.ranks, _order(s.what.scope)))
+    worst = group[0]
+    ranks = sorted({r for said in group for r in said.ranks})
+    most = 2 * len(ranks) > total
+    shown = worst.ranks[0]
+    several = len(worst.ranks) > 1
+    devices = {said.what.scope.device for said in group}
+    scope = worst.what.scope.model_copy(update={
+        "rank": None if most or several else shown,
+        "device": worst.what.scope.device if len(devices) == 1 or not most else None,
+        "process": worst.what.scope.process if len(group) == 1 else None,
+    })  # fmt: skip
+    changes: dict[str, object] = {
+        "scope": scope,
+        "message": f"{worst.what.message} {_extent(ranks, total, worst.ranks, most)}".strip(),
+        "time_ranges": tuple(
+            t.model_copy(update={"label": f"rank {shown}: {t.label}"})
+            for t in worst.what.time_ranges
+        ),
+    }
+    shares = [
+        (said.ranks[0], said.what.impact.share)
+        for said in group
+        if said.what.impact is not None and said.what.impact.share is not None
+    ]
+    if len(shares) > 1:
+        by_rank = Evidence(
+            title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES])
+        )
+        changes["evidence"] = (*worst.what.evidence, by_rank)
+    return worst.what.model_copy(update=changes)
+
+
+def _order(scope: ScopeDoc) -> tuple[int, int, str, str]:
+    return (
+        -1 if scope.device is None else scope.device, scope.process or -1, scope.phase or "",
+        scope.operation or "",
+    )  # fmt: skip
+
+
+def _weight(finding: Finding) -> float:
+    share = finding.impact.share if finding.impact is not None else None
+    return (share or 0.0) * finding.confidence
+
+
+def _extent(ranks: Sequence[int], total: int, shown: tuple[int, ...], most: bool) -> str:
+    """Where else it holds."""
+    if total == 1:
+        return ""
+    if most:
+        of = "" if len(shown) > 1 else f"; the numbers are those of rank {shown[0]}"
+        return f"On {len(ranks)} of {total} ranks{of}."
+    if len(shown) > 1:
+        return f"On {listed(ranks)}."
+    others = [r for r in ranks if r not in shown]
+    return f"Also on {listed(others)}." if others else ""
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """``ranks 1, 2 and 5``; the first ones where there are many."""
+    named = [str(r) for r in ranks[:_NAMED]]
+    if len(ranks) > _NAMED:
+        named.append(f"{len(ranks) - _NAMED} more")
+    text = ", ".join(named[:-1])
+    return f"rank{'s' * (len(ranks) > 1)} " + (f"{text} and {named[-1]}" if text else named[-1])
+
+
+def refold(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> list[Finding]:
+    """Symptoms of single ranks that a cause of the job explains, folded into it. A cause with a
+    rank but no device is about that rank's part in the job, so it explains what others show."""
+    listed_ = list(findings)
+    explained: dict[int, list[Symptom]] = {}
+    folded: set[int] = set()
+    for i, symptom in enumerate(listed_):
+        if symptom.kind != "symptom":
+            continue
+        for j, cause in enumerate(listed_):
+            if symptom.cause not in rules[cause.code].then.explains or i == j:
+                continue
+            about_job = cause.scope.device is None
+            if about_job or cause.scope.rank in (None, symptom.scope.rank):
+                folded.add(i)
+                explained.setdefault(j, []).append(Symptom(
+                    code=symptom.code, cause=symptom.cause, scope=symptom.scope,
+                    message=symptom.message,
+                ))  # fmt: skip
+    out = []
+    for i, finding in enumerate(listed_):
+        if i in folded:
+            continue
+        new = [s for s in explained.get(i, ()) if s not in finding.explains]
+        out.append(finding.model_copy(update={"explains": (*finding.explains, *new)}))
+    return out
+
+
+def merge_overruled(
+    said: Iterable[tuple[tuple[int, ...], Overruled]], total: int
+) -> list[Overruled]:
+    return _alike(said, lambda o: (o.code, o.by, o.scope.phase, o.scope.operation), total)
+
+
+def merge_not_evaluated(
+    said: Iterable[tuple[tuple[int, ...], NotEvaluated]], total: int
+) -> list[NotEvaluated]:
+    return _alike(said, lambda n: (n.code, n.missing, n.scope.phase, n.scope.operation), total)
+
+
+def merge_healthy(
+    said: Iterable[tuple[tuple[int, ...], Healthy]], unhealthy: Iterable[str], total: int
+) -> list[Healthy]:
+    """What is in order on every rank, in the words of the first one; `unhealthy` are codes of
+    which some rank says otherwise."""
+    bad = set(unhealthy)
+    grouped: dict[Hashable, list[tuple[tuple[int, ...], Healthy]]] = {}
+    for ranks, what in said:
+        key = (what.code, what.scope.phase or "", what.scope.operation or "")
+        grouped.setdefault(key, []).append((ranks, what))
+    out = []
+    for name in sorted(grouped, key=str):
+        group = sorted(grouped[name], key=lambda g: (g[0], _order(g[1].scope)))
+        on = {r for held, _ in group for r in held}
+        first, what = group[0]
+        if what.code in bad or len(on) < total:
+            continue
+        text = what.text if total == 1 else f"On all {total} ranks; on rank {first[0]}: {what.text}"
+        devices = {w.scope.device for _, w in group}
+        scope = what.scope.model_copy(
+            update={"device": what.scope.device if len(devices) == 1 else None, "process": None}
+        )
+        out.append(what.model_copy(update={"text": text, "scope": scope}))
+    return out
+
+
+def _alike(
+    said: Iterable[tuple[tuple[int, ...], Item]],
+    key_of: Callable[[Item], Hashable],
+    total: int,
+) -> list[Item]:
+    """One entry for all that say the same: about no rank where they are most, else about the only
+    one, else about each."""
+    grouped: dict[Hashable, list[tuple[tuple[int, ...], Item]]] = {}
+    for ranks, what in said:
+        grouped.setdefault(key_of(what), []).append((ranks, what))
+    out = []
+    for key in sorted(grouped, key=str):
+        group = sorted(grouped[key], key=lambda g: (g[0], _order(g[1].scope)))
+        on = {r for held, _ in group for r in held}
+        first = group[0][1]
+        devices = {w.scope.device for _, w in group}
+        wide = {"device": first.scope.device if len(devices) == 1 else None, "process": None}
+        if 2 * len(on) > total:
+            out.append(_about(first, {**wide, "rank": None}))
+        else:
+            out += [_about(what, {"rank": held[0]}) for held, what in group]
+    return out
+
+
+def _about(what: Item, scope: Mapping[str, object]) -> Item:
+    changed: ScopeDoc = what.scope.model_copy(update=dict(scope))
+    return what.model_copy(update={"scope": changed})

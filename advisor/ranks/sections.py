@@ -1,0 +1,144 @@
+"""Sections of the job's `Diagnosis`: inputs, budgets, steps, the table of ranks, the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+import numpy as np
+
+from advisor.metrics.intervals import Coverage, union
+from advisor.model.facts import Scope
+from advisor.model.findings import (
+    Budget,
+    Cell,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Input,
+    Lane,
+    StepSummary,
+    Timeline,
+)
+from advisor.ranks.merge import listed
+from advisor.ranks.summary import RankSummary
+from advisor.ranks.waits import Waits
+
+#: Bins of a lane, and ranks that get one: those that cause most waiting.
+_BINS, _LANES = 1_000, 8
+_SHOWN = 2
+
+_HEADS = ("rank", "device", "window:ms", "busy:ratio", "compute:ratio", "exposed_collectives:ratio",
+          "overlap:ratio", "waits:ratio", "comes_last:ratio", "causes:ratio",
+          "clock_offset:us")  # fmt: skip
+
+
+def inputs(parts: Sequence[tuple[RankSummary, Sequence[int]]]) -> tuple[Input, ...]:
+    """One entry a rank, in order of rank."""
+    out = []
+    for summary, ranks in parts:
+        entry = summary.diagnosis.inputs[0]
+        out += [entry.model_copy(update={"rank": rank}) for rank in ranks]
+    return tuple(sorted(out, key=lambda e: (e.rank or 0, e.path)))
+
+
+def budgets(parts: Sequence[tuple[RankSummary, Mapping[int, int]]]) -> tuple[Budget, ...]:
+    """The budgets of all ranks; `parts` has the rank of each device of a capture."""
+    out = [
+        budget.model_copy(update={"rank": rank_of.get(budget.device, min(rank_of.values()))})
+        for summary, rank_of in parts
+        for budget in summary.diagnosis.budget
+    ]
+    return tuple(sorted(out, key=lambda b: (b.rank or 0, b.device, b.phase or "")))
+
+
+def steps(diagnoses: Iterable[Diagnosis]) -> tuple[StepSummary, ...]:
+    """By phase, the median over the ranks of each number."""
+    by_phase: dict[str, list[StepSummary]] = {}
+    for diagnosis in diagnoses:
+        for one in diagnosis.steps:
+            by_phase.setdefault(one.phase, []).append(one)
+    return tuple(
+        StepSummary(
+            phase=phase, count=int(median(s.count for s in some)),
+            median_ms=median(s.median_ms for s in some), mean_ms=median(s.mean_ms for s in some),
+            p99_ms=median(s.p99_ms for s in some),
+        )
+        for phase, some in sorted(by_phase.items())
+    )  # fmt: skip
+
+
+def rank_table(
+    waits: Waits, budget: Sequence[Budget], overlaps: Mapping[tuple[int, int], float]
+) -> Evidence:
+    """One row a rank: where its window goes, what it hides, whom it waits for."""
+    total = max(waits.total, 1)
+    whole = {(b.rank, b.device): b for b in budget if b.phase is None}
+    rows: list[tuple[Cell, ...]] = []
+    for i, r in enumerate(waits.ranks):
+        own = whole.get((r.rank, r.device))
+        shares = {p.part: p.share for p in own.parts} if own is not None else {}
+        busy = sum(shares.get(p, 0.0) for p in _BUSY) if shares else None
+        rows.append((
+            r.rank, r.device, r.window_ns / 1e6, busy, shares.get("compute"),
+            shares.get("communication"), overlaps.get((r.rank, r.device)),
+            waits.window_share(i, int(waits.wait[i].sum())) if waits.matched else None,
+            waits.last[i] / waits.matched if waits.matched else None,
+            waits.caused[i] / total if waits.matched else None,
+            None if (offset := waits.offset(i)) is None else offset / 1e3,
+        ))  # fmt: skip
+    return Evidence(title="Ranks", columns=_HEADS, rows=tuple(rows))
+
+
+_BUSY = ("compute", "communication", "htod", "dtoh", "other_copy")
+
+
+def timeline(waits: Waits) -> Timeline:
+    """Collectives and waiting of the ranks that cause most of it and of the first one, on the
+    common clock, counted from where the first window begins."""
+    ranks, clocks = waits.ranks, waits.clocks
+    if not waits.matched:
+        return Timeline()
+    order = sorted(range(len(ranks)), key=lambda i: (-waits.caused[i], i))
+    shown = sorted({0, *order[: _LANES - 1]})
+    bounds = [c(np.array(r.window)) for r, c in zip(ranks, clocks, strict=True)]
+    low = min(int(b[0]) for b in bounds)
+    high = max(int(b[1]) for b in bounds)
+    edges = np.linspace(low, high, min(_BINS, max(high - low, 1)) + 1).astype(np.int64)
+    width = np.maximum(np.diff(edges), 1)
+    lanes = []
+    for i in shown:
+        rows, clock = ranks[i], clocks[i]
+        start = clock(rows.start)
+        for name, length in (("collectives", rows.duration), ("waiting", waits.wait[i])):
+            share = Coverage(union(start, start + length)).within(edges[:-1], edges[1:]) / width
+            lanes.append(Lane(
+                name=f"rank {rows.rank}: {name}",
+                values=tuple(round(float(v), 4) for v in share),
+            ))  # fmt: skip
+    return Timeline(start_ns=0, bin_ns=int(width[0]), lanes=tuple(lanes))
+
+
+def verdict(
+    diagnoses: Sequence[Diagnosis], ranks: int, findings: Sequence[Finding], missing: Sequence[int]
+) -> str:
+    """One sentence on the job, in the form of a single capture's."""
+    workload = next((d.inputs[0].workload for d in diagnoses if d.inputs[0].workload), None)
+    of = f"{ranks} ranks" if ranks != 1 else "1 rank"
+    if workload and workload not in ("LLM inference", "no GPU kernels"):
+        of += f", {workload}"
+    tail = f" ({of}{f'; without {listed(missing)}' if missing else ''})"
+    telling = [f for f in findings if f.severity != "info" or f.invalidates]
+    if telling:
+        first = telling[0]
+        where = Scope(**first.scope.model_dump()).label()
+        sentence = f"{first.title}: {f'{where}. ' if where else ''}{first.message}"
+        rest = [f.cause for f in telling[1 : 1 + _SHOWN]]
+        return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail
+    busy = [d.inputs[0].busy_share for d in diagnoses if d.inputs[0].busy_share is not None]
+    if not busy:
+        return f"No GPU work was recorded, so nothing can be judged.{tail}"
+    return (
+        f"Nothing to fix above 3 % of the step: the GPUs are busy {min(busy):.0%} to "
+        f"{max(busy):.0%} of the window.{tail}"
+    )

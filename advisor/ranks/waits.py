@@ -1,0 +1,159 @@
+"""Waiting and transfer: the shortest duration of a collective over the ranks is its transfer, the
+rest of the others is waiting for the rank that came last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.ranks.align import Clock, align
+from advisor.ranks.match import match
+from advisor.ranks.rows import UNKNOWN, RankRows
+
+Array = NDArray[Any]
+
+#: Nobody is late to a collective in which no rank waits longer than this, or this share of it.
+_NOISE_NS, _NOISE_SHARE = 2_000, 0.05
+
+
+@dataclass(frozen=True)
+class Late:
+    """What one rank did before the collectives to which it came last, in ns summed over them.
+
+    `lead` is its own time by `RankRows.leads`, `others` the mean of the other ranks; `unseen` is
+    by how much it was late to collectives before which its window shows nothing, `began_later` how
+    much later than the others its capture began, where it did.
+    """
+
+    calls: int
+    late: int
+    lead: Array
+    others: Array
+    unseen: int
+    began_later: int
+    worst: tuple[tuple[int, int, int], ...]  # start, end in session time, waiting of the others
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Waiting of every rank, in the order of the ranks. `wait[i]` has one entry a call of rank i,
+    ns, 0 where `found[i]` says that the call was not matched; `exposed` is the part of the waits
+    with no other kernel. `time` is that of the matched calls."""
+
+    ranks: tuple[RankRows, ...]
+    clocks: tuple[Clock, ...]
+    matched: int
+    found: tuple[Array, ...]
+    wait: tuple[Array, ...]
+    exposed: tuple[int, ...]
+    time: int
+    caused: tuple[int, ...]
+    last: tuple[int, ...]
+    late: tuple[Late | None, ...]
+
+    @property
+    def total(self) -> int:
+        """All waiting of all ranks, ns."""
+        return sum(int(w.sum()) for w in self.wait)
+
+    def offset(self, i: int) -> int | None:
+        """What was added to the clock of rank i, ns; None without absolute times or a match."""
+        if self.ranks[i].zero is None or self.clocks[i].spread is None:
+            return None
+        return self.clocks[i].offset
+
+    def window_share(self, i: int, waited: int) -> float:
+        """Share of the window of rank i that waiting of `waited` ns in its matched calls makes. It
+        waits alike in the others: captures of the ranks seldom begin and end together."""
+        rows = self.ranks[i]
+        known = int(rows.duration[self.found[i]].sum())
+        scale = float(rows.duration.sum()) / known if known else 0.0
+        return min(waited * scale / max(rows.window_ns, 1), 1.0)
+
+
+def reduce_ranks(ranks: Sequence[RankRows]) -> Waits:
+    """Aligns the clocks, matches the collectives and charges every wait to a rank. The result does
+    not depend on the order of the ranks given: it is by rank number."""
+    ordered = tuple(r.unpacked() for r in sorted(ranks, key=lambda r: (r.rank, r.device)))
+    clocks = tuple(align(ordered))
+    found = match(ordered, clocks)
+    count = len(ordered)
+    length = [len(r) for r in ordered]
+    duration = np.concatenate([np.empty(0, np.int64), *(r.duration for r in ordered)])
+    wait = np.zeros(len(duration), np.int64)
+    matched = found.matched
+    calls = np.flatnonzero(matched)
+    # By collective, then shortest first: the first call is the one that came last.
+    calls = calls[np.lexsort((found.of[calls], duration[calls], found.collective[calls]))]
+    collective = found.collective[calls]
+    first = np.flatnonzero(np.diff(collective, prepend=UNKNOWN - 1))
+    size = np.diff(np.append(first, len(calls)))
+    wait[calls] = duration[calls] - np.repeat(duration[calls[first]], size)
+    charged = found.of[calls[first]]
+    by_collective = np.add.reduceat(wait[calls], first) if len(first) else first
+    longest = duration[calls[first + size - 1]] if len(first) else first
+    noise = np.maximum(_NOISE_NS, _NOISE_SHARE * longest)
+    telling = longest - duration[calls[first]] > noise
+    edges = np.cumsum([0, *length])
+    parts = tuple(wait[a:b] for a, b in pairwise(edges.tolist()))
+    return Waits(
+        ordered, clocks, found.count,
+        tuple(matched[a:b] for a, b in pairwise(edges.tolist())),
+        parts,
+        tuple(int(np.minimum(w, r.exposed).sum()) for w, r in zip(parts, ordered, strict=True)),
+        int(duration[calls].sum()),
+        tuple(int(v) for v in np.bincount(charged, by_collective, minlength=count)),
+        tuple(np.bincount(charged[telling], minlength=count).tolist()),
+        _late(ordered, clocks, calls, first, size, wait, charged, telling),
+    )  # fmt: skip
+
+
+def _late(
+    ranks: Sequence[RankRows],
+    clocks: Sequence[Clock],
+    calls: Array,
+    first: Array,
+    size: Array,
+    wait: Array,
+    charged: Array,
+    telling: Array,
+) -> tuple[Late | None, ...]:
+    """For each rank that ever came last: what it did before, beside what the others did."""
+    if not telling.any():
+        return (None,) * len(ranks)
+    lead = np.concatenate([r.lead for r in ranks])
+    offset = np.cumsum([0, *(len(r) for r in ranks)])
+    values = lead[calls]
+    known = np.asarray(values[:, 0] != UNKNOWN)
+    values[~known] = 0
+    # Sums over the others of each collective: all of its calls but the first.
+    total = np.add.reduceat(values, first, dtype=np.int64) - values[first]
+    number = np.add.reduceat(known.astype(np.int64), first) - known[first]
+    waited = np.add.reduceat(wait[calls], first)
+    lateness = waited / np.maximum(size - 1, 1)
+    begun = np.array([int(c(np.array([r.begin]))[0]) for r, c in zip(ranks, clocks, strict=True)])
+    begun -= begun.min()
+    out: list[Late | None] = []
+    for i, rows in enumerate(ranks):
+        mine = np.flatnonzero(telling & (charged == i))
+        if len(mine) == 0:
+            out.append(None)
+            continue
+        seen = mine[known[first[mine]] & (number[mine] > 0)]
+        unseen = np.setdiff1d(mine, seen, assume_unique=True)
+        worst = mine[np.argsort(-waited[mine], kind="stable")[:50]]
+        own = calls[first[worst]] - offset[i]
+        out.append(Late(
+            len(mine), int(lateness[mine].sum()), values[first[seen]].sum(axis=0, dtype=np.int64),
+            np.rint((total[seen] / number[seen][:, None]).sum(axis=0)).astype(np.int64),
+            int(lateness[unseen].sum()),
+            max(int(begun[i] - (begun.sum() - begun[i]) / max(len(begun) - 1, 1)), 0),
+            tuple(zip(rows.start[own].tolist(), (rows.start + rows.duration)[own].tolist(),
+                      waited[worst].tolist(), strict=True)),
+        ))  # fmt: skip
+    return tuple(out)

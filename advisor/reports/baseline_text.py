@@ -1,0 +1,30 @@
+"""The list of baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.model.findings import Diagnosis
+from advisor.reports.layout import Page
+from advisor.reports.numbers import amount, milliseconds
+
+
+def listing(
+    page: Page, folder: str, entries: Sequence[tuple[str, Sequence[Diagnosis], str]]
+) -> None:
+    """A block for each name: its capture, its steps, its verdict; the fault of a bad file."""
+    for name, diagnoses, fault in entries:
+        page.line((name, "bold"))
+        if fault:
+            page.labelled("unusable", fault)
+        for diagnosis in diagnoses:
+            page.labelled("capture", ", ".join(i.path for i in diagnosis.inputs))
+            steps = ", ".join(
+                f"{amount(s.count, f'{s.phase} step')} of {milliseconds(s.median_ms)} ms"
+                for s in diagnosis.steps
+            )
+            if steps:
+                page.labelled("steps", steps)
+            page.labelled("verdict", diagnosis.verdict)
+    page.blank()
+    page.line((f"{amount(len(entries), 'baseline')} in {folder}", "dim"))

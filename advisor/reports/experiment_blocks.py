@@ -1,0 +1,171 @@
+"""Context scaling, engines side by side and the perfect-router experiment, as blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from advisor.model.comparison import (
+    ContextScaling,
+    FrameworkTable,
+    Metric,
+    RouterExperiment,
+)
+from advisor.model.findings import Cell
+from advisor.reports.blocks import Block, Command, Grid, Heading, Labelled, Paragraph, first
+from advisor.reports.compare_blocks import (
+    ROWS,
+    advice,
+    budget,
+    change,
+    comparable,
+    sides,
+    signed,
+    span,
+    unknown,
+)
+from advisor.reports.numbers import milliseconds, value_text
+
+#: Engines that fit beside each other on 80 columns.
+ABREAST = 4
+
+
+def context(doc: ContextScaling, verbosity: int = 0) -> Iterator[Block]:
+    """Operations at two context lengths."""
+    if verbosity < 0:
+        yield Paragraph(doc.summary)
+        return
+    yield from sides(("short", doc.short), ("long", doc.long), verbosity=verbosity)
+    yield Paragraph(doc.summary, strong=True)
+    if doc.growth_per_1k_ms is not None and doc.tokens is not None:
+        per, growth = doc.growth_per_1k_ms, doc.growth_ms
+        assert growth is not None
+        yield Labelled(
+            "TPOT growth",
+            f"{per.mid:+.3f} ms per 1,000 tokens ({per.low:+.3f} to {per.high:+.3f}), from "
+            f"{doc.tokens[0]:,} to {doc.tokens[1]:,} tokens: {growth.mid:+.2f} ms a step",
+        )
+    elif doc.growth is not None:
+        yield Labelled("step growth", f"{span(doc.growth)}, 98 % interval")
+    for note in doc.notes:
+        yield Labelled("note", note)
+    yield from comparable(doc.comparability, verbosity)
+    limit = None if verbosity > 0 else ROWS
+    rows: list[tuple[Cell, ...]] = [
+        (r.operation, "attention" if r.attention else "GROWS" if r.grows else "",
+         milliseconds(r.short_ms), milliseconds(r.long_ms), change(r.short_ms, r.long_ms),
+         f"{signed(r.step_growth)} %")
+        for r in doc.operations
+    ]  # fmt: skip
+    if rows:
+        yield Heading("Operations", "milliseconds a step; of the short step")
+        kept, more = first(rows, limit)
+        yield Grid(("operation", "", "short", "long", "growth", "of step"), kept, more)
+    yield from budget(doc.budget, verbosity)
+    yield from advice(doc.findings, verbosity)
+    if verbosity > 0:
+        yield from unknown(doc.not_evaluated)
+
+
+def frameworks(doc: FrameworkTable, verbosity: int = 0) -> Iterator[Block]:
+    """Engines in columns, metrics in rows."""
+    if verbosity < 0:
+        yield Paragraph(doc.summary)
+        return
+    for column in doc.columns:
+        entry = column.inputs[0]
+        about = [entry.path, entry.device, entry.serving_engine, f"{entry.steps or 0} steps"]
+        yield Labelled(column.name, ", ".join(a for a in about if a))
+    yield Paragraph(doc.summary, strong=True)
+    names = [c.name for c in doc.columns]
+    for group in dict.fromkeys(m.group for m in doc.metrics):
+        rows = [m for m in doc.metrics if m.group == group]
+        yield Heading(group.capitalize(), f"{doc.phase} steps" if group == "time" else "")
+        for at in range(0, len(names), ABREAST):
+            part = slice(at, at + ABREAST)
+            yield Grid(("", *names[part]), tuple(_metric(m, m.values[part]) for m in rows))
+    if doc.differences:
+        yield Heading("What the differences mean")
+        for text in doc.differences:
+            label, _, rest = text.partition(": ")
+            yield Labelled(label.lower(), rest)
+    yield Heading("Notes")
+    for note in doc.notes:
+        yield Labelled("", note)
+
+
+def _metric(metric: Metric, values: Sequence[Cell]) -> tuple[Cell, ...]:
+    return (metric.name, *(_value(v, metric.unit) for v in values))
+
+
+def _value(value: Cell, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "tok_per_s":
+        return f"{value_text(value)} tok/s"
+    return value_text(value, unit)
+
+
+def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
+    """Learned against perfect routing."""
+    if verbosity < 0:
+        yield Paragraph(doc.summary)
+        return
+    yield Paragraph(doc.summary, strong=True)
+    yield Labelled("certain", "yes" if doc.certain else "no: repeat both sides")
+    for note in doc.notes:
+        yield Labelled("note", note)
+    given = doc.learned.metric.startswith("given")
+    what = doc.learned.unit if given else f"{doc.learned.metric}, {doc.learned.unit}"
+    yield Heading("Runs", what)
+    rows = tuple(
+        (side.name, len(side.values), f"{side.mean:,.6g}", _values(side.values))
+        for side in (doc.learned, doc.perfect)
+    )  # fmt: skip
+    yield Grid(("router", "runs", "mean", "values"), rows)
+    yield Labelled("gain", _gain(doc))
+    if doc.experts:
+        yield Heading("Expert kernels", "as the captures show them")
+        yield Grid(
+            ("router", "share:ratio", "max over p50", "p99 over p50", "largest over mean launch"),
+            tuple((e.name, e.expert_share, _times(e.max_over_p50), _times(e.p99_over_p50),
+                   _times(e.imbalance)) for e in doc.experts),
+        )  # fmt: skip
+        for e in doc.experts:
+            sized = f"launch sizes of {e.kernel} vary, as tokens per expert do" if e.kernel else ""
+            text = "; ".join(t for t in (sized, e.note) if t)
+            if text:
+                yield Labelled(e.name, text)
+    for h in doc.healthy:
+        yield Labelled(h.code, h.text)
+    yield from advice(doc.findings, verbosity)
+
+
+def _values(values: Sequence[float]) -> str:
+    return ", ".join(f"{v:,.6g}" for v in values[:6]) + (", ..." if len(values) > 6 else "")
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} x"
+
+
+def _gain(doc: RouterExperiment) -> str:
+    text = f"{signed(doc.gain)} % throughput with perfect routing"
+    if doc.gain_low is None or doc.gain_high is None:
+        return f"{text} (one run a side: no interval)"
+    return f"{text}, 98 % interval {signed(doc.gain_low)} to {signed(doc.gain_high)} %"
+
+
+def router_help(
+    commands: Sequence[tuple[str, str]], repeat: str, models: Sequence[str],
+    backends: Sequence[str], notice: str, variable: str,
+) -> Iterator[Block]:  # fmt: skip
+    """How to run the experiment, where no runs are given."""
+    yield Paragraph("Does uneven routing hold a mixture-of-experts model back?", strong=True)
+    for title, line in commands:
+        yield Labelled(title, "")
+        yield Command(line)
+    yield Labelled("repeat", repeat)
+    yield Labelled("models", "; ".join(models))
+    yield Labelled("backends", ", ".join(backends))
+    yield Labelled("mind", notice)
+    yield Labelled("read", f"more than 10 % more throughput with {variable}=1: routing is uneven")

@@ -1,0 +1,142 @@
+"""Estimates as text: the top fixes together, the answer to a what-if, the ranking's arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from advisor.model.findings import Diagnosis, Finding
+from advisor.model.gain import Combined, CombinedStep, Span
+from advisor.model.whatif import WhatIfReport
+from advisor.reports.layout import Page
+from advisor.reports.numbers import milliseconds, value_text
+
+#: A fix that wins less than this share of the step has nothing left to win.
+_NOTHING = 0.0005
+
+
+def params_text(params: Mapping[str, Any]) -> str:
+    """``:n=8``, as `--fix` takes it."""
+    return "".join(f":{k}={v}" for k, v in sorted(params.items()))
+
+
+def times(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def span_text(span: Span, shown: Callable[[float], str] = milliseconds) -> str:
+    """``3.45 (3.25 to 3.83)``."""
+    low, high = shown(span.low), shown(span.high)
+    return shown(span.mid) + ("" if low == high else f" ({low} to {high})")
+
+
+def combined(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+    """What the top fixes win one after the other; nothing is counted twice."""
+    found = diagnosis.combined
+    if found is None:
+        return
+    page.heading("Fixes together", "in this order, nothing counted twice; ms a step")
+    _steps(page, found.steps, found.step_before_ms.mid)
+    _sum(page, found)
+    if verbosity > 0:
+        for text in found.assumptions:
+            page.labelled("assumes", text)
+
+
+def _steps(page: Page, steps: Sequence[CombinedStep], first: float) -> None:
+    names = [f"{s.code or ''} {s.what_if}{params_text(s.params)}".strip() for s in steps]
+    page.table(
+        ["", "step ms", "wins ms", "of step", "so far x"],
+        [
+            (["now", *names], False),
+            ([milliseconds(first), *(milliseconds(s.step_after_ms) for s in steps)], True),
+            (["", *(milliseconds(s.marginal_ms) for s in steps)], True),
+            (["", *(value_text(s.marginal_share, "ratio") for s in steps)], True),
+            (["", *(times(s.speedup) for s in steps)], True),
+        ],
+    )
+    for step, name in zip(steps, names, strict=True):
+        if step.note:
+            page.labelled("", f"{name}: {step.note}")
+        elif abs(step.marginal_share) < _NOTHING:
+            page.labelled("", f"{name}: nothing left to win after those before it")
+
+
+def _sum(page: Page, found: Combined | WhatIfReport) -> None:
+    page.labelled(
+        "together",
+        f"step {milliseconds(found.step_before_ms.mid)} {page.glyphs.arrow} "
+        f"{span_text(found.step_after_ms)} ms, {span_text(found.speedup, times)} x",
+    )
+    page.labelled(
+        "bound",
+        f"the GPU's own time is {milliseconds(found.bound_ms)} ms a step then; no faster host wins "
+        f"more than {times(found.bound_speedup)} x (Amdahl)",
+    )
+
+
+def whatif(page: Page, report: WhatIfReport) -> None:
+    """The answer of `advisor whatif`."""
+    page.line((report.input.path, "bold"))
+    replay = report.replay
+    page.labelled(
+        "replayed",
+        f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a step "
+        f"(captured {milliseconds(replay.captured_ms)} ms, error {replay.error:+.2%})",
+    )
+    page.labelled(
+        "untraced", f"{span_text(report.step_before_ms)} ms a step, without the profiler's part"
+    )
+    page.blank()
+    _steps(page, report.fixes, report.step_before_ms.mid)
+    page.blank()
+    _sum(page, report)
+    if report.measure == "throughput":
+        page.labelled("measure", "throughput: the speed-up counts tokens a second, not step time")
+    page.blank()
+    for text in report.assumptions:
+        page.labelled("assumes", text)
+
+
+def whatif_list(page: Page, entries: Sequence[tuple[str, str, str, str, Sequence[str]]]) -> None:
+    """All what-ifs: (name, title, measure, what changes, parameter lines)."""
+    for name, title, measure, changes, params in entries:
+        note = "" if measure == "latency" else f"  ({measure})"
+        page.line((name, "bold"), f"  {title}{note}")
+        page.wrapped(changes, ["    "], 4)
+        for line in params:
+            page.wrapped(line, ["    "], 8, "dim")
+        page.blank()
+
+
+def ranking(page: Page, diagnosis: Diagnosis) -> None:
+    """How each finding got its place."""
+    page.heading("Ranking", "share of the step x confidence = score")
+    for finding in diagnosis.findings:
+        page.wrapped(ranking_text(finding), [f"{finding.rank:>3} "], 4)
+    page.wrapped(
+        "Findings that invalidate the capture come first, those capped at info last. A throughput "
+        "gain never outranks a latency finding that holds 10 % or more.",
+        ["    "], 4, "dim",
+    )  # fmt: skip
+
+
+def ranking_text(finding: Finding) -> str:
+    """``LCH101 launch-bound: (9.01 - 2.13) / 9.01 = 0.763 x 0.839 = 0.641``."""
+    terms = finding.ranking
+    if terms is None:
+        return f"{finding.code} {finding.cause}: score {finding.score:.3f}"
+    share = f"{terms.share:.3f}"
+    gain = finding.gain
+    if terms.share_from == "impact":
+        why = f"share {share} (impact)"
+    elif terms.throughput and gain is not None and gain.speedup is not None:
+        why = f"1 - 1 / {gain.speedup.mid:.2f} = {share} (throughput)"
+    elif gain is not None and gain.step_before_ms is not None and gain.step_after_ms is not None:
+        before, after = gain.step_before_ms.mid, gain.step_after_ms.mid
+        why = f"({milliseconds(before)} - {milliseconds(after)}) / {milliseconds(before)} = {share}"
+    else:
+        why = f"share {share}"
+    place = {0: ", invalidates the capture", 2: ", capped at info"}.get(terms.tier, "")
+    head = f"{finding.code} {finding.cause}"
+    return f"{head}: {why} x {terms.confidence:.3f} = {terms.score:.3f}{place}"

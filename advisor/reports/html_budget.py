@@ -1,0 +1,102 @@
+"""The budget as the HTML report draws it: one bar a device or phase over a common legend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from advisor.model.findings import Budget
+from advisor.reports.budget_bar import PARTS, signs, words
+from advisor.reports.layout import clean
+from advisor.reports.numbers import milliseconds, percent, value_text
+
+#: A part below this share of every bar is summed up with the other small ones.
+SMALL = 0.0005
+#: From this share on a piece of the bar is wide enough for its sign and number.
+LABELLED = 0.055
+#: Beyond so many bars the legend says the least, middle and greatest share.
+COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a budget bar. `css` names its colour and pattern."""
+
+    part: str
+    words: str
+    sign: str
+    css: str
+    share: float
+    percent: str
+    ms: str
+
+    @property
+    def labelled(self) -> bool:
+        return self.share >= LABELLED
+
+
+@dataclass(frozen=True)
+class Bar:
+    label: str
+    window: str
+    pieces: list[Piece]
+
+
+@dataclass(frozen=True)
+class BudgetView:
+    """Bars over one legend; `columns` name the bars, a row of `legend` has a cell for each."""
+
+    bars: list[Bar]
+    columns: list[str]
+    legend: list[tuple[Piece, list[str]]]
+    rest: str
+
+    @property
+    def many(self) -> bool:
+        return len(self.bars) > COLUMNS
+
+
+def budget_view(budgets: Sequence[Budget]) -> BudgetView:
+    order = list(dict.fromkeys(p.part for b in budgets for p in b.parts))
+    given = signs(order, "C")  # a letter for compute as well: every piece can be named
+    shares = [{p.part: p for p in b.parts} for b in budgets]
+    largest = {p: max(s[p].share for s in shares if p in s) for p in order}
+
+    def piece(part: str, share: float, ms: float) -> Piece:
+        css = f"p-{part}" if part in PARTS else "p-unknown"
+        sign = given[part][0]
+        return Piece(part, words(part), sign, css, share, f"{percent(share)} %",
+                     f"{milliseconds(ms)} ms")  # fmt: skip
+
+    bars = [
+        Bar(
+            label=f"{clean(b.phase)}, {b.place}" if b.phase else b.place,
+            window=value_text(b.window_ms, "ms"),
+            pieces=[piece(p.part, p.share, p.ms) for p in b.parts if p.share > 0],
+        )
+        for b in budgets
+    ]
+    shown = sorted((p for p in order if largest[p] >= SMALL), key=lambda p: -largest[p])
+    legend = [
+        (
+            piece(p, largest[p], 0.0),
+            [_share_cell(s[p].share, s[p].ms) if p in s else "" for s in shares],
+        )
+        for p in shown
+    ]
+    columns = [b.label for b in bars]
+    if len(bars) > COLUMNS:
+        columns = ["least", "median", "most"]
+        legend = [(p, _spread([s[p.part].share for s in shares if p.part in s])) for p, _ in legend]
+    small = [p for p in order if 0 < largest[p] < SMALL]
+    rest = f"Below 0.05 %: {', '.join(words(p) for p in small)}." if small else ""
+    return BudgetView(bars, columns, legend, rest)
+
+
+def _spread(shares: Sequence[float]) -> list[str]:
+    return [f"{percent(v)} %" for v in (min(shares), median(shares), max(shares))]
+
+
+def _share_cell(share: float, ms: float) -> str:
+    return f"{percent(share)} % · {milliseconds(ms)} ms"

@@ -1,0 +1,239 @@
+"""Geometry of the two small charts of the HTML report: step times and kernel latencies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from advisor.model.findings import Diagnosis, Evidence
+from advisor.reports.layout import clean, cut_middle, name_text
+from advisor.reports.numbers import IN_NS, heading_parts, milliseconds, significant, value_text
+
+#: Size of the drawing of step times, in its own units.
+WIDTH, HEIGHT = 720.0, 150.0
+LEFT, BOTTOM, TOP = 46.0, 18.0, 22.0
+#: Fewest and most bars of the histogram.
+BINS = (8, 30)
+MOST_KERNELS = 20
+NAME = 50
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The steps of one phase: `bars` and `histogram` are SVG paths."""
+
+    name: str
+    css: str
+    count: int
+    bars: str
+    histogram: str
+    median: str
+    p99: str
+    median_x: float
+    p99_x: float
+    median_y: float
+
+    @property
+    def p99_apart(self) -> bool:
+        """Whether there is room for both labels."""
+        return self.p99_x - self.median_x > 150
+
+    @property
+    def median_anchor(self) -> str:
+        return _anchor(self.median_x)
+
+    @property
+    def p99_anchor(self) -> str:
+        return _anchor(self.p99_x)
+
+
+@dataclass(frozen=True)
+class StepChart:
+    """Steps in order of time, and how their times are distributed."""
+
+    phases: list[Phase]
+    ticks: list[tuple[float, str]]
+    x_ticks: list[tuple[float, str]]
+    time_ticks: list[tuple[float, str]]
+    shown: int
+    total: int
+    most: int
+    most_y: float
+
+
+@dataclass(frozen=True)
+class LatencyRow:
+    """One kernel: numbers as text and as places on a common logarithmic scale of 0..100."""
+
+    name: str
+    full: str
+    calls: str
+    p50: str
+    p99: str
+    max: str
+    ratio: str
+    at_p50: float
+    at_p95: float | None
+    at_p99: float
+    at_max: float
+
+
+def step_chart(diagnosis: Diagnosis) -> StepChart | None:
+    """None where the document has fewer than two step marks."""
+    marks = diagnosis.timeline.marks
+    times = [(m.end_ns - m.start_ns) / 1e6 for m in marks]
+    if len(times) < 2 or max(times) <= 0:
+        return None
+    top = _nice(max(times))
+    low, high = min(times), max(times)
+    span = (high - low) or high or 1.0
+    edge_low, edge_high = max(low - 0.02 * span, 0.0), high + 0.02 * span
+    width = (WIDTH - LEFT) / len(times)
+    names = list(dict.fromkeys(m.label for m in marks))
+    summary = {s.phase: s for s in diagnosis.steps}
+    bins = min(max(round(2 * math.sqrt(len(times))), BINS[0]), BINS[1])
+    edges = (edge_low, edge_high, bins)
+    counts = {n: _counts(times, [m.label == n for m in marks], *edges) for n in names}
+    most = max(max(c) for c in counts.values())
+    phases = []
+    for number, name in enumerate(names):
+        mine = [(i, t) for i, t in enumerate(times) if marks[i].label == name]
+        known = summary.get(name)
+        ordered = sorted(t for _, t in mine)
+        median = known.median_ms if known else ordered[len(ordered) // 2]
+        p99 = known.p99_ms if known else ordered[-1]
+        phases.append(
+            Phase(
+                name=clean(name) or "steps",
+                css=f"s{number % 4}",
+                count=known.count if known else len(mine),
+                bars="".join(_bar(LEFT + i * width, width, t / top) for i, t in mine),
+                histogram=_histogram(counts[name], most),
+                median=milliseconds(median),
+                p99=milliseconds(p99),
+                median_x=_place(median, edge_low, edge_high),
+                p99_x=_place(p99, edge_low, edge_high),
+                median_y=_y(median / top),
+            )
+        )
+    total = sum(s.count for s in diagnosis.steps)
+    return StepChart(
+        phases=phases,
+        ticks=[(_y(f), milliseconds(top * f)) for f in (0.0, 0.5, 1.0)],
+        x_ticks=_steps(len(times)),
+        time_ticks=[
+            (_place(v, edge_low, edge_high), milliseconds(v)) for v in (low, (low + high) / 2, high)
+        ],
+        shown=len(times),
+        total=max(total, len(times)),
+        most=most,
+        most_y=_y(1.0),
+    )
+
+
+def latencies(kernels: Evidence) -> list[LatencyRow]:
+    """The first kernels of the table, with their p50, p99 and largest time."""
+    at = {heading_parts(h)[0]: i for i, h in enumerate(kernels.columns)}
+    units = {name: heading_parts(kernels.columns[i])[1] for name, i in at.items()}
+    label = next((n for n in ("kernel", "name") if n in at), None)
+    wanted = ("p50", "p99", "max")
+    if label is None or any(w not in at or units[w] not in IN_NS for w in wanted):
+        return []
+
+    def ns(row: Sequence[object], name: str) -> float | None:
+        value = row[at[name]] if name in at else None
+        if isinstance(value, int | float) and value > 0:
+            return float(value) * IN_NS[units[name]]
+        return None
+
+    rows = []
+    for row in kernels.rows[:MOST_KERNELS]:
+        found = [ns(row, w) for w in wanted]
+        p50, p99, most = (v or 0.0 for v in found)
+        if None not in found:
+            rows.append((row, p50, ns(row, "p95"), p99, most))
+    if not rows:
+        return []
+    low = math.log10(min(r[1] for r in rows)) - 0.05
+    high = math.log10(max(r[4] for r in rows)) + 0.05
+
+    def place(value: float) -> float:
+        return round(max(min(100 * (math.log10(value) - low) / (high - low), 100.0), 0.0), 2)
+
+    out = []
+    for row, p50, p95, p99, most in rows:
+        full = clean(str(row[at[label]]))
+        calls = row[at["calls"]] if "calls" in at else None
+        out.append(
+            LatencyRow(
+                name=cut_middle(name_text(full), NAME),
+                full=full,
+                calls=value_text(calls),
+                p50=value_text(p50, "ns"),
+                p99=value_text(p99, "ns"),
+                max=value_text(most, "ns"),
+                ratio=f"{significant(most / p50)} x",
+                at_p50=place(p50),
+                at_p95=None if p95 is None else place(p95),
+                at_p99=place(p99),
+                at_max=place(most),
+            )
+        )
+    return out
+
+
+def _bar(x: float, width: float, part: float) -> str:
+    """One step as a closed path; a gap between bars where there is room for one."""
+    gap = 1.0 if width > 4 else 0.2
+    left, right = x + gap / 2, x + max(width - gap / 2, 0.4)
+    return f"M{left:.1f} {_y(0.0)}V{_y(part)}H{right:.1f}V{_y(0.0)}z"
+
+
+def _y(part: float) -> float:
+    return round(HEIGHT - BOTTOM - part * (HEIGHT - BOTTOM - TOP), 1)
+
+
+def _place(value: float, low: float, high: float) -> float:
+    return (
+        round(max(min((value - low) / ((high - low) or 1.0), 1.0), 0.0) * (WIDTH - LEFT), 1) + LEFT
+    )
+
+
+def _anchor(x: float) -> str:
+    """How a label at `x` is set so that it stays inside the drawing."""
+    return "start" if x < LEFT + 50 else "end" if x > WIDTH - 50 else "middle"
+
+
+def _counts(
+    times: Sequence[float], mine: Sequence[bool], low: float, high: float, bins: int
+) -> list[int]:
+    counts = [0] * bins
+    for time, is_mine in zip(times, mine, strict=True):
+        if is_mine:
+            counts[min(int((time - low) / ((high - low) or 1.0) * bins), bins - 1)] += 1
+    return counts
+
+
+def _histogram(counts: Sequence[int], most: int) -> str:
+    width = (WIDTH - LEFT) / len(counts)
+    return "".join(
+        _bar(LEFT + i * width, width, n / max(most, 1)) for i, n in enumerate(counts) if n
+    )
+
+
+def _steps(count: int) -> list[tuple[float, str]]:
+    """Numbers under a few of the steps."""
+    every = max(round(_nice(count / 8)), 1)
+    width = (WIDTH - LEFT) / count
+    return [(round(LEFT + (i + 0.5) * width, 1), str(i + 1)) for i in range(0, count, every)]
+
+
+def _nice(value: float) -> float:
+    """The next round number at or above `value`: 1, 2, 2.5, 5 times a power of ten."""
+    if value <= 0:
+        return 1.0
+    size = 10.0 ** math.floor(math.log10(value))
+    return next(
+        m * size for m in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if m * size >= value * 0.999
+    )

@@ -1,0 +1,128 @@
+"""JUnit XML: one test case a rule that was evaluated, so that a CI server shows and counts them.
+
+A rule that found something at or above `low` fails, a rule that could not look is skipped. A rule
+that looked at several devices is one case; its text names each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from xml.etree import ElementTree as Xml
+
+from advisor.model.findings import Diagnosis, Finding
+from advisor.reports import phrases
+from advisor.reports.layout import clean
+from advisor.reports.wording import remedy_text
+
+#: What XML 1.0 cannot hold in any form.
+_UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
+    """One suite a capture."""
+    root = Xml.Element("testsuites", name="advisor")
+    suites = [_suite(root, d) for d in diagnoses]
+    for count in ("tests", "failures", "errors"):
+        root.set(count, str(sum(int(s.get(count, "0")) for s in suites)))
+    Xml.indent(root)
+    return bytes(Xml.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
+    suite = Xml.SubElement(root, "testsuite", name=_fit(phrases.title(diagnosis) or "advisor"))
+    _properties(suite, diagnosis)
+    cases: dict[str, Xml.Element] = {}
+
+    def case(code: str, cause: str) -> Xml.Element:
+        if code not in cases:
+            cases[code] = Xml.SubElement(
+                suite, "testcase", classname=f"advisor.{code[:3]}", name=_fit(f"{code} {cause}")
+            )
+        return cases[code]
+
+    fired: dict[str, list[Finding]] = {}
+    for finding in diagnosis.findings:
+        fired.setdefault(finding.code, []).append(finding)
+    for code, findings in fired.items():
+        _finding(case(code, findings[0].cause), findings, bool(diagnosis.steps))
+    for entry in diagnosis.healthy:
+        if entry.code not in fired:
+            _said(case(entry.code, entry.cause), entry.text)
+    for ruled in diagnosis.overruled:
+        if ruled.code not in fired:
+            _said(case(ruled.code, ruled.cause), f"overruled by {ruled.by}")
+    for missing in diagnosis.not_evaluated:
+        if missing.code in cases:
+            continue  # it could look at another device
+        why = missing.why or f"needs {', '.join(missing.missing)}"
+        flag = f"; {remedy_text(missing.flag)}" if missing.flag else ""
+        skipped = Xml.SubElement(case(missing.code, missing.cause), "skipped")
+        skipped.set("message", _fit(f"not evaluated: {why}{flag}"))
+    _count(suite)
+    if diagnosis.baseline is not None:
+        gone = (f"{phrases.STATUS[g.status]}: {phrases.name(g)}" for g in diagnosis.baseline.gone)
+        text = "\n".join([phrases.baseline_text(diagnosis), *gone])
+        Xml.SubElement(suite, "system-out").text = _fit(text)
+    return suite
+
+
+def _properties(suite: Xml.Element, diagnosis: Diagnosis) -> None:
+    said = {
+        "verdict": diagnosis.verdict,
+        "tool": f"{diagnosis.tool.name} {diagnosis.tool.version}",
+        "capture": ", ".join(i.path for i in diagnosis.inputs),
+        "device": ", ".join(i.device for i in diagnosis.inputs if i.device),
+        "baseline": "" if diagnosis.baseline is None else diagnosis.baseline.path,
+    }
+    properties = Xml.SubElement(suite, "properties")
+    for name, value in said.items():
+        if value:
+            Xml.SubElement(properties, "property", name=name, value=_fit(clean(value)))
+
+
+def _finding(case: Xml.Element, findings: Sequence[Finding], has_steps: bool) -> None:
+    text = "\n\n".join(_text(f, has_steps) for f in findings)
+    # Findings come in the order of their rank: the first one is the most severe.
+    worst = findings[0]
+    if all(f.severity == "info" for f in findings):
+        _said(case, text)
+        return
+    kind = f"{worst.severity} {phrases.state(worst)}".strip()
+    failure = Xml.SubElement(case, "failure", type=kind, message=_fit(clean(worst.title)))
+    failure.text = _fit(text)
+
+
+def _text(finding: Finding, has_steps: bool) -> str:
+    where = phrases.scope(finding)
+    state = phrases.state(finding)
+    lines = [
+        f"{finding.severity.upper()}{f', {state}' if state else ''}{f', {where}' if where else ''}",
+        clean(finding.message),
+        *(f"because {reason}" for reason in phrases.reasons(finding)),
+    ]
+    cost, gain = phrases.cost_text(finding, has_steps), phrases.gain(finding)
+    lines += [f"cost: {cost}"] * bool(cost) + [f"gain: {gain}"] * bool(gain)
+    lines += phrases.advice_lines(finding)
+    if finding.explains:
+        told = dict.fromkeys(f"{s.code} {s.cause}" for s in finding.explains)
+        lines.append(f"explains: {clean(', '.join(told))}")
+    return "\n".join(lines)
+
+
+def _said(case: Xml.Element, text: str) -> None:
+    Xml.SubElement(case, "system-out").text = _fit(text)
+
+
+def _count(suite: Xml.Element) -> None:
+    def having(child: str) -> Iterable[Xml.Element]:
+        return (c for c in suite.iter("testcase") if c.find(child) is not None)
+
+    suite.set("tests", str(sum(1 for _ in suite.iter("testcase"))))
+    suite.set("failures", str(sum(1 for _ in having("failure"))))
+    suite.set("errors", "0")
+    suite.set("skipped", str(sum(1 for _ in having("skipped"))))
+
+
+def _fit(text: str) -> str:
+    return _UNFIT.sub("?", text)

@@ -1,0 +1,254 @@
+"""Phrases that several formats say alike: what a finding costs, where it is, what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from advisor.model.findings import (
+    ConditionDoc,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Gone,
+    Input,
+    NotEvaluated,
+    TimeRange,
+)
+from advisor.model.sensitivity import Flip
+from advisor.reports.budget_bar import words
+from advisor.reports.finding_text import gain_text, scope_label, verify_text
+from advisor.reports.layout import clean, cut_middle, name_text
+from advisor.reports.numbers import (
+    OPS,
+    amount,
+    column,
+    condition_text,
+    fact_unit,
+    grouped,
+    milliseconds,
+    session_time,
+    value_text,
+)
+from advisor.reports.wording import serving_text
+
+#: A sign beside the word, so that a level reads without colour.
+LEVELS = {"high": "▲", "medium": "◆", "low": "▽", "info": "·"}
+STATUS = {
+    "gone": "gone",
+    "not_evaluated": "cannot tell: not evaluated here",
+    "overruled": "overruled by another cause",
+}
+
+
+def capture_name(entry: Input) -> str:
+    """The file name of a capture, without its folders."""
+    return clean(entry.path.replace("\\", "/").rstrip("/").rpartition("/")[2] or entry.path)
+
+
+def title(diagnosis: Diagnosis) -> str:
+    """What the diagnosis is of: the names of its captures."""
+    names = [capture_name(i) for i in diagnosis.inputs]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def headline(diagnosis: Diagnosis) -> tuple[str, str]:
+    """The verdict as a short sentence and the rest of it."""
+    head, colon, rest = diagnosis.verdict.partition(": ")
+    if colon and any(f.title == head for f in diagnosis.findings):
+        return clean(head), clean(rest)
+    return "", clean(diagnosis.verdict)
+
+
+def machine(entry: Input) -> list[str]:
+    """Device and software of a capture, what is known of it."""
+    parts = [
+        entry.device,
+        (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys"),
+        f"driver {entry.driver}" if entry.driver else None,
+        f"CUDA {entry.cuda}" if entry.cuda else None,
+        serving_text(entry),
+        f"{entry.ranks} ranks" if entry.ranks > 1 else None,
+    ]
+    return [clean(p) for p in parts if p]
+
+
+def load(diagnosis: Diagnosis) -> list[str]:
+    """Steps, their time, and how busy the device is."""
+    parts = []
+    for s in diagnosis.steps:
+        parts.append(f"{amount(s.count, f'{s.phase} step')}, {milliseconds(s.median_ms)} ms median")
+    if len(diagnosis.inputs) == 1:
+        entry = diagnosis.inputs[0]
+        if entry.kernels_per_step is not None:
+            parts.append(f"{grouped(round(entry.kernels_per_step, 1))} kernels per step")
+        if entry.busy_share is not None:
+            parts.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
+    return parts
+
+
+def window(entry: Input) -> str:
+    """The analysed window in session time, with its length and how it was chosen."""
+    if entry.window_ns is None or entry.window_ns[1] <= entry.window_ns[0]:
+        return value_text(entry.window_ms, "ms") if entry.window_ms else ""
+    low, high = entry.window_ns
+    method = f", {clean(entry.window_method)}" if entry.window_method else ""
+    length = value_text(high - low, "ns")
+    return f"{session_time(low)} to {session_time(high)} ({length}{method})"
+
+
+def share_text(finding: Finding) -> str:
+    """The share of the step that the cause holds; empty where it has none."""
+    impact = finding.impact
+    return "" if impact is None or impact.share is None else value_text(impact.share, "ratio")
+
+
+def cost_text(finding: Finding, has_steps: bool) -> str:
+    """``84.2 % of the step (launch call, 10.7 ms a step)``; empty where it has none."""
+    impact = finding.impact
+    if impact is None or impact.share is None:
+        return ""
+    of, each = ("step", " a step") if has_steps else ("window", "")
+    time = f", {value_text(impact.ms, 'ms')}{each}" if impact.ms is not None else ""
+    return f"{share_text(finding)} of the {of} ({words(impact.part)}{time})"
+
+
+def condition_parts(condition: ConditionDoc) -> tuple[str, str, str]:
+    """Value, comparison and threshold, with as many digits as it takes to tell them apart."""
+    c, unit = condition, fact_unit(condition.fact, condition.unit)
+    limits = c.threshold if isinstance(c.threshold, tuple) else (c.threshold,)
+    value, threshold = value_text(c.value, unit), ", ".join(value_text(t, unit) for t in limits)
+    for digits in range(4, 9):
+        # 9.96 % against 10 % must not read as 10.0 % < 10.0 %.
+        if value == threshold and c.value != c.threshold and len(limits) == 1:
+            value, threshold = (
+                value_text(c.value, unit, digits),
+                value_text(limits[0], unit, digits),
+            )
+    return clean(value), OPS.get(c.op, c.op), clean(threshold)
+
+
+def reasons(finding: Finding) -> list[str]:
+    """The inequalities that hold, with both their numbers."""
+    return [
+        clean(condition_text(c))
+        for c in finding.conditions
+        if c.holds or (c.holds is None and c.value is not None)
+    ]
+
+
+def advice_lines(finding: Finding) -> list[str]:
+    """What to do, with the option of the engine in use, and how to check it: plain lines."""
+    lines = []
+    for advice in finding.recommendations:
+        lines.append(f"- {clean(advice.action).rstrip('.')} (effort {advice.effort})")
+        for option in advice.options:
+            engine = "" if option.engine == "any" else f"{clean(option.engine)}: "
+            since = f" (since {clean(option.since)})" if option.since else ""
+            lines.append(f"  {engine}{clean(option.line)}{since}")
+        if advice.verify is not None:
+            lines.append(f"  verify: {clean(verify_text(advice.verify))}")
+    return lines
+
+
+def gain(finding: Finding) -> str:
+    """The estimate with its range, or why there is none."""
+    return "" if finding.gain is None else clean(gain_text(finding.gain, "→"))
+
+
+def speedup(finding: Finding) -> str:
+    """``4.23 x``; empty where none is estimated."""
+    gain = finding.gain
+    if gain is None or gain.speedup is None:
+        return ""
+    return f"{gain.speedup.mid:.2f} x" + (" throughput" if gain.measure == "throughput" else "")
+
+
+def combined(diagnosis: Diagnosis) -> str:
+    """What the top fixes win together, in one line; empty where it is not estimated."""
+    c = diagnosis.combined
+    if c is None:
+        return ""
+    low, high = sorted((c.speedup.low, c.speedup.high))
+    after = f"{milliseconds(c.step_before_ms.mid)} → {milliseconds(c.step_after_ms.mid)} ms a step"
+    return f"{after}, {c.speedup.mid:.2f} x ({low:.2f} to {high:.2f})"
+
+
+def what_if(name: str | None, params: Mapping[str, object]) -> str:
+    """``cuda_graphs:syncs=kept``, as `advisor whatif` takes it."""
+    return clean((name or "") + "".join(f":{k}={v}" for k, v in sorted(params.items())))
+
+
+def flip_lines(flip: Flip) -> list[str]:
+    """What would become of what, where the threshold is, and the number near it."""
+    changes = dict.fromkeys(
+        f"{c.code} {c.cause} {c.before} → {c.after}".replace("not_evaluated", "not evaluated")
+        for c in flip.changes
+    )
+    unit = fact_unit(flip.facts[0].fact if flip.facts else "", flip.unit)
+    old, new = value_text(flip.threshold, unit), value_text(flip.moved_to, unit)
+    lines = ["; ".join(changes), f"{flip.code}.{flip.param} {old}, tried {new}"]
+    lines += [
+        f"{f.fact} is {value_text(f.value, fact_unit(f.fact, f.unit))}" for f in flip.facts[:2]
+    ]
+    return [clean(line) for line in lines if line]
+
+
+def place(where: TimeRange) -> str:
+    """``1.234567s for 124 us, stream 7, thread 41873: label``, as the viewer shows it."""
+    text = f"{session_time(where.start_ns)} for {value_text(where.end_ns - where.start_ns, 'ns')}"
+    if where.stream is not None:
+        text += f", stream {where.stream}"
+    if where.thread is not None:
+        text += f", thread {where.thread}"
+    return f"{text}: {clean(where.label)}" if where.label else text
+
+
+def scope(finding: Finding | Gone) -> str:
+    return clean(scope_label(finding.scope))
+
+
+def name(finding: Finding | Gone) -> str:
+    """``LCH101 launch-bound (device 0)``"""
+    where = scope(finding)
+    return f"{clean(finding.code)} {clean(finding.cause)}{f' ({where})' if where else ''}"
+
+
+def state(finding: Finding) -> str:
+    """``new`` or ``known`` where there is a baseline."""
+    return finding.baseline or ""
+
+
+def baseline_text(diagnosis: Diagnosis) -> str:
+    """One line on the comparison; empty without a baseline."""
+    b = diagnosis.baseline
+    if b is None:
+        return ""
+    gone = sum(g.status == "gone" for g in b.gone)
+    rest = len(b.gone) - gone
+    text = f"{b.new} new, {b.known} known, {gone} gone"
+    text += f", {rest} that cannot be told" if rest else ""
+    return f"Against {clean(b.path)} ({clean(b.capture)}): {text}"
+
+
+def table_cells(
+    table: Evidence, rows: int | None = None, width: int | None = None
+) -> tuple[list[str], list[bool], list[list[str]]]:
+    """Heads with units, which columns are numbers, and rows of text; names cut to `width`."""
+    kept = table.rows if rows is None else table.rows[:rows]
+    made = [column(h, [r[i] for r in kept]) for i, h in enumerate(table.columns)]
+
+    def text(cell: str) -> str:
+        short = clean(name_text(cell))
+        return short if width is None else cut_middle(short, width)
+
+    cells = [[c if number else text(c) for c in shown] for _, shown, number in made]
+    rows_of_text = [list(r) for r in zip(*cells, strict=True)]
+    return [clean(m[0]) for m in made], [m[2] for m in made], rows_of_text
+
+
+def by_flag(diagnosis: Diagnosis) -> list[tuple[str, list[NotEvaluated]]]:
+    """What could not be judged, by what would supply it, most first; the last one is nothing."""
+    groups: dict[str, list[NotEvaluated]] = {}
+    for entry in diagnosis.not_evaluated:
+        groups.setdefault(clean(entry.flag or ""), []).append(entry)
+    return sorted(groups.items(), key=lambda g: (not g[0], -len(g[1]), g[0]))

@@ -1,0 +1,94 @@
+"""The ranks of a job, one line each: what they hide, whom they wait for, who comes last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from advisor.model.findings import UNREADABLE, Cell, Diagnosis
+from advisor.reports.layout import GLUE, Page, cut_middle
+from advisor.reports.numbers import amount, column, value_text
+from advisor.reports.wording import serving_text
+
+SHOWN, WARNINGS = 16, 3
+#: Columns of the table of ranks that are shown here, with a shorter head; all are in the document.
+_HEADS = {
+    "rank": "rank",
+    "busy:ratio": "busy:ratio",
+    "exposed_collectives:ratio": "exposed:ratio",
+    "overlap:ratio": "overlap:ratio",
+    "waits:ratio": "waits:ratio",
+    "comes_last:ratio": "last:ratio",
+    "causes:ratio": "causes:ratio",
+    "clock_offset:us": "clock:us",
+}
+
+
+def job(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+    """The captures of one job in a few lines: what they share, and what each has to say."""
+    read = [i for i in diagnosis.inputs if i.format != UNREADABLE]
+    lost = [i for i in diagnosis.inputs if i.format == UNREADABLE]
+    first, last = diagnosis.inputs[0], diagnosis.inputs[-1]
+    page.line((cut_middle(first.path, page.width, page.glyphs.ellipsis), "bold"))
+    if len(diagnosis.inputs) > 1 and first.path != last.path:
+        name = cut_middle(last.path, page.width - 3, page.glyphs.ellipsis)
+        page.line((f"to {name}", "bold"))
+    page.labelled("ranks", f"{len(read)} read" + (f", {len(lost)} missing" if lost else ""))
+    if read:
+        shared = [
+            _same([i.device for i in read]),
+            (_same([i.producer for i in read]) or "").replace("NVIDIA Nsight Systems", "nsys"),
+            serving_text(read[0]),
+        ]
+        known = [text for text in shared if text]
+        if known:
+            page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(known))
+        if read[0].workload:
+            page.labelled("workload", read[0].workload)
+        busy = [i.busy_share for i in read if i.busy_share is not None]
+        if busy:
+            page.labelled("load", f"GPUs busy {value_text(min(busy), 'ratio')} to "
+                          f"{value_text(max(busy), 'ratio')} of their windows")  # fmt: skip
+    for entry in lost:
+        page.labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
+    said = [(i.rank, w) for i in read for w in i.warnings]
+    for rank, text in said[: None if verbosity > 0 else WARNINGS]:
+        page.labelled("warning", f"rank {rank}: {text}")
+
+
+def _same(texts: Sequence[str | None]) -> str | None:
+    """What all say, else what most say with a word on the rest."""
+    known = Counter(t for t in texts if t)
+    if not known:
+        return None
+    text, _ = min(known.items(), key=lambda item: (-item[1], item[0]))
+    return text if len(known) == 1 else f"{text} and others"
+
+
+def ranks(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+    """Nothing where one rank stands alone."""
+    table = diagnosis.tables.get("ranks")
+    if table is None or len(table.rows) < 2:
+        return
+    at = {head: i for i, head in enumerate(table.columns)}
+    rows = list(table.rows)
+    hidden = 0
+    if verbosity <= 0 and len(rows) > SHOWN:
+        rows.sort(key=lambda r: (-_number(r[at["causes:ratio"]]), -_number(r[at["waits:ratio"]])))
+        hidden = len(rows) - SHOWN
+        rows = rows[:SHOWN]
+    page.heading("Ranks", "shares of each rank's window; last and causes: of all collectives")
+    heads, cells = [], []
+    for head, short in _HEADS.items():
+        values = [row[at[head]] for row in rows]
+        if head in at and any(v is not None for v in values):
+            name, texts, number = column(short, values)
+            heads.append(name)
+            cells.append((texts, number))
+    page.table(heads, cells)
+    if hidden:
+        page.line("  ", (f"and {amount(hidden, 'rank')} that cause less waiting (-v)", "dim"))
+
+
+def _number(cell: Cell) -> float:
+    return float(cell) if isinstance(cell, int | float) else 0.0

@@ -1,0 +1,220 @@
+"""SARIF 2.1.0: findings as results of a run, for code scanning and review tools.
+
+One run a capture. Fingerprints depend on the code and scope of a finding alone, so that it is the
+same alert in the next run. What could not be judged is a notification of the run, not a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from advisor.model.findings import Diagnosis, Finding, Gone, ScopeDoc, identity
+from advisor.reports import phrases
+from advisor.reports.layout import clean
+from advisor.reports.numbers import condition_text
+from advisor.reports.wording import remedy_text
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+LEVELS = {"high": "error", "medium": "warning", "low": "note", "info": "note"}
+#: baselineState of our states.
+STATES = {"new": "new", "known": "unchanged"}
+FINGERPRINT = "advisorFinding/v1"
+
+Json = dict[str, Any]
+
+
+def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
+    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(d) for d in diagnoses]}
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return f"{text}\n".encode("utf-8", "backslashreplace")
+
+
+def _run(diagnosis: Diagnosis) -> Json:
+    files = [_uri(i.path) for i in diagnosis.inputs]
+    rules = {f.code: f for f in reversed(diagnosis.findings)}
+    gone = diagnosis.baseline.gone if diagnosis.baseline is not None else ()
+    descriptors = [_rule(rules[code]) for code in sorted(rules)]
+    descriptors += [_bare_rule(g) for g in gone if g.code not in rules]
+    index = {d["id"]: i for i, d in reversed(list(enumerate(descriptors)))}
+    results = [_result(f, files, index, bool(diagnosis.steps)) for f in diagnosis.findings]
+    results += [_gone(g, files, index) for g in gone if g.status == "gone"]
+    return {
+        "tool": {
+            "driver": {
+                "name": diagnosis.tool.name,
+                "version": diagnosis.tool.version,
+                "semanticVersion": diagnosis.tool.version,
+                "shortDescription": {"text": "An expert system for GPU inference profiles."},
+                "rules": descriptors,
+            }
+        },
+        "automationDetails": {"id": f"advisor/{phrases.title(diagnosis)}/"},
+        "artifacts": [{"location": {"uri": f}, "roles": ["analysisTarget"]} for f in files],
+        "invocations": [
+            {
+                "executionSuccessful": True,
+                "toolConfigurationNotifications": list(_notifications(diagnosis)),
+            }
+        ],
+        "results": results,
+        "columnKind": "utf16CodeUnits",
+        "properties": _without_none(
+            {
+                "verdict": clean(diagnosis.verdict),
+                "engine": diagnosis.tool.engine,
+                "baseline": phrases.baseline_text(diagnosis) or None,
+            }
+        ),
+    }
+
+
+def _rule(finding: Finding) -> Json:
+    """A rule as this diagnosis words it: the help is the advice of its first finding."""
+    advice = phrases.advice_lines(finding)
+    see = [r.title or r.id for r in finding.references]
+    links = [f"[{_plain(r.title or r.id)}]({r.url})" for r in finding.references if r.url]
+    more = f"See `{_command(finding.code)}` for what the rule looks at and when it is harmless."
+    title = clean(finding.title)
+    text = [title + ".", *(["What to do:", *advice] if advice else [])]
+    text += [f"References: {clean(', '.join(see))}"] if see else []
+    markdown = [f"**{_plain(title)}**", *_markdown_advice(finding)]
+    markdown += [f"References: {', '.join(links)}"] if links else []
+    url = next((r.url for r in finding.references if r.url), None)
+    return _without_none(
+        {
+            **_bare_rule(finding),
+            "help": {
+                "text": "\n".join([*text, more.replace("`", "'")]),
+                "markdown": "\n\n".join([*markdown, more]),
+            },
+            "helpUri": url if url and url.startswith(("http://", "https://")) else None,
+            "properties": {"tags": ["performance", "gpu", clean(finding.code[:3])]},
+        }
+    )
+
+
+def _bare_rule(entry: Finding | Gone) -> Json:
+    title = clean(entry.title or entry.cause).rstrip(".") + "."
+    return {
+        "id": clean(entry.code),
+        "name": "".join(p.capitalize() for p in clean(entry.cause).split("-")),
+        "shortDescription": {"text": title},
+        "fullDescription": {"text": title},
+        "defaultConfiguration": {"level": LEVELS[entry.severity]},
+    }
+
+
+def _markdown_advice(finding: Finding) -> list[str]:
+    out = []
+    for advice in finding.recommendations:
+        out.append(f"- {_plain(advice.action.rstrip('.'))} (effort {advice.effort})")
+        out += [
+            f"  - {_plain(o.engine)}: `{clean(o.line).replace('`', '')}`" for o in advice.options
+        ]
+    return ["\n".join(out)] if out else []
+
+
+def _result(finding: Finding, files: Sequence[str], index: dict[str, int], steps: bool) -> Json:
+    cost = phrases.cost_text(finding, steps)
+    text = [f"{clean(finding.title)}. {clean(finding.message)}"]
+    text += [f"Cost: {cost}."] * bool(cost)
+    result = {
+        **_common(finding, files, index),
+        "kind": "fail",
+        "level": LEVELS[finding.severity],
+        "message": {"text": " ".join(text)},
+        "rank": round(min(max(finding.score, 0.0), 1.0) * 100, 2),
+        "properties": _without_none(
+            {
+                "rank": finding.rank,
+                "severity": finding.severity,
+                "confidence": finding.confidence,
+                "scope": phrases.scope(finding) or None,
+                "invalidates": finding.invalidates or None,
+                "cost": cost or None,
+                "gain": phrases.gain(finding) or None,
+                "conditions": [clean(condition_text(c)) for c in finding.conditions],
+                "places": [phrases.place(r) for r in finding.time_ranges],
+                "symptoms": sorted({clean(s.code) for s in finding.explains}),
+            }
+        ),
+    }
+    if finding.baseline is not None:
+        result["baselineState"] = STATES[finding.baseline]
+    return result
+
+
+def _gone(entry: Gone, files: Sequence[str], index: dict[str, int]) -> Json:
+    return {
+        **_common(entry, files, index),
+        "kind": "fail",
+        "level": LEVELS[entry.severity],
+        "baselineState": "absent",
+        "message": {"text": f"{clean(entry.title or entry.cause)}. No longer found."},
+    }
+
+
+def _common(entry: Finding | Gone, files: Sequence[str], index: dict[str, int]) -> Json:
+    digest = hashlib.sha256(identity(entry.code, entry.scope).encode()).hexdigest()[:32]
+    location: Json = {
+        "physicalLocation": {
+            # Code scanning wants a region; a capture has no lines but the first.
+            "artifactLocation": {"uri": files[0], "index": 0},
+            "region": {"startLine": 1},
+        }
+    } if files else {}  # fmt: skip
+    where = _logical(entry.scope)
+    if where:
+        location["logicalLocations"] = [{"fullyQualifiedName": where, "kind": "resource"}]
+    return {
+        "ruleId": clean(entry.code),
+        "ruleIndex": index[entry.code],
+        "locations": [location] if location else [],
+        "partialFingerprints": {FINGERPRINT: digest, "primaryLocationLineHash": f"{digest}:1"},
+    }
+
+
+def _logical(scope: ScopeDoc) -> str:
+    named = ((k, v) for k, v in scope.model_dump().items() if v is not None)
+    return "/".join(f"{k} {clean(str(v)).replace('/', '_')}" for k, v in named)
+
+
+def _notifications(diagnosis: Diagnosis) -> Iterable[Json]:
+    for entry in diagnosis.not_evaluated:
+        why = entry.why or f"needs {', '.join(entry.missing)}"
+        flag = f"; {remedy_text(entry.flag)}" if entry.flag else ""
+        text = f"{entry.code} {entry.cause} was not evaluated: {why}{flag}."
+        yield {
+            "descriptor": {"id": clean(entry.code)},
+            "level": "note",
+            "message": {"text": clean(text)},
+        }
+
+
+def _uri(path: str) -> str:
+    """A relative path as it is, an absolute one as a file URI; bytes that are no UTF-8 as %XX."""
+    path = path.replace("\\", "/")
+    try:
+        raw = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raw = path.encode("utf-8", "replace")
+    if path[1:3] == ":/":
+        return f"file:///{quote(raw, safe='/:')}"
+    return f"file://{quote(raw, safe='/')}" if path.startswith("/") else quote(raw, safe="/")
+
+
+def _command(code: str) -> str:
+    return f"advisor explain {clean(code)}"
+
+
+def _plain(text: str) -> str:
+    """Text in Markdown that stays text."""
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|" else c for c in clean(text))
+
+
+def _without_none(values: Json) -> Json:
+    return {k: v for k, v in values.items() if v is not None}

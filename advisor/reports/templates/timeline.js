@@ -1,0 +1,324 @@
+// The timeline: lanes of the document on a canvas, with zoom, places of findings and a readout.
+const AXIS = 22, MARKS = 16, ROW = 11, LANE = 34;
+const seconds = (ns) => `${(ns / 1e9).toFixed(6)}s`;
+const length = (ns) => ns >= 1e9 ? `${(ns / 1e9).toFixed(3)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(1)} us`;
+
+class Timeline {
+  constructor(section, doc) {
+    this.section = section;
+    // Places of a rank are in its own session time, which is not that of the common axis.
+    this.findings = doc.inputs.some((i) => i.rank != null) ? [] : doc.findings;
+    this.lanes = doc.timeline.lanes;
+    this.marks = doc.timeline.marks;
+    const bins = Math.max(...this.lanes.map((l) => l.values.length), 1);
+    const only = doc.inputs.length === 1 && doc.inputs[0].window_ns;
+    [this.low, this.high] = only || [doc.timeline.start_ns, doc.timeline.start_ns + bins * doc.timeline.bin_ns];
+    [this.a, this.b] = [this.low, this.high];
+    this.bin = (this.high - this.low) / bins;
+    this.least = Math.max(this.bin * 4, 1000);
+    this.placed = this.findings.map((f, i) => ({ i, f })).filter((x) => x.f.time_ranges.length);
+    this.hot = null;
+    this.picked = null;
+    this.place = -1;
+    this.cursor = null;
+    this.drag = null;
+    this.canvas = $("canvas", section);
+    this.tip = $(".tip", section);
+    this.readout = $(".readout", section);
+    this.rows = Math.min(this.placed.length, 8);
+    this.top = AXIS + (this.marks.length ? MARKS : 0) + this.rows * ROW + 4;
+    this.canvas.style.height = `${this.top + this.lanes.length * LANE + 6}px`;
+    this.listen();
+    redraws.push(() => this.draw());
+    new ResizeObserver(() => this.draw()).observe(this.canvas);
+    this.draw();
+  }
+
+  colour(name) {
+    const probe = this.probe || (this.probe = this.section.appendChild(Object.assign(document.createElement("i"), { hidden: true })));
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  }
+
+  x(ns) { return this.gutter + (ns - this.a) / (this.b - this.a) * (this.width - this.gutter - 8); }
+  ns(x) { return this.a + (x - this.gutter) / (this.width - this.gutter - 8) * (this.b - this.a); }
+
+  show(a, b) {
+    const whole = this.high - this.low;
+    const span = Math.min(Math.max(b - a, Math.min(this.least, whole)), whole);
+    const middle = (a + b) / 2;
+    this.a = Math.min(Math.max(middle - span / 2, this.low), this.high - span);
+    this.b = this.a + span;
+    this.draw();
+  }
+
+  zoom(factor, at = (this.a + this.b) / 2) { this.show(at - (at - this.a) * factor, at + (this.b - at) * factor); }
+  move(part) { const d = (this.b - this.a) * part; this.show(this.a + d, this.b + d); }
+
+  draw() {
+    const box = this.canvas.getBoundingClientRect(), ratio = Math.max(devicePixelRatio || 1, 2);
+    this.width = box.width || 900;
+    this.gutter = this.width < 520 ? 92 : 132;
+    const height = this.canvas.clientHeight;
+    this.canvas.width = Math.round(this.width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    const g = this.g = this.canvas.getContext("2d");
+    g.scale(ratio, ratio);
+    const c = this.c = {};
+    for (const n of ["bg", "fg", "muted", "line", "grid", "soft", "hit", "lane1", "lane2", "lane3", "lane4", "lane5", "lane6"]) c[n] = this.colour(n);
+    g.fillStyle = c.bg;
+    g.fillRect(0, 0, this.width, height);
+    g.font = "12px system-ui, sans-serif";
+    this.axis(height);
+    this.steps();
+    this.hits();
+    this.lanes.forEach((lane, i) => this.lane(lane, this.top + i * LANE, c[`lane${i % 6 + 1}`]));
+    this.bands(height);
+    if (this.drag && this.drag.select) {
+      const [p, q] = [this.drag.from, this.drag.to].sort((m, n) => m - n);
+      g.globalAlpha = 0.2; g.fillStyle = c.fg; g.fillRect(p, 0, q - p, height); g.globalAlpha = 1;
+    }
+    if (this.cursor !== null) {
+      g.strokeStyle = c.muted; g.beginPath(); g.moveTo(this.cursor, AXIS); g.lineTo(this.cursor, height); g.stroke();
+    }
+    const whole = this.a <= this.low && this.b >= this.high;
+    this.tell(`${seconds(this.a)} to ${seconds(this.b)}, ${length(this.b - this.a)}${whole ? ", the whole window" : ""}`);
+  }
+
+  axis(height) {
+    const { g, c } = this, span = this.b - this.a, most = Math.max(Math.floor((this.width - this.gutter) / 120), 2);
+    let step = 10 ** Math.floor(Math.log10(span / most));
+    step = [1, 2, 5, 10].map((m) => m * step).find((s) => span / s <= most) || step * 10;
+    const digits = Math.min(Math.max(9 - Math.floor(Math.log10(step)), 0), 9);
+    g.textAlign = "center"; g.textBaseline = "middle";
+    for (let t = Math.ceil(this.a / step) * step; t <= this.b; t += step) {
+      const x = this.x(t);
+      g.strokeStyle = c.grid; g.beginPath(); g.moveTo(x, AXIS - 3); g.lineTo(x, height); g.stroke();
+      g.fillStyle = c.muted;
+      if (x > this.gutter + 20 && x < this.width - 24) g.fillText(`${(t / 1e9).toFixed(digits)}s`, x, AXIS / 2);
+    }
+  }
+
+  label(text, y, colour = this.c.muted) {
+    const { g } = this;
+    g.textAlign = "right"; g.fillStyle = colour;
+    let shown = text;
+    while (shown.length > 4 && g.measureText(shown).width > this.gutter - 14) shown = `${shown.slice(0, -2)}…`;
+    g.fillText(shown, this.gutter - 8, y);
+  }
+
+  clipped(draw) {
+    const { g } = this;
+    g.save(); g.beginPath(); g.rect(this.gutter, 0, this.width - this.gutter - 8, 4000); g.clip(); draw(); g.restore();
+  }
+
+  steps() {
+    if (!this.marks.length) return;
+    const { g, c } = this;
+    this.label("steps", AXIS + MARKS / 2);
+    const named = this.marks.every((m) => this.x(m.end_ns) - this.x(m.start_ns) > m.label.length * 7 + 30);
+    this.clipped(() => this.marks.forEach((m, i) => {
+      if (m.end_ns < this.a || m.start_ns > this.b) return;
+      const x = this.x(m.start_ns), w = this.x(m.end_ns) - x;
+      g.fillStyle = i % 2 ? c.soft : c.line;
+      g.fillRect(x, AXIS + 1, Math.max(w, 0.6), MARKS - 3);
+      g.fillStyle = c.fg;
+      g.textAlign = "center";
+      const text = named ? `${i + 1} ${m.label}` : w > 22 ? String(i + 1) : "";
+      g.fillText(text, x + w / 2, AXIS + MARKS / 2);
+    }));
+  }
+
+  hits() {
+    const { g, c } = this, start = AXIS + (this.marks.length ? MARKS : 0);
+    this.placed.slice(0, this.rows).forEach(({ i, f }, row) => {
+      const y = start + row * ROW, hot = i === this.hot || i === this.picked;
+      g.font = `${hot ? "600 " : ""}10.5px system-ui, sans-serif`;
+      this.label(`${f.rank}. ${f.code} ${f.cause}`, y + ROW / 2, hot ? c.fg : c.muted);
+      this.clipped(() => f.time_ranges.forEach((r) => {
+        g.globalAlpha = hot ? 1 : 0.55; g.fillStyle = c.hit;
+        g.fillRect(this.x(r.start_ns), y + 2, Math.max(this.x(r.end_ns) - this.x(r.start_ns), 1.2), ROW - 4);
+      }));
+      g.globalAlpha = 1;
+    });
+    g.font = "12px system-ui, sans-serif";
+  }
+
+  bands(height) {
+    const at = this.hot !== null ? this.hot : this.picked;
+    if (at === null || !this.findings[at]) return;
+    const { g, c } = this;
+    this.clipped(() => this.findings[at].time_ranges.forEach((r, i) => {
+      const now = at === this.picked && i === this.place;
+      g.globalAlpha = now ? 0.45 : 0.22; g.fillStyle = c.hit;
+      g.fillRect(this.x(r.start_ns), this.top - 2, Math.max(this.x(r.end_ns) - this.x(r.start_ns), 1.6), height - this.top);
+    }));
+    g.globalAlpha = 1;
+  }
+
+  lane(lane, y, colour) {
+    const { g, c } = this, values = lane.values, h = LANE - 8, n = values.length;
+    const devices = new Set(this.lanes.map((l) => l.device)).size > 1;
+    this.label(devices ? `${lane.device}: ${lane.name}` : lane.name, y + h / 2);
+    const width = (this.high - this.low) / n;
+    const top = lane.unit === "ratio" ? 1 : Math.max(...values.map((v) => v || 0), 1e-12);
+    g.strokeStyle = c.grid;
+    g.strokeRect(this.gutter + 0.5, y + 0.5, this.width - this.gutter - 9, h);
+    this.clipped(() => {
+      const first = Math.max(Math.floor((this.a - this.low) / width), 0);
+      const last = Math.min(Math.ceil((this.b - this.low) / width), n);
+      const pixels = Math.max(Math.floor(this.width - this.gutter - 8), 1);
+      const merge = Math.max(Math.floor((last - first) / pixels), 1);
+      const peak = new Path2D(), mean = new Path2D();
+      for (let i = first; i < last; i += merge) {
+        let sum = 0, count = 0, most = 0;
+        for (let k = i; k < Math.min(i + merge, last); k++) if (values[k] !== null) { sum += values[k]; count++; most = Math.max(most, values[k]); }
+        if (!count) continue;
+        const x = this.x(this.low + i * width), w = Math.max(this.x(this.low + Math.min(i + merge, last) * width) - x, 0.5);
+        const full = Math.min(most / top, 1) * h, half = Math.min(sum / count / top, 1) * h;
+        peak.rect(x, y + h - full, w, full);
+        mean.rect(x, y + h - half, w, half);
+      }
+      g.fillStyle = colour;
+      g.globalAlpha = 0.35; g.fill(peak);
+      g.globalAlpha = 1; g.fill(mean);
+    });
+  }
+
+  tell(text) { if (this.readout.textContent !== text) this.readout.textContent = text; }
+
+  hover(event) {
+    const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left;
+    if (x < this.gutter || x > this.width - 8) return this.leave();
+    this.cursor = x;
+    const t = this.ns(x), near = (this.b - this.a) / (this.width - this.gutter) * 2;
+    const lines = [seconds(t)];
+    const step = this.marks.findIndex((m) => t >= m.start_ns && t < m.end_ns);
+    if (step >= 0) lines.push(`step ${step + 1}, ${this.marks[step].label}, ${length(this.marks[step].end_ns - this.marks[step].start_ns)}`);
+    for (const lane of this.lanes) {
+      const v = lane.values[Math.floor((t - this.low) / (this.high - this.low) * lane.values.length)];
+      const shown = v === null || v === undefined ? "no sample" : lane.unit === "ratio" ? `${(100 * v).toFixed(1)} %` : `${v} ${lane.unit}`;
+      lines.push(`${lane.name.padEnd(19)}${shown.padStart(9)}`);
+    }
+    for (const { f } of this.placed) {
+      const r = f.time_ranges.find((p) => t >= p.start_ns - near && t <= p.end_ns + near);
+      if (r) lines.push(`${f.rank}. ${f.code}: ${r.label || f.cause} (${length(r.end_ns - r.start_ns)})`);
+    }
+    this.tip.textContent = lines.join("\n");
+    this.tip.hidden = false;
+    const left = x + 14 + this.tip.offsetWidth > this.width ? x - 14 - this.tip.offsetWidth : x + 14;
+    this.tip.style.left = `${Math.max(left, 0)}px`;
+    this.tip.style.top = `${Math.max(event.clientY - box.top + 12, 0)}px`;
+    return this.draw();
+  }
+
+  leave() { this.cursor = null; this.tip.hidden = true; this.draw(); }
+
+  heat(index) {
+    this.hot = index;
+    const capture = this.section.closest(".capture");
+    $$("[data-finding]", capture).forEach((e) => e.classList.toggle("hot", index !== null && Number(e.dataset.finding) === index));
+    this.draw();
+  }
+
+  pick(index, place = -1) {
+    this.picked = index;
+    this.place = place;
+    const ranges = index === null ? [] : this.findings[index].time_ranges;
+    const select = $("[data-highlight]", this.section);
+    select.value = index === null ? "" : String(index);
+    for (const n of ["previous", "next"]) $(`[data-zoom=${n}]`, this.section).disabled = !ranges.length;
+    if (ranges[place]) {
+      const r = ranges[place], room = Math.max((r.end_ns - r.start_ns) * 2, this.least * 3);
+      this.show(r.start_ns - room, r.end_ns + room);
+      this.tell(`${place + 1} of ${ranges.length}: ${seconds(r.start_ns)} for ${length(r.end_ns - r.start_ns)}${r.label ? `, ${r.label}` : ""}`);
+    } else this.draw();
+  }
+
+  step(by) {
+    if (this.picked === null && this.placed.length) this.picked = this.placed[0].i;
+    if (this.picked === null) return;
+    const n = this.findings[this.picked].time_ranges.length;
+    this.pick(this.picked, this.place < 0 ? (by > 0 ? 0 : n - 1) : (this.place + by + n) % n);
+  }
+
+  act(name) {
+    if (name === "in") this.zoom(0.5);
+    else if (name === "out") this.zoom(2);
+    else if (name === "left") this.move(-0.25);
+    else if (name === "right") this.move(0.25);
+    else if (name === "all") this.show(this.low, this.high);
+    else this.step(name === "next" ? 1 : -1);
+  }
+
+  listen() {
+    const { canvas } = this;
+    const keys = { "+": "in", "=": "in", "-": "out", _: "out", ArrowLeft: "left", ArrowRight: "right", 0: "all", Home: "all", n: "next", p: "previous" };
+    canvas.addEventListener("keydown", (e) => {
+      if (e.ctrlKey || e.metaKey || e.altKey) return;
+      if (e.key === "Escape") { this.pick(null); this.heat(null); }
+      else if (keys[e.key]) this.act(keys[e.key]);
+      else return;
+      e.preventDefault();
+    });
+    $$("[data-zoom]", this.section).forEach((b) => b.addEventListener("click", () => this.act(b.dataset.zoom)));
+    $("[data-highlight]", this.section).addEventListener("change", (e) => this.pick(e.target.value === "" ? null : Number(e.target.value)));
+    $("[data-pin]", this.section).addEventListener("change", (e) => this.section.classList.toggle("pinned", e.target.checked));
+    canvas.addEventListener("wheel", (e) => {
+      if (e.ctrlKey || e.metaKey) { e.preventDefault(); this.zoom(Math.exp(Math.sign(e.deltaY) * 0.25), this.ns(e.offsetX)); }
+      else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) { e.preventDefault(); this.move((e.deltaX || e.deltaY) / 800); }
+    }, { passive: false });
+    canvas.addEventListener("dblclick", (e) => this.zoom(0.4, this.ns(e.offsetX)));
+    canvas.addEventListener("pointerdown", (e) => {
+      if (e.button) return;
+      this.drag = { from: e.offsetX, to: e.offsetX, a: this.a, b: this.b, select: !e.shiftKey };
+      canvas.setPointerCapture(e.pointerId);
+    });
+    canvas.addEventListener("pointermove", (e) => {
+      if (!this.drag) return this.hover(e);
+      this.drag.to = e.offsetX;
+      if (!this.drag.select) {
+        const d = (this.drag.from - e.offsetX) / (this.width - this.gutter) * (this.drag.b - this.drag.a);
+        return this.show(this.drag.a + d, this.drag.b + d);
+      }
+      return this.draw();
+    });
+    const done = () => {
+      const drag = this.drag;
+      this.drag = null;
+      if (drag && drag.select && Math.abs(drag.to - drag.from) > 6) {
+        const [p, q] = [this.ns(drag.from), this.ns(drag.to)].sort((m, n) => m - n);
+        this.show(p, q);
+      } else this.draw();
+    };
+    canvas.addEventListener("pointerup", done);
+    canvas.addEventListener("pointercancel", () => { this.drag = null; this.draw(); });
+    canvas.addEventListener("pointerleave", () => this.leave());
+    const capture = this.section.closest(".capture");
+    $$("[data-finding]", capture).forEach((e) => {
+      const index = Number(e.dataset.finding);
+      for (const [on, off] of [["mouseenter", "mouseleave"], ["focusin", "focusout"]]) {
+        e.addEventListener(on, () => this.heat(index));
+        e.addEventListener(off, () => this.heat(null));
+      }
+      $$("[data-number]", e).forEach((b) => b.addEventListener("click", () => {
+        this.pick(index, Number(b.dataset.number));
+        this.section.scrollIntoView({ block: "nearest" });
+      }));
+    });
+  }
+}
+
+function timelines() {
+  $$("[data-timeline]").forEach((section) => {
+    const doc = JSON.parse(document.getElementById(`${section.dataset.timeline}-json`).textContent);
+    section.timeline = new Timeline(section, doc);
+  });
+}
+
+themes();
+folding();
+saving();
+tables();
+timelines();
+document.documentElement.dataset.ready = Math.round(performance.now());

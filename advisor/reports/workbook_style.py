@@ -1,0 +1,152 @@
+"""How the workbook looks: colours, fonts, number formats, and cells that stay what they are."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
+
+from advisor.model.findings import Cell
+from advisor.reports.layout import clean, name_text
+from advisor.reports.numbers import IN_NS
+
+if TYPE_CHECKING:
+    from openpyxl.cell.cell import Cell as XlsxCell
+
+FONT = "Calibri"
+INK, MUTED, LINK, LINE = "1C2127", "59636E", "0A58AE", "D9DFE5"
+SOFT, HEAD, BAND = "F5F7F9", "E3E8EE", "1F3A57"
+FILL_IN = "FFF9E5"
+#: Level -> ink and ground; the word is there too, so that it reads without colour.
+LEVELS = {
+    "high": ("A81C12", "FDECEA"),
+    "medium": ("7D4B00", "FDF1D8"),
+    "low": ("174F95", "E6F0FB"),
+    "info": ("4D5761", "EEF1F4"),
+}
+GOOD, GOOD_BG = "17734A", "E4F5EC"
+#: Part of the budget -> colour of its bar; busy parts green and blue, launches orange, waits brown.
+PARTS = {
+    "compute": "009E73", "communication": "CC79A7", "htod": "0072B2", "dtoh": "3D96CC",
+    "other_copy": "56B4E9", "graph_internal": "7A8A99", "queued": "9AA7B3",
+    "launch_latency": "E58A3C", "launch_call": "D55E00", "graph_launch_call": "B34A00",
+    "profiler": "B9C0C7", "gc": "8C510A", "gil": "A8733A", "alloc": "BF9460", "sync": "E69F00",
+    "copy_call": "F0C05A", "os": "6B4C9A", "host_gap": "B8AE1F", "host_between_launches": "DDD24A",
+    "unknown": "D9DFE5",
+}  # fmt: skip
+SPARE_COLOURS = ("4D84BD", "7A1FA0", "11845B", "B4532A", "3F7078")
+
+#: Unit -> number format. Times and sizes pick their unit by the format; the value stays as it is.
+FORMATS = {
+    "ratio": "0.0%",
+    "times": '0.00" x "',
+    "ns": '[>=1000000000]0.000,,," s";[>=1000000]0.00,," ms";0.00," us"',
+    "us": '#,##0.00" us"',
+    "ms": '#,##0.00" ms"',
+    "s": '0.000000" s"',
+    # Times whose unit is in the head of their column.
+    "fixed": "#,##0.00",
+    "bytes": '[>=1000000000]0.00,,," GB";[>=1000000]0.00,," MB";#,##0" B"',
+    "bytes_per_s": '[>=1000000000]0.0,,," GB/s";[>=1000000]0.0,," MB/s";#,##0" B/s"',
+    "count_per_s": '#,##0"/s"',
+    "hz": '#,##0" Hz"',
+}
+INTEGER, DECIMAL, DATE = "#,##0", "#,##0.0##", "yyyy-mm-dd"
+#: The longest text that a cell may hold.
+LONGEST = 32_767
+_FORMULA = re.compile(r"^\s*[=+\-@|%]")
+
+THIN = Side(style="thin", color=LINE)
+UNDER = Border(bottom=THIN)
+BOX = Border(left=THIN, right=THIN, top=THIN, bottom=THIN)
+
+
+def font(size: float = 10.5, color: str = INK, **more: Any) -> Font:
+    return Font(name=FONT, size=size, color=color, **more)
+
+
+def fill(color: str) -> PatternFill:
+    return PatternFill("solid", start_color=color, end_color=color)
+
+
+def align(
+    wrap: bool = False, right: bool = False, middle: bool = False, indent: int = 0
+) -> Alignment:
+    return Alignment(
+        wrap_text=wrap,
+        horizontal="right" if right else "left",
+        vertical="center" if middle else "top",
+        indent=indent,
+    )
+
+
+def number_format(value: Cell, unit: str) -> str | None:
+    """The format of a number with its unit; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if unit in FORMATS:
+        return FORMATS[unit]
+    return INTEGER if float(value).is_integer() else DECIMAL
+
+
+def shown_unit(unit: str) -> str:
+    """What stands in a head, where the cells do not say it themselves."""
+    return unit if unit in IN_NS and unit != "ns" else ""
+
+
+def put(cell: XlsxCell, value: Any, unit: str = "") -> XlsxCell:
+    """Put a value into a cell: numbers as numbers, text as text and never as a formula."""
+    if value is None or value == "":
+        return cell
+    if isinstance(value, bool):
+        value = "yes" if value else "no"
+    if isinstance(value, int | float):
+        if value != value or value in (float("inf"), float("-inf")):
+            return put(cell, str(value))
+        cell.value = value
+        cell.number_format = number_format(value, unit) or "General"
+        return cell
+    text = plain(str(value))
+    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    cell.value = text
+    # openpyxl takes text that begins with = for a formula.
+    cell.data_type = "s"
+    if _FORMULA.match(text):
+        # So that it stays text where somebody edits the cell.
+        cell.quotePrefix = True
+    return cell
+
+
+def plain(text: str) -> str:
+    """Text without control characters, and without the backticks that rules quote commands in."""
+    return "\n".join(clean(name_text(line)) for line in text.replace("`", "").split("\n"))
+
+
+#: Widths of signs in Calibri, in em; all others are about half an em.
+_WIDTHS = {
+    **dict.fromkeys("ijl'|!", 0.23), **dict.fromkeys(" .,:;`", 0.25),
+    **dict.fromkeys("()-frt[]", 0.32),
+    **dict.fromkeys("/\\csvxyz_", 0.43), **dict.fromkeys("ABCDEFGHKNOPQRSTUVXYZ&", 0.6),
+    **dict.fromkeys("mwMW%@", 0.82),
+}  # fmt: skip
+#: A unit of width is a digit of the default font; text is set a little smaller.
+_UNIT = 0.507 * 11 / 10.5
+
+
+def lines_of(text: str, width: float, size: float = 10.5) -> int:
+    """How many lines a text takes in a column of this width: rows are given their height, because
+    not every program fits them by itself, and none does for merged cells."""
+    room = (width - 0.5) * _UNIT * 10.5 / size
+    count = 0
+    for paragraph in text.split("\n"):
+        used = 0.0
+        count += 1
+        for word in paragraph.replace("-", "- ").split(" "):
+            wide = sum(_WIDTHS.get(c, 0.51) for c in word)
+            if used and used + wide > room:
+                count, used = count + 1, 0.0
+            while wide > room:
+                count, wide = count + 1, wide - room
+            used += wide + (0.0 if word.endswith("-") else 0.23)
+    return count

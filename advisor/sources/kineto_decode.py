@@ -1,0 +1,240 @@
+"""A PyTorch profiler trace (Chrome JSON, written by Kineto) decoded into events, part by part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from advisor.errors import InputError
+
+EXPORT_HINT = "prof.export_chrome_trace('trace.json')"
+
+#: Events decoded at once: their objects are gone before the next part is looked at.
+_PART = 1 << 15
+
+#: What old versions wrote where a division by zero left no number. Not JSON.
+_NO_NUMBER = re.compile(rb"(?<=[:\[,\s])(?:-?(?:inf(?:inity)?|nan)|N/A)(?=\s*[,}\]])", re.I)
+_ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+_CONTROL = bytes(range(0x20))
+_BLANK = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
+
+
+class Args(
+    msgspec.Struct,
+    gc=False,
+    rename={
+        "in_device": "inDevice", "registers": "registers per thread", "shared": "shared memory",
+        "reserved": "Total Reserved", "device_type": "Device Type", "device_id": "Device Id",
+        "collective": "Collective name", "elements_in": "In msg nelems",
+        "elements_out": "Out msg nelems", "group": "Process Group Name",
+        "sequence": "Seq",
+    },
+):  # fmt: skip
+    """The arguments of an event that are read; any other is skipped without being decoded.
+
+    Types are open: operators use some of these names for arguments of their own.
+    """
+
+    correlation: Any = None
+    device: Any = None
+    in_device: Any = None
+    context: Any = None
+    stream: Any = None
+    grid: Any = None
+    block: Any = None
+    registers: Any = None
+    shared: Any = None
+    bytes: Any = None
+    kind: Any = None
+    reserved: Any = None
+    device_type: Any = None
+    device_id: Any = None
+    collective: Any = None
+    elements_in: Any = None
+    elements_out: Any = None
+    dtype: Any = None
+    group: Any = None
+    sequence: Any = None
+
+
+NO_ARGS = Args()
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event. `ts` and `dur` are microseconds: int, float, or Decimal where a float would not
+    keep the nanoseconds."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    pid: Any = None
+    tid: Any = None
+    ts: int | float | None = None
+    dur: int | float | None = None
+    args: Args | None = None
+
+
+class _ExactEvent(Event, gc=False):
+    """An event whose times are read as the decimal numbers that the file has."""
+
+    ts: Decimal | None = None  # type: ignore[assignment]
+    dur: Decimal | None = None  # type: ignore[assignment]
+
+
+class Head(msgspec.Struct):
+    """What stands around the events; None where the trace does not say."""
+
+    traceEvents: list[msgspec.Raw] | None = None
+    deviceProperties: Any = None
+    computeProperties: Any = None
+    distributedInfo: Any = None
+    baseTimeNanoseconds: Any = None
+    schemaVersion: Any = None
+    cuda_runtime_version: Any = None
+    hip_runtime_version: Any = None
+    roctracer_version: Any = None
+    record_shapes: Any = None
+    profile_memory: Any = None
+    with_stack: Any = None
+    with_flops: Any = None
+    with_modules: Any = None
+    WARNING: Any = None
+    ERROR: Any = None
+
+
+_HEAD = msgspec.json.Decoder(Head)
+_RAW_EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_EVENTS = msgspec.json.Decoder(list[Event])
+_EXACT_EVENTS = msgspec.json.Decoder(list[_ExactEvent])
+#: Numbers with a fraction as Decimals, and any type anywhere.
+_ANYTHING = msgspec.json.Decoder(float_hook=Decimal)
+_ARG_NAMES = dict(zip(Args.__struct_encode_fields__, Args.__struct_fields__, strict=True))
+
+
+class Inexact(Exception):
+    """Floats too large to hold nanoseconds: the part must be decoded as decimals."""
+
+
+class TraceJson:
+    """The JSON of one trace, its head decoded."""
+
+    def __init__(self, data: bytes, shown: Path) -> None:
+        self._shown = shown
+        #: Things in the list that are no events at all.
+        self.dropped = 0
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        # Chrome's other form is the bare list of events.
+        bare = data.lstrip()[:1] == b"["
+        try:
+            if bare:
+                self.head = Head(traceEvents=_decoded(_RAW_EVENTS, data))
+            else:
+                self.head = _decoded(_HEAD, data)
+        except msgspec.ValidationError as error:
+            raise self._no_trace("traceEvents is not a list of events") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._damaged(error, len(data)) from error
+        if self.head.traceEvents is None:
+            raise self._no_trace("no traceEvents")
+        if not self.head.traceEvents:
+            raise self._no_trace("no event in it", "a PyTorch profiler trace without content")
+
+    def parts(self) -> Iterator[tuple[list[Event], list[msgspec.Raw]]]:
+        """The events, some thousand at a time, with the JSON that `decimals` takes."""
+        raw = self.head.traceEvents or []
+        for at in range(0, len(raw), _PART):
+            part = raw[at : at + _PART]
+            try:
+                yield _decoded(_EVENTS, _joined(part)), part
+            except msgspec.ValidationError:
+                yield self._one_by_one(part), part
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise self._damaged(error, sum(map(len, part))) from error
+
+    def decimals(self, part: list[msgspec.Raw]) -> list[Event]:
+        """The events of one part with `ts` and `dur` as the decimal numbers that the file has."""
+        try:
+            found: list[Event] = _decoded(_EXACT_EVENTS, _joined(part))
+        except msgspec.DecodeError:
+            return self._one_by_one(part)
+        return found
+
+    def _one_by_one(self, part: list[msgspec.Raw]) -> list[Event]:
+        """What is usable of events that are not all as they should be, times as decimals."""
+        found = []
+        for raw in part:
+            try:
+                event = _decoded(_ANYTHING, bytes(raw))
+            except (msgspec.DecodeError, RecursionError):
+                event = None
+            if isinstance(event, dict):
+                found.append(_event(event))
+            else:
+                self.dropped += 1
+        return found
+
+    def no_profile(self) -> InputError:
+        """The refusal of a trace that some other program wrote."""
+        return self._no_trace("none of its events is of the PyTorch profiler", "a Chrome trace")
+
+    def _no_trace(
+        self, why: str, what: str = "JSON, but not a PyTorch profiler trace"
+    ) -> InputError:
+        return InputError(f"{self._shown}: {what} ({why}); write a trace with {EXPORT_HINT}")
+
+    def _damaged(self, error: Exception, size: int) -> InputError:
+        if "truncated" in str(error):
+            what = f"the JSON is cut short ({size:,} bytes)"
+        else:
+            what = f"not valid JSON ({str(error).removeprefix('JSON is malformed: ')})"
+        return InputError(
+            f"{self._shown}: {what}; copy it again, or write the trace again with {EXPORT_HINT}"
+        )
+
+
+def _joined(part: list[msgspec.Raw]) -> bytes:
+    return b"[" + b",".join(part) + b"]"
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
+    """Decodes, if need be after mending what profilers are known to write wrongly."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if "truncated" in str(error):
+            raise
+        return decoder.decode(_mended(data))
+
+
+def _mended(data: bytes) -> bytes:
+    """JSON for what is nearly JSON: bare `inf` and `N/A`, control characters, lone backslashes and
+    bytes that are not UTF-8."""
+    data = _NO_NUMBER.sub(b"null", data.translate(_BLANK))
+    data = _ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", data)
+    return data.decode("utf-8", "replace").encode()
+
+
+def _event(loose: dict[str, Any]) -> Event:
+    """An event of whatever was given, without the fields that no event can have."""
+
+    def text(key: str) -> str | None:
+        value = loose.get(key)
+        return value if isinstance(value, str) else None
+
+    args = loose.get("args")
+    known = (
+        Args(**{_ARG_NAMES[k]: v for k, v in args.items() if k in _ARG_NAMES})
+        if isinstance(args, dict)
+        else None
+    )
+    return Event(
+        ph=text("ph"), cat=text("cat"), name=text("name"), pid=loose.get("pid"),
+        tid=loose.get("tid"), ts=loose.get("ts"), dur=loose.get("dur"), args=known,
+    )  # fmt: skip

@@ -1,0 +1,372 @@
+"""What-if estimates against step times measured without a profiler.
+
+usage: python benchmarks/gains.py [--traces DIR] [--write] [--quick]
+
+DIR holds labels.yaml and the captures (h200/*.sqlite.xz, default ../shared/traces). Prints, for
+every labelled pair, the predicted low, mid and high against the measured times, the share of pairs
+whose ranges meet, and the error of `step_after_ms.mid`; then the error of the unchanged replay, the
+`batch` entries, and how much each constant matters. `--write` writes docs/gain_calibration.md;
+`--quick` leaves the constants out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.gain import catalog, fixes_device, fixes_host, profiler, work
+from advisor.gain.catalog import Fix, make_fix
+from advisor.gain.estimate import Estimate, Replayer
+from advisor.gain.excerpt import DIAGNOSIS_OPS, MOST_OPS, NoReplay
+from advisor.gain.inputs import Inputs
+from advisor.gain.replay import replay
+from advisor.metrics.analysis import Analysis
+from advisor.pipeline import diagnose, open_trace
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "gain_calibration.md"
+#: What the project set itself: ranges that meet, error of the middle, width of the speed-up range.
+MEET, MEDIAN, WORST = 0.90, 0.05, 0.15
+WIDTH = {True: 2.7, False: 1.25}  # by: the host's launching limits
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One measured change. Bands are (low, high) of repeated runs, the value itself without."""
+
+    capture: str
+    causes: tuple[str, ...]
+    change: str
+    before: float
+    before_band: tuple[float, float]
+    after: float
+    after_band: tuple[float, float]
+    note: str
+
+    @property
+    def measured(self) -> tuple[float, float]:
+        """Band of the measured speed-up."""
+        return self.before_band[0] / self.after_band[1], self.before_band[1] / self.after_band[0]
+
+
+@dataclass(frozen=True)
+class Row:
+    pair: Pair
+    fix: Fix
+    found: Estimate
+
+    @property
+    def meets(self) -> bool:
+        low, high = self.pair.measured
+        return self.found.speedup.low <= high and self.found.speedup.high >= low
+
+    @property
+    def error(self) -> float:
+        return self.found.after.mid / self.pair.after - 1.0
+
+    @property
+    def width(self) -> float:
+        return self.found.speedup.high / self.found.speedup.low
+
+    @property
+    def launching(self) -> bool:
+        """The host's launching limits the step, before or after."""
+        return self.fix.what_if in ("cuda_graphs", "remove_allocations")
+
+
+def pairs(labels: dict[str, Any]) -> Iterator[Pair]:
+    for capture, entry in labels["h200"].items():
+        for causes, g in (entry.get("gains") or {}).items():
+            before, after = g["before_ms"], g["after_ms"]
+            yield Pair(
+                capture, tuple(causes.split("|")), g["change"], before,
+                tuple(g.get("band", (before, before))), after,
+                tuple(g.get("after_band", (after, after))), g.get("note", ""),
+            )  # fmt: skip
+
+
+class Captures:
+    """Captures of a folder, each opened once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, Analysis] = {}
+
+    def path(self, name: str) -> Path:
+        for suffix in (".sqlite", ".sqlite.xz"):
+            if (path := self._folder / f"{name}{suffix}").exists():
+                return path
+        raise FileNotFoundError(f"{self._folder / name}.sqlite.xz")
+
+    def __getitem__(self, name: str) -> Analysis:
+        if name not in self._known:
+            self._known[name] = Analysis(open_trace(self.path(name)))
+        return self._known[name]
+
+    def names(self) -> list[str]:
+        return sorted({p.name.split(".")[0] for p in self._folder.glob("*.sqlite*")})
+
+
+def rows_of(captures: Captures, wanted: list[Pair]) -> list[Row]:
+    """Estimates by the fix that the rule of the finding names."""
+    rules = load_rules(builtin_dir()).by_cause
+    out = []
+    for pair in wanted:
+        spec = next(rules[c].gain for c in pair.causes if c in rules and rules[c].gain)
+        assert spec is not None
+        fix = make_fix(spec.what_if, spec.params)
+        out.append(Row(pair, fix, Replayer(captures[pair.capture]).estimate([fix])))
+    return out
+
+
+def summary(rows: list[Row]) -> dict[str, float]:
+    errors = [abs(r.error) for r in rows]
+    return {
+        "inside": sum(r.meets for r in rows) / len(rows),
+        "median": statistics.median(errors),
+        "worst": max(errors),
+        "wide": max(r.width for r in rows if not r.launching),
+        "wide_launching": max(r.width for r in rows if r.launching),
+    }
+
+
+# ---------------------------------------------------------------- tables
+
+
+def span(s: Any, digits: int = 2) -> str:
+    return f"{s.low:.{digits}f} / {s.mid:.{digits}f} / {s.high:.{digits}f}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(r) + " |" for r in rows)])
+
+
+def pair_table(rows: list[Row]) -> str:
+    out = []
+    for r in rows:
+        low, high = r.pair.measured
+        measured = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
+        out.append([
+            r.pair.capture, f"{'/'.join(r.pair.causes)}: {r.pair.change}", r.fix.what_if,
+            span(r.found.before), f"{r.pair.before:.2f}",
+            span(r.found.after), f"{r.pair.after:.2f}", f"{r.error:+.1%}",
+            span(r.found.speedup), measured, "yes" if r.meets else "**no**", f"{r.width:.2f}",
+        ])  # fmt: skip
+    head = ["capture", "change", "what-if", "before, ms (low / mid / high)", "measured",
+            "after, ms (low / mid / high)", "measured", "error of mid",
+            "speed-up (low / mid / high)", "measured", "meet", "high/low"]  # fmt: skip
+    return table(head, out)
+
+
+def batch_table(captures: Captures, labels: dict[str, Any]) -> str:
+    out = []
+    for capture, entry in labels["h200"].items():
+        for n, measured in (entry.get("batch") or {}).items():
+            found = Replayer(captures[capture]).estimate([make_fix("batch", {"n": n})])
+            error = found.after.mid / measured - 1.0
+            inside = found.after.low <= measured <= found.after.high
+            out.append([capture, str(n), span(found.after), f"{measured:.2f}", f"{error:+.1%}",
+                        "yes" if inside else "no"])  # fmt: skip
+    head = ["capture", "n", "step, ms (low / mid / high)", "measured", "error of mid", "inside"]
+    return table(head, out)
+
+
+def usual(inputs: Inputs) -> Inputs:
+    """The inputs with medians in place of every captured delay: what the model itself explains."""
+    ops, waits = inputs.ops, inputs.waits
+    late = np.isfinite(ops.latency) & ~ops.node
+    latency, gap = ops.latency.copy(), ops.gap.copy()
+    for by_start in (False, True):
+        mine = late & (ops.by_start == by_start)
+        if mine.any():
+            latency[mine] = np.median(ops.latency[mine])
+    for node in (False, True):
+        mine = ops.node == node
+        if mine.any():
+            gap[mine] = np.median(ops.gap[mine])
+    lag = np.full(len(waits), np.median(waits.lag)) if len(waits) else waits.lag
+    return replace(inputs.with_ops(latency=latency, gap=gap), waits=replace(waits, lag=lag))
+
+
+def replay_table(captures: Captures) -> str:
+    out = []
+    for name in captures.names():
+        try:
+            replayer = Replayer(captures[name])
+        except NoReplay as reason:
+            out.append([name, "-", "-", "-", "-", str(reason)])
+            continue
+        at, steps = replayer.excerpt.measured, captures[name].steps
+        captured = float((steps.gpu_end[at] - steps.gpu_end[at - 1]).mean())
+        changed = usual(replayer.taken.inputs)
+        coarse = replayer.mean_step(changed, replay(changed))
+        out.append([
+            name, f"{len(at)} of {replayer.excerpt.whole}", f"{captured / 1e6:.3f}",
+            f"{replayer.captured_ns / captured - 1:+.4%}", f"{coarse / captured - 1:+.2%}", "",
+        ])  # fmt: skip
+    head = ["capture", "steps", "captured, ms a step", "error of the unchanged replay",
+            "error with medians for all delays", ""]  # fmt: skip
+    return table(head, out)
+
+
+# ---------------------------------------------------------------- what the constants matter
+
+
+@contextmanager
+def changed_constant(name: str, times: float) -> Iterator[None]:
+    """A constant of knowledge/whatifs.yaml or of the code, multiplied."""
+    if name in catalog.catalogue().constants:
+        real = catalog.catalogue
+        known = dict(real().constants)
+        known[name] = known[name].model_copy(update={"value": known[name].value * times})
+        patched = real().model_copy(update={"constants": known})
+        catalog.catalogue = lambda: patched  # type: ignore[assignment]
+        catalog.constant.cache_clear()
+        try:
+            yield
+        finally:
+            catalog.catalogue = real
+            catalog.constant.cache_clear()
+        return
+    modules = [m for m in (profiler, fixes_host, fixes_device, work) if hasattr(m, name)]
+    before = [getattr(m, name) for m in modules]
+    for module, value in zip(modules, before, strict=True):
+        setattr(module, name, value * times)
+    try:
+        yield
+    finally:
+        for module, value in zip(modules, before, strict=True):
+            setattr(module, name, value)
+
+
+def constant_table(captures: Captures, wanted: list[Pair]) -> str:
+    trials = [(name, (0.5, 2.0)) for name in catalog.catalogue().constants]
+    trials += [("UNTRACED_GRAPH_LAUNCH_NS", (0.5, 2.0)), ("ACHIEVABLE", (0.95, 1.05))]
+    out = []
+    for name, factors in trials:
+        for times in factors:
+            with changed_constant(name, times):
+                s = summary(rows_of(captures, wanted))
+            out.append([
+                name, f"x {times:g}", f"{s['inside']:.0%}", f"{s['median']:.1%}",
+                f"{s['worst']:.1%}", f"{s['wide']:.2f}", f"{s['wide_launching']:.2f}",
+            ])  # fmt: skip
+    head = ["constant", "changed", "meet", "median error", "worst error", "widest",
+            "widest (launching)"]  # fmt: skip
+    return table(head, out)
+
+
+def left_out(rows: list[Row]) -> str:
+    out = []
+    for i, row in enumerate(rows):
+        s = summary_without(rows, i)
+        out.append([f"{row.pair.capture}: {row.fix.what_if}", f"{s['inside']:.0%}",
+                    f"{s['median']:.1%}", f"{s['worst']:.1%}"])  # fmt: skip
+    return table(["pair left out", "meet", "median error", "worst error"], out)
+
+
+def summary_without(rows: list[Row], i: int) -> dict[str, float]:
+    rest = [r for k, r in enumerate(rows) if k != i]
+    errors = [abs(r.error) for r in rest]
+    return {"inside": sum(r.meets for r in rest) / len(rest),
+            "median": statistics.median(errors), "worst": max(errors)}  # fmt: skip
+
+
+# ---------------------------------------------------------------- the document
+
+
+def in_diagnosis(captures: Captures, rows: list[Row]) -> list[str]:
+    """Captures whose diagnosis does not carry the estimate of this page."""
+    odd = []
+    for row in rows:
+        found = diagnose(captures.path(row.pair.capture)).findings
+        gains = [f.gain for f in found if f.cause in row.pair.causes and f.gain is not None]
+        same = [
+            g for g in gains
+            if g.speedup is not None and abs(g.speedup.mid / row.found.speedup.mid - 1) < 1e-9
+        ]  # fmt: skip
+        if not same:
+            odd.append(f"{row.pair.capture}: {'/'.join(row.pair.causes)}")
+    return odd
+
+
+def verdicts(rows: list[Row]) -> str:
+    s = summary(rows)
+    lines = [
+        ("speed-up ranges that meet the measured band", f"{s['inside']:.0%}", f">= {MEET:.0%}"),
+        ("error of step_after_ms.mid, median", f"{s['median']:.1%}", f"<= {MEDIAN:.0%}"),
+        ("error of step_after_ms.mid, worst", f"{s['worst']:.1%}", f"<= {WORST:.0%}"),
+        ("widest speed-up range, GPU or host gap", f"{s['wide']:.2f}", f"<= {WIDTH[False]}"),
+        ("widest speed-up range, host launching", f"{s['wide_launching']:.2f}",
+         f"<= {WIDTH[True]}"),
+    ]  # fmt: skip
+    return table(["measure", "reached", "wanted"], [list(line) for line in lines])
+
+
+def document(captures: Captures, labels: dict[str, Any], quick: bool) -> str:
+    wanted = list(pairs(labels))
+    rows = rows_of(captures, wanted)
+    firm = [r for r in rows if not r.pair.note]
+    noted = [r for r in rows if r.pair.note]
+    text = (ROOT / "benchmarks" / "gains.md").read_text(encoding="utf-8")
+    odd = in_diagnosis(captures, firm)
+    parts: dict[str, Callable[[], str]] = {
+        "verdicts": lambda: verdicts(firm),
+        "pairs": lambda: pair_table(firm),
+        "noted": lambda: pair_table(noted) + "\n\n" + "\n".join(
+            f"- {r.pair.capture}: {r.pair.note}." for r in noted
+        ),
+        "odd": lambda: "All of them are what `advisor diagnose` prints with the finding."
+        if not odd else f"`advisor diagnose` says otherwise for: {', '.join(odd)}.",
+        "replay": lambda: replay_table(captures),
+        "batch": lambda: batch_table(captures, labels),
+        "left_out": lambda: left_out(firm),
+        "constants": lambda: "(left out)" if quick else constant_table(
+            captures, [p for p in wanted if not p.note]
+        ),
+        "origins": lambda: table(
+            ["constant", "value", "what", "origin"],
+            [[k, f"{c.value:g} {c.unit}", c.meaning, c.origin]
+             for k, c in catalog.catalogue().constants.items()],
+        ),
+        "operations": lambda: f"{DIAGNOSIS_OPS:,}",
+        "most": lambda: f"{MOST_OPS:,}",
+    }  # fmt: skip
+    for name, make in parts.items():
+        if f"{{{{{name}}}}}" in text:
+            text = text.replace(f"{{{{{name}}}}}", make())
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--traces", type=Path, default=ROOT.parent / "shared" / "traces")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    if not (args.traces / "labels.yaml").exists():
+        sys.exit(f"{args.traces / 'labels.yaml'} not found; say where with --traces")
+    begin = time.perf_counter()
+    labels = yaml.safe_load((args.traces / "labels.yaml").read_text(encoding="utf-8"))
+    text = document(Captures(args.traces / "h200"), labels, args.quick)
+    if args.write:
+        DOCUMENT.parent.mkdir(exist_ok=True)
+        DOCUMENT.write_text(text, encoding="utf-8")
+    print(text)
+    print(f"{time.perf_counter() - begin:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,334 @@
+"""Plans for every goal, engine and place: what they say, that they explain all, that they fit."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+
+import pytest
+import yaml
+
+from advisor.capture.goals import plan
+from advisor.capture.options import flag_of, joined, merged, options_in, spelled
+from advisor.capture.trouble import troubles
+from advisor.capture.wish import Wish, again
+from advisor.cli.main import VERBS
+from advisor.errors import InputError
+from advisor.knowledge import capture_knowledge, data_dir, engines, references
+from advisor.knowledge_capture import TroubleFile, capture_goals, troubleshooting
+from advisor.model.capture_plan import CapturePlan
+from tests.checklist.test_items import check_command
+
+GOALS = [g.id for g in capture_goals().goals]
+ENGINES = list(capture_goals().programs)
+PLACES = [p.id for p in capture_goals().places]
+
+
+def commands(made: CapturePlan, step: str | None = None) -> list[str]:
+    return [line.command for s in made.steps if step in (None, s.id) for line in s.lines]
+
+
+def text(made: CapturePlan) -> str:
+    """Everything that the plan says."""
+    return made.model_dump_json()
+
+
+# --- every plan ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("goal", "engine"), list(itertools.product(GOALS, ENGINES)))
+def test_every_plan_is_whole(goal: str, engine: str) -> None:
+    for place in PLACES:
+        made = plan(Wish(goal, engine, place=place))
+        assert not re.search(r"\{[a-z_]+\}", " ".join(commands(made)).replace("${MODEL}", ""))
+        record = [c for c in commands(made) if re.search(r"nsys (profile|launch|start) -", c)]
+        assert record, place
+        assert any(c.startswith("advisor ") for c in commands(made, "read"))
+        # Every option of every nsys command is explained.
+        used = {o for c in commands(made) for o in options_in(c)}
+        assert used <= {f.option for f in made.flags}
+        assert [f.option for f in made.flags if not f.why] == []
+        assert made.command_file
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_the_commands_of_ours_exist(goal: str) -> None:
+    for engine in ENGINES:
+        made = plan(Wish(goal, engine))
+        lines = [*commands(made), *(line for v in made.variants for line in v.lines)]
+        for line in lines:
+            if line.startswith("advisor "):
+                check_command(line)
+
+
+def test_the_same_plan_without_questions() -> None:
+    wish = Wish("tail", "pytorch", "decode", "mpi", 8, ("python", "a b.py"), repeat=3,
+                without_graphs=True, release=(2024, 1), name="x_%p")  # fmt: skip
+    assert again(wish) == (
+        "advisor capture tail --engine pytorch --phase decode --where mpi --ranks 8 --repeat 3 "
+        "--name x_%p --without-graphs --nsys 2024.1 -- python 'a b.py'"
+    )
+    assert plan(wish).again == again(wish)
+    assert again(Wish("tail")) == "advisor capture tail"
+
+
+# --- what the field notes teach --------------------------------------------------------------
+
+
+def test_tensorrt_llm_records_iterations_by_its_variable() -> None:
+    made = plan(Wish("kernel-breakdown", "tensorrt-llm", "decode", iterations="100-150"))
+    (line,) = commands(made, "record")
+    assert line.startswith("TLLM_PROFILE_START_STOP=100-150 TLLM_LLMAPI_ENABLE_NVTX=1 nsys profile")
+    assert "--capture-range=cudaProfilerApi" in line
+    assert "--cuda-graph-trace=node" in line
+    assert "--trace-fork-before-exec=true" in line
+    assert "trtllm-bench" in line
+    assert "prepare_dataset.py" in commands(made, "prepare")[0]
+    assert "--input-mean=1 --output-mean=128" in commands(made, "prepare")[0]
+
+
+def test_both_standard_profiles_without_a_phase() -> None:
+    lines = commands(plan(Wish("kernel-breakdown", "native")), "record")
+    assert "--prompt-len 2048 --output-len 1 " in lines[0]
+    assert "--prompt-len 1 --output-len 128 " in lines[1]
+    assert "-o advisor_kernel_breakdown_prefill" in lines[0]
+    assert len(commands(plan(Wish("kernel-breakdown", command=("python", "x.py"))), "record")) == 1
+
+
+def test_the_clock_where_nothing_else_tells() -> None:
+    (line,) = commands(plan(Wish("kernel-breakdown", "tgi", "decode")), "record")
+    assert "--delay=90 --duration=30" in line
+    (line,) = commands(plan(Wish("tail", "vllm", "decode", delay=5, duration=7)), "record")
+    assert "--delay=5 --duration=7" in line
+    assert "--capture-range" not in line
+
+
+def test_a_running_server_is_launched_once_and_recorded_often() -> None:
+    made = plan(Wish("running-server", "vllm", duration=20))
+    (launch,) = commands(made, "launch")
+    start = commands(made, "record")
+    assert "nsys launch --trace=cuda,nvtx --cuda-graph-trace=node" in launch
+    assert "--session-new=advisor -- vllm serve" in launch
+    # nsys launch refuses what belongs to nsys start.
+    assert not re.search(r"--sample|--gpu-metrics|--export|--force-overwrite| -o ", launch)
+    assert start[1].startswith("nsys start --session=advisor --sample=none")
+    assert start[2:] == ["sleep 20", "nsys stop --session=advisor"]
+    assert "attach-nothing" in {v.id for v in made.variants}
+    assert "--start-later=true" in text(made)
+
+
+def test_graphs_off_and_its_price() -> None:
+    made = plan(Wish("kernel-breakdown", "vllm"))
+    variant = next(v for v in made.variants if v.id == "without-graphs")
+    assert "about 5 us" in variant.text
+    assert variant.options[0].line.startswith("--enforce-eager")
+    off = plan(Wish("kernel-breakdown", "vllm", without_graphs=True))
+    assert "--cuda-graph-trace" not in " ".join(commands(off, "record"))
+    assert any("--enforce-eager" in c for c in commands(off, "prepare"))
+
+
+def test_several_ranges_in_one_run() -> None:
+    (line,) = commands(plan(Wish("tail", "pytorch", "decode", repeat=4)), "record")
+    assert "--capture-range-end=repeat:4" in line
+
+
+def test_counters_ask_for_their_privilege() -> None:
+    made = plan(Wish("bandwidth", "vllm"))
+    assert "nsys profile --gpu-metrics-set=help" in commands(made, "check")
+    assert "ERR_NVGPUCTRPERM" in text(made)
+    assert {"counters"} <= {p.id for p in made.pitfalls}
+    old = plan(Wish("bandwidth", "vllm", release=(2023, 4)))
+    assert "--gpu-metrics-device=all" in commands(old, "record")[0]
+    assert "--gpu-metrics-devices=all" in commands(made, "record")[0]
+
+
+def test_memory_and_backtraces_are_runs_of_their_own() -> None:
+    made = plan(Wish("memory", "pytorch"))
+    assert "--cuda-memory-usage=true" in commands(made, "record")[0]
+    assert "memory-usage-slows" in {p.id for p in made.pitfalls}
+    host = plan(Wish("host-overhead", "pytorch"))
+    assert "--cudabacktrace=kernel:500" in text(host)
+    assert "--cudabacktrace" not in commands(host, "record")[0]
+    assert "python-gil" in commands(host, "record")[0]
+    assert "python-gil" not in commands(plan(Wish("host-overhead", "native")), "record")[0]
+
+
+def test_a_report_a_rank() -> None:
+    mpi = commands(plan(Wish("multi-gpu", "pytorch", "decode", "mpi", 8)), "record")[0]
+    assert mpi.startswith("mpirun -np 8 nsys profile --trace=cuda,nvtx,mpi")
+    assert "_rank%q{OMPI_COMM_WORLD_RANK} " in mpi
+    slurm = plan(Wish("multi-gpu", "tensorrt-llm", "decode", "slurm", 4))
+    assert "%h_rank%q{SLURM_PROCID}" in commands(slurm, "record")[0]
+    # Variables reach all nodes by nsys, not by the shell of one.
+    assert "--env-var=TLLM_PROFILE_START_STOP=100-150," in commands(slurm, "record")[0]
+    assert commands(slurm, "read") == ["advisor advisor_multi_gpu_decode_*_rank*.sqlite --ranks"]
+    # An engine that starts its workers itself has all GPUs in one report.
+    assert "RANK" not in commands(plan(Wish("multi-gpu", "vllm")), "record")[0]
+    assert "network_interface" in text(slurm)
+
+
+def test_containers_and_pods() -> None:
+    pod = plan(Wish("tail", "sglang", "decode", "kubernetes"))
+    assert [s.id for s in pod.steps][:2] == ["enter", "check"]
+    assert "kubectl exec -it POD -- bash" in commands(pod, "enter")
+    assert "runAsUser: 0" in text(pod)
+    assert "dpkg --force-depends" in text(pod)
+    assert "-o /results/advisor_tail_decode" in commands(pod, "record")[0]
+    assert commands(pod, "fetch")[0] == (
+        "kubectl cp POD:/results/advisor_tail_decode.sqlite advisor_tail_decode.sqlite"
+    )
+    docker = plan(Wish("tail", "sglang", "decode", "docker"))
+    assert commands(docker, "read")[0] == "advisor results/advisor_tail_decode.sqlite"
+
+
+def test_the_six_variables_of_tensorrt_llm_are_all_planned_somewhere() -> None:
+    said = " ".join(text(plan(Wish(goal, "tensorrt-llm"))) for goal in GOALS)
+    for variable in engines()["tensorrt-llm"].capture:
+        assert f"{variable.variable}=" in said, variable.variable
+
+
+#: Whatever else the notes teach of capturing has its place in some plan.
+TAUGHT = (
+    "--stats=true", "--command-file=", "--delay", "--duration", "--start-later=true", "%q{", "%h",
+    "--capture-range-end=repeat:", "--gpu-metrics-set=help", "--enable=nvml_metrics",
+    "--enable=network_interface", "--enable=help", "--tables=", "--times=", "parquetdir",
+    "nsys status -e", "/usr/local/cuda/bin", "trtllm-serve", "trtllm-bench", "token-norm-dist",
+    "build_wheel.py --nvtx", "cublas,cudnn", "chrome://tracing", "advisor moe", "prompt 2048",
+    "single request", "nsys sessions list", "release",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("taught", TAUGHT)
+def test_what_the_notes_teach_is_planned(taught: str) -> None:
+    wishes = [Wish(g, e, place=p) for g in GOALS for e in ("tensorrt-llm", "native")
+              for p in ("bare", "slurm")]  # fmt: skip
+    assert any(taught in text(plan(w)) for w in wishes)
+
+
+# --- refusals --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        (Wish("kernels-breakdown"), "did you mean 'kernel-breakdown'"),
+        (Wish("tail", "vlm"), "did you mean 'vllm'"),
+        (Wish("tail", place="moon"), "known are bare, docker"),
+        (Wish("tail", "vllm", iterations="1-2"), "has no variable that names iterations"),
+        (Wish("tail", "tensorrt-llm", iterations="1to2"), "not of the form 100-150"),
+        (Wish("tail", "tensorrt-llm", iterations="1-2", delay=3), "give one of them"),
+    ],
+)
+def test_wishes_that_cannot_be_planned(wish: Wish, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        plan(wish)
+
+
+# --- options ---------------------------------------------------------------------------------
+
+
+def test_options_of_nsys_only() -> None:
+    line = "A=1 nsys profile --trace=cuda,nvtx --sample=none -o x python y.py --delay 3 -o z"
+    assert options_in(line) == ["--trace=cuda", "--trace=nvtx", "--sample=none", "-o"]
+    assert options_in("nsys launch --trace=cuda -- server --delay=1") == ["--trace=cuda"]
+    assert options_in("nsys --version; dpkg --force-depends nsys") == []
+
+
+def test_options_joined_merged_spelled() -> None:
+    assert joined(["--sample=none", "--trace=osrt", "--trace=cuda"]) == [
+        "--trace=cuda,osrt", "--sample=none",
+    ]  # fmt: skip
+    assert merged(["--delay=1", "--trace=cuda"], ["--delay=2", "--trace=nvtx"]) == [
+        "--trace=cuda", "--delay=2", "--trace=nvtx",
+    ]  # fmt: skip
+    assert spelled("--gpu-metrics-devices=all", (2023, 4)) == "--gpu-metrics-device=all"
+    assert flag_of("--no-such-option=3") is None
+    assert flag_of("--trace=unheard") is None
+
+
+# --- the data --------------------------------------------------------------------------------
+
+
+def test_goals_and_engines_are_those_of_the_issue() -> None:
+    assert {
+        "kernel-breakdown", "host-overhead", "bandwidth", "tail", "memory", "multi-gpu",
+        "running-server", "benchmark",
+    } == set(GOALS)  # fmt: skip
+    assert set(ENGINES) == set(engines())
+
+
+def test_pitfalls_and_variants_are_used() -> None:
+    data = capture_goals()
+    assert {v for g in data.goals for v in g.variants} == {v.id for v in data.variants}
+    traps = {p.id for p in capture_knowledge().pitfalls}
+    assert {t for g in (*data.goals, *data.places) for t in g.pitfalls} <= traps
+
+
+def test_command_lines_are_well_quoted() -> None:
+    data = capture_goals()
+    lines = [c.command for p in data.places for c in (*p.before, *p.after)]
+    lines += [c for p in data.programs.values() for c in (p.serve, p.benchmark, p.load)]
+    lines += [c for n in troubleshooting().nodes for c in n.commands]
+    for line in lines:
+        shlex.split(line, comments=True)
+
+
+# --- troubleshooting -------------------------------------------------------------------------
+
+
+def test_the_symptoms_of_the_issue_are_there() -> None:
+    ids = {n.id for n in troubleshooting().nodes if n.symptom}
+    assert ids >= {
+        "permission-denied", "no-cuda", "empty-report", "leftover-qdstrm", "version-mismatch",
+        "no-nvtx", "too-large", "wrapped-client",
+    }  # fmt: skip
+
+
+def test_every_path_ends_in_a_remedy() -> None:
+    nodes = troubleshooting().by_id
+
+    def ends(name: str) -> None:
+        node = nodes[name]
+        assert node.source in references()
+        if not node.answers:
+            assert node.say
+            assert node.commands
+        for answer in node.answers:
+            ends(answer.then)
+
+    for symptom in troubleshooting().start.symptoms:
+        ends(symptom)
+
+
+def test_the_commands_of_the_tree_exist() -> None:
+    for node in troubleshooting().nodes:
+        for command in node.commands:
+            if command.startswith("advisor "):
+                assert command.split()[1] in VERBS or command.split()[1].endswith(".sqlite")
+                check_command(command)
+
+
+def test_a_branch_of_the_tree() -> None:
+    whole, branch = troubles(), troubles("no-nvtx")
+    assert branch.symptoms == ("no-nvtx",)
+    assert {n.id for n in branch.nodes} < {n.id for n in whole.nodes}
+    assert {n.id for n in whole.nodes} == set(troubleshooting().by_id)
+    with pytest.raises(InputError, match="did you mean 'no-nvtx'"):
+        troubles("no-nvt")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("then: nsys-path}", "then: nowhere}", "no node nowhere"),
+        ("then: nsys-path}", "then: nsys-not-found}", "leads back to itself"),
+        ("symptoms: [nsys-not-found, ", "symptoms: [", "nothing leads to"),
+        ("    say: Name it.\n", "", "a question with two answers or more, or a remedy"),
+    ],
+)
+def test_a_faulty_tree_is_refused(old: str, new: str, says: str) -> None:
+    source = (data_dir("knowledge") / "troubleshooting.yaml").read_text(encoding="utf-8")
+    assert old in source
+    with pytest.raises(ValueError, match=says):
+        TroubleFile.model_validate(yaml.safe_load(source.replace(old, new)))

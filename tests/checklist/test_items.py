@@ -1,0 +1,271 @@
+"""What facts answer, item by item; and what must hold of all items."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from advisor.checklist.items import INPUT_FACTS, Known, checklist, known_of, named_facts
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.facts.catalog import CATALOGUE
+from advisor.knowledge import engines, references
+from advisor.knowledge_checklist import ChecklistFile, ChecklistItem, checklist_items
+from advisor.model.checklist import CheckEntry
+from advisor.model.findings import (
+    Diagnosis,
+    FactDoc,
+    Input,
+    NotEvaluated,
+    ScopeDoc,
+    Threshold,
+    Tool,
+)
+
+ITEMS = checklist_items().items
+
+
+def known(captures: list[dict[str, Any]], engine: str | None = None, **limits: float) -> Known:
+    """Captures with these facts; a list is one value a device."""
+    values: dict[str, list[list[Any]]] = {}
+    for at, facts in enumerate(captures):
+        for name, value in facts.items():
+            lists = values.setdefault(name, [[] for _ in captures])
+            lists[at] += value if isinstance(value, list) else [value]
+    return Known(
+        captures=tuple(f"/data/run{i}.sqlite" for i in range(len(captures))),
+        engine=engine,
+        values={n: tuple(map(tuple, v)) for n, v in values.items()},
+        units={n: CATALOGUE[n].unit if n in CATALOGUE else "text" for n in values},
+        limits={k.replace("__", "."): v for k, v in limits.items()},
+    )
+
+
+def entry(
+    name: str, *captures: dict[str, Any], engine: str | None = None, **limits: float
+) -> CheckEntry:
+    listed = checklist(known(list(captures), engine, **limits))
+    return next(e for e in listed.entries if e.id == name)
+
+
+# --- one item --------------------------------------------------------------------------------
+
+
+def test_without_a_capture_everything_is_asked() -> None:
+    listed = checklist(Known())
+    assert all(e.open and e.by is None and not e.proof for e in listed.entries)
+    assert {e.command for e in listed.entries if e.id == "profiler-cheap"} == {
+        "advisor doctor TRACE"
+    }
+
+
+@pytest.mark.parametrize(
+    ("facts", "answer"),
+    [
+        ({"capture.gpu_work_count": 12_752, "capture.kernel_count": 12_736}, "yes"),
+        ({"capture.gpu_work_count": 0}, "no"),
+        ({"capture.kernel_count": 3}, None),
+    ],
+)
+def test_yes_no_and_unknown(facts: dict[str, Any], answer: str | None) -> None:
+    found = entry("cuda-collected", facts)
+    assert found.answer == answer
+    assert found.by == ("capture" if answer else None)
+
+
+def test_the_number_is_said() -> None:
+    found = entry("cuda-collected", {"capture.gpu_work_count": 12_752, "capture.kernel_count": 9})
+    assert found.proof == "9 kernels among 12,752 GPU operations"
+    (condition,) = found.conditions
+    assert (condition.value, condition.threshold, condition.holds) == (12_752, 0, True)
+
+
+def test_the_limit_is_that_of_the_rule() -> None:
+    facts = {"capture.size_bytes": 3e9, "capture.event_count": 10}
+    assert entry("small-enough", facts, CAP106__max_size=2e9, CAP106__max_events=2e7).answer == "no"
+    assert (
+        entry("small-enough", facts, CAP106__max_size=4e9, CAP106__max_events=2e7).answer == "yes"
+    )
+    assert entry("small-enough", facts).answer is None
+
+
+def test_several_devices_must_all_hold() -> None:
+    limit = {"CAP110__min_overhead": 0.05}
+    assert (
+        entry("profiler-cheap", {"capture.overhead_idle_ratio": [0.0, 0.01]}, **limit).answer
+        == "yes"
+    )
+    found = entry("profiler-cheap", {"capture.overhead_idle_ratio": [0.0, 0.2]}, **limit)
+    assert found.answer == "no"
+    assert found.proof == "0 % to 20 % of the window is idle that the profiler caused"
+
+
+def test_several_captures_name_who_says_what() -> None:
+    found = entry("cuda-collected", {"capture.gpu_work_count": 4, "capture.kernel_count": 4},
+                  {"capture.gpu_work_count": 0, "capture.kernel_count": 0})  # fmt: skip
+    assert found.answer == "no"
+    assert found.proof == (
+        "run0.sqlite: 4 kernels among 4 GPU operations; "
+        "run1.sqlite: 0 kernels among 0 GPU operations"
+    )
+    missing = entry("cuda-collected", {"capture.gpu_work_count": 4}, {})
+    assert missing.answer is None
+
+
+def test_phases_may_come_from_different_captures() -> None:
+    prefill, decode = {"phase.is_prefill": True, "phase.is_decode": False}, {
+        "phase.is_prefill": False, "phase.is_decode": True,
+    }  # fmt: skip
+    assert entry("phases-apart", prefill, decode).answer == "yes"
+    assert entry("phases-apart", decode).answer is None
+
+
+def test_what_is_not_told_is_a_no_with_the_flag_that_would_tell() -> None:
+    diagnosis = Diagnosis(
+        tool=Tool(version="1", engine="python"),
+        inputs=(Input(path="a.sqlite", format="nsys-sqlite"),),
+        verdict="",
+        not_evaluated=(
+            NotEvaluated(code="HST103", cause="gil", missing=("host.gil_wait_ratio",),
+                         flag="--trace=python-gil"),
+        ),
+    )  # fmt: skip
+    listed = checklist(known_of([diagnosis]))
+    found = next(e for e in listed.entries if e.id == "gil-recorded")
+    assert found.answer == "no"
+    assert found.proof == "the capture does not tell host.gil_wait_ratio (--trace=python-gil would)"
+
+
+def test_items_of_other_engines_do_not_apply() -> None:
+    assert entry("dataset-prepared", {}, engine="vllm").proof == "for tensorrt-llm; this is vllm"
+    assert entry("dataset-prepared", {}, engine="tensorrt-llm").answer is None
+    assert entry("gil-recorded", {}, engine="native").answer == "not_applicable"
+    listed = checklist(Known(engine="vllm"))
+    assert next(e for e in listed.entries if e.id == "dataset-prepared").answer == "not_applicable"
+
+
+def test_items_apply_by_facts() -> None:
+    assert entry("expert-balance", {"kernel.moe_ratio": [0.0, 0.3]}).answer is None
+    assert (
+        entry("expert-balance", {"kernel.moe_ratio": 0.0}).proof == "no mixture-of-experts kernels"
+    )
+    assert entry("expert-balance", {}).answer is None
+    assert entry("all-ranks", {}).answer == "not_applicable"
+    many = {"ranks.world_size": 8, "ranks.count": 3, "ranks.missing_count": 5}
+    assert entry("all-ranks", many).proof == "3 ranks given, 5 missing"
+
+
+def test_known_of_takes_facts_inputs_and_limits() -> None:
+    diagnosis = Diagnosis(
+        tool=Tool(version="1", engine="python"),
+        inputs=(Input(path="x/a.sqlite", format="f", cuda="13.0", serving_engine="vllm"),),
+        verdict="",
+        facts=(
+            FactDoc(name="launch.idle_ratio", value=0.5, unit="ratio", scope=ScopeDoc(device=0)),
+            FactDoc(name="host.gap_ratio", value=None, unit="ratio"),
+        ),
+        thresholds=(
+            Threshold(code="CAP105", param="min_steps", value=7, default=5, unit="count",
+                      origin="seed"),
+        ),
+    )  # fmt: skip
+    found = known_of([diagnosis])
+    assert found.values["launch.idle_ratio"] == ((0.5,),)
+    assert found.values["input.cuda"] == (("13.0",),)
+    assert "host.gap_ratio" not in found.values
+    assert found.limits == {"CAP105.min_steps": 7}
+    assert found.engine == "vllm"
+    assert known_of([diagnosis], "sglang").engine == "sglang"
+
+
+# --- all items -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda i: i.id)
+def test_facts_parameters_engines_and_sources_exist(item: ChecklistItem) -> None:
+    inputs = {f"input.{name}" for name in INPUT_FACTS}
+    assert [f for f in named_facts(item) if f not in CATALOGUE and f not in inputs] == []
+    rules = load_rules(builtin_dir()).by_code
+    for comparison in (*item.met, *(item.unmet or ()), *item.applies.facts):
+        if comparison.param:
+            code, _, param = comparison.param.partition(".")
+            assert param in rules[code].params, comparison.param
+            used = {c.fact for c in _conditions(rules[code]) if c.param == param}
+            assert comparison.fact in used, f"{comparison.param} is no limit of {comparison.fact}"
+    assert {*item.applies.engines, *item.applies.not_engines} <= set(engines())
+    assert item.source in references()
+
+
+def _conditions(rule: Any) -> list[Any]:
+    from advisor.engine.compile import conditions
+
+    found = [c for _, c in conditions(rule) if getattr(c, "fact", None)]
+    return [*found, *([rule.invalidates] if hasattr(rule.invalidates, "fact") else [])]
+
+
+#: The checklist of the field notes, in its words' sense.
+SEEDS = {
+    "representative-workload", "steady-iterations", "cuda-collected", "nvtx-collected",
+    "sm-analysed", "bandwidth-analysed", "dominant-kernels", "cpu-analysed", "gil-recorded",
+    "compared-with-baseline", "documented",
+    # before, during and after
+    "shapes-chosen", "release-build", "nsys-reachable", "nsys-status", "warmed-up", "load-levels",
+    "graph-mode-chosen", "phases-apart", "server-wrapped", "counters-permitted",
+}  # fmt: skip
+
+
+def test_the_seeds_are_covered() -> None:
+    ids = [item.id for item in ITEMS]
+    assert set(ids) >= SEEDS
+    assert [i.stage for i in ITEMS] == sorted(
+        (i.stage for i in ITEMS), key=["before", "during", "after"].index
+    )
+
+
+def test_every_command_of_ours_exists() -> None:
+    for item in ITEMS:
+        if item.command and item.command.startswith("advisor"):
+            check_command(item.command)
+
+
+def check_command(command: str) -> None:
+    """The verb and the options of a command line of ours."""
+    from typer.main import get_command
+
+    from advisor.cli.main import VERBS, app
+
+    words = command.split("#")[0].split()
+    verb = words[1] if words[1] in VERBS else "diagnose"
+    found: Any = get_command(app).get_command(None, verb)  # type: ignore[attr-defined]
+    rest = words[2:]
+    while hasattr(found, "commands") and rest:
+        found, rest = found.commands[rest[0]], rest[1:]
+    known_options = {o for p in found.params for o in (*p.opts, *p.secondary_opts)}
+    used = [w.partition("=")[0] for w in rest[: rest.index("--") if "--" in rest else None]]
+    assert [w for w in used if re.match(r"--?[a-z]", w) and w not in known_options] == [], command
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"met": [{"fact": "a.b", "op": "gt"}]}, "give a value or a param"),
+        ({"met": [{"fact": "a.b", "op": "known", "value": 1}]}, "none with 'known'"),
+        ({"question": "Is it"}, "question"),
+        ({"applies": {"facts": [{"fact": "a.b", "op": "known"}]}}, "belong together"),
+        ({"yes": []}, "yes"),
+    ],
+)
+def test_a_faulty_item_is_refused(change: dict[str, Any], says: str) -> None:
+    item = {"id": "x", "stage": "before", "question": "Is it?", "why": "w", "how": "h",
+            "source": "seed-0", **change}  # fmt: skip
+    stages = {"before": "b", "during": "d", "after": "a"}
+    with pytest.raises(ValueError, match=says):
+        ChecklistFile.model_validate({"schema": 1, "stages": stages, "items": [item]})
+
+
+def test_ids_are_unique() -> None:
+    item = {"id": "x", "stage": "before", "question": "Is it?", "why": "w", "how": "h",
+            "source": "seed-0"}  # fmt: skip
+    with pytest.raises(ValueError, match="there twice: x"):
+        ChecklistFile.model_validate({"schema": 1, "stages": {}, "items": [item, item]})

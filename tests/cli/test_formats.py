@@ -1,0 +1,181 @@
+"""Formats, the HTML file, the baseline and its gates, on the real command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from advisor.config import CHOICES
+from advisor.reports import json_report
+from tests.cli.conftest import Run
+from tests.reports.fixture import DIAGNOSIS, HEALTHY
+
+MARKS = {
+    "text": "▲ HIGH",
+    "json": '"schema_version": 1',
+    "markdown": "| # | severity |",
+    "sarif": '"version": "2.1.0"',
+    "junit": "<testsuites",
+    "github": "::error title=",
+}
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A saved diagnosis without the first finding of the sample."""
+    path = tmp_path / "old.json"
+    known = DIAGNOSIS.model_copy(update={"findings": DIAGNOSIS.findings[1:]})
+    path.write_bytes(json_report.render([known]))
+    return path
+
+
+def test_every_format_is_known() -> None:
+    assert set(CHOICES["format"]) == set(MARKS)
+
+
+@pytest.mark.parametrize("kind", MARKS)
+def test_each_format_on_stdout_and_in_a_file(
+    run: Run, kind: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert run("a.sqlite", "--format", kind) == 0
+    printed = capsysbinary.readouterr().out
+    assert MARKS[kind].encode() in printed
+    assert run("a.sqlite", "--format", kind, "-o", "out") == 0
+    assert capsysbinary.readouterr().out == b""
+    if kind != "text":
+        assert (tmp_path / "out").read_bytes() == printed
+    assert run("a.sqlite", "--format", kind, "-o", "out") == 2
+    assert b"add --force" in capsysbinary.readouterr().err
+
+
+@pytest.mark.parametrize("kind", MARKS)
+def test_several_captures(
+    run: Run, kind: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    (tmp_path / "b.sqlite").touch()
+    assert run("a.sqlite", "b.sqlite", "--format", kind) == 0
+    printed = capsysbinary.readouterr().out
+    if kind == "sarif":
+        assert len(json.loads(printed)["runs"]) == 2
+    elif kind == "junit":
+        assert len(Xml.fromstring(printed)) == 2
+    else:
+        assert printed.count(MARKS[kind].encode()) >= 2
+
+
+def test_html_beside_the_report(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("a.sqlite", "--html", "a.html", "-q") == 0
+    assert "Launch-bound decode" in capsys.readouterr().out
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert run("a.sqlite", "--html", "a.html") == 2
+    assert "a.html exists; add --force" in capsys.readouterr().err
+    assert run("a.sqlite", "--html", "a.html", "--force", "-q") == 0
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == page
+    assert run("a.sqlite", "--html", "x", "-o", "x") == 2
+    assert "both name x" in capsys.readouterr().err
+    assert run("a.sqlite", "--html", "a.sqlite", "--force") == 2
+    assert "is the capture itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["json", "markdown", "sarif", "junit", "github"])
+def test_an_interrupted_writer_leaves_nothing(
+    run: Run, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {p.name for p in tmp_path.iterdir()}
+    monkeypatch.setattr("advisor.reports.files.os.replace", stop)
+    assert run("a.sqlite", "--format", kind, "-o", "out") == 130
+    assert run("a.sqlite", "--html", "out.html") == 130
+    assert {p.name for p in tmp_path.iterdir()} == before
+
+
+def test_the_baseline_in_text(run: Run, old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("a.sqlite", "--baseline", old) == 0
+    shown = capsys.readouterr().out
+    assert "1 new, 2 known, 0 gone" in " ".join(shown.split())
+    assert "launch-bound  device 0, decode  [NEW]" in shown
+    assert "[known]" in shown
+    assert run("a.sqlite", "--baseline", old, "-q") == 0
+    assert "LCH101 launch-bound  [NEW]" in capsys.readouterr().out
+
+
+def test_the_baseline_in_json(run: Run, old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("a.sqlite", "--baseline", old, "--format", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [f["baseline"] for f in document["findings"]] == ["new", "known", "known"]
+    assert document["baseline"]["new"] == 1
+    assert run("a.sqlite", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["baseline"] is None
+
+
+def test_what_is_gone(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extra = DIAGNOSIS.findings[1].model_copy(update={"code": "SYN101", "cause": "blocking-sync"})
+    more = DIAGNOSIS.model_copy(update={"findings": (*DIAGNOSIS.findings, extra)})
+    (tmp_path / "old.json").write_bytes(json_report.render([more]))
+    assert run("a.sqlite", "--baseline", "old.json", "-q") == 0
+    shown = capsys.readouterr().out
+    assert "In the baseline only" in shown
+    assert "SYN101 blocking-sync (device 0)" in shown
+
+
+@pytest.mark.parametrize(
+    ("gates", "code"),
+    [
+        ((), 0),
+        (("--fail-on-new",), 1),
+        (("--fail-on-new", "--fail-on", "high"), 1),
+        (("--fail-on-new", "--ignore", "LCH101"), 0),
+        (("--fail-on-new", "--fail-on", "low", "--ignore", "LCH101"), 0),
+        (("--fail-on", "low", "--ignore", "LCH101"), 1),
+        (("--fail-on", "high"), 1),
+    ],
+)
+def test_gates(run: Run, old: Path, gates: tuple[str, ...], code: int) -> None:
+    assert run("a.sqlite", "--baseline", old, "-q", *gates) == code
+
+
+@pytest.mark.parametrize(("severity", "code"), [("low", 0), ("medium", 1), ("high", 1)])
+def test_new_ones_count_from_medium(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, severity: str, code: int
+) -> None:
+    first = DIAGNOSIS.findings[0].model_copy(update={"severity": severity})
+    changed = DIAGNOSIS.model_copy(update={"findings": (first,)})
+    monkeypatch.setattr(sys.modules["advisor.pipeline"], "diagnose", lambda *_, **__: changed)
+    empty = tmp_path / "empty.json"
+    empty.write_bytes(json_report.render([DIAGNOSIS.model_copy(update={"findings": ()})]))
+    assert run("a.sqlite", "--baseline", empty, "--fail-on-new", "-q") == code
+
+
+def test_a_gate_needs_something_to_compare_with(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("a.sqlite", "--fail-on-new") == 2
+    assert "--fail-on-new needs a --baseline FILE" in capsys.readouterr().err
+    assert run("a.sqlite", "--baseline", "absent.json", "--fail-on-new") == 2
+    assert "absent.json" in capsys.readouterr().err
+    # Of two captures each needs a diagnosis of its own.
+    (tmp_path / "old.json").write_bytes(json_report.render([HEALTHY, HEALTHY], many=True))
+    assert run("a.sqlite", "--baseline", "old.json", "--fail-on-new") == 2
+    assert "holds none of" in capsys.readouterr().err
+
+
+def test_the_baseline_may_be_renewed_in_the_same_run(run: Run, old: Path) -> None:
+    args = ("a.sqlite", "--baseline", old, "--format", "json", "-o", old, "--force")
+    assert run(*args, "--fail-on-new") == 1
+    assert run(*args, "--fail-on-new") == 0
+
+
+def test_options_of_a_file(run: Run, old: Path, tmp_path: Path) -> None:
+    (tmp_path / "advisor.toml").write_text(
+        f'format = "github"\nbaseline = "{old}"\nfail-on-new = true\nfail-on = "high"\n'
+    )
+    assert run("a.sqlite") == 1

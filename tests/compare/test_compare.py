@@ -1,0 +1,398 @@
+"""Before against after, from captures to verdict: generated, committed and labelled pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from advisor import pipeline_compare
+from advisor.compare.build import compare
+from advisor.compare.facts import RuleOptions
+from advisor.compare.statistics import HOST_SPREAD
+from advisor.errors import InputError
+from advisor.model.comparison import Comparison
+from advisor.model.findings import Diagnosis
+from advisor.pipeline import diagnose
+from advisor.reports.json_report import document_bytes
+from tests.compare.support import (
+    ATTENTION,
+    LABELLED,
+    committed,
+    committed_diagnosis,
+    decoder,
+    diagnosed,
+    side,
+    with_times,
+)
+
+FP8 = "nvjet_sm90_qqtst_128x16_128x11_2x1_v_bz_algo2_TNT"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
+    return diagnosed(tmp_path_factory.mktemp("base") / "base.sqlite", steps=40)
+
+
+def against(base: Diagnosis, tmp_path: Path, **changes: Any) -> Comparison:
+    """The base against a capture that differs from it."""
+    other = diagnosed(tmp_path / "after.sqlite", **{"steps": 40, "seed": 1, **changes})
+    return compare(side("before", base), side("after", other))
+
+
+def reasons(found: Comparison) -> set[str]:
+    return {r.check for r in found.comparability.reasons if r.state == "differs" and r.score < 1}
+
+
+# --- verdicts --------------------------------------------------------------------------------
+
+
+def test_another_capture_of_the_same_is_no_change(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path)
+    assert found.verdict == "no-change"
+    assert found.comparability.score == 1.0
+    assert {h.cause for h in found.healthy} == {"toolkit-differs", "no-change"}
+    assert not found.findings
+    assert not [o for o in found.operations if o.status != "same"]
+
+
+def test_slower_attention_is_a_regression_and_is_named(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, attention=28.0)
+    assert found.verdict == "regression"
+    (first,) = found.phases
+    assert first.typical is not None
+    assert first.typical.mid == pytest.approx(6 * 8 / 435, rel=0.1)
+    assert first.typical.low > 0.08
+    worst = found.operations[0]
+    assert (worst.status, worst.family) == ("slower", "attention")
+    assert worst.change_ms == pytest.approx(0.048, rel=0.1)
+    assert worst.kernels_before == worst.kernels_after == (ATTENTION,)
+    (finding,) = [f for f in found.findings if f.cause == "regression"]
+    assert finding.severity == "medium"
+    compute = next(p for p in found.budget if p.part == "compute")
+    assert compute.change_ms == pytest.approx(0.048, rel=0.15)
+
+
+def test_faster_products_are_an_improvement(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, gemm=22.0, gemm_name=FP8)
+    assert found.verdict == "improvement"
+    assert found.operations[0].status == "faster"
+    assert found.operations[0].kernels_after == (FP8,)
+    assert "improvement" in {h.cause for h in found.healthy}
+
+
+def test_a_change_below_the_gate_is_none(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, attention=22.5)
+    assert found.verdict == "no-change"
+    assert found.phases[0].typical is not None
+    assert 0.02 < found.phases[0].typical.mid < 0.05
+
+
+def test_gate_and_floor_are_parameters(base: Diagnosis, tmp_path: Path) -> None:
+    other = diagnosed(tmp_path / "after.sqlite", steps=40, attention=22.5)
+    sides = side("before", base), side("after", other)
+    stricter = RuleOptions(settings={(c, "gate"): 0.02 for c in ("CMP101", "CMP104", "CMP105")})
+    assert compare(*sides, stricter).verdict == "regression"
+    assert compare(*sides, RuleOptions(params=("CMP101.gate=0.02",))).verdict == "regression"
+    lax = RuleOptions(params=("CMP101.gate=0.02", "CMP101.noise_floor=0.5"))
+    assert compare(*sides, lax).verdict == "no-change"
+
+
+def test_steps_that_stall_are_a_regression_of_the_mean(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, slow=(4, 400.0))
+    assert found.verdict == "regression"
+    (phase,) = found.phases
+    assert phase.typical is not None
+    assert phase.mean is not None
+    assert abs(phase.typical.mid) < 0.02
+    assert phase.mean.mid > 0.15
+    assert "mean" in found.summary
+
+
+def test_added_and_gone_kernels(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, cat=6.0)
+    added = found.operations[0]
+    assert (added.operation, added.status, added.calls_after) == ("concatenate", "added", 6.0)
+    other = diagnosed(tmp_path / "more.sqlite", steps=40, cat=6.0)
+    back = compare(side("before", other), side("after", base))
+    assert back.operations[0].status == "gone"
+    assert back.verdict == "improvement"
+
+
+def test_graphs_take_the_launches_away(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, graph_mode="node")
+    calls = {c.call: (c.calls_before, c.calls_after) for c in found.calls}
+    assert calls["cudaGraphLaunch"] == (0.0, 1.0)
+    assert calls["cudaLaunchKernel"][0] > 20
+    assert calls["cudaLaunchKernel"][1] == 0
+
+
+# --- comparability ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("changes", "check"), [
+    ({"gpu": "NVIDIA A100-SXM4-80GB"}, "GPU"),
+    ({"layers": 12}, "model"),
+    ({"layers": 3}, "model"),
+    ({"blocks": 2048}, "work"),
+    ({"graph_mode": "graph"}, "graphs"),
+    ({"prefills": 30}, "phases"),
+    ({"routed": True}, "model"),
+])  # fmt: skip
+def test_what_is_not_the_same_is_not_comparable(
+    base: Diagnosis, tmp_path: Path, changes: dict[str, Any], check: str
+) -> None:
+    found = against(base, tmp_path, **changes)
+    assert found.verdict == "not-comparable"
+    assert check in reasons(found)
+    assert found.summary.startswith("Not comparable: ")
+    assert not found.checks
+    assert [f.cause for f in found.findings if f.invalidates] == ["not-comparable"] or not any(
+        p.before and p.after for p in found.phases
+    )
+
+
+def test_a_driver_that_differs_is_noted(base: Diagnosis, tmp_path: Path) -> None:
+    for changes in ({"driver": "570.86"}, {"cuda": "12.8"}, {"clock": 1.7e9}):
+        found = against(base, tmp_path, **changes)
+        (noted,) = [f for f in found.findings if f.cause == "toolkit-differs"]
+        assert noted.code == "CMP103"
+        assert noted.severity == "info"
+        assert noted.message in found.notes
+        assert found.verdict == "no-change"
+        (tmp_path / "after.sqlite").unlink()
+
+
+def test_what_one_side_does_not_tell_is_unknown_and_not_different(
+    base: Diagnosis, tmp_path: Path
+) -> None:
+    found = against(base, tmp_path, driver="")
+    assert found.verdict == "no-change"
+    assert {r.check for r in found.comparability.reasons if r.state == "unknown"} == {"driver"}
+    (unknown,) = found.not_evaluated
+    assert (unknown.code, unknown.missing) == ("CMP103", ("compare.driver_changed",))
+
+
+def test_what_was_traced_costs_little(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, traced=("Cuda", "NvtxEvents", "OSRuntime"))
+    assert found.comparability.score == pytest.approx(0.9)
+    assert found.verdict == "no-change"
+
+
+def test_fewer_products_of_the_same_layers_are_the_same_model(
+    base: Diagnosis, tmp_path: Path
+) -> None:
+    """Fused projections, another attention kernel, quantised products: all may be compared."""
+    found = against(base, tmp_path, gemm_name=FP8, attention=18.0)
+    assert found.comparability.score == 1.0
+
+
+def test_a_phase_that_one_side_lacks_is_said(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, prefills=1)
+    assert found.verdict == "no-change"
+    assert [(p.phase, p.verdict, p.why) for p in found.phases][-1] == (
+        "prefill",
+        "not-comparable",
+        "only after",
+    )
+
+
+def test_steps_without_names_pair_with_the_only_phase(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, ranges=False)
+    assert len(found.phases) == 1
+    assert found.verdict == "no-change"
+
+
+def test_a_damaged_capture_is_not_comparable() -> None:
+    good, bad = (committed_diagnosis(n) for n in ("decode_eager_bs1", "whole_run_no_capture_range"))
+    found = compare(side("before", good), side("after", bad))
+    assert found.verdict == "not-comparable"
+    assert any("after: damaged-capture" in r.text for r in found.comparability.reasons)
+
+
+# --- one capture against itself --------------------------------------------------------------
+
+WITH_STEPS = (
+    "decode_eager_bs1", "decode8b_graph_bs1", "prefill8b_bs4", "decode_cpu_gap",
+    "decode_h2d_pageable", "decode_graph_opaque", "decode_gc", "two_processes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITH_STEPS)
+def test_a_capture_against_itself_is_no_change(name: str) -> None:
+    found = committed_diagnosis(name)
+    same = compare(side("before", found), side("after", found))
+    assert same.verdict == "no-change"
+    assert all(c.status == "same" for c in same.changes)
+    assert all(abs(p.change_ms) < 1e-9 for p in same.budget)
+    again = compare(side("before", found), side("after", found))
+    assert document_bytes(again) == document_bytes(same)
+
+
+SPLIT = ("decode_eager_bs1", "decode8b_graph_bs1", "decode_cpu_gap", "decode_h2d_pageable",
+         "decode_gc", "two_processes")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_random_halves_of_one_capture_are_no_change(name: str) -> None:
+    found, rng = committed_diagnosis(name), np.random.default_rng(3)
+    assert found.work is not None
+    for _ in range(100):
+        halves: list[dict[str, list[float]]] = [{}, {}]
+        for phase in found.work.phases:
+            order = rng.permutation(len(phase.times_ms))
+            for half, part in zip(halves, np.array_split(order, 2), strict=True):
+                half[phase.phase] = [phase.times_ms[i] for i in sorted(part.tolist())]
+        one, other = (with_times(found, h) for h in halves)
+        assert compare(side("before", one), side("after", other)).verdict == "no-change"
+
+
+# --- sides -----------------------------------------------------------------------------------
+
+
+def test_several_captures_a_side_show_the_noise_between_runs(tmp_path: Path) -> None:
+    """Runs of a loop that the host holds back differ; three a side show by how much."""
+    quick = [
+        diagnosed(tmp_path / f"a{i}.sqlite", gap=gap, seed=i)
+        for i, gap in enumerate((1000.0, 1010.0, 995.0))
+    ]
+    slow = [
+        diagnosed(tmp_path / f"b{i}.sqlite", gap=gap, seed=9 + i)
+        for i, gap in enumerate((1160.0, 1150.0, 1155.0))
+    ]
+    single = compare(side("before", quick[0]), side("after", slow[0]))
+    assert single.verdict == "no-change"
+    assert single.phases[0].resolution is not None
+    assert single.phases[0].resolution > 0.5 * HOST_SPREAD
+    assert any("would have shown" in n for n in single.notes)
+    several = compare(side("before", *quick), side("after", *slow))
+    assert several.verdict == "regression"
+    assert several.phases[0].before is not None
+    assert several.phases[0].before.captures == 3
+    assert len(several.before.inputs) == 3
+
+
+def test_the_same_capture_twice_is_no_repeat(tmp_path: Path) -> None:
+    one = str(decoder(tmp_path / "one.sqlite"))
+    two = str(decoder(tmp_path / "two.sqlite", seed=1))
+    with pytest.raises(InputError, match="holds the same steps as"):
+        pipeline_compare.compare([one, one], [two])
+
+
+def test_saved_diagnoses_compare_like_their_captures(tmp_path: Path) -> None:
+    paths = [decoder(tmp_path / "a.sqlite"), decoder(tmp_path / "b.sqlite", attention=30.0)]
+    saved = []
+    for path in paths:
+        saved.append(path.with_suffix(".json"))
+        saved[-1].write_bytes(document_bytes(diagnose(path)))
+    live = pipeline_compare.compare([str(paths[0])], [str(paths[1])])
+    told = pipeline_compare.compare([str(saved[0])], [str(saved[1])])
+    assert live == told
+    assert live.verdict == "regression"
+
+
+def test_a_diagnosis_of_an_older_or_newer_version_is_read(base: Diagnosis, tmp_path: Path) -> None:
+    document = json.loads(document_bytes(base))
+    document["work"] = None
+    document["brought_by_a_later_version"] = {"x": 1}
+    document["inputs"][0]["new_key"] = 3
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(document))
+    found = pipeline_compare.compare([str(path)], [str(decoder(tmp_path / "b.sqlite", steps=40))])
+    assert found.verdict == "no-change"
+    assert found.phases[0].before is not None
+    assert found.phases[0].before.steps == 39
+    assert {n.code for n in found.not_evaluated} >= {"CMP106"}
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ('{"schema_version": 1}', "not a diagnosis"),
+    ('{"schema_version": 7, "tool": {}}', "schema version 1"),
+    ('{"schema_version": 1, "diagnoses": []}', "holds no diagnosis"),
+    ('{"schema_version": 1,', "not a JSON document"),
+])  # fmt: skip
+def test_what_is_no_diagnosis_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said) as error:
+        pipeline_compare.load(str(path))
+    assert "\n" not in str(error.value)
+
+
+# --- findings and promises -------------------------------------------------------------------
+
+
+def test_findings_that_went_came_and_changed() -> None:
+    before, after = (committed_diagnosis(n) for n in ("decode_eager_bs1", "decode_h2d_pageable"))
+    found = compare(side("before", before), side("after", after))
+    status = {c.cause: c.status for c in found.changes}
+    assert status["launch-bound"] == "gone"
+    assert status["transfer-bound"] == "new"
+    check = next(c for c in found.checks if c.verify.fact == "launch.calls_per_step")
+    assert (check.outcome, check.after) == ("as promised", 0.0)
+
+
+def test_a_finding_whose_rule_could_not_look_is_not_gone() -> None:
+    before, after = (committed_diagnosis(n) for n in ("decode_eager_bs1", "decode_graph_opaque"))
+    found = compare(side("before", before), side("after", after))
+    (launch,) = [c for c in found.changes if c.cause == "launch-bound"]
+    assert launch.status == "unknown"
+    assert launch.note
+
+
+def test_a_share_that_grows_because_the_step_shrank_did_not_move(tmp_path: Path) -> None:
+    """Half of the idle time goes, so the small kernels hold a larger share of the same length."""
+    before = diagnosed(tmp_path / "a.sqlite", gap=1200.0, norm=40.0)
+    after = diagnosed(tmp_path / "b.sqlite", gap=100.0, norm=40.0)
+    found = compare(side("before", before), side("after", after))
+    grown = [
+        c for c in found.checks
+        if c.unit == "ratio" and c.verify.now == _share(before, c.code)
+        and c.before is not None and c.after is not None and float(c.after) > 1.2 * float(c.before)
+    ]  # fmt: skip
+    assert grown
+    assert {c.outcome for c in grown} == {"unchanged"}
+
+
+def _share(diagnosis: Diagnosis, code: str) -> float | None:
+    finding = next(f for f in diagnosis.findings if f.code == code)
+    return None if finding.impact is None else finding.impact.share
+
+
+def test_predicted_gains_are_held_against_the_measured_step() -> None:
+    before, after = (committed_diagnosis(n) for n in ("decode_h2d_pageable", "decode8b_graph_bs1"))
+    finding = before.findings[0]
+    if finding.gain is None or finding.gain.step_after_ms is None:
+        pytest.skip("no what-if has estimated this finding")
+    found = compare(side("before", before), side("after", before))
+    assert {g.outcome for g in found.gains} <= {"not applied"}
+    assert compare(side("before", before), side("after", after)).gains == ()
+
+
+# --- the labelled pairs ----------------------------------------------------------------------
+
+
+def _labels() -> list[dict[str, str]]:
+    path = LABELLED / "labels.yaml"
+    return yaml.safe_load(path.read_text())["compare"] if path.is_file() else []
+
+
+def _labelled(name: str) -> Path:
+    for ending in (".sqlite.xz", ".sqlite"):
+        path = LABELLED / f"{name}{ending}"
+        if path.is_file():
+            return path
+    return committed(name.rpartition("/")[2])
+
+
+@pytest.mark.skipif(not _labels(), reason="the labelled captures are not on this machine")
+@pytest.mark.parametrize("want", _labels(), ids=lambda w: f"{w['before']}-{w['after']}")
+def test_labelled_pairs(want: dict[str, str]) -> None:
+    found = pipeline_compare.compare(
+        [str(_labelled(want["before"]))], [str(_labelled(want["after"]))]
+    )
+    assert found.verdict == want["verdict"], found.summary

@@ -1,0 +1,316 @@
+"""Context lengths, engines side by side, and the perfect-router experiment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from advisor import pipeline_compare as run
+from advisor.compare.benchmarks import read_sides
+from advisor.compare.context import scaling
+from advisor.compare.frameworks import table
+from advisor.compare.router import experiment
+from advisor.errors import InputError
+from advisor.knowledge_compare import benchmark_metrics, framework_differences, moe_router
+from advisor.model.comparison import FrameworkTable, Metric
+from tests.compare.support import LABELLED, committed_diagnosis, diagnosed, side
+
+# --- context ---------------------------------------------------------------------------------
+
+
+def test_only_attention_grows(tmp_path: Path) -> None:
+    short = side("short", diagnosed(tmp_path / "s.sqlite", attention=10.0))
+    long = side("long", diagnosed(tmp_path / "l.sqlite", attention=60.0, seed=1))
+    found = scaling(short, long, (1, 2049))
+    assert found.verdict == "only-attention-scales"
+    assert not found.findings
+    assert found.operations[0].attention
+    assert found.attention_growth_ms == pytest.approx(0.3, rel=0.05)
+    assert found.growth_per_1k_ms is not None
+    assert found.growth_per_1k_ms.mid == pytest.approx(0.3 / 2.048, rel=0.1)
+    assert found.growth_per_1k_ms.low < found.growth_per_1k_ms.mid < found.growth_per_1k_ms.high
+    assert "100 % of it by attention" in found.summary or "99 %" in found.summary
+
+
+def test_a_cache_that_is_copied_grows_too_and_is_named(tmp_path: Path) -> None:
+    short = side("short", diagnosed(tmp_path / "s.sqlite", attention=10.0, cat=4.0))
+    long = side("long", diagnosed(tmp_path / "l.sqlite", attention=40.0, cat=20.0, seed=1))
+    found = scaling(short, long)
+    assert found.verdict == "context-scaling"
+    (named,) = found.findings
+    assert (named.code, named.scope.operation) == ("CMP102", "concatenate")
+    assert [a.id for a in named.recommendations] == ["static-kv-cache"]
+    assert [o.operation for o in found.operations if o.grows] == ["concatenate"]
+    assert found.growth_per_1k_ms is None
+    assert any("--tokens" in n for n in found.notes)
+
+
+def test_products_that_grow_are_attention_in_pieces(tmp_path: Path) -> None:
+    short = side("short", diagnosed(tmp_path / "s.sqlite"))
+    long = side("long", diagnosed(tmp_path / "l.sqlite", gemm=60.0, seed=1))
+    found = scaling(short, long)
+    assert [a.id for f in found.findings for a in f.recommendations] == ["attention-backend"]
+
+
+def test_nothing_grows(tmp_path: Path) -> None:
+    short = side("short", diagnosed(tmp_path / "s.sqlite"))
+    long = side("long", diagnosed(tmp_path / "l.sqlite", seed=1))
+    assert scaling(short, long).verdict == "no-growth"
+
+
+def test_another_batch_is_no_answer(tmp_path: Path) -> None:
+    short = side("short", diagnosed(tmp_path / "s.sqlite"))
+    long = side("long", diagnosed(tmp_path / "l.sqlite", blocks=2048, attention=90.0, cat=9.0))
+    found = scaling(short, long)
+    assert found.verdict == "not-comparable"
+    assert not found.findings
+    assert "batch" in found.summary
+
+
+def test_longer_prompts_do_not_matter_to_decode_steps(tmp_path: Path) -> None:
+    """Prefill takes a larger share of the time with a longer prompt; that is no difference."""
+    short = side("short", diagnosed(tmp_path / "s.sqlite", prefills=1))
+    long = side("long", diagnosed(tmp_path / "l.sqlite", prefills=20, attention=60.0))
+    found = scaling(short, long)
+    assert (found.phase, found.verdict) == ("decode", "only-attention-scales")
+
+
+def test_captures_of_prefill_alone_say_so() -> None:
+    one = side("short", committed_diagnosis("prefill8b_bs4"))
+    found = scaling(one, one)
+    assert found.verdict == "no-growth"
+    assert "no decode steps" in found.notes[0]
+
+
+# --- engines ---------------------------------------------------------------------------------
+
+
+def metric(found: FrameworkTable, name: str) -> Metric:
+    return next(m for m in found.metrics if m.name == name)
+
+
+def test_engines_side_by_side(tmp_path: Path) -> None:
+    fused = side("a", diagnosed(tmp_path / "a.sqlite", graph_mode="node", norm=2.0))
+    plain = side("b", diagnosed(tmp_path / "b.sqlite", cat=5.0, routed=False))
+    found = table([("fused", fused), ("plain", plain)], {"fused": 3000.0}, {"fused": 1, "plain": 2})
+    assert found.phase == "decode"
+    assert metric(found, "layers").values == (6.0, 6.0)
+    low, high = metric(found, "kernels per layer").values
+    assert isinstance(low, float)
+    assert isinstance(high, float)
+    assert high - low == pytest.approx(1.0)
+    assert metric(found, "kernels per token").values[1] == pytest.approx(31 / 2)
+    assert metric(found, "kernel time in graphs").values == (1.0, 0.0)
+    step = metric(found, "step time").values[0]
+    assert isinstance(step, float)
+    assert metric(found, "tokens a second in it").values[0] == pytest.approx(1e3 / step)
+    assert metric(found, "throughput").values == (3000.0, None)
+    told = " ".join(found.differences)
+    assert "Launch path: fused runs 100.0 %" in told
+    assert "Batching" in told
+
+
+def test_names_come_from_the_user_the_kernels_or_the_file(tmp_path: Path) -> None:
+    one, two = (side(n, diagnosed(tmp_path / f"{n}.sqlite", seed=i)) for i, n in enumerate("ab"))
+    found = table([(None, one), (None, two), ("mine", two)], {}, {})
+    assert [c.name for c in found.columns] == ["pytorch", "pytorch-2", "mine"]
+    with pytest.raises(InputError, match="there is no column 'nim'"):
+        table([(None, one), (None, two)], {"nim": 30.0}, {})
+
+
+def test_engines_need_a_phase_in_common() -> None:
+    decode, prefill = (committed_diagnosis(n) for n in ("decode_eager_bs1", "prefill8b_bs4"))
+    with pytest.raises(InputError, match="no phase of steps in common"):
+        table([(None, side("a", decode)), (None, side("b", prefill))], {}, {})
+    with pytest.raises(InputError, match="not every capture has prefill"):
+        table([(None, side("a", decode)), (None, side("b", decode))], {}, {}, "prefill")
+
+
+def test_different_models_and_a_throughput_that_cannot_be(tmp_path: Path) -> None:
+    one = side("a", diagnosed(tmp_path / "a.sqlite"))
+    two = side("b", diagnosed(tmp_path / "b.sqlite", layers=12))
+    found = table([("a", one), ("b", two)], {"a": 50_000.0}, {})
+    told = " ".join(found.notes)
+    assert "different models (6, 12 layers)" in told
+    assert "--batch" in told
+    assert "a: the given throughput needs" in told
+
+
+def test_every_difference_is_about_a_metric_of_the_table(tmp_path: Path) -> None:
+    one = side("a", diagnosed(tmp_path / "a.sqlite", cat=5.0, gap=50.0))
+    found = table([("a", one), ("b", one)], {"a": 1.0, "b": 1.0}, {"a": 2, "b": 2})
+    names = {m.name for m in found.metrics}
+    assert {d.metric for d in framework_differences()} - names <= {"exposed copies"}
+
+
+# --- the router experiment -------------------------------------------------------------------
+
+TRTLLM = {
+    "engine": {"model": "m", "backend": "Pytorch"},
+    "performance": {
+        "total_latency_ms": 1000.0, "request_throughput_req_s": 2.0,
+        "system_output_throughput_tok_s": 5530.7, "system_total_throughput_tok_s": 9402.2,
+    },
+    "streaming_metrics": {"avg_tpot_ms": 12.5},
+}  # fmt: skip
+TRTLLM_TEXT = """
+===========================================================
+= PERFORMANCE OVERVIEW
+===========================================================
+Request Throughput (req/sec):                     43.2089
+Total Output Throughput (tokens/sec):             5530.7382
+Total Token Throughput (tokens/sec):              94022.5497
+Total Latency (ms):                               115716.9214
+"""
+OLD_TEXT = "Request Throughput (req/sec):   81.6\nToken Throughput (tokens/sec):  5224.2\n"
+VLLM = {
+    "request_throughput": 1.5, "output_throughput": 310.0, "total_token_throughput": 610.0,
+    "mean_tpot_ms": 9.5,
+}  # fmt: skip
+VLLM_TEXT = """
+============ Serving Benchmark Result ============
+Request throughput (req/s):              2.43
+Output token throughput (tok/s):         2425.01
+Total Token throughput (tok/s):          4843.81
+Mean TPOT (ms):                          70.14
+"""
+THROUGHPUT = {"elapsed_time": 10.0, "requests_per_second": 3.0, "tokens_per_second": 777.0}
+LATENCY = {"avg_latency": 1.25, "latencies": [1.2, 1.3]}
+GENAI = {
+    "output_token_throughput": {"unit": "tokens/sec", "avg": 261.25},
+    "inter_token_latency": {"unit": "ms", "avg": 30.35},
+}
+GENAI_CSV = (
+    "Metric,avg,min,max,p99\r\n"
+    'Inter Token Latency (ms),"1,030.35",27.59,35.60,35.23\r\n\r\n'
+    "Metric,Value\r\n"
+    "Output Token Throughput (per sec),261.25\r\nRequest Throughput (per sec),1.50\r\n"
+)
+
+
+@pytest.mark.parametrize(("text", "metric", "value"), [
+    (json.dumps(TRTLLM), "output-throughput", 5530.7),
+    (TRTLLM_TEXT, "output-throughput", 5530.7382),
+    (OLD_TEXT, "output-throughput", 5224.2),
+    (json.dumps(VLLM), "output-throughput", 310.0),
+    (VLLM_TEXT, "output-throughput", 2425.01),
+    (json.dumps(THROUGHPUT), "total-throughput", 777.0),
+    (json.dumps(LATENCY), "latency", 1250.0),
+    (json.dumps(GENAI), "output-throughput", 261.25),
+    (GENAI_CSV, "output-throughput", 261.25),
+    ("run,output_throughput\na,410.5\n", "output-throughput", 410.5),
+    ("Step ms\n23.05\n", "step-time", 23.05),
+    ('{"output_throughput": 5.5}\n', "output-throughput", 5.5),
+])  # fmt: skip
+def test_reports_are_read(tmp_path: Path, text: str, metric: str, value: float) -> None:
+    path = tmp_path / "report"
+    path.write_text(text)
+    learned, _ = read_sides([str(path)], [str(path)], None, None)
+    assert learned.metric == metric
+    assert learned.values == (pytest.approx(value),)
+    assert learned.better_high == (benchmark_metrics()[metric].better == "higher")
+
+
+def test_a_quoted_thousands_comma_is_no_end_of_cell(tmp_path: Path) -> None:
+    path = tmp_path / "g.csv"
+    path.write_text(GENAI_CSV)
+    found, _ = read_sides([str(path)], [str(path)], None, "time-per-output-token")
+    assert found.values == (1030.35,)
+
+
+def test_rows_of_a_csv_and_lines_of_json_are_runs(tmp_path: Path) -> None:
+    csv, lines = tmp_path / "a.csv", tmp_path / "b.jsonl"
+    csv.write_text("run,output throughput\na,100\nb,102\nc,98\n")
+    lines.write_text("".join(f'{{"output_throughput": {v}}}\n' for v in (120, 121)))
+    learned, perfect = read_sides([str(csv)], [str(lines)], None, None)
+    assert learned.values == (100.0, 102.0, 98.0)
+    assert perfect.values == (120.0, 121.0)
+
+
+@pytest.mark.parametrize(("learned", "perfect", "unit", "said"), [
+    (["23"], ["26"], None, "--unit"),
+    (["23"], ["26"], "furlongs", "is none of"),
+    (["-5"], ["26"], "ms", "positive"),
+    (["nan"], ["26"], "ms", "positive"),
+    (["no-such-file"], ["26"], "ms", "No such file"),
+    ([","], ["26"], "ms", "LEARNED: no run"),
+])  # fmt: skip
+def test_what_cannot_be_read_is_one_line(
+    learned: list[str], perfect: list[str], unit: str | None, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        read_sides(learned, perfect, unit, None)
+
+
+def test_sides_without_a_common_metric_say_what_each_has(tmp_path: Path) -> None:
+    one, two, bare = tmp_path / "a.json", tmp_path / "b.json", tmp_path / "c.txt"
+    one.write_text(json.dumps(LATENCY))
+    two.write_text(json.dumps({"output_throughput": 5}))
+    bare.write_text("nothing to see\n")
+    with pytest.raises(InputError, match="latency against output-throughput"):
+        read_sides([str(one)], [str(two)], None, None)
+    with pytest.raises(InputError, match="no throughput or time"):
+        read_sides([str(bare)], [str(two)], None, None)
+    with pytest.raises(InputError, match="--metric"):
+        read_sides([str(one)], [str(two)], None, "speed")
+
+
+@pytest.mark.parametrize(("learned", "perfect", "unit", "verdict", "certain"), [
+    (["100"], ["150"], "tok/s", "router-imbalance", True),
+    (["100"], ["112"], "tok/s", "router-imbalance", False),
+    (["100"], ["109"], "tok/s", "routing-not-the-bottleneck", False),
+    (["100", "101", "99"], ["125", "124", "126"], "tok/s", "router-imbalance", True),
+    (["100", "101", "99"], ["103", "104", "102"], "tok/s", "routing-not-the-bottleneck", True),
+    (["100", "130", "80"], ["125", "124", "126"], "tok/s", "router-imbalance", False),
+    (["20"], ["10"], "ms", "router-imbalance", True),
+    (["10"], ["20"], "ms", "routing-not-the-bottleneck", True),
+    (["10", "10.1"], ["11.2"], "req/s", "router-imbalance", False),
+])  # fmt: skip
+def test_the_verdict_at_ten_per_cent(
+    learned: list[str], perfect: list[str], unit: str, verdict: str, certain: bool
+) -> None:
+    found = experiment(learned, perfect, unit)
+    assert (found.verdict, found.certain) == (verdict, certain)
+    causes = {f.cause for f in found.findings} | {h.cause for h in found.healthy}
+    assert causes == {verdict}
+    assert (found.gain_low is None) == (len(learned) + len(perfect) == 2)
+
+
+def test_the_labelled_experiment_names_the_loss() -> None:
+    want = {"learned_ms": 23.05, "perfect_ms": 26.34, "verdict": "routing-not-the-bottleneck"}
+    if (path := LABELLED / "labels.yaml").is_file():
+        want = yaml.safe_load(path.read_text())["moe_router_experiment"]
+    found = run.router([str(want["learned_ms"])], [str(want["perfect_ms"])], unit="ms")
+    assert found.verdict == want["verdict"]
+    assert found.gain == pytest.approx(23.05 / 26.34 - 1)
+    assert found.certain
+    assert "12.5 % lower, a loss" in found.summary
+
+
+def test_perfect_routing_is_explained_with_every_result() -> None:
+    known = moe_router()
+    told = " ".join(experiment(["1"], ["2"], "tok/s").notes)
+    for model in ("GPT-OSS (RenormalizeMoeRoutingMethod)", "DeepSeekV3MoeRoutingMethod"):
+        assert model in told
+    assert "CUTLASS, TRTLLM, TRITON" in told
+    assert "wrong by design" in told
+    assert known.variable in known.commands[1].line
+
+
+def test_captures_add_tails_and_imbalance(tmp_path: Path) -> None:
+    uneven = side("learned", diagnosed(tmp_path / "l.sqlite", routed=True, spread=400))
+    even = side("perfect", diagnosed(tmp_path / "p.sqlite", routed=True, spread=1))
+    plain = side("perfect", diagnosed(tmp_path / "d.sqlite"))
+    found = experiment(["100"], ["130"], "tok/s", traces=(uneven, even))
+    learned, perfect = found.experts
+    assert learned.imbalance is not None
+    assert learned.imbalance > 1.2
+    assert learned.kernel == "SiLU"
+    assert perfect.imbalance is None
+    assert "do not vary" in perfect.note
+    assert learned.max_over_p50 is not None
+    (dense,) = experiment(["100"], ["130"], "tok/s", traces=(plain,)).experts
+    assert dense.note == "no expert kernels are seen"

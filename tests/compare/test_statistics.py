@@ -1,0 +1,176 @@
+"""The statistics of a comparison: right where something changed, silent where nothing did."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from advisor.compare.statistics import (
+    Change,
+    Noise,
+    mean_change,
+    noise_of,
+    t_quantile,
+    typical_change,
+)
+
+GATE, FLOOR = 0.05, 0.02
+
+
+def alarm(before: np.ndarray, after: np.ndarray, host: float = 0.0) -> bool:
+    """A regression by the bars of CMP101."""
+    noise = noise_of([before], [after], host)
+    found = (typical_change(before, after, noise), mean_change(before, after, noise))
+    return any(c is not None and c.mid >= GATE and c.least_rise >= FLOOR for c in found)
+
+
+def samples(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
+    if kind == "tight":
+        return 10 + 0.01 * rng.standard_normal(n)
+    if kind == "noisy":
+        return 10 * np.exp(0.15 * rng.standard_normal(n))
+    if kind == "two states":
+        return np.where(rng.random(n) < 0.5, 30.0, 40.0) + 0.3 * rng.standard_normal(n)
+    out = 10 + 0.1 * rng.standard_normal(n)  # stalls: one step in ten takes twice as long
+    out[rng.random(n) < 0.1] *= 2
+    return out
+
+
+@pytest.mark.parametrize("kind", ["tight", "noisy", "two states", "stalls"])
+def test_the_same_steps_raise_less_than_one_false_alarm_in_a_hundred(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    runs, alarms = 0, 0
+    for n in (4, 8, 15, 40):
+        for _ in range(60):
+            # Loops with two states are those that the host drives.
+            host = 0.9 if kind == "two states" and n < 8 else 0.0
+            alarms += alarm(samples(kind, n, rng), samples(kind, n, rng), host)
+            runs += 1
+    assert alarms / runs < 0.01
+
+
+@pytest.mark.parametrize(("kind", "n", "factor"), [
+    ("tight", 3, 1.1), ("tight", 5, 1.06), ("noisy", 60, 1.25), ("stalls", 40, 1.1),
+])  # fmt: skip
+def test_a_real_slow_down_is_seen(kind: str, n: int, factor: float) -> None:
+    rng = np.random.default_rng(6)
+    seen = [alarm(samples(kind, n, rng), factor * samples(kind, n, rng)) for _ in range(20)]
+    assert sum(seen) >= 19
+
+
+def test_a_few_long_stalls_move_the_mean_and_not_the_typical_step() -> None:
+    before = np.full(60, 10.0) + np.linspace(-0.01, 0.01, 60)
+    after = before.copy()
+    after[::5] += 20.0
+    typical, mean = typical_change(before, after), mean_change(before, after)
+    assert typical is not None
+    assert mean is not None
+    assert abs(typical.mid) < 0.01
+    assert mean.mid == pytest.approx(0.4, abs=0.01)
+    assert mean.least_rise > FLOOR
+    assert alarm(before, after)
+
+
+def test_the_interval_is_the_same_again_and_holds_the_truth() -> None:
+    rng = np.random.default_rng(8)
+    inside = 0
+    for _ in range(100):
+        before, after = samples("noisy", 20, rng), 1.2 * samples("noisy", 20, rng)
+        found = typical_change(before, after)
+        assert found == typical_change(before, after)
+        assert found is not None
+        inside += found.low <= 0.2 <= found.high
+    assert inside >= 95
+
+
+def test_slower_and_faster_mirror_each_other() -> None:
+    rng = np.random.default_rng(9)
+    before, after = samples("tight", 12, rng), 1.3 * samples("tight", 12, rng)
+    there, back = typical_change(before, after), typical_change(after, before)
+    assert there is not None
+    assert back is not None
+    assert (1 + there.mid) * (1 + back.mid) == pytest.approx(1.0)
+    assert there.least_rise > 0.25
+    assert there.least_drop <= 0
+    assert back.least_drop > 0.2
+    assert there.least == there.least_rise
+    assert back.least == back.least_drop
+
+
+def test_repeats_of_a_host_bound_step_are_noise_until_they_are_measured() -> None:
+    rng = np.random.default_rng(10)
+    before = [10 + 0.05 * rng.standard_normal(20) for _ in range(5)]
+    after = [11.2 + 0.05 * rng.standard_normal(20) for _ in range(5)]
+    single = noise_of(before[:1], after[:1], 0.9)
+    assert single.runs == pytest.approx(0.01 + 0.2 * 0.9)
+    assert not alarm(before[0], after[0], host=0.9)
+    assert alarm(before[0], after[0], host=0.0)
+    widths = [noise_of(before[:n], after[:n], 0.9).runs for n in (1, 2, 3, 5)]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] < 0.06
+    found = typical_change(
+        np.concatenate(before), np.concatenate(after), noise_of(before, after, 0.9)
+    )
+    assert found is not None
+    assert found.least_rise > 0.04
+
+
+def test_runs_that_differ_widen_the_interval_beyond_what_is_assumed() -> None:
+    flat = [np.full(5, 10.0), np.full(5, 10.0)]
+    apart = [np.full(5, 8.0), np.full(5, 12.0)]
+    assert noise_of(apart, apart, 0.0).runs > 5 * noise_of(flat, flat, 0.0).runs
+
+
+def test_one_value_on_a_side_takes_the_usual_spread() -> None:
+    noise = noise_of([np.array([10.0])], [np.array([10.5])], 0.0)
+    found = typical_change(np.array([10.0]), np.array([10.5]), noise)
+    assert found is not None
+    assert found.low < 0.02 < found.mid < found.high
+    assert typical_change(np.array([10.0]), np.empty(0)) is None
+    assert mean_change(np.empty(0), np.array([10.0])) is None
+
+
+def test_steps_that_resemble_their_neighbours_say_less() -> None:
+    rng = np.random.default_rng(11)
+    wave = 10 + np.sin(np.arange(40) / 6)
+    mixed = rng.permutation(wave)
+    slow, fast = typical_change(wave, wave), typical_change(mixed, mixed)
+    assert slow is not None
+    assert fast is not None
+    assert slow.high - slow.low > 1.5 * (fast.high - fast.low)
+
+
+@pytest.mark.parametrize(("freedom", "level", "known"), [
+    (1, 0.98, 31.82), (2, 0.98, 6.965), (3, 0.98, 4.541), (4, 0.98, 3.747), (10, 0.98, 2.764),
+    (30, 0.98, 2.457), (5, 0.95, 2.571),
+])  # fmt: skip
+def test_quantiles_of_student(freedom: int, level: float, known: float) -> None:
+    assert t_quantile(freedom, level) == pytest.approx(known, rel=0.005)
+
+
+def test_separation_needs_more_than_luck() -> None:
+    """Two groups that agree within themselves by luck are no change while few steps are seen."""
+    low, high = np.array([30.0, 30.2, 30.1]), np.array([40.0, 40.1, 39.9, 40.2])
+    assert not alarm(low, high, host=0.9)
+    assert alarm(
+        np.repeat(low, 4) + 0.01 * np.arange(12), np.repeat(high, 3) + 0.01 * np.arange(12)
+    )
+
+
+def test_large_samples_are_worked_out_quickly_and_alike() -> None:
+    rng = np.random.default_rng(12)
+    before, after = (10 + rng.standard_normal(2_000) for _ in range(2))
+    found = typical_change(before, after)
+    assert found is not None
+    assert found.high - found.low < 0.03
+    assert math.isfinite(found.chance)
+
+
+def test_what_is_certain_is_never_more_than_the_near_end() -> None:
+    change = Change(0.2, 0.1, 0.3, chance=0.5)
+    assert change.least_rise == 0.0
+    assert Change(0.2, 0.1, 0.3).least_rise == 0.1
+    assert Change(-0.2, -0.3, -0.1, chance=0.5).least_drop == 0.0
+    assert Noise() == Noise(0.0, 0.0)

@@ -1,0 +1,270 @@
+"""The verbs `compare`, `moe` and `baseline` on the command line: output, exit codes, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from advisor.cli.compare_options import lengths, numbers, percent, sides
+from advisor.cli.greedy import spread
+from advisor.cli.main import main
+from advisor.compare import store
+from advisor.errors import InputError
+from advisor.model.comparison import Comparison
+from advisor.model.findings import Diagnosis
+from tests.compare.support import decoder
+
+Captured = pytest.CaptureFixture[str]
+Run = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("captures")
+    decoder(folder / "base.sqlite", steps=30)
+    decoder(folder / "same.sqlite", steps=30, seed=1)
+    decoder(folder / "slow.sqlite", steps=30, attention=30.0, seed=2, driver="570.1")
+    decoder(folder / "other.sqlite", steps=30, layers=12)
+    return folder
+
+
+@pytest.fixture
+def run(captures: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command line in an empty folder; names of captures stand for their paths."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    known = {p.stem: str(p) for p in captures.glob("*.sqlite")}
+    return lambda *args: main([known.get(str(a), str(a)) for a in args])
+
+
+def test_the_report_fits_80_columns_and_says_it_all(run: Run, capsys: Captured) -> None:
+    for extra in ((), ("-v",)):
+        assert run("compare", "base", "slow", *extra) == 0
+        shown = capsys.readouterr().out
+        assert max(len(line) for line in shown.splitlines()) <= 80
+        for part in ("Regression: the typical decode step", "Comparability", "98 % interval",
+                     "Budget", "compute", "Operations", "slower", "CUDA API calls", "Findings",
+                     "What to do", "Driver 580.159"):  # fmt: skip
+            assert part in shown, part
+
+
+def test_the_verdict_alone(run: Run, capsys: Captured) -> None:
+    assert run("compare", "base", "same", "-q") == 0
+    assert capsys.readouterr().out.startswith("No change: the typical decode step went from 0.43")
+
+
+@pytest.mark.parametrize(("after", "code", "said"), [
+    ("same", 0, ""),
+    ("slow", 1, "advisor: gate failed: Regression: "),
+    ("other", 1, "advisor: gate failed: Not comparable: the models differ"),
+])  # fmt: skip
+def test_the_gate(run: Run, capsys: Captured, after: str, code: int, said: str) -> None:
+    assert run("compare", "base", after, "--fail-on", "regression") == code
+    err = capsys.readouterr().err
+    assert err.startswith(said)
+    assert err.count("\n") == bool(said)
+    assert run("compare", "base", after) == 0
+
+
+def test_a_gate_that_could_not_have_seen_much_says_so(
+    run: Run, capsys: Captured, tmp_path: Path
+) -> None:
+    for i in (1, 2):
+        decoder(tmp_path / f"h{i}.sqlite", gap=900.0, seed=i)
+    assert run("compare", "h1.sqlite", "h2.sqlite", "--fail-on", "regression") == 0
+    assert "gate passed, but weakly" in capsys.readouterr().err
+
+
+def test_gate_and_noise_floor(run: Run, capsys: Captured) -> None:
+    for gate in ("30%", "30", "0.3"):
+        assert run("compare", "base", "slow", "--gate", gate, "-q") == 0
+        assert capsys.readouterr().out.startswith("No change")
+    assert run("compare", "base", "slow", "--noise-floor", "50%", "-q") == 0
+    assert capsys.readouterr().out.startswith("No change")
+
+
+def test_json_is_the_document(run: Run, capsys: Captured) -> None:
+    assert run("compare", "base", "slow", "--format", "json") == 0
+    text = capsys.readouterr().out
+    found = Comparison.model_validate_json(text)
+    assert json.loads(text)["schema_version"] == 1
+    assert found.verdict == "regression"
+    assert [f.code for f in found.findings] == ["CMP101", "CMP103"]
+    assert {t.param for t in found.thresholds if t.code == "CMP101"} == {"gate", "noise_floor"}
+
+
+def test_markdown_junit_and_github(run: Run, capsys: Captured) -> None:
+    assert run("compare", "base", "slow", "--format", "markdown") == 0
+    shown = capsys.readouterr().out
+    assert "## Comparability" in shown
+    assert re.search(r"^\| part \| before \|", shown, re.MULTILINE)
+    assert run("compare", "base", "other", "--format", "junit") == 0
+    suites = Xml.fromstring(capsys.readouterr().out.encode())
+    assert (suites.get("tests"), suites.get("errors")) == ("2", "2")
+    assert run("compare", "base", "slow", "--format", "github") == 0
+    assert capsys.readouterr().out.startswith("::error title=advisor compare%3A regression::")
+
+
+def test_several_captures_a_side(run: Run, capsys: Captured) -> None:
+    assert run("compare", "--before", "base", "same", "--after", "slow", "-q") == 0
+    assert capsys.readouterr().out.startswith("Regression")
+
+
+def test_baselines_by_name(run: Run, capsys: Captured) -> None:
+    assert run("baseline", "list") == 0
+    assert "0 baselines in .advisor" in capsys.readouterr().out
+    assert run("baseline", "save", "main", "base") == 0
+    assert run("baseline", "save", "main", "base") == 2
+    assert "add --force" in capsys.readouterr().err
+    assert run("baseline", "save", "main", "base", "--force") == 0
+    assert run("compare", "main", "slow", "-q") == 0
+    assert "Regression" in capsys.readouterr().out
+    assert run("baseline", "list") == 0
+    assert "29 decode steps of 0.43 ms" in capsys.readouterr().out
+    assert run("baseline", "show", "main") == 0
+    assert "base.sqlite" in capsys.readouterr().out
+    assert run("baseline", "show", "main", "--format", "json") == 0
+    assert Diagnosis.model_validate_json(capsys.readouterr().out).steps[0].count == 29
+    assert run("slow", "--baseline", "main", "-q") == 0
+    assert "known" in capsys.readouterr().out
+
+
+def test_baselines_in_a_folder_of_ones_own(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    assert run("baseline", "save", "a", "base", "--folder", "kept/here") == 0
+    assert (tmp_path / "kept" / "here" / "a.json").is_file()
+    assert run("baseline", "save", "b", "a", "--folder", "kept/here") == 0
+    assert run("compare", "a", "b", "--folder", "kept/here", "-q") == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith(("No change", "interval"))
+    (tmp_path / "kept" / "here" / "bad.json").write_text("{")
+    assert run("baseline", "list", "--folder", "kept/here") == 0
+    assert "unusable" in capsys.readouterr().out
+    assert store.names(tmp_path / "kept" / "here") == ["a", "b", "bad"]
+
+
+@pytest.mark.parametrize("args", [
+    ("compare",),
+    ("compare", "base"),
+    ("compare", "base", "same", "slow"),
+    ("compare", "base", "nosuch"),
+    ("compare", "base", "same", "--before", "slow"),
+    ("compare", "--before", "--after", "slow"),
+    ("compare", "base", "same", "--format", "pdf"),
+    ("compare", "base", "same", "--gate", "much"),
+    ("compare", "base", "same", "--fail-on", "anything"),
+    ("compare", "base", "same", "--context", "--frameworks"),
+    ("compare", "base", "same", "--context", "--fail-on", "regression"),
+    ("compare", "base", "same", "--context", "--tokens", "2048"),
+    ("compare", "base", "same", "--param", "CMP101.gat=1"),
+    ("compare", "base", "--frameworks"),
+    ("compare", "base", "same", "--frameworks", "--throughput", "x"),
+    ("compare", "base", "same", "--phase", "verify"),
+    ("compare", "base", "base"),
+    ("moe", "100"),
+    ("moe", "100", "110"),
+    ("moe", "100", "110", "--unit", "tok/s", "--format", "junit"),
+    ("baseline",),
+    ("baseline", "show", "nosuch"),
+    ("baseline", "save", "../x", "base"),
+    ("explain", "CMP101", "--trace", "base"),
+])  # fmt: skip
+def test_what_cannot_run_is_one_line_and_exit_2(
+    run: Run, capsys: Captured, args: tuple[str, ...]
+) -> None:
+    code = run(*args)
+    err = capsys.readouterr().err
+    if args == ("compare", "base", "base"):
+        assert code == 0  # one capture against itself is a fair question
+        return
+    assert code == 2
+    if args != ("baseline",):
+        assert err.startswith("advisor: error: ")
+        assert err.count("\n") == 1
+
+
+def test_context_and_engines_in_text(run: Run, capsys: Captured) -> None:
+    assert run("compare", "--context", "base", "slow", "--tokens", "1,2048") == 0
+    shown = capsys.readouterr().out
+    assert "Only attention grows" in shown
+    assert "per 1,000 tokens" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert run("compare", "--frameworks", "a=base", "b=slow", "same") == 2
+    capsys.readouterr()
+
+
+def test_engines_with_names(run: Run, capsys: Captured, captures: Path) -> None:
+    named = [f"{n}={captures / f'{n}.sqlite'}" for n in ("base", "slow", "other")]
+    assert run("compare", "--frameworks", *named, "--throughput", "base=2300") == 0
+    shown = capsys.readouterr().out
+    assert "kernels per layer" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert run("compare", "--frameworks", *named, "--format", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [c["name"] for c in document["columns"]] == ["base", "slow", "other"]
+
+
+def test_moe(run: Run, capsys: Captured) -> None:
+    assert run("moe") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("trtllm-bench") == 2
+    assert "ENABLE_PERFECT_ROUTER=1 trtllm-bench" in shown
+    assert run("moe", "23.05", "26.34", "--unit", "ms") == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Routing is not the bottleneck")
+    assert "a loss" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert run("moe", "--learned", "100", "101", "--perfect", "130,131", "--unit", "tok/s") == 0
+    assert capsys.readouterr().out.startswith("Routing holds the throughput back")
+    assert run("moe", "100", "130", "--unit", "tok/s", "--param", "MOE101.min_gain=0.5", "-q") == 0
+    assert capsys.readouterr().out.startswith("Routing is not the bottleneck")
+
+
+def test_moe_with_captures(run: Run, capsys: Captured) -> None:
+    assert run("moe", "1", "2", "--unit", "tok/s", "--traces", "base", "same") == 0
+    assert "Expert kernels" in capsys.readouterr().out
+
+
+def test_the_report_goes_to_a_file_and_replaces_none(run: Run, tmp_path: Path) -> None:
+    assert run("compare", "base", "slow", "-o", "r.txt") == 0
+    assert "Regression" in (tmp_path / "r.txt").read_text(encoding="utf-8")
+    assert run("compare", "base", "slow", "-o", "r.txt") == 2
+    assert run("compare", "base", "slow", "-o", "r.txt", "--force", "--format", "json") == 0
+
+
+def test_a_diagnosis_does_not_mention_comparisons(run: Run, capsys: Captured) -> None:
+    assert run("base", "--format", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    told = {e["code"] for k in ("not_evaluated", "healthy", "overruled") for e in document[k]}
+    assert not {c for c in told if c.startswith(("CMP", "MOE"))}
+    assert not {t["code"] for t in document["thresholds"] if t["code"].startswith(("CMP", "MOE"))}
+
+
+# --- words -----------------------------------------------------------------------------------
+
+
+def test_list_options_take_what_follows() -> None:
+    wanted = ("--before", "--after")
+    assert spread(["--before", "a", "b", "-q", "c"], wanted) == [
+        "--before", "a", "--before", "b", "-q", "c",
+    ]  # fmt: skip
+    assert spread(["x", "--before=a", "y"], wanted) == ["x", "--before=a", "y"]
+    assert spread(["--before", "a", "--", "--after", "b"], wanted) == [
+        "--before", "a", "--", "--after", "b",
+    ]  # fmt: skip
+    assert spread(["--before", "--after", "b"], wanted) == ["--before", "--after", "b"]
+
+
+def test_percentages_lengths_numbers() -> None:
+    assert percent("5%", "--gate") == percent("5", "--gate") == percent("0.05", "--gate") == 0.05
+    assert percent("0.5%", "--gate") == 0.005
+    assert lengths("1,2048") == (1, 2048)
+    assert lengths(None) is None
+    assert numbers(["a=b=3.5"], "--batch") == {"a=b": 3.5}
+    for bad in ("2048,1", "a,b", "1", "1,2,3"):
+        with pytest.raises(InputError):
+            lengths(bad)
+    assert sides(["a"], None, ["b", "c"]) == (["a"], ["b", "c"])

@@ -1,0 +1,221 @@
+"""The documentation says what the program does: generated pages, links, constants, examples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from advisor.cli.main import VERBS
+from advisor.compare.catalog import EVERY_FACT
+from advisor.config import Settings
+from advisor.engine.cases import run_cases
+from advisor.engine.judge import SEVERITY_TABLE
+from advisor.engine.lint import Catalogues, check_rules
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.facts.catalog import ENTITIES
+from advisor.knowledge import references
+from advisor.model.findings import Diagnosis
+from advisor.pipeline import Options, diagnose
+from advisor.reports.rule_markdown import anchor
+from tests.docs.scripts import ROOT, script
+
+build = script("docs/build.py")
+DEMO = ROOT / "examples" / "captures" / "decode_eager_bs1.sqlite.xz"
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_what_is_generated_is_up_to_date() -> None:
+    stale = [path.relative_to(ROOT).as_posix() for path in build.stale(build.build())]
+    assert not stale, f"run python docs/build.py; out of date: {', '.join(stale)}"
+
+
+def test_check_names_the_files_that_differ(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = ROOT / "docs" / "facts.md"
+    kept = {p: p.read_text(encoding="utf-8") for p in (ROOT / "docs" / "rules").glob("*.md")}
+    monkeypatch.setattr(build, "build", lambda: {**kept, page: "something else"})
+    assert build.main(["--check"]) == 1
+    assert capsys.readouterr().err == "docs/facts.md is out of date; run python docs/build.py\n"
+    assert page.read_text(encoding="utf-8") != "something else"
+
+
+# --- complete --------------------------------------------------------------------------------
+
+
+def test_every_rule_has_a_page_and_a_line_in_the_index() -> None:
+    index = text("docs/rules.md")
+    for rule in load_rules().active:
+        assert f"[{rule.code}](rules/{rule.code}.md) | {rule.cause} |" in index
+        assert f"# {rule.code} {rule.cause}\n" in text(f"docs/rules/{rule.code}.md")
+
+
+def test_every_fact_and_table_is_documented() -> None:
+    page = text("docs/facts.md")
+    assert [n for n in (*EVERY_FACT, *ENTITIES) if f"| `{n}` |" not in page] == []
+
+
+def test_every_verb_is_documented() -> None:
+    page = text("docs/cli.md")
+    words = build.verbs()
+    assert {first for first, *_ in words} == set(VERBS)
+    assert [w for w in words if f" advisor {' '.join(w)}\n" not in page] == []
+
+
+def test_every_configuration_key_is_documented() -> None:
+    page = text("docs/cli.md").partition("## Configuration file")[2]
+    keys = [f.name.replace("_", "-") for f in fields(Settings)]
+    assert [k for k in keys if f"| `{k}` |" not in page] == []
+    meanings = [line.split("|")[-2].strip() for line in page.splitlines() if line.startswith("| `")]
+    assert len(meanings) == len(keys)
+    assert all(meanings)
+
+
+#: Keys that programs may rely on; more may be added.
+STABLE_KEYS = {
+    "schema_version", "tool", "inputs", "verdict", "findings", "overruled", "healthy",
+    "not_evaluated", "budget", "steps", "facts", "thresholds", "tables", "timeline", "rank", "code",
+    "cause", "title", "severity", "confidence", "scope", "message", "conditions", "impact",
+    "evidence", "time_ranges", "gain", "recommendations", "explains", "references",
+}  # fmt: skip
+
+
+def test_the_json_page_explains_the_stable_keys_and_no_others() -> None:
+    page = text("docs/json.md").partition("## Every key")[0]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = set(re.findall(r"`(\w+)`", " ".join(rows)))
+    assert named >= STABLE_KEYS
+    known = {n for m in build.models(Diagnosis) for n in m.model_fields}
+    assert named <= known
+
+
+# --- links -----------------------------------------------------------------------------------
+
+
+def markdown() -> list[Path]:
+    ours = ("docs", "examples", "knowledge", "rules", "benchmarks", "tests")
+    found = [p for folder in ours for p in (ROOT / folder).rglob("*.md")]
+    return sorted([*ROOT.glob("*.md"), *found])
+
+
+def anchors(path: Path) -> set[str]:
+    body = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    heads = re.findall(r"^#+ (.+)$", body, re.MULTILINE)
+    return {anchor(re.sub(r"[`*]|\]\(.*?\)|\[", "", head)) for head in heads}
+
+
+def links(path: Path) -> Iterator[str]:
+    body = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    body = re.sub(r"`[^`\n]*`", "", body)
+    yield from re.findall(r"\]\(([^)\s]+)\)", body)
+
+
+@pytest.mark.parametrize("path", markdown(), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_relative_links_resolve(path: Path) -> None:
+    broken = []
+    for link in links(path):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, section = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.exists() or (section and section not in anchors(target)):
+            broken.append(link)
+    assert not broken
+
+
+# --- what is written by hand and can be checked ----------------------------------------------
+
+
+def test_the_commands_of_the_readme_are_those_of_ci() -> None:
+    ci = text(".ci/run")
+    capture = re.search(r"^capture=(\S+)$", ci, re.MULTILINE)
+    assert capture is not None
+    plain = ci.replace('"', "").replace("$bin/", ".venv/bin/").replace("$capture", capture[1])
+    blocks = re.findall(r"```sh\n(.+?)\n```", text("README.md"), re.DOTALL)
+    commands = [b.split(" && ")[-1] for b in blocks if ".venv/bin/" in b]
+    assert len(commands) == 2
+    for command in commands:
+        assert command in plain
+    bare = re.search(r"`(\.venv/bin/pip [^`]+)`", text("README.md"))
+    assert bare is not None
+    for command in bare[1].split(" && "):
+        assert command.removeprefix(".venv/bin/") in plain.replace("$work/bare/bin/", "")
+
+
+def constants() -> list[tuple[str, str, str]]:
+    row = re.compile(r"^\| `(advisor\.[\w.]+)` \| ([\d.]+) \|", re.MULTILINE)
+    pages = ("docs/definitions.md", "docs/confidence.md")
+    return [(page, name, value) for page in pages for name, value in row.findall(text(page))]
+
+
+@pytest.mark.parametrize(("page", "name", "value"), constants())
+def test_constants_are_those_of_the_code(page: str, name: str, value: str) -> None:
+    module, _, constant = name.rpartition(".")
+    assert getattr(import_module(module), constant) == float(value), page
+
+
+def test_the_severity_table_is_that_of_the_code() -> None:
+    page = text("docs/confidence.md")
+    for share, severity in SEVERITY_TABLE:
+        assert f"| {share:.0%} and more | {severity} |".replace("%", " %") in page
+
+
+def test_who_overrules_whom_is_what_the_rules_say() -> None:
+    table = text("docs/confidence.md").partition("## Who overrules whom")[2]
+    said = {}
+    for line in table.splitlines():
+        cells = [c.strip() for c in line.split("|")[1:-1]]
+        if len(cells) == 3 and cells[0] not in ("cause", "---"):
+            said[cells[0].split(" (")[0]] = set(cells[1].split(", "))
+    rules = {r.cause: set(r.then.overrules) for r in load_rules().active if r.then.overrules}
+    assert said == rules
+
+
+def test_the_example_of_a_confidence() -> None:
+    found = re.search(
+        r"^Example: (\S+) on `(\w+)`.*?= (0\.\d+)\.$",
+        text("docs/confidence.md"),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert found is not None
+    diagnosis = diagnose(DEMO.with_name(f"{found[2]}.sqlite.xz"))
+    assert next(f for f in diagnosis.findings if f.cause == found[1]).confidence == float(found[3])
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """The example of docs/own_rules.md in a folder."""
+    blocks = re.findall(r"`mine/(\S+)`:\n\n```yaml\n(.*?)```", text("docs/own_rules.md"), re.DOTALL)
+    assert len(blocks) == 2
+    for name, body in blocks:
+        (tmp_path / name).write_text(body, encoding="utf-8")
+    return tmp_path
+
+
+def test_the_example_rule_is_sound_and_its_cases_pass(mine: Path) -> None:
+    known = Catalogues(
+        facts=EVERY_FACT,
+        entities={name: entity.fields for name, entity in ENTITIES.items()},
+        references=references(),
+    )
+    rules = check_rules(known, builtin_dir(), mine)
+    units = {name: spec.unit for name, spec in EVERY_FACT.items()}
+    assert run_cases(rules, "OWN101", units=units).all_problems == []
+    results = list(script("benchmarks/mutation.py").Bench(rules).results(["OWN101"]))
+    assert results
+    assert all(r.killed for r in results)
+
+
+def test_the_example_rule_is_judged_beside_ours(mine: Path) -> None:
+    found = diagnose(DEMO, Options(rules=(mine,))).findings
+    assert "OWN101" in [f.code for f in found]
+    quiet = diagnose(DEMO, Options(rules=(mine,), params=("OWN101.max_step=100",))).findings
+    assert "OWN101" not in [f.code for f in quiet]

@@ -1,0 +1,116 @@
+"""The catalogue is the single source: complete, consistent, and what is built agrees with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from advisor.facts.build import build_facts
+from advisor.facts.catalog import CATALOGUE, ENTITIES, PARTS
+from advisor.facts.missing import remedy
+from advisor.facts.writer import FactWriter
+from advisor.metrics import budget
+from advisor.metrics.analysis import Analysis
+from advisor.model.facts import TRACE, FactBase, Scope
+from advisor.sources.open import open_trace
+from advisor.sources.schema import TABLES
+from tests.builder import Export
+
+ROOT = Path(__file__).resolve().parents[2]
+SUFFIX_UNITS = {
+    "_ratio": "ratio", "_ns": "ns", "_ms": "ms", "_bytes": "bytes", "_count": "count",
+    "_per_s": "count_per_s",
+}  # fmt: skip
+
+
+def facts(export: Export, folder: Path) -> FactBase:
+    with open_trace(export.write(folder / "t.sqlite")) as trace:
+        return build_facts(Analysis(trace))
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_entry_says_what_it_is(name: str) -> None:
+    spec = CATALOGUE[name]
+    assert re.fullmatch(r"[a-z]+\.[a-z0-9_]+", name)
+    assert len(spec.meaning) >= 10
+    assert spec.how
+    assert set(spec.tables) <= set(TABLES)
+    for suffix, unit in SUFFIX_UNITS.items():
+        if name.endswith(suffix):
+            assert spec.unit == unit
+
+
+def test_parts_of_the_budget_are_facts() -> None:
+    assert PARTS == budget.PARTS
+
+
+def test_entities_name_their_scope() -> None:
+    assert all(spec.level in spec.fields for spec in ENTITIES.values())
+
+
+def test_an_unknown_name_is_a_programming_error() -> None:
+    with pytest.raises(KeyError):
+        FactWriter(None).put("launch.no_such_thing", 1)
+
+
+def test_a_fact_belongs_to_the_level_of_its_entry() -> None:
+    with pytest.raises(ValueError, match="about a device"):
+        FactWriter(None).put("budget.idle_ratio", 0.5, TRACE)
+
+
+def test_what_cannot_be_known_is_missing_not_zero() -> None:
+    writer = FactWriter(None)
+    writer.put("budget.idle_ratio", float("nan"), Scope(device=0))
+    writer.put("budget.busy_ratio", None, Scope(device=0))
+    assert len(writer.base) == 0
+
+
+def test_a_missing_table_makes_a_fact_missing(tmp_path: Path) -> None:
+    base = facts(Export().process(1).launch(at=0).launch(at=50_000), tmp_path)
+    assert base.value("activity.sm_ratio", Scope(device=0)) is None
+    assert base.missing["activity.sm_ratio"] == "the capture holds no samples"
+    assert base.missing["host.os_idle_ratio"] == "the capture holds no host_calls"
+    assert base.missing["sync.calls_per_step"] == "no step structure was found"
+    assert remedy("activity.sm_ratio", frozenset({"kernels"})) == "--gpu-metrics-devices=all"
+
+
+def test_values_carry_their_provenance(tmp_path: Path) -> None:
+    base = facts(Export().process(1).launch(at=0).launch(at=50_000), tmp_path)
+    fact = base.get("launch.idle_ratio", Scope(device=0))
+    assert fact is not None
+    assert fact.provenance.tables == ("kernels", "api_calls")
+    assert fact.provenance.window is not None
+    assert fact.provenance.method
+
+
+def test_every_fact_is_built_from_some_real_capture() -> None:
+    """An entry that nothing ever fills would silence the rules that ask for it."""
+    seen: set[str] = set()
+    for path in sorted((ROOT / "examples" / "captures").glob("*.sqlite.xz")) + sorted(
+        (ROOT / "tests" / "data" / "captures").glob("*.sqlite.xz")
+    ):
+        with open_trace(path) as trace:
+            seen |= {name for name, _ in build_facts(Analysis(trace), 16 * 10**9).facts}
+    only_elsewhere = {
+        # command lines, memory events, OS calls, GIL and long captures: see tests/scenarios
+        "host.gil_wait_ratio", "host.gil_idle_ratio", "host.os_idle_ratio",
+        "host.preparation_ratio", "memory.growth_ratio", "memory.used_ratio",
+        "activity.burst_low_ratio", "activity.burst_high_ratio", "copy.link_rate_ratio",
+        # logs of other samplers: see tests/sources/test_samplers.py
+        "clock.power_limited_ratio", "clock.held_back_ratio", "clock.temperature_max_c",
+    }  # fmt: skip
+    # several GPUs: see tests/ranks
+    several = {n for n in CATALOGUE if n.startswith(("comm.", "rank.", "ranks."))}
+    assert set(CATALOGUE) - seen <= only_elsewhere | several
+
+
+def test_wider_facts_are_seen_from_narrower_scopes(tmp_path: Path) -> None:
+    base = facts(Export().process(1).launch(at=0).launch(at=50_000), tmp_path)
+    phase = Scope(device=0, phase="decode")
+    assert base.value("capture.kernel_count", phase) == 2
+    assert base.value("budget.idle_ratio", phase) == base.value(
+        "budget.idle_ratio", Scope(device=0)
+    )
+    assert base.value("budget.idle_ratio", TRACE) is None

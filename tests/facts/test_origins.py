@@ -1,0 +1,84 @@
+"""Where facts come from: the columns that are declared exist and are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from advisor.facts.build import build_facts
+from advisor.facts.catalog import CATALOGUE
+from advisor.facts.origins import columns, over_window, sources
+from advisor.metrics.analysis import Analysis
+from advisor.model.facts import Scope
+from advisor.sources.open import open_trace
+from advisor.sources.schema import TABLES
+from advisor.sources.trace import Trace
+from tests.test_captures import DATA, EXAMPLES
+
+#: These come from the metadata of a capture, or from several captures together.
+NO_TABLE = ("ranks.", "rank.", "compare.", "moe.")
+METADATA = {
+    "capture.size_bytes", "capture.event_count", "capture.secret_name_count",
+    "capture.debug_build", "capture.client_command", "capture.schema_known",
+}  # fmt: skip
+
+
+def of_tables(name: str) -> bool:
+    return name not in METADATA and not name.startswith(NO_TABLE)
+
+
+@pytest.mark.parametrize("name", [n for n in CATALOGUE if of_tables(n)])
+def test_columns_are_declared_and_exist(name: str) -> None:
+    found = columns(name)
+    assert found, "add its columns to advisor/facts/origins.py"
+    assert set(CATALOGUE[name].tables) <= set(found)
+    for table, names in found.items():
+        assert names
+        assert set(names) <= set(TABLES[table])
+
+
+def test_metadata_has_no_columns() -> None:
+    assert not any(columns(name) for name in METADATA)
+
+
+def test_what_is_declared_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all captures: a fact's columns are among those that the analysis asked for."""
+    asked: set[str] = set()
+    real = Trace.columns
+
+    def spy(self: Trace, table: str, names: Iterable[str], *more: Any) -> Any:
+        wanted = list(names)
+        asked.update(f"{table}.{n}" for n in wanted)
+        return real(self, table, wanted, *more)
+
+    monkeypatch.setattr(Trace, "columns", spy)
+    for path in [*sorted(EXAMPLES.glob("*.xz")), *sorted(DATA.glob("*.xz"))]:
+        before = set(asked)
+        asked.clear()
+        with open_trace(path) as trace:
+            base = build_facts(Analysis(trace), 16 * 10**9)
+            for fact in base:
+                present = {c for c in fact.provenance.columns if c.split(".")[0] in trace.tables}
+                assert present <= asked, f"{fact.name} of {path.name}"
+        asked |= before
+
+
+def test_a_window_is_named_only_where_the_fact_is_over_it() -> None:
+    with open_trace(EXAMPLES / "decode_eager_bs1.sqlite.xz") as trace:
+        analysis = Analysis(trace)
+        base = build_facts(analysis)
+        window = (analysis.window.start, analysis.window.end)
+    idle, count = base.get("launch.idle_ratio", Scope(device=0)), base.get("capture.kernel_count")
+    assert idle is not None
+    assert count is not None
+    assert idle.provenance.window == window
+    assert count.provenance.window is None
+    assert over_window("capture.overhead_idle_ratio")
+
+
+def test_absent_tables_are_left_out() -> None:
+    tables, names = sources("budget.idle_ratio", {"kernels", "api_calls"})
+    assert tables == ("kernels", "api_calls")
+    assert {n.split(".")[0] for n in names} == {"kernels", "api_calls"}

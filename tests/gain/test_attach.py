@@ -1,0 +1,141 @@
+"""Gains of findings: estimates or reasons, and the top fixes together without counting twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.rank import rank
+from advisor.errors import InputError
+from advisor.gain.attach import Gains, combine
+from advisor.gain.question import answer
+from advisor.gain.work import NoEstimate
+from advisor.model.findings import Finding, Input, Tool
+from advisor.model.gain import Gain
+from tests.builder import Export
+from tests.gain import scenes
+from tests.gain.support import fix, replayer
+from tests.metrics.support import analysis
+
+RULES = load_rules(builtin_dir()).by_code
+
+
+def finding(code: str, severity: str = "high") -> Finding:
+    """A finding as inference leaves it: with the what-if of its rule, without numbers."""
+    rule = RULES[code]
+    gain = None
+    if rule.gain is not None:
+        gain = Gain(what_if=rule.gain.what_if, params=rule.gain.params, measure=rule.gain.measure,
+                    per=rule.gain.per)  # fmt: skip
+    return Finding(code=code, cause=rule.cause, title=rule.title, severity=severity,
+                   confidence=0.8, message="", gain=gain)  # fmt: skip
+
+
+def gains(export: Export, folder: Path) -> Gains:
+    return Gains(analysis(export, folder))
+
+
+def test_an_estimate_or_a_reason(tmp_path: Path) -> None:
+    found = gains(scenes.waiting(), tmp_path).with_gains(
+        [finding(c) for c in ("HST101", "HST102", "UTL103", "UTL102")]
+    )
+    gap, gc, compute, bytes_ = (f.gain for f in found)
+    assert gap is not None
+    assert gap.speedup is not None
+    assert gap.step_after_ms is not None
+    assert gap.step_after_ms.mid == pytest.approx(0.1009)
+    assert gap.reason is None
+    assert any("hands over no result" in text for text in gap.assumptions)
+    assert any("between nothing and 16 us" in text for text in gap.assumptions)
+    assert gc is not None
+    assert gc.speedup is None
+    assert "no garbage collection was recorded" in (gc.reason or "")
+    assert compute is not None
+    assert compute.what_if is None
+    assert "is not in the capture" in (compute.reason or "")
+    assert bytes_ is not None
+    assert "record GPU metrics" in (bytes_.reason or "")
+
+
+def test_a_rule_that_names_no_known_what_if(tmp_path: Path) -> None:
+    wrong = finding("HST101").model_copy(update={"gain": Gain(what_if="magic")})
+    (one,) = gains(scenes.waiting(), tmp_path).with_gains([wrong])
+    assert one.gain is not None
+    assert "there is no what-if 'magic'" in (one.gain.reason or "")
+
+
+def test_a_capture_without_steps_says_so(tmp_path: Path) -> None:
+    found = gains(Export().process(1).launch(at=0), tmp_path)
+    (one,) = found.with_gains([finding("LCH101")])
+    assert one.gain is not None
+    assert one.gain.reason == "no steps were found, so there is no step time to predict"
+    assert one.gain.what_if == "cuda_graphs"
+    assert found.combined([one]) is None
+
+
+def test_the_gain_decides_the_rank(tmp_path: Path) -> None:
+    found = gains(scenes.waiting(), tmp_path).with_gains([finding("SYN101"), finding("HST101")])
+    ranked = rank(found, RULES)
+    assert [f.code for f in ranked] == ["HST101", "SYN101"]
+    terms = ranked[0].ranking
+    assert terms is not None
+    assert (terms.share_from, terms.confidence) == ("gain", 0.8)
+    assert terms.share == pytest.approx(1 - 100.9 / 162)
+    assert terms.score == pytest.approx(terms.share * 0.8, abs=1e-6)
+
+
+def test_together_in_order(tmp_path: Path) -> None:
+    """Host code first, then the wait that nothing is left of."""
+    some = gains(scenes.waiting(gc=20), tmp_path)
+    listed = [finding("HST102"), finding("HST101"), finding("LCH104"), finding("UTL107")]
+    found = some.combined(some.with_gains(listed))
+    assert found is not None
+    # LCH104 names the same fix as HST101, and a larger batch is no latency fix.
+    assert [s.code for s in found.steps] == ["HST102", "HST101"]
+    gc, gap = found.steps
+    assert gc.step_before_ms == pytest.approx(0.162)
+    assert gc.step_after_ms == pytest.approx(0.1009)
+    assert gap.step_before_ms == gc.step_after_ms
+    assert gap.marginal_ms == pytest.approx(0.0)
+    total = sum(s.marginal_ms for s in found.steps)
+    assert total == pytest.approx(found.step_before_ms.mid - found.step_after_ms.mid)
+    assert found.step_after_ms.mid >= found.bound_ms - 1e-9
+    assert found.speedup.mid <= found.bound_speedup + 1e-9
+
+
+def test_what_is_only_noted_is_not_combined(tmp_path: Path) -> None:
+    some = gains(scenes.waiting(gc=20), tmp_path)
+    listed = [finding("HST102", "info"), finding("HST101")]
+    assert some.combined(some.with_gains(listed)) is None
+
+
+def test_a_fix_that_finds_nothing_left_says_why(tmp_path: Path) -> None:
+    r = replayer(scenes.copying(), tmp_path)
+    found = combine(r, [fix("remove_copy"), fix("remove_gc"), fix("overlap_copy", gb_per_s=100)])
+    assert [s.note is None for s in found.steps] == [True, False, True]
+    assert found.steps[1].marginal_ms == 0
+    with pytest.raises(NoEstimate, match="garbage"):
+        combine(r, [fix("remove_gc")])
+
+
+def test_throughput_in_between(tmp_path: Path) -> None:
+    r = replayer(scenes.kernels((scenes.GEMM, 100), (scenes.ADD, 50)), tmp_path)
+    found = combine(r, [fix("batch", n=2), fix("batch", n=2)])
+    assert [s.speedup for s in found.steps] == pytest.approx([2.0, 4.0])
+    assert found.speedup.mid == pytest.approx(4.0)
+
+
+def test_the_answer_to_a_question(tmp_path: Path) -> None:
+    tool, source = Tool(version="1", engine="python"), Input(path="t.sqlite", format="nsys")
+    a = analysis(scenes.waiting(), tmp_path)
+    report = answer(a, [fix("remove_host_gap")], tool, source)
+    assert report.replay.steps == report.replay.of_steps == 5
+    assert report.replay.captured_ms == pytest.approx(0.162)
+    assert report.replay.error == pytest.approx(0.0, abs=1e-12)
+    assert (report.measure, report.per) == ("latency", "step")
+    assert report.speedup.mid == pytest.approx(162 / 100.9)
+    assert report.fixes[0].what_if == "remove_host_gap"
+    with pytest.raises(InputError, match=r"t\.sqlite: no estimate: .*collectives"):
+        answer(a, [fix("overlap_communication")], tool, source)

@@ -1,0 +1,123 @@
+"""Replays of real captures: the unchanged one reproduces itself, fixes meet what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.gain.catalog import make_fix
+from advisor.gain.estimate import Replayer
+from advisor.gain.excerpt import NoReplay
+from advisor.gain.replay import replay
+from advisor.metrics.analysis import Analysis
+from advisor.pipeline import open_trace
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples" / "captures"
+TRACES = ROOT.parent / "shared" / "traces"
+COMMITTED = sorted(EXAMPLES.glob("*.sqlite.xz"))
+LABELLED = sorted((TRACES / "h200").glob("*.sqlite.xz"))
+#: What the unchanged replay may be off by.
+IDENTITY = 0.02
+MEDIAN, WORST = 0.05, 0.15
+
+
+def check_identity(path: Path) -> None:
+    with open_trace(path) as trace:
+        a = Analysis(trace)
+        try:
+            r = Replayer(a)
+        except NoReplay:
+            return
+        inputs = r.taken.inputs
+        played = replay(inputs)
+        ends = r.step_ends(inputs, played)
+        captured = a.steps.gpu_end[r.excerpt.first : r.excerpt.last + 1]
+        predicted, real = np.diff(ends), np.diff(captured)
+        assert predicted == pytest.approx(real, rel=IDENTITY)
+        # The device's own order is kept: nothing starts before its predecessor's gap allows it.
+        assert (played.op_start >= played.call_start[0]).all()
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda p: p.name.split(".")[0])
+def test_the_unchanged_replay_of_a_committed_capture(path: Path) -> None:
+    check_identity(path)
+
+
+@pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
+@pytest.mark.parametrize("path", LABELLED, ids=lambda p: p.name.split(".")[0])
+def test_the_unchanged_replay_of_a_labelled_capture(path: Path) -> None:
+    check_identity(path)
+
+
+def test_graphs_for_the_demo_capture() -> None:
+    """Eager decode of some 800 launches a step: 9.92 ms measured without a profiler (9.1 to 10.6),
+    2.23 ms as a CUDA graph."""
+    with open_trace(EXAMPLES / "decode_eager_bs1.sqlite.xz") as trace:
+        r = Replayer(Analysis(trace))
+        found = r.estimate([make_fix("cuda_graphs", {})])
+    assert found.after.mid == pytest.approx(2.23, rel=0.10)
+    assert found.before.low < 9.92 < found.before.high
+    assert found.speedup.low < 9.1 / 2.23
+    assert found.speedup.high > 10.6 / 2.23
+    assert found.speedup.high / found.speedup.low <= 2.7
+
+
+def measured() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    if not (TRACES / "labels.yaml").exists():
+        return
+    labels = yaml.safe_load((TRACES / "labels.yaml").read_text(encoding="utf-8"))
+    for name, entry in labels["h200"].items():
+        for causes, gain in (entry.get("gains") or {}).items():
+            if "note" not in gain:
+                yield name, causes, gain
+
+
+@pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
+def test_estimates_meet_what_was_measured() -> None:
+    rules = load_rules(builtin_dir()).by_cause
+    errors, met = [], []
+    for name, causes, gain in measured():
+        spec = rules[causes.split("|")[0]].gain
+        assert spec is not None
+        with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
+            found = Replayer(Analysis(trace)).estimate([make_fix(spec.what_if, spec.params)])
+        before, after = gain["before_ms"], gain["after_ms"]
+        band, after_band = gain.get("band", [before] * 2), gain.get("after_band", [after] * 2)
+        met.append(
+            found.speedup.low <= band[1] / after_band[0]
+            and found.speedup.high >= band[0] / after_band[1]
+        )
+        errors.append(abs(found.after.mid / after - 1))
+        launching = spec.what_if in ("cuda_graphs", "remove_allocations")
+        width = found.speedup.high / found.speedup.low
+        assert width <= (2.7 if launching else 1.25), (name, causes, width)
+    assert sum(met) >= 0.9 * len(met), met
+    assert float(np.median(errors)) <= MEDIAN
+    assert max(errors) <= WORST
+
+
+@pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
+@pytest.mark.parametrize(
+    ("name", "fixes"),
+    [
+        ("decode_h2d_pageable", ("pin_memory", "overlap_copy", "remove_copy")),
+        ("decode_sync", ("cuda_graphs", "remove_sync", "async_readback")),
+        ("decode_alloc_churn", ("remove_allocations", "cuda_graphs")),
+    ],
+)
+def test_no_combination_beats_the_gpu(name: str, fixes: tuple[str, ...]) -> None:
+    """In any order: never shorter than the kernels' own time."""
+    with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
+        r = Replayer(Analysis(trace))
+        kernels = r.taken.inputs.ops.duration[r.work.copied == 0].sum() / r.work.steps
+        for order in (fixes, fixes[::-1]):
+            found = r.estimate([make_fix(f, {}) for f in order])
+            assert found.after.mid * 1e6 >= kernels
+            assert found.after.mid >= found.bound - 1e-9

@@ -1,0 +1,87 @@
+"""The catalogue of what-ifs, and what `--fix` takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.errors import InputError
+from advisor.gain.catalog import catalogue, constant, make_fix, no_estimate, split_fix
+from advisor.gain.question import parse_fixes
+from advisor.knowledge import references
+
+RULES = load_rules(builtin_dir())
+
+
+def test_every_constant_has_an_origin() -> None:
+    for name, entry in catalogue().constants.items():
+        assert entry.value > 0, name
+        assert len(entry.origin) > 20, name
+    assert constant("graph_node_gap") == 500
+    assert {"cuda-graphs-post", "nsys-latency-post"} <= references().keys()
+
+
+def test_every_rule_has_an_estimate_or_a_reason() -> None:
+    for rule in RULES.by_code.values():
+        if rule.gain is not None:
+            fix = make_fix(rule.gain.what_if, rule.gain.params)
+            measure = catalogue().whatifs[fix.what_if].measure
+            assert rule.gain.measure == measure, rule.code
+            assert rule.cause not in catalogue().no_estimate, rule.code
+        elif rule.kind != "note":
+            assert rule.cause in catalogue().no_estimate, rule.code
+    assert catalogue().no_estimate.keys() <= {r.cause for r in RULES.by_code.values()}
+    assert no_estimate("something-new").startswith("no what-if models")
+
+
+def test_parameters_are_filled_in() -> None:
+    fix = make_fix("batch", {})
+    assert fix.number("n") == 8
+    assert fix.shown == {"n": 8}
+    assert make_fix("cuda_graphs", {}).shown == {}
+    assert make_fix("cuda_graphs", {"syncs": "removed"}).shown == {"syncs": "removed"}
+    assert make_fix("pin_memory", {"gb_per_s": "12.5"}).shown == {"gb_per_s": 12.5}
+    assert make_fix("batch", {"n": 8}).key == fix.key
+    assert make_fix("batch", {"n": 9}).key != fix.key
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "params"),
+    [
+        ("remove_gc", "remove_gc", {}),
+        ("batch:n=8", "batch", {"n": "8"}),
+        (" remove_copy:at_least=1:idle_waits=kept ", "remove_copy",
+         {"at_least": "1", "idle_waits": "kept"}),
+    ],
+)  # fmt: skip
+def test_fixes_as_typed(text: str, name: str, params: dict[str, str]) -> None:
+    assert split_fix(text) == (name, params)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("batch:n", "NAME:param=value"),
+        ("batch:=8", "NAME:param=value"),
+        ("batch:n=many", "is a number"),
+        ("batch:n=-1", "0 or more"),
+        ("batch:n=nan", "0 or more"),
+        ("batch:m=8", "known are n"),
+        ("remove_allocations:n=8", "takes none"),
+        ("cuda_graphs:syncs=perhaps", "kept, removed"),
+        ("cuda_graph", "did you mean 'cuda_graphs'"),
+        ("UTL103", "names no what-if"),
+        ("launch-bond", "did you mean 'launch-bound'"),
+    ],
+)
+def test_fixes_that_are_none(text: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        parse_fixes([text], RULES.by_code)
+
+
+def test_a_rule_or_a_cause_names_its_what_if() -> None:
+    one, two, three = parse_fixes(["lch101", "launch-bound:syncs=removed", "SYN101"],
+                                  RULES.by_code)  # fmt: skip
+    assert (one.what_if, one.code, one.cause) == ("cuda_graphs", "LCH101", "launch-bound")
+    assert two.params["syncs"] == "removed"
+    assert three.params["which"] == "in_step"

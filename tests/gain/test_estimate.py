@@ -1,0 +1,88 @@
+"""Ranges: independent errors in quadrature, of logarithms; noise; what cannot be slower."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from advisor.gain import estimate
+from advisor.gain.profiler import Scenario
+from tests.builder import Export
+from tests.gain import scenes
+from tests.gain.support import US, fix, replayer
+
+MODEL, FLOOR = 0.05, 0.02
+
+
+def test_errors_add_in_quadrature() -> None:
+    # Ends at 10 % and 20 % below and above, noise of 5 %.
+    ends = [math.exp(-0.1), math.exp(0.1), math.exp(-0.2), math.exp(0.2)]
+    span = estimate._span(1.0, ends, 0.05)
+    width = math.sqrt(0.1**2 + 0.2**2 + 0.05**2)
+    assert (span.low, span.mid, span.high) == pytest.approx(
+        (math.exp(-width), 1.0, math.exp(width))
+    )
+
+
+def test_an_end_counts_to_the_side_where_it_lies() -> None:
+    # Both ends of the one quantity lie above, so only the farther of them widens the range.
+    span = estimate._span(1.0, [math.exp(0.1), math.exp(0.3)], 0.0)
+    assert (span.low, span.high) == pytest.approx((1.0, math.exp(0.3)))
+
+
+def test_noise_cannot_exceed_what_a_fix_removes() -> None:
+    assert estimate._ratio_noise(100.0, 50.0, 0.05) == 0.05
+    assert estimate._ratio_noise(100.0, 99.0, 0.05) == pytest.approx(math.log(100 / 99))
+    assert estimate._ratio_noise(100.0, 100.0, 0.05) == 0.0
+
+
+def test_noise_is_the_spread_of_the_steps(tmp_path: Path) -> None:
+    """Steps of 100, 100, 110, 120, 120 us: quartiles 100 and 120, mean 110."""
+    export, at = Export().gpu().process(1), 0
+    for i, length in enumerate((100, 100, 100, 110, 120, 120)):
+        export.range(f"iteration {i}", at, at + length * US - 1)
+        end = at + length * US
+        export.launch(at=at, dur=5 * US, kernel_start=end - 20 * US, kernel_dur=20 * US)
+        at = end
+    r = replayer(export, tmp_path)
+    assert r.noise == pytest.approx(20 / 1.349 / 110)
+    assert replayer(scenes.eager(), tmp_path).noise == FLOOR
+
+
+def test_a_gap_that_goes(tmp_path: Path) -> None:
+    """Wait and host code leave 162 us; without them 100.9, whatever tracing cost."""
+    r = replayer(scenes.waiting(), tmp_path)
+    found = r.estimate([fix("remove_host_gap")])
+    # The one launch a step: between 0 and 16 us of its slot were tracing; half of it in the middle.
+    assert found.before.mid * US == pytest.approx(162.0)
+    assert found.after.mid * US == pytest.approx(100.9)
+    assert found.speedup.mid == pytest.approx(162 / 100.9)
+    assert found.bound * US == pytest.approx(100.9)
+    assert found.measure == "latency"
+    assert found.after.low < found.after.mid < found.after.high
+
+
+def test_what_wins_nothing_has_no_range(tmp_path: Path) -> None:
+    found = replayer(scenes.waiting(), tmp_path).estimate([fix("remove_sync")])
+    assert (found.speedup.low, found.speedup.mid, found.speedup.high) == (1.0, 1.0, 1.0)
+
+
+def test_throughput_counts_tokens(tmp_path: Path) -> None:
+    export = scenes.kernels((scenes.GEMM, 100), (scenes.GEMM, 100))
+    found = replayer(export, tmp_path).estimate([fix("batch", n=4)])
+    assert found.measure == "throughput"
+    assert found.speedup.mid == pytest.approx(4.0)
+    # Two runs are compared, so their noise does not cancel.
+    width = math.sqrt(MODEL**2 + FLOOR**2)
+    assert found.speedup.high / found.speedup.mid == pytest.approx(math.exp(width), rel=1e-3)
+
+
+def test_replays_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    r = replayer(scenes.eager(), tmp_path)
+    first = r.estimate([fix("cuda_graphs")])
+    monkeypatch.setattr(estimate, "replay", None)
+    assert r.step_ns((), Scenario()) > 0
+    monkeypatch.undo()
+    assert r.estimate([fix("cuda_graphs")]) == first

@@ -1,0 +1,325 @@
+"""Each what-if on a capture whose step time after the fix can be worked out.
+
+`PLAIN` leaves the profiler's part as it was captured, so that only the fix changes anything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.gain.catalog import Fix, catalogue
+from advisor.gain.fixes import FIXES, LEANING
+from advisor.gain.profiler import Scenario
+from advisor.gain.work import NoEstimate
+from tests.builder import Export
+from tests.gain import scenes
+from tests.gain.support import PLAIN, US, fix, replayer, step_us
+
+
+def after(export: Export, folder: Path, *fixes: Fix, lean: int = 0, **options: object) -> float:
+    return step_us(replayer(export, folder, **options), *fixes, lean=lean)
+
+
+def test_every_what_if_of_the_catalogue_is_there() -> None:
+    assert FIXES.keys() == catalogue().whatifs.keys()
+    assert FIXES.keys() >= LEANING
+
+
+# ---------------------------------------------------------------- launches
+
+
+def test_graphs_leave_one_launch(tmp_path: Path) -> None:
+    # Captured: 20 launches of 20 us. As a graph: the 15 us before the first, and a launch of 70.
+    # The 20 kernels of 3 us fit into that, so the host still limits.
+    assert after(scenes.eager(), tmp_path) == 400
+    assert after(scenes.eager(), tmp_path, fix("cuda_graphs")) == pytest.approx(85)
+
+
+def test_graphs_end_at_the_gpu(tmp_path: Path) -> None:
+    # 100 kernels of 3 us with 0 to 0.5 us between them; the next graph is queued behind them, and
+    # follows as a kernel on a stream does (0.9 us).
+    r = replayer(scenes.eager(100), tmp_path)
+    assert step_us(r, fix("cuda_graphs")) == pytest.approx(300.9)
+    half = Scenario(launch=0.0, node_gap=0.5)
+    assert step_us(r, fix("cuda_graphs"), scenario=half) == pytest.approx(300.9 + 99 * 0.25)
+
+
+def step_with_a_wait(e: Export, t: int) -> None:
+    """Ten launches, a wait, ten launches; kernels of 3 us."""
+    for k in range(20):
+        at = t + (20 * k + (30 if k >= 10 else 0)) * US
+        e.launch(at=at, dur=5 * US, kernel_start=at + 7 * US, kernel_dur=3 * US)
+        if k == 9:
+            e.sync(at=at + 6 * US, dur=9 * US)  # until 5 us after the kernel's end
+
+
+def test_graphs_are_cut_where_the_host_waits(tmp_path: Path) -> None:
+    export = scenes.capture(step_with_a_wait, 430)
+    # Two graphs of 10 nodes, 35 us a launch. First: 15 us of host code, launch, kernels from 2 us
+    # after it on for 30; the wait returns 5 later: 87. Then 35 us of host code, the second launch.
+    assert after(export, tmp_path, fix("cuda_graphs")) == pytest.approx(87 + 35 + 35)
+    assert after(export, tmp_path, fix("cuda_graphs", syncs="removed")) < 130
+
+
+def test_graphs_need_something_launched_alone(tmp_path: Path) -> None:
+    with pytest.raises(NoEstimate, match="by a call of its own"):
+        after(scenes.kernels(("a", 50), ("b", 50)), tmp_path, fix("cuda_graphs"))
+
+
+def test_shapes_that_do_not_come_again_stay(tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        for k in range(20):
+            at = t + k * 20 * US
+            e.launch(at=at, dur=5 * US, kernel_start=at + 7 * US, kernel_dur=3 * US,
+                     grid=(1 + t // US + k, 1, 1))  # fmt: skip
+
+    export = scenes.capture(step, 400)
+    assert after(export, tmp_path, fix("cuda_graphs"), lean=-1) == 400
+    assert after(scenes.eager(), tmp_path, fix("cuda_graphs"), lean=-1) == pytest.approx(85)
+
+
+def test_allocations_take_no_time(tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        e.call("cudaMalloc_v3020", t, 30 * US)
+        e.launch(at=t + 40 * US, dur=5 * US, kernel_start=t + 47 * US, kernel_dur=3 * US)
+        e.call("cudaFree_v3020", t + 60 * US, 25 * US)
+
+    export = scenes.capture(step, 100)
+    assert after(export, tmp_path, fix("remove_allocations")) == 45
+    with pytest.raises(NoEstimate, match="neither allocate nor free"):
+        after(scenes.eager(), tmp_path, fix("remove_allocations"))
+
+
+# ---------------------------------------------------------------- waits and host code
+
+
+def test_without_the_wait_the_host_runs_ahead(tmp_path: Path) -> None:
+    # Captured: 5 + 1 + wait until 112 + 50 = 162. Without: 5 + 1 + 2 + 50 = 58 us of host time, so
+    # the kernels of 100 us follow each other at 0.9 us.
+    export = scenes.waiting()
+    assert after(export, tmp_path) == 162
+    assert after(export, tmp_path, fix("remove_sync", which="all")) == pytest.approx(100.9)
+    # The wait comes after the last work of the step, so there is none inside it.
+    assert after(export, tmp_path, fix("remove_sync")) == 162
+
+
+def test_a_wait_inside_the_step(tmp_path: Path) -> None:
+    # 10 + 20 launches of 20 us and a wait of 30 in the middle: without waiting, 2 us remain of the
+    # 9 that it took.
+    export = scenes.capture(step_with_a_wait, 430)
+    assert after(export, tmp_path, fix("remove_sync")) == pytest.approx(430 - 9 + 2)
+
+
+def test_readbacks(tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        e.launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=100 * US)
+        e.copy(at=t + 10 * US, dur=5 * US, kind="DtoH", bytes=8, copy_start=t + 108 * US,
+               copy_dur=2 * US)  # fmt: skip
+        e.sync(at=t + 16 * US, dur=99 * US)
+
+    # The wait ends at 115; 85 us of host code follow. Without it: 15 + 1 + 2 + 85 = 103 of host
+    # time, and 100 + 1 + 2 + 0.9 on the device.
+    export = scenes.capture(step, 200)
+    assert after(export, tmp_path, fix("async_readback")) == pytest.approx(103.9)
+
+
+def test_host_code_between_steps(tmp_path: Path) -> None:
+    # What is left of a step: launch, 2 us, kernel, 5 us until the wait returns. Nothing was read
+    # back, so the wait goes, too, unless it is kept.
+    export = scenes.waiting()
+    kept = fix("remove_host_gap", idle_waits="kept")
+    assert after(export, tmp_path, kept) == 5 + 2 + 100 + 5
+    assert after(export, tmp_path, fix("remove_host_gap")) == pytest.approx(100.9)
+
+
+def test_a_result_that_is_read_back_keeps_its_wait(tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        e.launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=100 * US)
+        e.copy(at=t + 10 * US, dur=5 * US, kind="DtoH", bytes=8, copy_start=t + 108 * US,
+               copy_dur=2 * US)  # fmt: skip
+        e.sync(at=t + 16 * US, dur=99 * US)
+
+    export = scenes.capture(step, 200)
+    # 85 us of host code go; the wait returns at 115. Optimistic: the next step is launched before.
+    assert after(export, tmp_path, fix("remove_host_gap")) == 115
+    assert after(export, tmp_path, fix("remove_host_gap"), lean=1) == pytest.approx(103.9)
+
+
+@pytest.mark.parametrize(("what", "name"), [("gc", "remove_gc"), ("gil", "remove_gil_wait")])
+def test_what_a_thread_waits_for(tmp_path: Path, what: str, name: str) -> None:
+    export = scenes.waiting(gap=500, **{what: 300})
+    kept = fix(name, idle_waits="kept")
+    assert after(export, tmp_path) == 612
+    assert after(export, tmp_path, kept) == 312
+    # Host code alone takes 200 us and 8 for the calls.
+    assert after(export, tmp_path, fix(name)) == 208
+    # Taking host code off the path leaves what has a fix of its own.
+    assert after(export, tmp_path, fix("remove_host_gap", idle_waits="kept")) == 412
+    with pytest.raises(NoEstimate, match="recorded on these threads"):
+        after(scenes.waiting(), tmp_path, fix(name))
+
+
+def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
+    export = scenes.waiting()
+    for i in range(6):
+        export.row("OSRT_API", start=(i * 162 + 120) * US, end=(i * 162 + 150) * US,
+                   globalTid=export.global_tid, nameId=export.string("poll"))  # fmt: skip
+    assert after(export, tmp_path, fix("remove_host_gap", what="os", idle_waits="kept")) == 132
+
+
+# ---------------------------------------------------------------- copies
+
+
+def test_a_pinned_copy_is_faster_and_holds_nobody(tmp_path: Path) -> None:
+    # 1 MB at 100 GB/s: 10 us. Host: 80 of code, copy call 6, 5, launch 5.
+    export = scenes.copying()
+    assert after(export, tmp_path) == 200
+    assert after(export, tmp_path, fix("pin_memory", gb_per_s=100)) == 96
+    with pytest.raises(NoEstimate, match="pageable"):
+        after(scenes.copying("pinned"), tmp_path, fix("pin_memory"))
+
+
+def test_the_rate_of_the_link_is_that_of_the_table(tmp_path: Path) -> None:
+    """A copy of 10 MB: 182 us at the 55 GB/s of an H200, then the kernel, 0.9 us behind."""
+
+    def step(e: Export, t: int) -> None:
+        e.copy(at=t, dur=1010 * US, bytes=10_000_000, copy_start=t + 5 * US, copy_dur=1000 * US)
+        e.launch(at=t + 1015 * US, dur=5 * US, kernel_start=t + 1022 * US, kernel_dur=20 * US)
+
+    export = scenes.capture(step, 1_060)
+    copy = 10_000_000 / 55e9 * 1e6
+    found = after(export, tmp_path, fix("pin_memory"))
+    assert found == pytest.approx(copy + 0.9 + 20 + 0.9, rel=1e-6)
+    faster = after(export, tmp_path, fix("pin_memory"), lean=1)
+    assert faster == pytest.approx(copy / 1.1 + 21.8, rel=1e-6)
+
+
+def test_a_link_that_nobody_knows(tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        e.copy(at=t, dur=110 * US, bytes=1_000_000, copy_start=t + 5 * US, copy_dur=100 * US)
+
+    export = scenes.capture(step, 200, name="GPU from the attic")
+    with pytest.raises(NoEstimate, match="gb_per_s"):
+        after(export, tmp_path, fix("pin_memory"))
+
+
+def test_copies_off_the_path(tmp_path: Path) -> None:
+    # Neither the copy nor its call stands between two kernels: 80 - 5 of code, 5, launch 5.
+    export = scenes.copying()
+    assert after(export, tmp_path, fix("remove_copy")) == 85
+    assert after(export, tmp_path, fix("overlap_copy", gb_per_s=100)) == 85
+    # At 10 GB/s the copies alone take 100 us a step, and no step can be shorter.
+    assert after(export, tmp_path, fix("overlap_copy", gb_per_s=10)) == 100
+    # What moves little stays.
+    with pytest.raises(NoEstimate, match="of that size"):
+        after(export, tmp_path, fix("remove_copy", at_least=2_000_000))
+    with pytest.raises(NoEstimate, match="between host and device"):
+        after(scenes.eager(), tmp_path, fix("overlap_copy"))
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def test_half_the_bytes(tmp_path: Path) -> None:
+    """Two products of 100 us a step, at half of what the DRAM can do, lose a quarter each."""
+    export = scenes.kernels((scenes.GEMM, 100), (scenes.GEMM, 100), (scenes.ADD, 20))
+    peak, achievable = 4.8e12, 0.92
+    weights = round(0.5 * achievable * peak * 200e-6)
+    before = after(export, tmp_path)
+    found = after(export, tmp_path, fix("fp8_weights"), weight_bytes=weights)
+    assert before - found == pytest.approx(50, rel=1e-6)
+    quarter = fix("fp8_weights", bytes_ratio=0.25)
+    found = after(export, tmp_path, quarter, weight_bytes=weights)
+    assert before - found == pytest.approx(75, rel=1e-6)
+    # Pessimistic: three cast kernels before each, as long as the short ones here (20 us is no
+    # short one, so the shortest call's 2 us), and a level that is 5 % lower.
+    found = after(export, tmp_path, fix("fp8_weights"), lean=-1, weight_bytes=weights)
+    assert before - found == pytest.approx(50 - 200 * 0.5 * 0.05 / 0.92 - 2 * 3 * 2, rel=1e-6)
+
+
+def test_a_product_that_runs_once_a_step_stays(tmp_path: Path) -> None:
+    head = "nvjet_sm90_tst_256x8_64x6_2x1_v_bz_TNT"
+    export = scenes.kernels((scenes.GEMM, 100), (scenes.GEMM, 100), (head, 200))
+    weights = round(0.92 * 4.8e12 * 400e-6)
+    before = after(export, tmp_path)
+    kept = after(export, tmp_path, fix("fp8_weights"), weight_bytes=weights)
+    all_ = after(export, tmp_path, fix("fp8_weights", output_head="convert"), weight_bytes=weights)
+    assert before - kept == pytest.approx(100, rel=1e-6)
+    assert before - all_ == pytest.approx(200, rel=1e-6)
+
+
+def test_bytes_that_nobody_knows(tmp_path: Path) -> None:
+    export = scenes.kernels((scenes.GEMM, 100), (scenes.GEMM, 100))
+    for name in ("fp8_weights", "fp8_kv_cache"):
+        with pytest.raises(NoEstimate, match="record GPU metrics"):
+            after(export, tmp_path, fix(name))
+
+
+def test_a_larger_batch(tmp_path: Path) -> None:
+    # 132 blocks of 1024 threads: one of the two that fit on each SM. Four times as many blocks
+    # take two waves. A product for few tokens takes as long.
+    export = scenes.kernels((scenes.GEMM, 100), (scenes.ADD, 50), grid=132, threads=1024)
+    before = after(export, tmp_path)
+    assert after(export, tmp_path, fix("batch", n=2)) == before
+    assert after(export, tmp_path, fix("batch", n=4)) == pytest.approx(before + 50)
+    assert after(export, tmp_path, fix("batch", n=4), lean=-1) == pytest.approx(before + 150)
+    with pytest.raises(NoEstimate, match="above 0"):
+        after(export, tmp_path, fix("batch", n=0))
+
+
+def test_a_batch_grows_its_copies(tmp_path: Path) -> None:
+    # 100 us of copy become 200 us, which the host waits for.
+    assert after(scenes.copying(), tmp_path, fix("batch", n=2)) == 300
+
+
+def test_a_chain_of_elementwise_kernels(tmp_path: Path) -> None:
+    # 30 stays and half of 10 + 20, with half of the 1 us before each; none of it, or 3/4.
+    add = scenes.ADD
+    export = scenes.kernels((scenes.GEMM, 100), (add, 10), (add, 20), (add, 30))
+    before = after(export, tmp_path)
+    for lean, kept in ((0, 0.5), (1, 0.0), (-1, 0.75)):
+        found = after(export, tmp_path, fix("fuse_elementwise"), lean=lean)
+        assert before - found == pytest.approx((1 - kept) * (10 + 20 + 2))
+    with pytest.raises(NoEstimate, match="follow each other"):
+        after(scenes.kernels((add, 10), (scenes.GEMM, 100)), tmp_path, fix("fuse_elementwise"))
+
+
+def test_fused_kernels_are_not_launched(tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        for k in range(4):
+            at = t + k * 20 * US
+            e.launch(at=at, dur=5 * US, kernel=scenes.ADD, kernel_start=at + 7 * US,
+                     kernel_dur=(3 + (k == 0)) * US)  # fmt: skip
+
+    # Three of four launches of 20 us: gone, or half of them.
+    export = scenes.capture(step, 80)
+    assert after(export, tmp_path, fix("fuse_elementwise"), lean=1) == pytest.approx(20)
+    assert after(export, tmp_path, fix("fuse_elementwise")) == pytest.approx(50)
+
+
+def test_collectives_beside_the_kernels(tmp_path: Path) -> None:
+    export = scenes.kernels((scenes.GEMM, 100), (scenes.NCCL, 50))
+    before = after(export, tmp_path)
+    assert before - after(export, tmp_path, fix("overlap_communication")) == pytest.approx(30)
+    half = fix("overlap_communication", overlap=0.5)
+    assert before - after(export, tmp_path, half) == pytest.approx(25)
+    assert before - after(export, tmp_path, half, lean=1) == pytest.approx(40)
+    with pytest.raises(NoEstimate, match="no collectives"):
+        after(scenes.eager(), tmp_path, fix("overlap_communication"))
+
+
+# ---------------------------------------------------------------- together
+
+
+def test_nothing_is_won_twice(tmp_path: Path) -> None:
+    """Whatever is combined, no step is shorter than what its kernels and copies need."""
+    export = scenes.copying()
+    both = (fix("pin_memory", gb_per_s=100), fix("overlap_copy", gb_per_s=100))
+    assert after(export, tmp_path, *both) == after(export, tmp_path, *reversed(both)) == 85
+    r = replayer(scenes.waiting(gc=20), tmp_path)
+    all_ = (fix("remove_gc"), fix("remove_host_gap"), fix("remove_sync", which="all"),
+            fix("cuda_graphs"))  # fmt: skip
+    assert step_us(r, *all_, scenario=PLAIN) >= 100
+    assert r.bound_ns(all_) / US == pytest.approx(step_us(r, *all_, scenario=Scenario()))

@@ -1,0 +1,74 @@
+"""What is taken out of a capture as the profiler's: worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.gain.profiler import Scenario, corrected, has_launches, has_nodes
+from tests.builder import Export
+from tests.gain import scenes
+from tests.gain.support import US, replayer, step_us
+
+NOTHING, MIDDLE, ALL = (Scenario(launch=x, node_gap=0.0) for x in (0.0, 0.5, 1.0))
+
+
+def traced_graph(e: Export, t: int) -> None:
+    """A graph launch of 600 us, its nodes right behind, a wait; then 100 us of host code."""
+    nodes = [("a", t + 605 * US, 50 * US), ("b", t + 656 * US, 50 * US)]
+    e.graph_launch(at=t, dur=600 * US, nodes=nodes)
+    e.sync(at=t + 601 * US, dur=110 * US)
+
+
+def test_a_traced_graph_launch_costs_what_an_untraced_one_does(tmp_path: Path) -> None:
+    r = replayer(scenes.capture(traced_graph, 811), tmp_path)
+    assert has_nodes(r.taken.inputs)
+    assert r.captured_ns == 811 * US
+    # 530 of the 600 us are the profiler's.
+    assert step_us(r, scenario=NOTHING) == 811 - 530
+
+
+def test_the_gap_between_nodes_has_a_range(tmp_path: Path) -> None:
+    # One gap a step: 1 us captured, 0.5 us published, half way between.
+    r = replayer(scenes.capture(traced_graph, 811), tmp_path)
+    assert step_us(r, scenario=Scenario(0.0, 1.0)) == pytest.approx(281 - 0.5)
+    assert step_us(r, scenario=Scenario(0.0, 0.5)) == pytest.approx(281 - 0.25)
+
+
+def test_a_graph_without_nodes_keeps_its_launch(tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        e.graph_launch(at=t, dur=600 * US, nodes=[("a", t + 605 * US, 50 * US)], mode="graph")
+        e.sync(at=t + 601 * US, dur=60 * US)
+
+    r = replayer(scenes.capture(step, 761), tmp_path)
+    assert not has_nodes(r.taken.inputs)
+    assert step_us(r, scenario=NOTHING) == 761
+
+
+def test_a_traced_launch_costs_16_us_at_most_and_5_stay(tmp_path: Path) -> None:
+    # Slots of 20 us: up to 15 of them may be the profiler's, as 5 are the launch's own.
+    r = replayer(scenes.eager(count=20, slot=20), tmp_path)
+    assert has_launches(r.taken.inputs)
+    assert [step_us(r, scenario=s) for s in (NOTHING, MIDDLE, ALL)] == [400, 250, 100]
+    # Slots of 50 us: up to 16.
+    r = replayer(scenes.eager(count=20, slot=50), tmp_path)
+    assert step_us(r, scenario=ALL) == 20 * 34
+
+
+def test_a_step_is_never_shorter_than_its_kernels(tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        for k in range(20):
+            at = t + k * 20 * US
+            e.launch(at=at, dur=5 * US, kernel_start=at + 7 * US, kernel_dur=12 * US)
+
+    # Launches every 5 us, kernels of 12 us: 0.9 us apart, as a stream is that is never empty.
+    r = replayer(scenes.capture(step, 400), tmp_path)
+    assert step_us(r, scenario=ALL) == pytest.approx(20 * 12.9)
+
+
+def test_the_capture_itself_stays_as_it_is(tmp_path: Path) -> None:
+    r = replayer(scenes.eager(), tmp_path)
+    before = r.taken.inputs.calls.pre.copy()
+    corrected(r.taken.inputs, ALL)
+    assert (r.taken.inputs.calls.pre == before).all()

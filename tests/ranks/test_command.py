@@ -1,0 +1,161 @@
+"""`advisor diagnose` of several captures: one job or several, in words and in exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advisor.cli.main import main
+from tests.kineto_builder import Profile
+from tests.ranks.test_planted import job
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return lambda *args: main([str(a) for a in args])
+
+
+def test_ranks_by_name_make_one_document(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job(2, more={1: 60}, steps=5).write(tmp_path)
+    assert run("rank0.sqlite", "rank1.sqlite", "--format", "json", "--jobs", "1") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [i["rank"] for i in document["inputs"]] == [0, 1]
+    assert [i["path"] for i in document["inputs"]] == ["rank0.sqlite", "rank1.sqlite"]
+    assert "rank-arrival-skew" in [f["cause"] for f in document["findings"]]
+
+
+def test_a_folder_of_ranks(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    job(2, steps=5).write(folder)
+    assert run(folder, "--jobs", "2") == 0
+    out = capsys.readouterr().out
+    assert "ranks     2 read" in out
+    assert "\nRanks" in out
+
+
+def test_independent_captures_stay_apart(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job(2, steps=5).write(tmp_path)
+    assert run("rank0.sqlite", "rank1.sqlite", "--independent", "--format", "json") == 0
+    assert len(json.loads(capsys.readouterr().out)["diagnoses"]) == 2
+
+
+def test_ranks_without_numbers(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job(2, steps=5).write(tmp_path, "part{}.sqlite")
+    assert run("part1.sqlite", "part0.sqlite", "--format", "json") == 0
+    assert len(json.loads(capsys.readouterr().out)["diagnoses"]) == 2
+    assert run("part1.sqlite", "part0.sqlite", "--ranks", "--format", "json", "--jobs", "1") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(i["rank"], i["path"]) for i in document["inputs"]] == [
+        (0, "part0.sqlite"), (1, "part1.sqlite")
+    ]  # fmt: skip
+
+
+def test_metadata_tell_that_it_is_one_job(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job(2, steps=5, world_size=2).write(tmp_path, "part{}.sqlite")
+    assert run("part1.sqlite", "part0.sqlite", "--format", "json", "--jobs", "1") == 0
+    assert [i["rank"] for i in json.loads(capsys.readouterr().out)["inputs"]] == [0, 1]
+
+
+def test_the_two_choices_exclude_each_other(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job(2, steps=2).write(tmp_path)
+    assert run("rank0.sqlite", "rank1.sqlite", "--ranks", "--independent") == 2
+    assert capsys.readouterr().err.startswith("advisor: error: --ranks and --independent")
+
+
+def test_a_rank_that_cannot_be_read_is_told_and_exit_is_2(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job(2, steps=5).write(tmp_path)
+    (tmp_path / "rank2.sqlite").write_text("")
+    assert run("rank0.sqlite", "rank1.sqlite", "rank2.sqlite", "--jobs", "1") == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("advisor: error: rank 2 is missing: rank2.sqlite: an empty file")
+    assert "ranks     2 read, 1 missing" in shown.out
+    assert "missing   rank 2" in shown.out
+
+
+def test_a_hint_on_stderr(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job(2, steps=3).write(tmp_path)
+    (tmp_path / "rank1.sqlite").rename(tmp_path / "other.sqlite")
+    assert run("rank0.sqlite", "other.sqlite", "-q") == 0
+    assert capsys.readouterr().err.startswith("advisor: note: 1 of 2 captures tell their rank")
+
+
+def test_jobs_from_the_configuration(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from advisor import pipeline_workers
+
+    used: list[int] = []
+    real = pipeline_workers.runner
+    monkeypatch.setattr(
+        pipeline_workers, "runner",
+        lambda jobs, dask, count: used.append(jobs) or real(1, dask, count),
+    )  # fmt: skip
+    job(2, steps=3).write(tmp_path)
+    (tmp_path / "advisor.toml").write_text("jobs = 3\n")
+    assert run("rank0.sqlite", "rank1.sqlite", "-q") == 0
+    assert used == [3]
+
+
+@pytest.mark.parametrize("format", ["text", "json", "markdown", "sarif", "junit", "github"])
+def test_every_format_takes_a_job(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    job(2, more={1: 60}, steps=5).write(tmp_path)
+    html = tmp_path / "out.html"
+    arguments = ("--format", format, "--html", html, "--jobs", "1")
+    assert run("rank0.sqlite", "rank1.sqlite", *arguments) == 0
+    assert "COM102" in capsys.readouterr().out
+    assert "rank 1" in html.read_text()
+
+
+def profile(rank: int, ranks: int = 2) -> Profile:
+    """Six all-reduces with the arguments of NCCL; rank 1 comes late to each."""
+    own = Profile().gpu(id=rank).process(1_000 + rank)
+    own.head(distributedInfo={"backend": "nccl", "rank": rank, "world_size": ranks})
+    for i in range(6):
+        at = i * 200_000
+        busy = 140_000 if rank == 1 else 80_000
+        own.launch(at=at, kernel="gemm", kernel_start=at + 8_000, kernel_dur=busy, device=rank)
+        start = at + 10_000 + busy
+        own.launch(
+            at=at + 20_000, kernel="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(args)",
+            kernel_start=start, kernel_dur=at + 160_000 - start, device=rank,
+            **{"Collective name": "allreduce", "In msg nelems": 4096, "Out msg nelems": 4096,
+               "dtype": "BFloat16", "Process Group Name": "0", "Seq": 100 + i},
+        )  # fmt: skip
+    return own
+
+
+def test_traces_of_the_pytorch_profiler(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks by `distributedInfo`, collectives by communicator and sequence number."""
+    for rank in range(2):
+        profile(rank).write(tmp_path / f"trace{'ab'[rank]}.json")
+    assert run("tracea.json", "traceb.json", "--format", "json", "--jobs", "1") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [i["rank"] for i in document["inputs"]] == [0, 1]
+    late = [f for f in document["findings"] if f["cause"] == "rank-arrival-skew"]
+    assert [f["scope"]["rank"] for f in late] == [1]
+    facts = {f["name"]: f["value"] for f in document["facts"] if f["scope"]["rank"] is None}
+    assert facts["ranks.matched_count"] == 6

@@ -1,0 +1,187 @@
+"""Generated jobs: the rules find what was planted, and nothing else about ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.pipeline import Options
+from tests.ranks.cluster import Cluster
+from tests.ranks.support import communication, diagnosed, fact, finding
+from tests.scenarios.machine import ALL_REDUCE, GEMM, Kernel
+
+ALL_GATHER = Kernel("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 24)
+LAYERS = 8
+
+
+def job(
+    ranks: int = 4,
+    *,
+    transfer: float = 2,
+    more: Mapping[int, float] | None = None,
+    host: Mapping[int, float] | None = None,
+    steps: int = 12,
+    **options: Any,
+) -> Cluster:
+    """A decode step of eight layers, each with a GEMM and an all-reduce."""
+    made = Cluster(ranks, **options)
+    for i in range(steps):
+        with made.step(f"decode_step {i}"):
+            if host:
+                made.host(host)
+            for _ in range(LAYERS):
+                made.compute(GEMM, 150, more=more)
+                made.collective(ALL_REDUCE, transfer)
+    return made
+
+
+def test_nothing_is_planted(tmp_path: Path) -> None:
+    found = diagnosed(job().write(tmp_path))
+    assert communication(found) == {}
+    assert fact(found, "ranks.matched_count") == 11 * LAYERS
+    assert fact(found, "ranks.missing_count") == 0
+
+
+def test_a_rank_with_more_to_compute(tmp_path: Path) -> None:
+    found = diagnosed(job(more={2: 60}).write(tmp_path))
+    assert communication(found) == {"rank-arrival-skew": "high"}
+    late = finding(found, "rank-arrival-skew")
+    assert late.scope.rank == 2
+    assert fact(found, "rank.late_part", 2) == "kernels"
+    assert fact(found, "rank.late_ns", 2) == pytest.approx(60_000, rel=0.1)
+    assert fact(found, "rank.caused_ratio", 2) == pytest.approx(1.0, abs=0.02)
+    assert late.evidence[0].title.startswith("What rank 2 did before")
+    row = late.evidence[0].rows[0]
+    assert row[0] == "kernels"
+    assert row[3] == pytest.approx(88 * 0.06, rel=0.1)
+    assert late.evidence[1].rows[0][0] == 2
+
+
+def test_a_rank_whose_host_is_slow(tmp_path: Path) -> None:
+    """The late rank is named, and so is its own trouble; its effect on the others is no trouble of
+    theirs."""
+    found = diagnosed(job(host={1: 400}).write(tmp_path))
+    assert communication(found) == {"rank-arrival-skew": "medium"}
+    assert finding(found, "rank-arrival-skew").scope.rank == 1
+    assert fact(found, "rank.late_part", 1) == "idle, host code"
+    assert finding(found, "host-gap").scope.rank == 1
+    assert "tail-latency" in [o.cause for o in found.overruled]
+
+
+def test_an_exposed_all_reduce(tmp_path: Path) -> None:
+    found = diagnosed(job(transfer=60).write(tmp_path))
+    assert communication(found) == {"exposed-communication": "high", "low-overlap": "low"}
+    exposed = finding(found, "exposed-communication")
+    assert exposed.scope.rank is None
+    assert "On 4 of 4 ranks" in exposed.message
+    assert fact(found, "ranks.wait_ratio") < 0.1  # type: ignore[operator]
+
+
+def test_a_slow_link(tmp_path: Path) -> None:
+    """Some transfers take twenty times as long, on all ranks alike: nobody is late."""
+    made = Cluster(4)
+    for i in range(20):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.compute(GEMM, 150)
+                made.collective(ALL_REDUCE, 400 if i % 5 == 2 and layer == 3 else 20)
+    found = diagnosed(made.write(tmp_path))
+    causes = communication(found)
+    assert causes.pop("collective-variability") == "low"
+    assert set(causes) == {"exposed-communication", "low-overlap", "tail-latency"}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_wrong_clocks_and_captures_that_begin_at_different_steps(tmp_path: Path, seed: int) -> None:
+    errors = {1: 3_000.0, 2: -7_000.0, 3: 1_500.0}
+    made = job(more={2: 60}, clock_errors_us=errors, from_step={1: 3, 3: 5}, seed=seed)
+    found = diagnosed(made.write(tmp_path))
+    assert communication(found) == {"rank-arrival-skew": "high"}
+    assert finding(found, "rank-arrival-skew").scope.rank == 2
+    for rank, error in errors.items():
+        offset = fact(found, "rank.clock_offset_ns", rank)
+        assert offset == pytest.approx(-error * 1_000, abs=2_000)
+
+
+def test_no_absolute_times(tmp_path: Path) -> None:
+    made = job(more={2: 60}, absolute=False, from_step={1: 3, 3: 5})
+    found = diagnosed(made.write(tmp_path))
+    assert communication(found) == {"rank-arrival-skew": "high"}
+    assert finding(found, "rank-arrival-skew").scope.rank == 2
+    assert fact(found, "rank.clock_offset_ns", 1) is None
+
+
+def test_lateness_that_moves_is_nobodys(tmp_path: Path) -> None:
+    made = Cluster(4)
+    for i in range(16):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.compute(GEMM, 150, more={(i + layer) % 4: 60})
+                made.collective(ALL_REDUCE, 2)
+    found = diagnosed(made.write(tmp_path))
+    assert "rank-arrival-skew" not in communication(found)
+    assert fact(found, "ranks.wait_ratio") > 0.5  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("often", "named"), [(1, True), (2, False)])
+def test_two_ranks(tmp_path: Path, often: int, named: bool) -> None:
+    """Of two, one is always last: it takes three quarters of the waiting to be named."""
+    made = Cluster(2)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.compute(GEMM, 150, more={layer % often: 60})
+                made.collective(ALL_REDUCE, 2)
+    assert ("rank-arrival-skew" in communication(diagnosed(made.write(tmp_path)))) is named
+
+
+def test_a_missing_rank(tmp_path: Path) -> None:
+    paths = job(more={2: 60}, world_size=4).write(tmp_path)
+    found = diagnosed([paths[i] for i in (0, 1, 3)])
+    assert finding(found, "single-rank-of-many").message.startswith("The job has 4 ranks, 3 given")
+    assert "rank-arrival-skew" not in communication(found)  # the late one is not there to be seen
+    assert finding(found, "exposed-communication").severity == "high"
+
+
+def test_a_gap_in_the_numbers_is_a_missing_rank(tmp_path: Path) -> None:
+    paths = job().write(tmp_path)
+    found = diagnosed([paths[i] for i in (0, 1, 3)])
+    assert communication(found) == {"single-rank-of-many": "info"}
+
+
+def test_neighbours_and_all(tmp_path: Path) -> None:
+    """All-reduces of two ranks each, an all-gather of all a step, and a wrong clock on two."""
+    made = Cluster(4, clock_errors_us={2: 1_500, 3: 1_500}, seed=3)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                made.compute(GEMM, 150, more={3: 60})
+                for pair in ((0, 1), (2, 3)):
+                    made.collective(ALL_REDUCE, 2, members=pair)
+            made.collective(ALL_GATHER, 4)
+    found = diagnosed(made.write(tmp_path))
+    assert communication(found) == {"rank-arrival-skew": "high"}
+    assert finding(found, "rank-arrival-skew").scope.rank == 3
+    assert fact(found, "rank.clock_offset_ns", 2) == pytest.approx(-1_500_000, abs=2_000)
+
+
+def test_without_collectives_nothing_is_said_of_ranks(tmp_path: Path) -> None:
+    made = Cluster(2)
+    for i in range(6):
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                made.compute(GEMM, 150)
+    found = diagnosed(made.write(tmp_path))
+    assert communication(found) == {}
+    assert fact(found, "ranks.matched_count") == 0
+    assert found.tables["ranks"].rows[0][8] is None
+
+
+def test_thresholds_hold_for_the_job(tmp_path: Path) -> None:
+    options = Options(params=("COM102.min_caused=1.01",))
+    found = diagnosed(job(more={2: 60}).write(tmp_path), options)
+    assert "rank-arrival-skew" not in communication(found)
+    assert [t.value for t in found.thresholds if t.param == "min_caused"] == [1.01]

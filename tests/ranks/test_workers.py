@@ -1,0 +1,181 @@
+"""Processes and clusters: the same result from any number of them, and from those that die."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advisor import pipeline_workers
+from advisor.errors import InputError
+from advisor.pipeline_ranks import Reduced, Task, diagnose_ranks
+from advisor.pipeline_workers import runner
+from tests.ranks import killers
+from tests.ranks.test_planted import job
+
+Files = list[tuple[int | None, Path]]
+
+needs_distributed = pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None,
+    reason="distributed is not installed: pip install 'advisor[cluster]'",
+)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return list(enumerate(job(3, more={2: 60}, steps=5).write(tmp_path)))
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Files], str]:
+    """What one process says, with the paths of the files in question."""
+    folder = tmp_path_factory.mktemp("expected")
+    own = list(enumerate(job(3, more={2: 60}, steps=5).write(folder)))
+    text = diagnose_ranks(own).model_dump_json()
+    return lambda files: text.replace(str(folder), str(files[0][1].parent))
+
+
+def test_processes_say_the_same(files: Files, expected: Callable[[Files], str]) -> None:
+    counted: list[tuple[int, int]] = []
+    run = runner(2, count=lambda n, of: counted.append((n, of)))
+    assert diagnose_ranks(files, run=run).model_dump_json() == expected(files)
+    assert counted == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_one_process_is_this_one(files: Files, expected: Callable[[Files], str]) -> None:
+    assert diagnose_ranks(files, run=runner(1)).model_dump_json() == expected(files)
+
+
+def test_a_process_that_dies_is_replaced(files: Files, expected: Callable[[Files], str]) -> None:
+    told: list[str] = []
+    found = diagnose_ranks(files, run=runner(2, work=killers.dies_once), tell=told.append)
+    assert files[1][1].with_suffix(".killed").exists()
+    assert told == []
+    assert found.model_dump_json() == expected(files)
+
+
+def test_a_capture_that_kills_its_process_is_missing(files: Files) -> None:
+    told: list[str] = []
+    found = diagnose_ranks(files, run=runner(2, work=killers.always_dies), tell=told.append)
+    assert len(told) == 1
+    assert told[0].startswith(f"rank 1 is missing: {files[1][1]}: its worker was killed")
+    assert [i.rank for i in found.inputs if i.format != "unreadable"] == [0, 2]
+    assert "without rank 1" in found.verdict
+
+
+@needs_distributed
+def test_a_cluster_says_the_same(files: Files, expected: Callable[[Files], str]) -> None:
+    run = runner(2, "local")
+    assert diagnose_ranks(files, run=run).model_dump_json() == expected(files)
+
+
+@needs_distributed
+def test_a_cluster_whose_worker_dies(files: Files, expected: Callable[[Files], str]) -> None:
+    """A real LocalCluster of two workers; one is killed in the middle of a capture."""
+    told: list[str] = []
+    run = runner(2, "local", work=killers.dies_once)
+    found = diagnose_ranks(files, run=run, tell=told.append)
+    assert files[1][1].with_suffix(".killed").exists()
+    assert told == []
+    assert found.model_dump_json() == expected(files)
+
+
+@needs_distributed
+def test_a_capture_that_kills_every_worker(files: Files) -> None:
+    told: list[str] = []
+    run = runner(2, "local", work=killers.always_dies)
+    found = diagnose_ranks(files, run=run, tell=told.append)
+    assert len(told) == 1
+    assert "its worker was killed" in told[0]
+    assert told[0].startswith("rank 1 is missing")
+    assert [i.rank for i in found.inputs if i.format != "unreadable"] == [0, 2]
+
+
+@needs_distributed
+def test_a_running_cluster_is_used_and_left_alone(
+    files: Files, expected: Callable[[Files], str]
+) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
+    ) as cluster:
+        run = runner(dask=cluster.scheduler_address)
+        assert diagnose_ranks(files, run=run).model_dump_json() == expected(files)
+        assert len(cluster.scheduler_info["workers"]) == 1
+
+
+@needs_distributed
+def test_a_cluster_that_loses_all_workers(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody restarts a worker without a nanny: what is left is said to be missing."""
+    from distributed import LocalCluster
+
+    monkeypatch.setattr(pipeline_workers, "_LOOK_AFTER_S", 1)
+    told: list[str] = []
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
+    ) as cluster:
+
+        def leave(done: int, _of: int) -> None:
+            if done == 1:
+                cluster.scale(0)
+
+        run = runner(dask=cluster.scheduler_address, work=killers.slow, count=leave)
+        found = diagnose_ranks(files, run=run, tell=told.append)
+    assert len(told) >= 1
+    assert all(line.endswith("no worker is left on the cluster") for line in told)
+    assert len(told) == sum(i.format == "unreadable" for i in found.inputs)
+
+
+@needs_distributed
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://", "no such address"])
+def test_no_scheduler_there(files: Files, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_workers, "_PATIENCE", "1s")
+    with pytest.raises(InputError, match="--dask: no scheduler answers at"):
+        diagnose_ranks(files, run=runner(dask=address))
+
+
+@needs_distributed
+def test_workers_without_advisor(files: Files) -> None:
+    with pytest.raises(InputError, match="install the same version of advisor there"):
+        diagnose_ranks(files, run=runner(1, "local", work=killers.cannot_import))
+
+
+def test_without_distributed_one_line_says_so(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"pip install 'advisor\[cluster\]'") as error:
+        diagnose_ranks(files, run=runner(dask="local"))
+    assert "\n" not in str(error.value)
+
+
+def test_distributed_is_imported_only_when_asked_for() -> None:
+    import subprocess
+
+    code = "import advisor.pipeline_workers, sys; print('distributed' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"
+
+
+def test_ctrl_c_stops_the_workers(files: Files) -> None:
+    def stop(_done: int, _of: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        diagnose_ranks(files, run=runner(2, count=stop))
+
+
+def test_cores_are_counted() -> None:
+    assert pipeline_workers.cores() >= 1
+
+
+def test_a_bad_capture_is_one_line(tmp_path: Path) -> None:
+    from advisor.pipeline import Options
+    from advisor.pipeline_ranks import reduce_capture
+
+    result = reduce_capture(Task(str(tmp_path / "none.sqlite"), Options(), True))
+    assert result == Reduced(None, f"{tmp_path / 'none.sqlite'}: no such file")

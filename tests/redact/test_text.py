@@ -1,0 +1,120 @@
+"""What is private in a text, and what must stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.capture.redact_text import Scrubber, is_environment, is_telling, variables
+
+SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hunter2", "enabled"))
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("/home/alice/proj/run.py", "/redacted/run.py"),
+        ("/usr/bin/python3", "/redacted/python3"),
+        ("/home/alice/acme/checkpoints", "/redacted"),
+        ("/FastVideo", "/redacted"),
+        ("--model=/data/llama/weights.bin", "--model=/redacted/weights.bin"),
+        ("--output-dir /scratch/alice/out --n 3", "--output-dir /redacted --n 3"),
+        ("see /tmp/q_1/streams/pid_2.log and /tmp/q_1/b.log now",
+         "see /redacted/pid_2.log and /redacted/b.log now"),
+        ("src/acme/serve.py", "redacted/serve.py"),
+        ("../alice/b/c", "redacted"),
+        ("~/work/x", "/redacted"),
+        ("~bob/work/x.py", "/redacted/x.py"),
+        ("(/home/bob/x.py:12)", "(/redacted/x.py:12)"),
+        ("/root/.config/NVIDIA Corporation/nsys-config.ini", "/redacted/nsys-config.ini"),
+        ("C:\\Users\\alice\\x\\y.exe", "/redacted/y.exe"),
+        (r"\\server\share\x.py", "/redacted/x.py"),
+        ("/opt/venv/lib/python3.11/site-packages/torch/nn/functional.py",
+         "/redacted/python3.11/site-packages/torch/nn/functional.py"),
+        ("/home/alice/engine/target/debug/server", "/redacted/debug/server"),
+        ("https://user:pw@host:80/x?y=1", "https://redacted"),
+        ("s3://bucket/key", "s3://redacted"),
+        ("mail alice@example.com now", "mail redacted now"),
+        ("10.2.3.4:8000", "redacted:8000"),
+        ("node gpu-node-17 is up, says alice", "node redacted is up, says redacted"),
+        ("a hf_abcdefghijklmnop b", "a redacted b"),
+        ("sk-proj-ABCdef123456789", "redacted"),
+        ("token=abcd1234efgh", "token=redacted"),
+        ("value hunter2hunter2 here", "value redacted here"),
+        ('{"cwd":"/home/alice","libs":["/x/y/z.so",1],"api_key":"abc"}',
+         '{"cwd": "redacted", "libs": ["/redacted/z.so", 1], "api_key": "redacted"}'),
+        ("A=1\0B=2\0C=/home/alice", ""),
+        ("A=1;B=2;C=3", ""),
+    ],
+)  # fmt: skip
+def test_what_goes(text: str, clean: str) -> None:
+    assert SCRUBBER.text(text) == clean
+    assert SCRUBBER.text(clean) == clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "iteration 3",
+        "execute_context_1(888_tokens)_generation_0(0)",
+        "step[DECODE bs=32]",
+        "num_tokens=12345678",
+        "max_new_tokens: 1024",
+        "decode/layer_0/mlp.down_proj",
+        "meta-llama/Llama-3.1-8B",
+        "Vertex/Tess/Geometry Warps in Flight [Throughput %]",
+        "12.5 GB/s",
+        "copies /step",
+        "operator/(a, b)",
+        "[kernel.kallsyms]",
+        "./server",
+        "malice",
+        "580.159.04",
+        "2024.6.2.225",
+        "void foo<a/b>(x)",
+        "",
+        "/",
+        "it is enabled",
+        '{"Name": "GpuMetrics", "Fields": [{"Offset": 0}]}',
+    ],
+)
+def test_what_stays(text: str) -> None:
+    assert SCRUBBER.text(text) == text
+
+
+def test_a_word_in_the_name_of_a_kernel_is_no_person() -> None:
+    scrubber = Scrubber(words=("flash",), secrets=("S3cr3tValue99",))
+    assert scrubber.name("flash") == "flash"
+    assert scrubber.text("flash") == "redacted"
+    assert scrubber.name("k_S3cr3tValue99") == "k_redacted"
+
+
+@pytest.mark.parametrize(
+    ("after", "text", "clean"),
+    [
+        ("--api-key", "whatever", "redacted"),
+        ("--hf-token", "x", "redacted"),
+        ("-p", "8000", "8000"),
+        ("--max-tokens", "4096", "4096"),
+        ("--password=", "x", "x"),
+        ("", "--api-key=abc", "--api-key=redacted"),
+        ("", "HF_TOKEN=abc", "HF_TOKEN=redacted"),
+        ("--model", "/data/acme/model", "/redacted"),
+        ("serve", "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
+    ],
+)
+def test_arguments(after: str, text: str, clean: str) -> None:
+    assert SCRUBBER.argument(text, after) == clean
+
+
+def test_environments() -> None:
+    assert is_environment("A=1\0B=2\0C=3\0")
+    assert is_environment("A=1\nB=2\nPATH=/bin")
+    assert not is_environment("a = 1; b = 2; c")
+    assert not is_environment("for (i=0; i<3; i++) {}")
+    assert list(variables('HF_TOKEN="abc"')) == [("HF_TOKEN", "abc")]
+    assert dict(variables("A=1\0B=x=2\0C=3")) == {"A": "1", "B": "x=2", "C": "3"}
+
+
+@pytest.mark.parametrize("word", ["root", "vm", "", "12345", "Local", "python"])
+def test_common_words_name_nobody(word: str) -> None:
+    assert not is_telling(word)

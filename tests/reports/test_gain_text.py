@@ -1,0 +1,122 @@
+"""Estimates as text, from hand-made documents."""
+
+from __future__ import annotations
+
+from advisor.model.findings import Finding, Impact, Input, Tool
+from advisor.model.gain import Combined, CombinedStep, Gain, Ranking, Span
+from advisor.model.whatif import Replay, WhatIfReport
+from advisor.reports import gain_text
+from advisor.reports.layout import Page
+from advisor.reports.terminal import TextOptions, plain
+from tests.reports.fixture import DIAGNOSIS
+
+STEPS = (
+    CombinedStep(
+        code="LCH101", cause="launch-bound", what_if="cuda_graphs", params={"syncs": "removed"},
+        step_before_ms=9.0, step_after_ms=2.25, marginal_ms=6.75, marginal_share=0.75,
+        speedup=4.0, bound_ms=2.0,
+    ),
+    CombinedStep(
+        code="ALC101", cause="allocation-churn", what_if="remove_allocations",
+        step_before_ms=2.25, step_after_ms=2.25, marginal_ms=0.0, marginal_share=0.0,
+        speedup=4.0, bound_ms=2.0,
+    ),
+    CombinedStep(
+        what_if="remove_gc", step_before_ms=2.25, step_after_ms=2.25, marginal_ms=0.0,
+        marginal_share=0.0, speedup=4.0, bound_ms=2.0, note="no garbage collection was recorded",
+    ),
+)  # fmt: skip
+SPANS = {
+    "step_before_ms": Span(low=8.0, mid=9.0, high=10.0),
+    "step_after_ms": Span(low=2.0, mid=2.25, high=2.5),
+    "speedup": Span(low=3.5, mid=4.0, high=4.5),
+}
+COMBINED = Combined(
+    steps=STEPS, bound_ms=2.0, bound_speedup=4.5, assumptions=("shapes repeat",), **SPANS
+)
+
+
+def shown(lines: Page) -> str:
+    return "\n".join(line.plain for line in lines.lines)
+
+
+def test_fixes_together() -> None:
+    text = plain(DIAGNOSIS.model_copy(update={"combined": COMBINED}), TextOptions())
+    for part in (
+        "Fixes together  in this order, nothing counted twice",
+        "LCH101 cuda_graphs:syncs=removed",
+        "75.0 %",
+        "ALC101 remove_allocations: nothing left to win after those before it",
+        "remove_gc: no garbage collection was recorded",
+        "together  step 9.00 → 2.25 (2.00 to 2.50) ms, 4.00 (3.50 to 4.50) x",
+        "4.50 x (Amdahl)",
+    ):
+        assert part in text, part
+    assert "shapes repeat" not in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    verbose = plain(
+        DIAGNOSIS.model_copy(update={"combined": COMBINED}), TextOptions(verbosity=1)
+    )  # fmt: skip
+    assert "assumes   shapes repeat" in verbose
+    assert "Fixes together" not in plain(DIAGNOSIS, TextOptions())
+
+
+def test_a_what_if() -> None:
+    report = WhatIfReport(
+        tool=Tool(version="1", engine="python"), input=Input(path="t.sqlite", format="nsys"),
+        fixes=STEPS[:1], measure="latency", per="step", bound_ms=2.0, bound_speedup=4.5,
+        assumptions=("shapes repeat",),
+        replay=Replay(steps=24, of_steps=1279, captured_ms=9.5, replayed_ms=9.5, error=0.0),
+        **SPANS,
+    )  # fmt: skip
+    page = Page(80)
+    gain_text.whatif(page, report)
+    text = shown(page)
+    for part in (
+        "t.sqlite",
+        "24 of 1279 steps, 9.50 ms a step (captured 9.50 ms, error +0.00%)",
+        "9.00 (8.00 to 10.00) ms a step, without the profiler's part",
+        "4.00 (3.50 to 4.50) x",
+        "assumes   shapes repeat",
+    ):
+        assert part in text, part
+    assert "throughput" not in text
+    page = Page(80)
+    gain_text.whatif(page, report.model_copy(update={"measure": "throughput"}))
+    assert "counts tokens a second" in shown(page)
+
+
+def ranked(gain: Gain | None = None, impact: float | None = None, **terms: object) -> Finding:
+    return Finding(
+        rank=1, code="LCH101", cause="launch-bound", title="", severity="high", confidence=0.8,
+        message="", gain=gain, impact=None if impact is None else Impact(part="x", share=impact),
+        ranking=Ranking(**{
+            "share": 0.75, "share_from": "gain", "confidence": 0.8, "score": 0.6,
+            "throughput": False, "tier": 1,
+        } | terms),
+    )  # fmt: skip
+
+
+def test_the_arithmetic_of_a_rank() -> None:
+    gain = Gain(what_if="cuda_graphs", measure="latency", **SPANS)
+    assert gain_text.ranking_text(ranked(gain)) == (
+        "LCH101 launch-bound: (9.00 - 2.25) / 9.00 = 0.750 x 0.800 = 0.600"
+    )
+    tokens = gain.model_copy(update={"measure": "throughput"})
+    assert "1 - 1 / 4.00 = 0.750 (throughput) x" in gain_text.ranking_text(
+        ranked(tokens, throughput=True)
+    )
+    assert gain_text.ranking_text(ranked(impact=0.75, share_from="impact", tier=0)) == (
+        "LCH101 launch-bound: share 0.750 (impact) x 0.800 = 0.600, invalidates the capture"
+    )
+    assert "capped at info" in gain_text.ranking_text(ranked(impact=0.1, tier=2))
+    bare = ranked().model_copy(update={"ranking": None})
+    assert gain_text.ranking_text(bare) == "LCH101 launch-bound: score 0.000"
+
+
+def test_the_ranking_is_shown_on_demand() -> None:
+    one = DIAGNOSIS.model_copy(update={"findings": (ranked(impact=0.75, share_from="impact"),)})
+    assert "Ranking  share of the step x confidence = score" in plain(
+        one, TextOptions(ranking=True)
+    )
+    assert "Ranking" not in plain(one, TextOptions())

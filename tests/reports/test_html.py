@@ -1,0 +1,249 @@
+"""The HTML report as a file: self-contained, well formed, and nothing in it but the document."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from advisor.model.findings import (
+    Baseline,
+    Diagnosis,
+    Gone,
+    Lane,
+    ScopeDoc,
+    Timeline,
+    TimeRange,
+    Tool,
+)
+from advisor.reports import html_report, json_report
+from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples" / "captures").glob("*.sqlite.xz"))
+LIMIT = 1_500_000
+VOID = {"meta", "br", "input", "path", "rect", "circle"}
+
+LANES = ("compute", "copies", "host in CUDA calls", "SM Active", "Tensor Active", "DRAM")
+FULL = DIAGNOSIS.model_copy(
+    update={
+        "timeline": Timeline(
+            start_ns=1_200_000_000,
+            bin_ns=150_000,
+            lanes=tuple(
+                Lane(
+                    name=name,
+                    device=0,
+                    values=tuple((i * (k + 3) % 97) / 97 for i in range(2_000)),
+                )
+                for k, name in enumerate(LANES)
+            ),
+            marks=tuple(
+                TimeRange(
+                    start_ns=1_200_000_000 + i * 9_000_000,
+                    end_ns=1_200_000_000 + (i + 1) * 9_000_000 - (i % 3) * 400_000,
+                    label="prefill" if i == 0 else "decode",
+                )
+                for i in range(33)
+            ),
+        ),
+        "findings": (
+            DIAGNOSIS.findings[0].model_copy(update={"baseline": "new"}),
+            *(f.model_copy(update={"baseline": "known"}) for f in DIAGNOSIS.findings[1:]),
+        ),
+        "baseline": Baseline(
+            path="old.json",
+            capture="a.sqlite",
+            verdict="was fine",
+            new=1,
+            known=2,
+            gone=(
+                Gone(code="SYN101", cause="blocking-sync", title=NASTY, severity="high"),
+                Gone(
+                    code="UTL102",
+                    cause="memory-bandwidth-bound",
+                    title="bound",
+                    severity="high",
+                    scope=ScopeDoc(device=0),
+                    status="not_evaluated",
+                ),
+            ),
+        ),
+    }
+)
+
+
+@cache
+def page(many: bool = False) -> str:
+    return html_report.render([FULL, HEALTHY] if many else [FULL]).decode()
+
+
+class Checker(HTMLParser):
+    """Balanced elements, unique ids, and what the page would load."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.wanted: set[str] = set()
+        self.loads: list[str] = []
+        self.problems: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if "id" in given:
+            self.ids.append(given["id"] or "")
+        for name in ("aria-controls", "aria-labelledby", "aria-describedby", "for"):
+            self.wanted.update((given.get(name) or "").split())
+        if (given.get("href") or "").startswith("#"):
+            self.wanted.add((given["href"] or "")[1:])
+        for name in ("src", "srcset", "poster", "data", "action"):
+            if given.get(name):
+                self.loads.append(f"{tag} {given[name]}")
+        if tag in ("link", "iframe", "object", "embed", "img"):
+            self.loads.append(tag)
+        if any(name.startswith("on") for name in given):
+            self.problems.append(f"{tag} has a handler in its attributes")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.problems.append(f"</{tag}> closes nothing of its own")
+
+    def handle_data(self, data: str) -> None:
+        if not {"script", "style"} & set(self.open):
+            self.text.append(data)
+
+
+def checked(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    return checker
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_well_formed_and_self_contained(many: bool) -> None:
+    found = checked(page(many))
+    assert found.problems == []
+    assert found.open == []
+    assert found.loads == []
+    assert len(found.ids) == len(set(found.ids))
+    assert found.wanted <= set(found.ids)
+    assert "url(" not in page(many)
+    assert "@import" not in page(many)
+
+
+def test_a_name_with_script_in_it_stays_text() -> None:
+    text = page()
+    assert "<script>alert(1)" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert NASTY.replace("\x1b", "?") in "".join(checked(text).text)
+    # The embedded document cannot end its element, and reads back as it was.
+    blocks = re.findall(r'<script type="application/json" id="c0-json">(.*?)</script>', text, re.S)
+    assert len(blocks) == 1
+    assert "<" not in blocks[0]
+    assert json.loads(blocks[0]) == json.loads(json_report.render([FULL]))
+
+
+def test_only_our_own_script_may_run() -> None:
+    text = page()
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert len(scripts) == 1
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+    assert "default-src 'none'" in text
+
+
+def test_order_of_the_page() -> None:
+    text = " ".join("".join(checked(page()).text).split())
+    places = [
+        "Launch-bound decode",
+        "Against old.json (a.sqlite): 1 new, 2 known, 1 gone, 1 that cannot be told",
+        "decode step, median (profiled)",
+        "At a glance",
+        "LCH101 launch-bound",
+        "Capture the decode step as a CUDA graph",
+        "In the baseline only",
+        "Budget of the window",
+        "launch call",
+        "Timeline of the window",
+        "Findings",
+        "launch.idle_ratio",
+        "55.3 %",
+        ">=",
+        "10.0 %",
+        "55.3 % of the step",
+        "4.29 x (3.10 to 4.70)",
+        "What to do",
+        "vLLM",
+        "drop --enforce-eager",
+        "since 0.2.0",
+        "launch.idle_ratio falls, now 55.3 %",
+        "Evidence",
+        "Idle by the call that ends it",
+        "Where in the window",
+        "1.234567s for 124 us, stream 7, thread 41873",
+        "CUDA graphs",
+        "What a fix would win",
+        "Kernels",
+        "ncu --set full",
+        "Find a kernel",
+        "Latency distributions",
+        "In order",
+        "ALC101",
+        "Not evaluated",
+        "--gpu-metrics-devices=all",
+        "Overruled",
+        "HST101",
+        "Tables, thresholds and facts",
+        "Thresholds",
+        "1 changed",
+        "Facts",
+        "About",
+        "advisor 0.1.0, engine durable",
+    ]
+    at = 0
+    for place in places:
+        assert place in text[at:], place
+        at = text.index(place, at)
+
+
+def test_values_close_to_their_threshold_differ() -> None:
+    assert "9.96 %" in page()
+    assert "10.00 %" in page()
+
+
+def test_same_input_same_bytes() -> None:
+    again = Diagnosis.model_validate_json(FULL.model_dump_json())
+    assert html_report.render([again]) == html_report.render([FULL])
+
+
+def test_a_name_that_is_not_utf_8() -> None:
+    odd = HEALTHY.inputs[0].model_copy(update={"path": "bad\udcffname\ud800.sqlite"})
+    text = html_report.render([HEALTHY.model_copy(update={"inputs": (odd,)})]).decode()
+    assert "bad?name?.sqlite" in text
+
+
+def test_an_empty_diagnosis_renders() -> None:
+    bare = Diagnosis(tool=Tool(version="0", engine="python"), inputs=(), verdict="Nothing to do.")
+    assert checked(html_report.render([bare]).decode()).problems == []
+
+
+@pytest.mark.parametrize("capture", EXAMPLES, ids=lambda p: p.name.split(".")[0])
+def test_size_of_the_examples(capture: Path) -> None:
+    from advisor.pipeline import diagnose
+
+    text = html_report.render([diagnose(capture)])
+    assert len(text) < LIMIT
+    assert checked(text.decode()).problems == []

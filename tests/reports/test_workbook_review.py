@@ -1,0 +1,215 @@
+"""Decisions filled into the workbook and read back, whatever was moved about in between."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openpyxl import Workbook, load_workbook
+
+from advisor.checklist.items import checklist, known_of
+from advisor.errors import InputError
+from advisor.model.review import Review
+from advisor.reports import review_text, workbook
+from advisor.reports.layout import Page
+from advisor.reports.workbook_review import read
+from tests.cli.conftest import Run, run
+from tests.reports.fixture import DIAGNOSIS, HEALTHY
+
+Captured = pytest.CaptureFixture[str]
+__all__ = ["run"]
+
+
+@pytest.fixture
+def book() -> Workbook:
+    data = workbook.render([DIAGNOSIS], checklist=checklist(known_of([DIAGNOSIS])))
+    return load_workbook(io.BytesIO(data))
+
+
+def heads(sheet: Any, one: str) -> tuple[int, dict[str, int]]:
+    """The row of the heads and the column of each."""
+    for row in sheet.iter_rows():
+        if any(c.value == one for c in row):
+            return row[0].row, {c.value: c.column for c in row if c.value}
+    raise AssertionError(one)
+
+
+def fill_in(book: Workbook) -> None:
+    sheet = book["Findings"]
+    head, at = heads(sheet, "Decision")
+    said = {"Owner": "Ada | Bob", "Decision": "accept", "Due": datetime.date(2026, 12, 1),
+            "Comment": "<b>now</b>"}  # fmt: skip
+    for column, value in said.items():
+        sheet.cell(head + 1, at[column]).value = value
+    sheet.cell(head + 2, at["Decision"]).value = "Defer "
+    sheet.cell(head + 2, at["Due"]).value = "next spring"
+    sheet = book["Checklist"]
+    head, at = heads(sheet, "Answer")
+    sheet.cell(head + 3, at["Answer"]).value = "not applicable"
+    sheet.cell(head + 3, at["Signed by"]).value = "Eve"
+    sheet.cell(head + 3, at["Date"]).value = datetime.datetime(2026, 11, 30, 12)
+
+
+def saved(book: Workbook, folder: Path) -> Path:
+    path = folder / "filled.xlsx"
+    book.save(path)
+    return path
+
+
+def test_what_was_filled_in_comes_back(book: Workbook, tmp_path: Path) -> None:
+    fill_in(book)
+    review = read(saved(book, tmp_path), "1")
+    first, second, third = review.decisions
+    assert first.finding == "LCH101@device=0,phase=decode"
+    assert (first.owner, first.decision, first.due) == ("Ada | Bob", "accept", "2026-12-01")
+    assert (first.code, first.cause, first.severity, first.share) == (
+        "LCH101", "launch-bound", "high", 0.553,
+    )  # fmt: skip
+    assert (second.decision, second.due) == ("defer", "next spring")
+    assert third.open
+    assert review.captures == ("/data/captures/2026-11-20/decode_[eager]_batch_size_1.sqlite",)
+    signed = {s.id: s for s in review.checklist}["load-levels"]
+    assert (signed.answer, signed.measured, signed.signed_by, signed.signed_on) == (
+        "not_applicable", "", "Eve", "2026-11-30",
+    )  # fmt: skip
+    assert {s.id: s for s in review.checklist}["launches-analysed"].measured == "yes"
+
+
+def test_rows_sorted_and_columns_moved(book: Workbook, tmp_path: Path) -> None:
+    fill_in(book)
+    sheet = book["Findings"]
+    sheet.insert_cols(1)
+    sheet.insert_rows(1, 4)
+    head, at = heads(sheet, "Decision")
+    sheet.cell(head, 1).value = "Meeting"
+    rows = [[c.value for c in r] for r in sheet.iter_rows(min_row=head + 1, max_row=head + 3)]
+    for number, row in enumerate(reversed(rows), head + 1):
+        for column, value in enumerate(row, 1):
+            sheet.cell(number, column).value = value
+    review = read(saved(book, tmp_path), "1")
+    assert [d.code for d in review.decisions] == ["CAP109", "SYN103", "LCH101"]
+    assert review.decisions[2].decision == "accept"
+    assert at["Decision"] > 1
+
+
+def test_the_next_review_starts_from_this_one(book: Workbook, tmp_path: Path) -> None:
+    fill_in(book)
+    review = read(saved(book, tmp_path), "1")
+    data = workbook.render([DIAGNOSIS], checklist=checklist(known_of([DIAGNOSIS])), review=review)
+    path = tmp_path / "next.xlsx"
+    path.write_bytes(data)
+    again = read(path, "1")
+    assert [(d.owner, d.decision, d.due, d.comment) for d in again.decisions] == [
+        (d.owner, d.decision, d.due, d.comment) for d in review.decisions
+    ]
+    answers = {s.id: (s.answer, s.signed_by) for s in again.checklist}
+    # Answers stay, signatures are given anew.
+    assert answers["load-levels"] == ("not_applicable", "")
+    assert Review.model_validate(json.loads(again.model_dump_json())) == again
+
+
+def test_a_word_that_is_no_decision(book: Workbook, tmp_path: Path) -> None:
+    sheet = book["Findings"]
+    head, at = heads(sheet, "Decision")
+    sheet.cell(head + 1, at["Decision"]).value = "acept"
+    with pytest.raises(InputError, match="'acept' is no decision; did you mean 'accept'"):
+        read(saved(book, tmp_path), "1")
+
+
+def test_what_is_no_workbook_of_ours(book: Workbook, tmp_path: Path) -> None:
+    other = Workbook()
+    with pytest.raises(InputError, match="it was not written by advisor"):
+        read(saved(other, tmp_path), "1")
+    (tmp_path / "x.xlsx").write_bytes(b"PK\x03\x04broken")
+    (tmp_path / "x.txt").write_text("no")
+    for name in ("x.xlsx", "x.txt", "missing.xlsx"):
+        with pytest.raises(InputError) as error:
+            read(tmp_path / name, "1")
+        assert "\n" not in str(error.value)
+    del book["Checklist"]
+    head, at = heads(book["Findings"], "Decision")
+    book["Findings"].cell(head, at["Key"]).value = "Something"
+    with pytest.raises(InputError, match="has lost its heads"):
+        read(saved(book, tmp_path), "1")
+
+
+def test_markdown_for_the_minutes(book: Workbook, tmp_path: Path) -> None:
+    fill_in(book)
+    text = review_text.markdown(read(saved(book, tmp_path), "1")).decode()
+    assert "**3 findings: 1 accept, 1 defer, 1 open**" in text
+    assert (
+        "| `LCH101` launch-bound | high | 55.3 % | accept | Ada \\| Bob | 2026-12-01 | "
+        "&lt;b&gt;now&lt;/b&gt; |" in text
+    )
+    assert "## Open" in text
+    page = Page()
+    review_text.render(page, read(tmp_path / "filled.xlsx", "1"))
+    assert any("Ada | Bob" in line.plain for line in page.lines)
+
+
+# --- the command line ------------------------------------------------------------------------
+
+
+def test_diagnose_writes_import_reads(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    assert run("a.sqlite", "--xlsx", "r.xlsx", "-q") == 0
+    book = load_workbook(tmp_path / "r.xlsx")
+    fill_in(book)
+    book.save(tmp_path / "r.xlsx")
+    capsys.readouterr()
+    assert run("review", "import", "r.xlsx", "--format", "json", "-o", "r.json") == 0
+    assert run("a.sqlite", "--xlsx", "n.xlsx", "--review", "r.json", "-q") == 0
+    assert run("a.sqlite", "--xlsx", "m.xlsx", "--review", "r.xlsx", "-q") == 0
+    assert (tmp_path / "n.xlsx").read_bytes() == (tmp_path / "m.xlsx").read_bytes()
+    capsys.readouterr()
+    assert run("review", "import", "n.xlsx") == 0
+    assert "Ada | Bob" in capsys.readouterr().out
+    assert run("checklist", "--answers", "r.json", "--no-input", "--format", "json") == 0
+    entries = json.loads(capsys.readouterr().out)["entries"]
+    assert {e["id"]: e["answer"] for e in entries if e["answer"]} == {
+        "load-levels": "not_applicable"
+    }
+
+
+def test_several_captures_make_one_workbook(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "b.sqlite").touch()
+    assert run("a.sqlite", "b.sqlite", "--xlsx", "both.xlsx", "-q") == 0
+    assert "Comparison" in load_workbook(tmp_path / "both.xlsx").sheetnames
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("a.sqlite", "--review", "r.json"), "--review fills in a workbook; add --xlsx FILE"),
+        (("a.sqlite", "--xlsx", "x.xlsx", "--review", "r.json"), "r.json: no such file"),
+        (("a.sqlite", "--xlsx", "x.xlsx", "-o", "x.xlsx"), "both name x.xlsx"),
+        (("a.sqlite", "--xlsx", "a.sqlite"), "is the capture itself"),
+        (("review", "import", "r.xlsx"), "r.xlsx: no such file"),
+        (("review", "import", "a.sqlite", "--format", "xml"), "none of text, json, markdown"),
+    ],
+)
+def test_refusals_are_one_line(
+    run: Run, capsys: Captured, args: tuple[str, ...], says: str
+) -> None:
+    assert run(*args) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_an_existing_workbook_is_not_overwritten(run: Run, capsys: Captured) -> None:
+    assert run("a.sqlite", "--xlsx", "x.xlsx", "-q") == 0
+    assert run("a.sqlite", "--xlsx", "x.xlsx", "-q") == 2
+    assert "add --force" in capsys.readouterr().err
+    assert run("a.sqlite", "--xlsx", "x.xlsx", "-q", "--force") == 0
+
+
+def test_healthy_captures_have_nothing_to_decide(tmp_path: Path) -> None:
+    path = tmp_path / "h.xlsx"
+    path.write_bytes(workbook.render([HEALTHY]))
+    review = read(path, "1")
+    assert (review.decisions, review.checklist) == ((), ())
+    assert "0 findings: 0 open" in review_text.markdown(review).decode()

@@ -1,0 +1,255 @@
+"""Captures that lack something, hold too much, or were taken of the wrong thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import advisor
+from advisor.cli.main import main
+from advisor.cli.stats import REPORTS
+from advisor.config import CHOICES
+from tests.builder import Export
+from tests.scenarios.machine import DECODE_LAYER, Machine
+from tests.scenarios.support import (
+    HOST_SIDE,
+    alarms,
+    diagnosed,
+    evidence,
+    expect,
+    fact,
+    ranked,
+    severity,
+)
+
+LAYER = [(kernel, 3 * us) for kernel, us in DECODE_LAYER]
+
+
+def serve(m: Machine | None = None, steps: int = 12, first: int = 0) -> Machine:
+    """Steps of one millisecond of replayed graph: healthy by themselves."""
+    m = m or Machine()
+    for i in range(first, first + steps):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+    return m
+
+
+# ------------------------------------------------------------------------------- parts of a run
+
+
+def test_several_capture_ranges(tmp_path: Path) -> None:
+    """Three ranges of six steps; the 50 ms between them are neither idle nor part of a step."""
+    m = Machine()
+    for part in range(3):
+        m.call("cudaProfilerStart", 30)
+        serve(m, 6, 6 * part)
+        m.wait()
+        m.call("cudaProfilerStop", 30)
+        m.now += 50_000
+    d = diagnosed(m, tmp_path)
+    expect(d, also=("several-capture-ranges",), never=("step-outliers", "host-gap"))
+    assert ranked(d) == []
+    assert fact(d, "capture.range_count", None) == 3
+    assert fact(d, "budget.busy_ratio") == pytest.approx(0.94, abs=0.02)
+    (steps,) = d.steps
+    assert steps.count == 17
+    assert steps.p99_ms < 1.2 * steps.median_ms
+
+
+def test_start_up_in_the_window(tmp_path: Path) -> None:
+    m = Machine()
+    m.call("cuLibraryLoadData", 80_000)
+    m.call("cudaMalloc_v3020", 3_000)
+    m.copy("HtoD", 256 * 1024, "pageable", gb_per_s=6)
+    m.call("cuModuleLoadData", 20_000)
+    d = diagnosed(serve(m), tmp_path)
+    expect(d, "startup-in-window", never=(*HOST_SIDE, "memory-growth"))
+    assert ranked(d) == ["startup-in-window"]
+    assert fact(d, "capture.startup_ms", None) == pytest.approx(147.8, abs=1)
+    assert not d.findings[0].invalidates  # the steps behind it are good
+
+
+# ------------------------------------------------------------------------------- lost events
+
+
+def test_ids_that_jump(tmp_path: Path) -> None:
+    """Events of 9 ms were dropped: the ids of the calls after it are 900,000 higher."""
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.layers(4, LAYER)
+            m.wait()
+        if i == 8:
+            m.now += 9_000
+            m.export.call("cudaLaunchKernel_v7000", round(m.now * 1e3), correlation=900_000)
+    d = diagnosed(m, tmp_path)
+    expect(d, "damaged-capture", never=("host-gap", "launch-bound", "gpu-idle"), damaged=True)
+    assert fact(d, "budget.busy_ratio") > 0.9  # type: ignore[operator]
+    assert fact(d, "capture.damaged_ratio", None) == pytest.approx(0.54, abs=0.03)
+
+
+def test_steps_without_a_call(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            if 5 <= i < 11:
+                m.work(700)  # its events are lost
+            else:
+                m.layers(4, LAYER)
+                m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "damaged-capture", never=("host-gap", "launch-bound", "gpu-idle"), damaged=True)
+    assert fact(d, "capture.empty_step_ratio", None) == 6 / 16
+
+
+def test_a_pause_without_loss_is_idle_time(tmp_path: Path) -> None:
+    """The twin of both: the same silence, with ids that go on and every range filled."""
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.layers(4, LAYER)
+            m.wait()
+        if i == 8:
+            m.work(9_000)
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap")
+
+
+# ------------------------------------------------------------------------------- nothing to see
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        lambda: Export().gpu().process(1).osrt("poll", 0, 1_000_000).range("work", 0, 1_000_000),
+        lambda: Export(lazy=False).gpu(),
+        lambda: Export().process(1).host_sample(1_000, [("main", "/app/x")]),
+    ],
+    ids=["CPU only", "zero rows", "CPU samples only"],
+)
+def test_no_gpu_work(tmp_path: Path, export: Callable[[], Export]) -> None:
+    d = diagnosed(export(), tmp_path)
+    expect(d, "no-gpu-activity", never=("damaged-capture", "wrong-process"), damaged=True)
+    assert ranked(d) == ["no-gpu-activity"]
+    assert d.budget == ()
+    assert d.findings[0].recommendations
+
+
+@pytest.mark.parametrize(
+    ("command", "client"),
+    [
+        (("/usr/bin/curl", "-s", "http://localhost:8000/v1/completions"), True),
+        (("vllm", "bench", "serve", "--model", "m"), True),
+        (("python3", "-m", "vllm.entrypoints.openai.api_server"), False),
+    ],
+)
+def test_the_profiler_watched_the_client(
+    tmp_path: Path, command: tuple[str, ...], client: bool
+) -> None:
+    export = Export().gpu().process(1).command(*command).osrt("poll", 0, 1_000_000)
+    d = diagnosed(export, tmp_path)
+    expect(d, "wrong-process" if client else "no-gpu-activity", damaged=True)
+    assert ("no-gpu-activity" in ranked(d)) is not client
+
+
+def test_a_client_that_uses_the_gpu_is_the_right_process(tmp_path: Path) -> None:
+    m = serve()
+    m.export.command("/usr/bin/curl", "http://localhost")
+    expect(diagnosed(m, tmp_path), never=("wrong-process",))
+
+
+# ------------------------------------------------------------------------------- what stands in it
+
+SECRET = "hf_AbCdEfSeCrEt123"
+
+
+def leaky() -> Machine:
+    m = serve()
+    export = m.export.command("/opt/serve", "--port", "8000")
+    for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY"):
+        export.environment(name, SECRET)
+    export.environment("PATH", "/usr/bin")
+    return m
+
+
+def test_secrets_are_reported(tmp_path: Path) -> None:
+    d = diagnosed(leaky(), tmp_path)
+    expect(d, "secrets-in-export")
+    assert fact(d, "capture.secret_name_count", None) == 3
+    assert SECRET not in d.model_dump_json()
+    assert SECRET not in repr(d)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("diagnose", "-v", "--format", name) for name in CHOICES["format"]),
+        ("diagnose",),
+        ("facts",),
+        tuple(word for name in REPORTS for word in ("--report", name)),
+    ],
+    ids=lambda a: " ".join(a)[:30],
+)
+def test_no_output_shows_the_value_of_a_secret(
+    tmp_path: Path, arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = str(leaky().write(tmp_path))
+    assert SECRET.encode() in Path(path).read_bytes()
+    verb = arguments if arguments[0] != "--report" else ("stats", *arguments)
+    assert main([verb[0], path, *verb[1:]]) == 0
+    shown = "".join(capfd.readouterr())
+    assert len(shown) > 200
+    assert SECRET not in shown
+
+
+def test_a_fault_of_the_program_shows_no_secret(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = leaky().write(tmp_path)
+    assert main(["diagnose", str(path), "--window", "99s/100s"]) == 2
+    assert SECRET not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("command", "debug"),
+    [
+        (("/home/me/engine/target/debug/serve",), True),
+        (("cargo", "run", "--bin", "serve"), True),
+        (("env", "CUDA_LAUNCH_BLOCKING=1", "python3", "serve.py"), True),
+        (("cargo", "run", "--release"), False),
+        (("/home/me/engine/target/release/serve", "--log", "debug"), False),
+    ],
+)
+def test_debug_builds(tmp_path: Path, command: tuple[str, ...], debug: bool) -> None:
+    m = serve()
+    m.export.command(*command)
+    d = diagnosed(m, tmp_path)
+    assert ("debug-build" in ranked(d)) is debug
+    assert alarms(d) == []
+
+
+def test_calls_that_return_errors(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            m.call("cudaMemcpyAsync_v3020", 4, result=1)
+            m.call("cudaEventQuery_v3020", 2, result=600)  # not ready: no error
+    d = diagnosed(m, tmp_path)
+    expect(d, "cuda-errors")
+    assert fact(d, "capture.error_call_count", None) == 12
+    assert severity(d, "cuda-errors") == "medium"
+    assert evidence(d, "cuda-errors") == ["Calls that returned an error"]
+
+
+# ------------------------------------------------------------------------------- all of them
+
+
+def test_a_diagnosis_is_the_same_twice_and_is_json(tmp_path: Path) -> None:
+    path = leaky().write(tmp_path)
+    first, second = (advisor.diagnose(path).model_dump_json() for _ in range(2))
+    assert first == second
+    assert json.loads(first)["schema_version"] == 1

@@ -1,0 +1,249 @@
+"""A host that waits, allocates, collects garbage or works while the GPU idles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.machine import DECODE_LAYER, Machine
+from tests.scenarios.support import alarms, diagnosed, evidence, expect, fact, ranked, severity
+
+SYNCS = ("blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync", "sync-memset")
+WAITS = ("python-gc", "gil-contention", "os-blocked", "host-gap")
+ALLOCATION = ("allocation-churn", "allocation-stalls", "memory-growth")
+
+
+def serve(body: Callable[[Machine, int], None], steps: int = 12) -> Machine:
+    """Steps of one millisecond of replayed graph each, and then what the body adds."""
+    m = Machine()
+    for i in range(steps):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            body(m, i)
+    return m
+
+
+def long(times: float) -> list[tuple[object, float]]:
+    return [(kernel, times * us) for kernel, us in DECODE_LAYER]
+
+
+def test_a_loop_without_a_fault_has_no_finding(tmp_path: Path) -> None:
+    """The twin of the scenarios below."""
+    d = diagnosed(serve(lambda m, _: m.wait()), tmp_path)
+    assert ranked(d) == []
+    assert not {*SYNCS, *WAITS, *ALLOCATION} & {f.cause for f in d.findings}
+
+
+# ------------------------------------------------------------------------------- host code
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_host_code_between_steps(tmp_path: Path, inside: bool) -> None:
+    """Scheduling and detokenising, whether the range of the step holds it or not."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"iteration {i}"):
+            m.layers(20)
+            m.wait()
+            if inside:
+                m.work(1_500)
+        if not inside:
+            m.work(1_500)
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap", never=("launch-bound", *SYNCS))
+    assert fact(d, "host.gap_ratio") == pytest.approx(1_500 / 2_400, abs=0.05)
+    assert fact(d, "host.gap_max_ms") == pytest.approx(1.5, abs=0.1)
+
+
+def test_garbage_collection(tmp_path: Path) -> None:
+    def body(m: Machine, i: int) -> None:
+        m.wait()
+        if i % 4 == 2:
+            m.work(900, "Python GC")
+
+    d = diagnosed(serve(body, 24), tmp_path)
+    expect(d, "python-gc", never=("host-gap", "gil-contention"))
+    assert fact(d, "host.gc_max_ns") == 900_000
+    assert severity(d, "python-gc") in ("medium", "high")
+
+
+def test_garbage_collection_beside_a_busy_gpu_costs_nothing(tmp_path: Path) -> None:
+    d = diagnosed(serve(lambda m, _: m.work(400, "Python GC")), tmp_path)
+    assert ranked(d) == []
+    assert fact(d, "host.gc_max_ns") == 400_000
+
+
+def test_waiting_for_the_gil(tmp_path: Path) -> None:
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.work(250, "Waiting for GIL")
+        m.work(30, "Holding GIL")
+
+    d = diagnosed(serve(body), tmp_path)
+    expect(d, "gil-contention", never=("host-gap", "python-gc"))
+    assert fact(d, "host.gil_wait_ratio") == pytest.approx(0.2, abs=0.03)
+
+
+def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.blocked(250, "pthread_cond_wait")
+
+    d = diagnosed(serve(body), tmp_path)
+    expect(d, "os-blocked", never=("host-gap", "gil-contention"))
+    assert fact(d, "host.os_idle_ratio") == pytest.approx(0.2, abs=0.03)
+
+
+# ------------------------------------------------------------------------------- waits
+
+
+def test_a_device_wide_wait_after_every_step(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.layers(4)
+        m.wait("cudaDeviceSynchronize_v3020")
+        m.work(80)
+    d = diagnosed(m, tmp_path)
+    expect(d, "blocking-sync", "device-wide-sync", never=("host-gap", "launch-bound"))
+    assert fact(d, "sync.device_wide_per_step") == 1.0  # outside of the ranges, once a step
+    assert "Synchronize and blocking calls" in evidence(d, "device-wide-sync")
+
+
+def test_a_value_read_back_in_every_layer(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(22):
+                m.layers(1, long(2))
+                m.read_back()
+                m.work(20, "check stop")
+    d = diagnosed(m, tmp_path)
+    expect(d, "blocking-sync", also=("tiny-copies",), never=("host-gap", "transfer-bound"))
+    assert ("readback-per-layer", "SYN101") in {(o.cause, o.by) for o in d.overruled}
+    assert fact(d, "sync.readbacks_per_step") == 22
+
+
+def test_read_backs_that_the_gpu_hardly_notices(tmp_path: Path) -> None:
+    """The same waits between layers of ten times the length cost 2 %."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(22):
+                m.layers(1, long(16))
+                m.read_back()
+    d = diagnosed(m, tmp_path)
+    assert ranked(d) == []
+    assert severity(d, "readback-per-layer") == "info"
+
+
+def test_buffers_cleared_synchronously(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(22):
+                for half in (0, 4):
+                    m.memset()
+                    m.layers(1, long(4)[half : half + 4])
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "sync-memset", never=("launch-bound", "blocking-sync"))
+    assert fact(d, "sync.memset_per_step") == 44
+    # A memset starts when the kernels are done, returns 3 us after it has run, and the next call
+    # comes 1 us later; the first of a step follows a wait and starts 2 us into its call.
+    window = d.inputs[0].window_ms
+    assert window is not None
+    idle = fact(d, "sync.memset_idle_ratio")
+    assert isinstance(idle, float)
+    assert idle * window / 11 == pytest.approx((43 * 4 + 6) / 1_000, rel=0.01)
+
+
+def test_synchronous_memsets_before_a_busy_gpu_are_no_alarm(tmp_path: Path) -> None:
+    """The host spends most of the step in them, but what they wait for is useful work."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(22):
+                m.memset()
+                m.layers(1, long(8))
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "sync.memset_time_ratio") > 0.8  # type: ignore[operator]
+    assert alarms(d) == []
+
+
+# ------------------------------------------------------------------------------- allocation
+
+
+def test_allocation_in_every_layer(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(22):
+                m.call("cudaMalloc_v3020", 60)
+                m.layers(1)
+                m.call("cudaFree_v3020", 90)
+    d = diagnosed(m, tmp_path)
+    expect(d, "allocation-churn", never=("launch-bound", "host-gap", "allocation-stalls"))
+    assert fact(d, "alloc.calls_per_step") == 44
+    assert ("implicit-sync", "ALC101") in {(o.cause, o.by) for o in d.overruled}
+
+
+def stalled(body: Callable[[Machine, int], None]) -> Machine:
+    m = Machine()
+    for i in range(20):
+        with m.step(f"decode_step {i}"):
+            m.layers(22)
+            body(m, i)
+    return m
+
+
+def test_an_allocation_that_stalls_a_step(tmp_path: Path) -> None:
+    def body(m: Machine, i: int) -> None:
+        m.call("cudaMalloc_v3020", 5_000 if i == 7 else 20)
+        m.wait()
+
+    d = diagnosed(stalled(body), tmp_path)
+    expect(d, "allocation-stalls", also=("step-outliers",), never=("allocation-churn", "host-gap"))
+    assert fact(d, "alloc.stall_max_ns") == 5_000_000
+
+
+def test_an_allocation_that_is_slow_while_the_gpu_has_work(tmp_path: Path) -> None:
+    """The queue holds more than the call takes."""
+
+    def body(m: Machine, i: int) -> None:
+        if i == 7:
+            m.layers(1, long(200))
+        m.call("cudaMalloc_v3020", 5_000 if i == 7 else 20)
+
+    d = diagnosed(stalled(body), tmp_path)
+    assert "allocation-stalls" in {f.cause for f in d.findings}
+    assert alarms(d) == []
+    assert fact(d, "alloc.stall_idle_ratio") == 0.0
+
+
+def test_memory_that_grows(tmp_path: Path) -> None:
+    """A gibibyte a step is kept; the other is given back."""
+
+    def body(m: Machine, i: int) -> None:
+        at = round(m.now * 1e3)
+        m.export.alloc(at, 1 << 30, 0x10_0000_0000 + 2 * i)
+        m.export.alloc(at + 100, 1 << 30, 0x10_0000_0001 + 2 * i)
+        m.export.alloc(at + 200, 1 << 30, 0x10_0000_0001 + 2 * i, free=True)
+
+    d = diagnosed(serve(body, 20), tmp_path)
+    expect(d, also=("memory-growth",))
+    # Levels after the steps are 2 to 20 GiB: 3.5 in the first quarter, 18.5 in the last.
+    assert fact(d, "memory.growth_ratio") == pytest.approx((18.5 - 3.5) / 3.5, abs=0.3)
+
+
+def test_memory_that_comes_and_goes_does_not_grow(tmp_path: Path) -> None:
+    def body(m: Machine, i: int) -> None:
+        at = round(m.now * 1e3)
+        m.export.alloc(at, 1 << 30, 0x10_0000_0000 + i)
+        m.export.alloc(at + 200, 1 << 30, 0x10_0000_0000 + i, free=True)
+
+    d = diagnosed(serve(body, 20), tmp_path)
+    expect(d, never=("memory-growth",))
+    assert fact(d, "memory.growth_ratio") == 0.0

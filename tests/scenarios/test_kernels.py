@@ -1,0 +1,185 @@
+"""What the kernels themselves tell: tails, precision, fusion, limits of the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builder import Export
+from tests.scenarios.machine import (
+    ADD,
+    ALL_REDUCE,
+    DECODE_ATTENTION,
+    DECODE_LAYER,
+    GEMM,
+    GEMV,
+    MUL,
+    NORM,
+    PREFILL_ATTENTION,
+    SILU,
+    Kernel,
+    Machine,
+)
+from tests.scenarios.support import HOST_SIDE, diagnosed, expect, fact, ranked
+
+TOP_K = Kernel("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(float*)")
+SGEMM = Kernel("ampere_sgemm_128x64_tn")
+AMPERE = Kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_64x3_nn_align8")
+LIMITS = ("memory-bandwidth-bound", "compute-bound")
+
+
+def replayed(layer: list[tuple[Kernel, float]], steps: int = 12) -> Machine:
+    """Steps of 22 such layers, as graphs that follow each other without a gap."""
+    m = Machine()
+    for i in range(steps):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, layer)
+    return m
+
+
+# ------------------------------------------------------------------------------- tails
+
+
+def test_attention_that_is_slow_in_every_sixth_step(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(24):
+        with m.step(f"decode_step {i}"):
+            for kernel, us in DECODE_LAYER * 22:
+                slow = 3 if kernel is DECODE_ATTENTION and i % 6 == 5 else 1
+                m.launch(kernel, us * slow, call=1)
+    d = diagnosed(m, tmp_path)
+    expect(d, "tail-latency", never=("hidden-tail", *HOST_SIDE))
+    found = next(f for f in d.findings if f.cause == "tail-latency")
+    assert "attention" in str(found.scope.operation).lower()
+
+
+def test_a_cheap_kernel_that_now_and_then_holds_up_everything(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(40):
+        with m.step(f"decode_step {i}"):
+            m.layers(22, [(kernel, 2 * us) for kernel, us in DECODE_LAYER])
+            for call in range(4):
+                m.launch(TOP_K, 500 if i % 8 == 7 and call == 2 else 3)
+    d = diagnosed(m, tmp_path)
+    expect(d, "hidden-tail", never=HOST_SIDE)
+    assert ("tail-latency", "KRN103") in {(o.cause, o.by) for o in d.overruled}
+    found = next(f for f in d.findings if f.cause == "hidden-tail")
+    assert fact(d, "operation.time_ratio", None) is None  # a fact of each operation
+    assert found.scope.operation in {f.scope.operation for f in d.facts}
+
+
+def test_calls_of_one_length_have_no_tail(tmp_path: Path) -> None:
+    d = diagnosed(replayed(list(DECODE_LAYER), 24), tmp_path)
+    expect(d, never=("tail-latency", "hidden-tail", "step-outliers"))
+
+
+# ------------------------------------------------------------------------------- communication
+
+
+@pytest.mark.parametrize(
+    ("stream", "exposed", "top"), [(7, 0.25, ("exposed-communication",)), (20, 0.0, ())]
+)
+def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str, ...]) -> None:
+    """An all-reduce on the stream of the kernels is exposed; beside longer kernels it is not."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(22):
+                m.launch(ALL_REDUCE, 40, stream=stream)
+                m.layers(1, [(kernel, 3 * us) for kernel, us in DECODE_LAYER])
+    d = diagnosed(m, tmp_path)
+    expect(d, *top, never=(*HOST_SIDE, *LIMITS))
+    assert ("exposed-communication" in ranked(d)) is bool(top)
+    (budget,) = d.budget
+    shares = {part.part: part.share for part in budget.parts}
+    assert shares["communication"] == pytest.approx(exposed, abs=0.01)
+    assert shares["compute"] == pytest.approx(1 - exposed, abs=0.01)
+
+
+# ------------------------------------------------------------------------------- which kernels
+
+
+def test_fp32_products(tmp_path: Path) -> None:
+    d = diagnosed(replayed([(NORM, 6), (SGEMM, 40), (SILU, 6), (SGEMM, 60)]), tmp_path)
+    expect(d, "fp32-matmul", also=("tensor-cores-idle",), never=HOST_SIDE)
+    assert fact(d, "kernel.fp32_matmul_ratio") == pytest.approx(100 / 112, abs=0.01)
+
+
+@pytest.mark.parametrize(("capability", "old"), [((9, 0), True), ((8, 0), False)])
+def test_kernels_of_an_older_architecture(
+    tmp_path: Path, capability: tuple[int, int], old: bool
+) -> None:
+    """cutlass_80 kernels on Hopper, and at home."""
+    export = Export().gpu(name="NVIDIA GPU", capability=capability)
+    m = Machine(export)
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.layers(22, [(NORM, 6), (AMPERE, 40), (SILU, 6), (AMPERE, 60)])
+    causes = {f.cause for f in diagnosed(m, tmp_path).findings}
+    assert ("old-architecture-kernels" in causes) is old
+    assert not {"fp32-matmul", "tensor-cores-idle"} & causes
+
+
+def test_elementwise_kernels_between_the_products(tmp_path: Path) -> None:
+    layer = [(NORM, 3), (ADD, 4), (MUL, 4), (GEMV, 10), (ADD, 4), (MUL, 4), (ADD, 4)]
+    d = diagnosed(replayed(layer), tmp_path)
+    expect(d, "unfused-elementwise", never=HOST_SIDE)
+    assert fact(d, "kernel.unfused_ratio") == pytest.approx(23 / 33, abs=0.01)
+
+
+def test_products_with_little_between_them_are_fused_enough(tmp_path: Path) -> None:
+    d = diagnosed(replayed([(NORM, 3), (GEMV, 30), (SILU, 2), (GEMV, 30)]), tmp_path)
+    assert ranked(d) == []
+    assert fact(d, "kernel.unfused_ratio") == pytest.approx(5 / 65, abs=0.01)
+
+
+def test_kernels_of_few_blocks(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for kernel, us in DECODE_LAYER * 22:
+                m.launch(kernel, 3 * us, grid=(16, 1, 1))
+    d = diagnosed(m, tmp_path)
+    expect(d, "under-filled-gpu", never=("compute-bound", "launch-bound"))
+
+
+# ------------------------------------------------------------------------------- limits
+
+WEIGHTS = [(NORM, 3), (GEMV, 50), (DECODE_ATTENTION, 10), (GEMV, 40), (NORM, 3), (GEMV, 90),
+           (SILU, 4), (GEMV, 60)]  # fmt: skip
+PREFILL = [(NORM, 30), (GEMM, 400), (PREFILL_ATTENTION, 200), (GEMM, 300), (NORM, 30),
+           (GEMM, 900), (SILU, 40), (GEMM, 500)]  # fmt: skip
+
+
+def test_weights_streamed_at_the_limit_of_dram(tmp_path: Path) -> None:
+    m = replayed(WEIGHTS)
+    m.sample({GEMV: (60, 90, 5), DECODE_ATTENTION: (50, 60, 5), NORM: (30, 20, 0),
+              SILU: (30, 20, 0)})  # fmt: skip
+    d = diagnosed(m, tmp_path)
+    expect(d, "memory-bandwidth-bound", never=(*HOST_SIDE, "compute-bound", "under-filled-gpu"))
+    # The samples cover several kernels each; the products come out at what they were made of.
+    assert fact(d, "activity.dram_bound_level_ratio") == pytest.approx(0.9, abs=0.01)
+    assert fact(d, "activity.dram_bound_busy_ratio") == pytest.approx(240 / 260, abs=0.02)
+
+
+def test_the_same_kernels_at_half_of_dram(tmp_path: Path) -> None:
+    m = replayed(WEIGHTS)
+    m.sample({GEMV: (60, 50, 5), DECODE_ATTENTION: (50, 40, 5), NORM: (30, 20, 0),
+              SILU: (30, 20, 0)})  # fmt: skip
+    d = diagnosed(m, tmp_path)
+    expect(d, also=("gemv-headroom",), never=("memory-bandwidth-bound", "gemv-at-limit"))
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_prefill_at_the_limit_of_the_tensor_cores(tmp_path: Path, sampled: bool) -> None:
+    m = Machine()
+    for i in range(8):
+        with m.step(f"prefill {i}"):
+            m.layers(16, PREFILL)
+    if sampled:
+        m.sample({GEMM: (98, 30, 75), PREFILL_ATTENTION: (97, 20, 60), NORM: (90, 60, 0),
+                  SILU: (90, 60, 0)})  # fmt: skip
+    d = diagnosed(m, tmp_path)
+    expect(d, "compute-bound", never=(*HOST_SIDE, "memory-bandwidth-bound", "below-target"))
+    assert ("no-gpu-metrics" in {f.cause for f in d.findings}) is not sampled

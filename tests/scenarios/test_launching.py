@@ -1,0 +1,185 @@
+"""How work reaches the GPU: one by one, as graphs, through a full queue, from two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builder import Export
+from tests.scenarios.machine import (
+    ADD,
+    DECODE_ATTENTION,
+    DECODE_LAYER,
+    FULL,
+    GEMM,
+    GEMV,
+    NORM,
+    PREFILL_ATTENTION,
+    SILU,
+    Machine,
+)
+from tests.scenarios.support import (
+    HOST_SIDE,
+    alarms,
+    diagnosed,
+    evidence,
+    expect,
+    fact,
+    ranked,
+    severity,
+)
+
+SHORT = [(kernel, 1.5) for kernel, _ in DECODE_LAYER]
+GPU_LIMITS = ("memory-bandwidth-bound", "compute-bound", "transfer-bound", "host-gap")
+SYNCS = ("blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync")
+
+
+def launch_bound(**how: Any) -> Machine:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.layers(22, SHORT, **how)
+            m.wait()
+    return m
+
+
+def test_decode_launched_one_by_one(tmp_path: Path) -> None:
+    d = diagnosed(launch_bound(), tmp_path)
+    expect(d, "launch-bound", never=(*GPU_LIMITS, *SYNCS, "under-filled-gpu", "dynamic-shapes"))
+    assert severity(d, "launch-bound") == "high"
+    # 1.5 us of work for every 5 us of launching, and a wait at the end of each step.
+    assert fact(d, "launch.idle_ratio") == pytest.approx(0.70, abs=0.01)
+    assert "The calling functions are not recorded" in evidence(d, "launch-bound")
+    assert d.inputs[0].workload == "LLM inference"
+
+
+def test_launches_are_traced_to_the_functions_that_make_them(tmp_path: Path) -> None:
+    m = launch_bound(callchain=1)
+    m.export.callchain(1, [
+        ("cudaLaunchKernel", "/opt/cuda/libcudart.so.12"), ("Decoder::layer(int)", "/app/serve"),
+        ("main", "/app/serve"),
+    ])  # fmt: skip
+    found = next(f for f in diagnosed(m, tmp_path).findings if f.cause == "launch-bound")
+    table = found.evidence[0]
+    assert table.title == "Where the launch calls come from, by CUDA backtraces"
+    assert table.rows[0][:4] == ("main > Decoder::layer", "cudaLaunchKernel", 11 * 176, 176.0)
+
+
+def test_replayed_graphs_are_healthy(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+    d = diagnosed(m, tmp_path)
+    assert ranked(d) == []
+    assert alarms(d) == []
+    assert not HOST_SIDE & {f.cause for f in d.findings}
+    assert fact(d, "budget.busy_ratio") == pytest.approx(0.94, abs=0.01)
+    assert {"UTL100", "LCH104", "HST101"} <= {h.code for h in d.healthy}
+
+
+def test_a_wait_behind_every_replay_is_no_alarm(tmp_path: Path) -> None:
+    """Each step then pays for one untraced graph launch, 70 us of 1,000."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert alarms(d) == []
+    assert fact(d, "budget.graph_launch_call_ratio") == pytest.approx(0.07, abs=0.01)
+
+
+def test_launch_calls_that_wait_for_a_full_queue_are_healthy(tmp_path: Path) -> None:
+    m = Machine(queue=64)
+    layer = [(NORM, 30), (GEMM, 400), (PREFILL_ATTENTION, 200), (GEMM, 300), (NORM, 30),
+             (GEMM, 900), (SILU, 40), (GEMM, 500)]  # fmt: skip
+    for i in range(8):
+        with m.step(f"prefill {i}"):
+            m.layers(16, layer)
+    d = diagnosed(m, tmp_path)
+    expect(d, "compute-bound", never=HOST_SIDE)
+    assert fact(d, "launch.call_time_ratio") > 0.9  # type: ignore[operator]
+    assert "launch-back-pressure" in {h.cause for h in d.healthy}
+
+
+def test_graphs_recorded_as_blocks(tmp_path: Path) -> None:
+    """GRAPH_TRACE rows: the GPU was busy, and what it did is not known."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, mode="graph")
+            m.wait()
+        m.work(300)
+    d = diagnosed(m, tmp_path)
+    expect(d, "opaque-cuda-graphs", never=("host-gap", "launch-bound", "graph-replay-gaps"))
+    assert next(f for f in d.findings if f.cause == "opaque-cuda-graphs").invalidates
+    assert fact(d, "budget.busy_ratio") == pytest.approx(0.7, abs=0.05)
+
+
+def test_replays_that_wait_for_the_host(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            m.wait()
+            m.work(600)
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap", never=("launch-bound", "blocking-sync"))
+    assert {o.cause for o in d.overruled} == {"graph-replay-gaps"}
+
+
+def test_no_kernel_at_all_came_of_the_launches(tmp_path: Path) -> None:
+    m = Machine()
+    for _ in range(8):
+        m.call("cudaLaunchKernel_v7000", 10)
+    m.wait("cudaDeviceSynchronize_v3020")
+    d = diagnosed(m, tmp_path)
+    expect(d, "no-gpu-activity", "damaged-capture", damaged=True)
+    assert fact(d, "capture.launch_without_kernel_ratio", None) == 1.0
+
+
+def test_launches_that_failed_are_errors_and_no_damage(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            for _ in range(3):
+                m.call("cudaLaunchKernel_v7000", 4, result=98)
+    d = diagnosed(m, tmp_path)
+    expect(d, "cuda-errors")
+    assert fact(d, "capture.error_call_count", None) == 36
+
+
+def test_grids_that_change_with_the_context(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(22):
+                m.layers(1, [(NORM, 1.5), (GEMV, 1.5)])
+                m.launch(DECODE_ATTENTION, 1.5, grid=(FULL + 8 * i, 1, 1))
+                m.launch(ADD, 1.5)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "launch-bound", also=("dynamic-shapes",))
+    assert fact(d, "kernel.varying_shape_ratio") == pytest.approx(0.25)
+    assert evidence(d, "dynamic-shapes") == [
+        "Kernels whose launch shape changes between steps"
+    ]  # fmt: skip
+
+
+def test_two_processes_take_turns(tmp_path: Path) -> None:
+    """Without MPS each runs in slices of 1 ms; in the other's slice its queued work waits."""
+    export = Export().gpu()
+    for turn, pid in enumerate((100, 200)):
+        m = Machine(export, pid=pid)
+        for i in range(12):
+            m.hold_until((2 * i + turn) * 1_000)
+            with m.step(f"decode_step {i}"):
+                m.layers(18)
+            m.wait()
+    d = diagnosed(export, tmp_path)
+    expect(d, "launch-queue-latency", never=("launch-bound", "host-gap", *SYNCS))
+    assert fact(d, "budget.queued_ratio") == pytest.approx(0.25, abs=0.1)

@@ -1,0 +1,153 @@
+"""Captures that are no LLM inference, several devices, and exports of other shapes."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import advisor
+from tests.builder import RUNTIME, Export
+from tests.scenarios.machine import DECODE_LAYER, Kernel, Machine
+from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, expect, fact, ranked
+
+SAXPY = Kernel("saxpy(float*, float*, float, int)")
+SHORT = [(kernel, 1.5) for kernel, _ in DECODE_LAYER]
+LLM_ONLY = ("attention-dominates", "gemv-at-limit", "gemv-headroom", "unusual-decode-composition")
+BACKWARD = (
+    (Kernel("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128>(Params)"), 80),
+    (Kernel("void at::native::layer_norm_grad_input_kernel<float, float>(float const*)"), 20),
+    (Kernel("flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits>(params)"), 80),
+    (Kernel("void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>, "
+            "FusedAdamMathFunctor<float, 4>>(int)"), 60),
+)  # fmt: skip
+
+
+def test_training(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"train_step {i}"):
+            m.layers(12, BACKWARD)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "compute-bound", never=(*HOST_SIDE - {"queue-empty"}, *LLM_ONLY))
+    assert d.inputs[0].workload == "training"
+    assert d.verdict.startswith(d.inputs[0].workload)
+    assert fact(d, "capture.is_inference", None) is False
+
+
+def saxpy(m: Machine) -> Machine:
+    for _ in range(12):
+        m.copy("HtoD", 8 * 1024, "pageable", gb_per_s=8, api="cudaMemcpy_v3020")
+        m.launch(SAXPY, 50)
+        m.copy("DtoH", 8 * 1024, "pageable", gb_per_s=8, api="cudaMemcpy_v3020")
+    return m
+
+
+def test_saxpy(tmp_path: Path) -> None:
+    d = diagnosed(saxpy(Machine()), tmp_path)
+    expect(d, "transfer-bound", "pageable-copies", never=("host-gap", "launch-bound", *LLM_ONLY))
+    assert d.inputs[0].workload == "single kernel test"
+    assert {row[2] for row in d.tables["api"].rows} == {None}  # calls a step, without steps
+    assert d.verdict.startswith(d.inputs[0].workload)
+
+
+def test_saxpy_of_2022_with_every_call_in_two_layers(tmp_path: Path) -> None:
+    """nsys 2022.1 holds `cudaMemcpy` and `cudaMemcpy_v3020` for one call; it counts once."""
+    e = Export(schema="2.9", tool_version="2022.1.3.3").gpu(name="NVIDIA A100-SXM4-40GB").process(1)
+    for i in range(12):
+        t = i * 2_100_000
+        e.call_in_two_layers("cudaMemcpy", t, 1_000_000)
+        e.copy(0, 0, "HtoD", 8 << 20, "pageable", t + 50_000, 900_000, api=None)
+        e.call_in_two_layers("cudaLaunchKernel", t + 1_010_000, 8_000)
+        e.kernel(t + 1_022_000, 50_000, SAXPY.name)
+        e.call_in_two_layers("cudaMemcpy", t + 1_080_000, 1_000_000)
+        e.copy(0, 0, "DtoH", 8 << 20, "pageable", t + 1_130_000, 900_000, api=None)
+    d = diagnosed(e, tmp_path)
+    expect(d, "transfer-bound", "pageable-copies", never=("host-gap", "launch-bound"))
+    calls = {row[0]: row[1] for row in d.tables["api"].rows}
+    assert calls == {"cudaMemcpy": 23, "cudaLaunchKernel": 12}  # the first lies before the window
+
+
+def decode(m: Machine, inline: bool | None = False) -> Machine:
+    """Launch-bound steps; `inline=None`: every second range holds its text in the row."""
+    for i in range(12):
+        with m.step(f"decode_step {i}", inline=i % 2 == 0 if inline is None else inline):
+            m.layers(22, SHORT)
+            m.wait()
+    return m
+
+
+def test_without_a_description_of_the_gpu(tmp_path: Path) -> None:
+    m = decode(Machine(gpu=None))
+    d = diagnosed(m, tmp_path)
+    expect(d, "launch-bound")
+    assert d.inputs[0].device is None
+    unknown = {n.code for n in d.not_evaluated}
+    assert {"UTL107", "KRN107"} <= unknown  # blocks per SM, the SM's architecture
+
+
+def test_ranges_with_their_text_in_the_row_and_by_id(tmp_path: Path) -> None:
+    both = diagnosed(decode(Machine(), inline=None), tmp_path)
+    expect(both, "launch-bound")
+    (tmp_path / "one").mkdir()
+    one = diagnosed(decode(Machine()), tmp_path / "one")
+    assert both.steps == one.steps
+    assert both.inputs[0].steps == 11
+
+
+def test_a_slice_of_a_longer_trace_is_not_damaged(tmp_path: Path) -> None:
+    """Its first kernels were launched before it begins."""
+    m = Machine(start=60e6)
+    for i in range(40):
+        with m.step(f"decode_step {i}"):
+            for kernel, us in DECODE_LAYER * 10:
+                m.launch(kernel, 3 * us, call=1)
+    path = m.write(tmp_path)
+    cut = round((60e6 + 3_000) * 1e3)  # the kernels of earlier calls run on for 12 ms
+    with sqlite3.connect(path) as db:
+        gone = db.execute(f"delete from {RUNTIME} where start < {cut}").rowcount
+        db.execute(f"delete from CUPTI_ACTIVITY_KIND_KERNEL where end < {cut}")
+        db.execute(f"delete from NVTX_EVENTS where start < {cut}")
+    assert gone > 1_000
+    d = advisor.diagnose(path)
+    expect(d, never=(*HOST_SIDE, "no-nvtx-ranges"))  # nor damaged-capture
+    assert fact(d, "budget.busy_ratio") == pytest.approx(1.0, abs=0.01)
+
+
+# ------------------------------------------------------------------------------- several GPUs
+
+
+def test_a_finding_names_its_device(tmp_path: Path) -> None:
+    """Two processes: one launches kernel by kernel on GPU 0, the other replays on GPU 1."""
+    export = Export().gpu(0).gpu(1)
+    first, second = (Machine(export, pid=100 + i, device=i) for i in (0, 1))
+    for i in range(12):
+        with first.step(f"decode_step {i}"):
+            first.layers(22, SHORT)
+            first.wait()
+        with second.step(f"decode_step {i}"):
+            second.replay(22)
+    d = diagnosed(export, tmp_path)
+    expect(d, "launch-bound")
+    assert d.inputs[0].device == "2 x NVIDIA H200"
+    assert [b.device for b in d.budget] == [0, 1]
+    assert {f.scope.device for f in d.findings if f.severity in ("medium", "high")} == {0}
+    assert fact(d, "budget.busy_ratio", 1) == pytest.approx(0.94, abs=0.03)
+
+
+def test_one_process_that_feeds_two_gpus(tmp_path: Path) -> None:
+    export = Export().gpu(0).gpu(1)
+    first, second = (Machine(export, device=i) for i in (0, 1))
+    for i in range(12):
+        with first.step(f"decode_step {i}"):
+            first.replay(22)
+            second.now = first.now
+            second.replay(22)
+            first.now = second.now
+    d = diagnosed(export, tmp_path)
+    assert ranked(d) == []
+    assert alarms(d) == []
+    assert [b.device for b in d.budget] == [0, 1]
+    assert d.inputs[0].steps == 11

@@ -1,0 +1,515 @@
+"""Each trap that real traces of the PyTorch profiler hold for a reader, one test each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from advisor.sources.kineto import short_name
+from advisor.sources.kineto_kinds import GC_NAME
+from advisor.sources.open import open_trace
+from advisor.sources.schema import (
+    ALLOCATED,
+    DEVICE_MEMORY,
+    DTOD,
+    DTOH,
+    FREED,
+    HTOD,
+    MISSING,
+    OPERATIONS,
+    PAGEABLE,
+    PINNED,
+    PTOP,
+    TABLES,
+    UNKNOWN_MEMORY,
+    Call,
+)
+from advisor.sources.trace import Trace
+from tests.kineto_builder import BASE_NS, EPOCH_NS, START_NS, Profile, Style, decode, shuffled
+
+STYLES = get_args(Style)
+Opened = Callable[[Profile], Trace]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Opened:
+    def open_profile(profile: Profile) -> Trace:
+        return open_trace(profile.write(tmp_path / "trace.json"))
+
+    return open_profile
+
+
+def rows(trace: Trace, table: str, *columns: str) -> list[tuple[int, ...]]:
+    read = trace.columns(table, columns)
+    return list(zip(*(read[c].tolist() for c in columns), strict=True))
+
+
+def texts(trace: Trace, table: str, column: str) -> list[str]:
+    return trace.texts(trace.columns(table, [column])[column])
+
+
+def everything(style: Style = "new") -> Profile:
+    return (
+        Profile(style)
+        .gpu()
+        .process(100, tid=101)
+        .annotation("ProfilerStep#1", 0, 100_000)
+        .op("aten::mm", 1_000, 30_000)
+        .launch(at=2_000, kernel="void gemm<int>(int*)", kernel_start=9_000, grid=(3, 4, 5))
+        .copy(at=20_000, copy_start=27_000)
+        .memset(at=40_000)
+        .sync(at=50_000)
+        .overhead("Activity Buffer Request", 60_000, 2_000)
+        .memory(70_000, reserved=1 << 21)
+        .graph_launch(at=80_000, nodes=[("a", 120_000, 1_000), ("b", 122_000, 1_000)])
+    )
+
+
+# ------------------------------------------------------------------ 1. categories
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_01_every_generation_of_the_format_fills_the_same_tables(
+    opened: Opened, style: Style
+) -> None:
+    trace = opened(everything(style))
+    assert trace.tables == {
+        "allocations", "api_calls", "copies", "kernels", "memsets", "overheads", "ranges",
+    }  # fmt: skip
+    for table in trace.tables:
+        read = trace.columns(table, TABLES[table])
+        assert len({len(values) for values in read.values()}) == 1
+    first = rows(trace, "kernels", "start", "end", "device", "stream", "process", "blocks")[0]
+    assert first == (9_000, 19_000, 0, 7, 100, 60)
+    assert rows(trace, "kernels", "threads", "registers", "shared_bytes")[0] == (128, 32, 1024)
+    assert rows(trace, "kernels", "grid_x", "grid_y", "grid_z", "block_x")[0] == (3, 4, 5, 128)
+    assert rows(trace, "copies", "start", "end", "kind", "bytes") == [
+        (27_000, 37_000, HTOD, 1 << 20)
+    ]
+    assert texts(trace, "api_calls", "name_id") == [
+        "cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize",
+        "cudaGraphLaunch",
+    ]  # fmt: skip
+    assert [c for (c,) in rows(trace, "api_calls", "call")] == [
+        Call.LAUNCH, Call.COPY, Call.MEMSET, Call.SYNC, Call.GRAPH_LAUNCH,
+    ]  # fmt: skip
+    assert rows(trace, "api_calls", "process", "thread")[0] == (100, 101)
+    assert sorted(texts(trace, "ranges", "text_id")) == ["ProfilerStep#1", "aten::mm"]
+
+
+def test_01_old_annotations_are_operators_without_a_namespace(opened: Opened) -> None:
+    trace = opened(
+        Profile("old").annotation("ProfilerStep#7", 0, 9_000).op("aten::add", 1_000, 1_000)
+        .launch(at=1_000)
+    )  # fmt: skip
+    assert rows(trace, "ranges", "domain") == [(0,), (OPERATIONS,)]
+    assert texts(trace, "ranges", "text_id") == ["ProfilerStep#7", "aten::add"]
+
+
+def test_01_what_repeats_or_explains_is_left_out(opened: Opened) -> None:
+    profile = Profile().gpu().launch(at=0)
+    for category in ("cuda_sync", "cuda_event", "cuda_profiler_range", "fwdbwd", "gpu_pm_counter"):
+        profile.event(ph="X", cat=category, name="x", pid=1000, tid=1000, ts=profile.us(5),
+                      dur="#1.000#", args={"stream": 7, "device": 0, "correlation": 1})  # fmt: skip
+    trace = opened(profile)
+    assert {table: trace.rows(table) for table in trace.tables} == {"kernels": 1, "api_calls": 1}
+
+
+def test_01_driver_calls_are_calls(opened: Opened) -> None:
+    trace = opened(Profile().launch(at=0, api="cuLaunchKernelEx"))
+    assert rows(trace, "api_calls", "call") == [(Call.LAUNCH,)]
+    assert trace.columns("kernels", ["correlation"])["correlation"].tolist() == [1]
+
+
+# ------------------------------------------------------------------ 2. time
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_02_nanoseconds_are_exact(opened: Opened, style: Style) -> None:
+    profile = Profile(style).annotation("start", 0, 10)
+    unit = 1_000 if style in ("whole", "old") else 1
+    for i in range(1, 2_000):
+        profile.kernel(i * 1_001_007, i * 7)
+    trace = opened(profile)
+    for i, (start, end) in enumerate(rows(trace, "kernels", "start", "end"), 1):
+        base = START_NS[style] // unit * unit
+        begun = (START_NS[style] + i * 1_001_007) // unit * unit - base
+        assert start == begun
+        assert end - start == i * 7 // unit * unit
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_02_ranks_can_be_put_on_one_clock(opened: Opened, style: Style) -> None:
+    trace = opened(Profile(style).launch(at=0))
+    begun = BASE_NS + START_NS["new"] if style == "new" else EPOCH_NS
+    assert trace.capture.start_utc_ns is not None
+    assert abs(trace.capture.start_utc_ns - begun) < 1_000
+    assert rows(trace, "api_calls", "start") == [(0,)]
+
+
+def test_02_a_clock_since_boot_is_no_date(opened: Opened) -> None:
+    trace = opened(Profile().launch(at=0).head(baseTimeNanoseconds=None))
+    assert trace.capture.start_utc_ns is None
+
+
+def test_02_the_trace_begins_with_its_earliest_event_of_any_kind(opened: Opened) -> None:
+    trace = opened(Profile().launch(at=9_000).python("main", 0, 90_000))
+    assert rows(trace, "api_calls", "start") == [(9_000,)]
+
+
+def test_02_events_out_of_order_are_put_in_order(opened: Opened, tmp_path: Path) -> None:
+    profile = decode(steps=3)
+    plain = opened(profile)
+    profile.events = shuffled(profile.events)
+    other = open_trace(profile.write(tmp_path / "mixed.json"))
+    for table in plain.tables:
+        names = [n for n in TABLES[table] if not n.endswith("_id")]
+        assert rows(plain, table, *names) == rows(other, table, *names)
+
+
+def test_02_a_duration_below_zero_or_none_is_zero(opened: Opened) -> None:
+    profile = Profile().launch(at=0)
+    kernel = next(e for e in profile.events if e["cat"] == "kernel")
+    kernel["dur"] = -5
+    profile.kernel(20_000)
+    del next(e for e in reversed(profile.events) if e["cat"] == "kernel")["dur"]
+    assert rows(opened(profile), "kernels", "start", "end") == [(7_000, 7_000), (20_000, 20_000)]
+
+
+# ------------------------------------------------------------------ 3. devices and ranks
+
+
+def test_03_devices_are_described(opened: Opened) -> None:
+    trace = opened(Profile().gpu(0).gpu(1, sms=148).launch(at=0).head(cuda_runtime_version=12090))
+    assert [(d.id, d.name, d.sm_count) for d in trace.devices] == [
+        (0, "NVIDIA H200", 132), (1, "NVIDIA H200", 148),
+    ]  # fmt: skip
+    assert trace.devices[0].memory_bytes == 150_109_880_320
+    assert trace.devices[0].compute_capability == (9, 0)
+    assert trace.capture.cuda == "12.9"
+
+
+@pytest.mark.parametrize("listed", [None, [], {}, "none", [1, None], [{"id": "x"}]])
+def test_03_devices_may_not_be_listed(opened: Opened, listed: Any) -> None:
+    trace = opened(Profile().launch(at=0, device=2).head(deviceProperties=listed))
+    assert [(d.id, d.name, d.sm_count) for d in trace.devices] == [(2, None, None)]
+
+
+def test_03_devices_of_2021_have_other_keys(opened: Opened) -> None:
+    listed = [{"id": 0, "name": "Tesla V100", "major": 7, "minor": 0, "multiProcessorCount": 80}]
+    (device,) = opened(Profile("old").launch(at=0).head(computeProperties=listed)).devices
+    assert (device.name, device.sm_count, device.compute_capability) == ("Tesla V100", 80, (7, 0))
+
+
+def test_03_a_device_without_a_name(opened: Opened) -> None:
+    (device,) = opened(Profile().gpu(name="").launch(at=0)).devices
+    assert device.name is None
+    assert device.sm_count == 132
+
+
+@pytest.mark.parametrize(
+    ("info", "rank", "size"),
+    [
+        (None, None, None),
+        ({"rank": 0}, 0, None),
+        ({"backend": "nccl"}, None, None),
+        ({"backend": "nccl", "rank": 3, "world_size": 8, "pg_config": [{"pg_name": "0"}]}, 3, 8),
+        ({"rank": "3", "world_size": "8"}, 3, 8),
+        ({"rank": -1, "world_size": 0}, None, None),
+        ("nccl", None, None),
+    ],
+)
+def test_03_ranks(opened: Opened, info: Any, rank: int | None, size: int | None) -> None:
+    capture = opened(Profile().launch(at=0).head(distributedInfo=info)).capture
+    assert (capture.rank, capture.world_size) == (rank, size)
+
+
+# ------------------------------------------------------------------ 4. links
+
+
+def test_04_arrows_are_not_needed(opened: Opened) -> None:
+    profile = decode(steps=2)
+    profile.events = [e for e in profile.events if e["cat"] != "ac2g"]
+    trace = opened(profile)
+    calls = {c for c, k in rows(trace, "api_calls", "correlation", "call") if k == Call.LAUNCH}
+    assert {c for (c,) in rows(trace, "kernels", "correlation")} == calls
+
+
+def test_04_work_belongs_to_the_process_that_calls(opened: Opened) -> None:
+    trace = opened(Profile().process(4321).launch(at=0, device=3))
+    assert rows(trace, "kernels", "process", "device") == [(4321, 3)]
+    assert trace.capture.processes == ((4321, ""),)
+
+
+def test_04_several_processes_in_one_file(opened: Opened) -> None:
+    profile = Profile()
+    for pid, at in ((10, 0), (20, 100_000)):  # two ranks' traces put together
+        profile.process(pid).correlation = 0
+        profile.launch(at=at, kernel="a").launch(at=at + 20_000, kernel="b")
+    trace = opened(profile)
+    assert rows(trace, "kernels", "correlation", "process") == [(1, 10), (2, 10), (1, 20), (2, 20)]
+
+
+def test_04_work_launched_before_the_trace(opened: Opened) -> None:
+    profile = Profile().kernel(0, correlation=77).process(5).launch(at=10_000)
+    profile.process(6).call("cudaGetDevice", 11_000)
+    trace = opened(profile)
+    assert rows(trace, "kernels", "correlation", "process") == [(77, MISSING), (1, 5)]
+
+
+def test_04_no_correlation_is_none(opened: Opened) -> None:
+    profile = Profile().kernel(0, correlation=0)
+    profile.kernel(20_000)
+    del next(e for e in reversed(profile.events) if e["cat"] == "kernel")["args"]["correlation"]
+    assert rows(opened(profile), "kernels", "correlation") == [(MISSING,), (MISSING,)]
+
+
+def test_04_huge_correlation_ids_are_numbered_anew(opened: Opened) -> None:
+    profile = Profile()
+    for i in range(3):
+        profile.call("cudaLaunchKernel", i * 9_000, correlation=(1 << 60) + i)
+        profile.kernel(i * 9_000 + 5_000)
+    trace = opened(profile)
+    assert rows(trace, "kernels", "correlation") == [(1,), (2,), (3,)]
+    assert rows(trace, "api_calls", "correlation") == [(1,), (2,), (3,)]
+
+
+def test_04_stream_and_device_come_from_the_track_where_arguments_are_missing(
+    opened: Opened,
+) -> None:
+    profile = Profile("old").launch(at=0, stream=20, device=2)
+    kernel = next(e for e in profile.events if e["cat"] == "Kernel")
+    kernel["args"] = {"correlation": 1}
+    trace = opened(profile)
+    columns = ("device", "stream", "correlation", "blocks", "threads", "registers", "context")
+    assert rows(trace, "kernels", *columns) == [(2, 20, 1, *[MISSING] * 4)]
+
+
+def test_04_copies_between_devices_name_three(opened: Opened) -> None:
+    profile = Profile().copy(at=0, kind="PtoP (Device -> Device)", fromDevice=1, inDevice=4)
+    del next(e for e in profile.events if e["cat"] == "gpu_memcpy")["args"]["device"]
+    trace = opened(profile)
+    assert rows(trace, "copies", "device", "kind", "src_memory") == [(4, PTOP, DEVICE_MEMORY)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "source", "target"),
+    [
+        ("HtoD (Pageable -> Device)", HTOD, PAGEABLE, DEVICE_MEMORY),
+        ("HtoD (Pinned -> Device)", HTOD, PINNED, DEVICE_MEMORY),
+        ("DtoH (Device -> Pageable)", DTOH, DEVICE_MEMORY, PAGEABLE),
+        ("DtoD (Device -> Device)", DTOD, DEVICE_MEMORY, DEVICE_MEMORY),
+        ("DtoH (Device -> Host)", DTOH, DEVICE_MEMORY, UNKNOWN_MEMORY),
+        ("HtoD", HTOD, UNKNOWN_MEMORY, DEVICE_MEMORY),
+        ("<unknown> (Unknown -> Unrecognized)", MISSING, UNKNOWN_MEMORY, UNKNOWN_MEMORY),
+    ],
+)
+def test_04_names_of_copies(opened: Opened, name: str, kind: int, source: int, target: int) -> None:
+    trace = opened(Profile().copy(at=0, kind=name))
+    assert rows(trace, "copies", "kind", "src_memory", "dst_memory") == [(kind, source, target)]
+
+
+def test_04_amd(opened: Opened) -> None:
+    profile = (
+        Profile(amd=True)
+        .gpu(name="AMD Instinct MI300X", sms=304, capability=(9, 4))
+        .launch(at=0, device=9, stream=3)
+        .graph_launch(at=9_000, nodes=[("a", 40_000, 10), ("b", 41_000, 10)], device=9, stream=3)
+        .copy(at=50_000, kind="DtoH (Device -> Host)", device=9)
+        .sync(at=70_000)
+    )
+    next(e for e in profile.events if e["cat"] == "kernel")["args"]["grid"] = [1, 1, 1]
+    trace = opened(profile)
+    assert [c for (c,) in rows(trace, "api_calls", "call")] == [
+        Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.SYNC,
+    ]  # fmt: skip
+    unknown = ("blocks", "grid_x", "threads", "registers", "shared_bytes", "context")
+    assert rows(trace, "kernels", *unknown) == [(MISSING,) * 6] * 3
+    assert [n for (n,) in rows(trace, "kernels", "graph_node")] == [0, 1, 2]
+    # Events count devices among all agents of the machine, the list does not.
+    used = next(d for d in trace.devices if d.id == 9)
+    assert (used.name, used.compute_capability) == ("AMD Instinct MI300X", None)
+    assert trace.capture.cuda is None
+
+
+# ------------------------------------------------------------------ 5. collectives
+
+
+def test_05_collectives_tell_their_size_and_group(opened: Opened) -> None:
+    args = {"Collective name": "allreduce", "In msg nelems": 4096, "Out msg nelems": 4096,
+            "Group size": 8, "dtype": "BFloat16", "Process Group Name": "3", "Seq": 17}  # fmt: skip
+    trace = opened(
+        Profile().launch(at=0, kernel="ncclDevKernel_AllReduce_Sum_bf16", **args)
+        .launch(at=20_000, kernel="multimem_all_reduce_kernel")
+    )  # fmt: skip
+    assert rows(trace, "collectives", "start", "process", "correlation", "bytes", "sequence") == [
+        (7_000, 1000, 1, 8192, 17)
+    ]
+    assert texts(trace, "collectives", "group_id") == ["3"]
+    assert trace.rows("kernels") == 2
+
+
+def test_05_a_collective_of_unknown_type_has_no_size(opened: Opened) -> None:
+    trace = opened(Profile().launch(at=0, **{"Collective name": "allgather", "dtype": "Quad"}))
+    assert rows(trace, "collectives", "bytes", "sequence") == [(MISSING, MISSING)]
+
+
+# ------------------------------------------------------------------ 6., 7. annotations
+
+
+def test_06_operators_are_ranges_of_their_own(opened: Opened) -> None:
+    trace = opened(
+        Profile().annotation("step[DECODE bs=32]", 0, 50_000).op("aten::mm", 0, 20_000)
+        .launch(at=0)
+    )  # fmt: skip
+    known = dict(zip(texts(trace, "ranges", "text_id"), rows(trace, "ranges", "domain", "start"),
+                     strict=True))  # fmt: skip
+    assert known == {"step[DECODE bs=32]": (0, 0), "aten::mm": (OPERATIONS, 0)}
+
+
+def test_07_annotations_count_once(opened: Opened) -> None:
+    trace = opened(Profile().annotation("ProfilerStep#3", 0, 9_000).launch(at=0))
+    assert trace.rows("ranges") == 1
+
+
+@pytest.mark.parametrize("name", ["Python GC", "<built-in function collect>"])
+def test_06_garbage_collection_is_a_range(opened: Opened, name: str) -> None:
+    trace = opened(Profile().python("f.py(3): f", 0, 9_000).python(name, 10, 500).launch(at=0))
+    assert texts(trace, "ranges", "text_id") == [GC_NAME]
+    assert rows(trace, "ranges", "start", "end") == [(10, 510)]
+
+
+# ------------------------------------------------------------------ 8. other traces
+
+
+def test_08_a_trace_of_the_cpu_alone(opened: Opened) -> None:
+    trace = opened(Profile().op("aten::add", 0, 1_000).annotation("ProfilerStep#0", 0, 9_000))
+    assert trace.tables == {"ranges"}
+    assert trace.devices == ()
+
+
+def test_08_other_accelerators_are_left_out(opened: Opened) -> None:
+    profile = Profile().op("aten::add", 0, 1_000)
+    for category in ("mtia_runtime", "mtia_ccp_events", "xpu_runtime"):
+        profile.event(ph="X", cat=category, name="x", pid=1, tid=1, ts=profile.us(5), dur=1,
+                      args={"device": "a", "stream": [1], "correlation": None})  # fmt: skip
+    assert opened(profile).tables == {"ranges"}
+
+
+def test_08_a_trace_made_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 3}, '
+                    '{"ph": "X", "cat": "kernel", "name": "k", "ts": 5, "dur": 2, "pid": "GPU 1", '
+                    '"tid": "stream 9", "args": null}]}')  # fmt: skip
+    with open_trace(path) as trace:
+        columns = ("start", "end", "device", "stream", "correlation", "process", "graph_node")
+        assert rows(trace, "kernels", *columns) == [
+            (0, 0, 0, MISSING, MISSING, MISSING, 0), (2_000, 4_000, 1, 9, *[MISSING] * 2, 0),
+        ]  # fmt: skip
+        assert texts(trace, "kernels", "name_id") == ["", "k"]
+
+
+def test_08_the_bare_list_of_events(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('[{"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": 3, "dur": 1}]')
+    with open_trace(path) as trace:
+        assert texts(trace, "ranges", "text_id") == ["aten::add"]
+
+
+# ------------------------------------------------------------------ graphs, calls, the rest
+
+
+def test_kernels_of_a_graph_share_the_id_of_its_launch(opened: Opened) -> None:
+    profile = Profile().launch(at=0)
+    for i in range(2):
+        begin = 100_000 * (i + 1)
+        nodes = [(name, begin + 30_000 + j * 2_000, 1_000) for j, name in enumerate("abc")]
+        profile.graph_launch(at=begin, nodes=nodes)
+    trace = opened(profile)
+    assert [n for (n,) in rows(trace, "kernels", "graph_node")] == [0, 1, 2, 3, 1, 2, 3]
+    assert trace.capture.graph_trace_mode == "node"
+
+
+def test_a_graph_launched_before_the_trace(opened: Opened) -> None:
+    profile = Profile().kernel(0, correlation=7).kernel(20_000, correlation=7)
+    trace = opened(profile.kernel(40_000, correlation=8).launch(at=60_000))
+    assert [n for (n,) in rows(trace, "kernels", "graph_node")] == [1, 2, 0, 0]
+
+
+def test_a_nameless_call_that_a_kernel_came_of_launches(opened: Opened) -> None:
+    trace = opened(Profile().launch(at=0, api="INVALID").call("INVALID", 9_000))
+    assert rows(trace, "api_calls", "call") == [(Call.LAUNCH,), (Call.OTHER,)]
+
+
+def test_overhead_is_what_the_profiler_costs(opened: Opened) -> None:
+    trace = opened(
+        Profile()
+        .process(7)
+        .launch(at=0)
+        .overhead("Activity Buffer Request", 0, 5_000)
+        .overhead("Buffer Flush", 9_000, 1_000)
+        .overhead("Command Buffer Full", 20_000, 1_000)
+        .overhead("Lazy Function Loading", 30_000, 1_000)
+    )
+    assert texts(trace, "overheads", "kind_id") == ["Activity Buffer Request", "Buffer Flush"]
+    assert rows(trace, "overheads", "process", "thread") == [(7, MISSING)] * 2
+
+
+def test_the_caching_allocators_reserve_is_device_memory(opened: Opened) -> None:
+    profile = Profile().launch(at=0)
+    for at, reserved in ((10, 500), (20, 500), (30, 800), (40, 600)):
+        profile.memory(at, reserved)
+    profile.memory(50, 77, device=1).memory(60, 9, type=0)  # the last one: of the host
+    trace = opened(profile)
+    assert rows(trace, "allocations", "time", "device", "bytes", "kind") == [
+        (10, 0, 500, ALLOCATED), (30, 0, 300, ALLOCATED), (40, 0, 200, FREED),
+        (50, 1, 77, ALLOCATED),
+    ]  # fmt: skip
+
+
+def test_what_the_profiler_complained_of(opened: Opened) -> None:
+    trace = opened(Profile().launch(at=0).head(WARNING=["dropped 3 buffers"], ERROR=["no CUPTI"]))
+    assert texts(trace, "diagnostics", "text_id") == ["dropped 3 buffers", "no CUPTI"]
+    assert rows(trace, "diagnostics", "severity") == [(2,), (3,)]
+
+
+def test_what_was_recorded_is_told(opened: Opened) -> None:
+    capture = opened(everything().head(with_stack=1, record_shapes=1)).capture
+    assert capture.format == "kineto-json"
+    assert capture.producer == "PyTorch profiler"
+    assert capture.options == {"with_stack": "1", "record_shapes": "1"}
+    assert {"cuda_runtime", "kernel", "user_annotation"} <= set(capture.trace_sources)
+    assert capture.warnings == ()
+    assert capture.schema_version is None
+
+
+def test_the_recorded_span_is_the_duration(opened: Opened) -> None:
+    profile = Profile().launch(at=500)
+    profile.event(ph="X", cat="Trace", name="PyTorch Profiler (0)", pid="Spans",
+                  tid="PyTorch Profiler", ts=profile.us(0), dur="#1500.250#")  # fmt: skip
+    assert opened(profile).capture.duration_ns == 1_500_250
+
+
+def test_handles_in_place_of_thread_ids_stay_small(opened: Opened) -> None:
+    trace = opened(Profile().thread(3_000_000_000).call("cudaMalloc", 0).thread(-4).call("x", 9))
+    assert all(0 <= t < 1 << 31 for (t,) in rows(trace, "api_calls", "thread"))
+
+
+@pytest.mark.parametrize(
+    ("full", "short"),
+    [
+        ("gemm", "gemm"),
+        ("void at::native::copy<4, float>(int, std::array<char*, 2ul>)", "copy"),
+        ("void at::native::(anonymous namespace)::pad<c10::Half>(long)", "pad"),
+        ("std::enable_if<!(false)>::type internal::gemvx::kernel<int, (bool)1>(T1)", "kernel"),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"),
+        ("<unnamed>", "<unnamed>"),
+    ],
+)  # fmt: skip
+def test_short_names(opened: Opened, full: str, short: str) -> None:
+    assert short_name(full) == short
+    assert texts(opened(Profile().launch(at=0, kernel=full)), "kernels", "short_name_id") == [short]

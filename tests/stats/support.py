@@ -1,0 +1,52 @@
+"""Runs `advisor stats` in this process and reads back what it printed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from advisor.cli.main import main
+from advisor.metrics.analysis import Analysis, Selection
+from advisor.metrics.stats import make_report
+from advisor.metrics.stats_rows import NameStyle
+from advisor.model.stats import StatsTable
+from advisor.sources.open import open_trace
+from tests.builder import Export
+
+Captured = pytest.CaptureFixture[str]
+
+
+def table(
+    export: Export, folder: Path, report: str, names: NameStyle = "full", **selection: str
+) -> StatsTable:
+    """One report of an export."""
+    path = folder / "trace.sqlite"
+    path.unlink(missing_ok=True)
+    trace = open_trace(export.write(path))
+    return make_report(Analysis(trace, Selection(**selection)), report, names)
+
+
+def rows(found: StatsTable, *columns: str) -> list[tuple[object, ...]]:
+    """Chosen columns as tuples; empty cells are None."""
+    picked = []
+    for name in columns:
+        column = found.column(name)
+        values = column.values if column.is_text else column.values.tolist()  # type: ignore[union-attr]
+        gone = [False] * len(column) if column.absent is None else column.absent.tolist()
+        picked.append([None if g else v for v, g in zip(values, gone, strict=True)])
+    return list(zip(*picked, strict=True))
+
+
+def printed(capsys: Captured, *args: object) -> str:
+    """Stdout of `advisor stats`, which must succeed."""
+    code = main(["stats", *map(str, args)])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return out
+
+
+def csv_rows(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text)))

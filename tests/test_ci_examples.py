@@ -1,0 +1,121 @@
+"""The ready GitHub Action and its script: well formed, and they do what their page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from advisor.pipeline import diagnose
+from advisor.reports import json_report
+from tests.test_captures import committed
+
+CI = Path(__file__).resolve().parents[1] / "examples" / "ci"
+REPORTS = {"advisor.md", "advisor.html", "advisor.json", "advisor.sarif", "advisor.xml"}
+needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
+
+
+def loaded(name: str) -> Any:
+    return yaml.safe_load((CI / name).read_text(encoding="utf-8"))
+
+
+def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """diagnose.sh with this checkout's advisor as `advisor`."""
+    tools = folder / "bin"
+    tools.mkdir(exist_ok=True)
+    command = tools / "advisor"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m advisor "$@"\n')
+    command.chmod(0o755)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
+    return subprocess.run(
+        ["bash", str(CI / "diagnose.sh")],
+        cwd=folder,
+        env={**kept, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(CI.parents[1]),
+             **variables},
+        capture_output=True,
+        check=False,
+        text=True,
+    )  # fmt: skip
+
+
+def test_the_action_is_well_formed() -> None:
+    action = loaded("action.yml")
+    assert action["runs"]["using"] == "composite"
+    steps = action["runs"]["steps"]
+    assert all(step["shell"] == "bash" for step in steps if "run" in step)
+    # Inputs reach commands as variables only.
+    assert not any("${{" in step.get("run", "") for step in steps)
+    used = set(re.findall(r"inputs\.([\w-]+)", (CI / "action.yml").read_text(encoding="utf-8")))
+    assert used == set(action["inputs"])
+    script = (CI / "diagnose.sh").read_text(encoding="utf-8")
+    for name in steps[-1]["env"]:
+        assert name in script
+    for output in action["outputs"].values():
+        assert Path(output["value"]).name in REPORTS
+
+
+def test_the_workflow_uses_what_the_action_has() -> None:
+    workflow, action = loaded("pre-merge.yml"), loaded("action.yml")
+    steps = [s for job in workflow["jobs"].values() for s in job["steps"]]
+    mine = next(s for s in steps if str(s.get("uses", "")).endswith("/advisor"))
+    assert set(mine["with"]) <= set(action["inputs"])
+    text = (CI / "pre-merge.yml").read_text(encoding="utf-8")
+    outputs = set(re.findall(r"steps\.advisor\.outputs\.(\w+)", text))
+    assert outputs <= set(action["outputs"])
+    assert all(re.search(r"@v\d+$|^\./", s["uses"]) for s in steps if "uses" in s)
+
+
+@needs_bash
+def test_reports_and_gate(tmp_path: Path) -> None:
+    capture = committed("decode_gc")
+    baseline = tmp_path / "baseline.json"
+    done = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline))
+    assert done.returncode == 1, done.stderr
+    assert f"no baseline at {baseline}" in done.stderr
+    assert {p.name for p in (tmp_path / "advisor-report").iterdir()} == REPORTS
+
+    shutil.copy(tmp_path / "advisor-report" / "advisor.json", baseline)
+    known = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline))
+    assert known.returncode == 0, known.stderr
+    assert "0 new" in known.stdout
+    still = run(
+        tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline), ONLY_NEW="false"
+    )
+    assert still.returncode == 1
+
+
+@needs_bash
+def test_on_github(tmp_path: Path) -> None:
+    capture = committed("decode_gc")
+    summary = tmp_path / "summary.md"
+    baseline = tmp_path / "old.json"
+    empty = diagnose(capture).model_copy(update={"findings": ()})
+    baseline.write_bytes(json_report.render([empty]))
+    done = run(
+        tmp_path,
+        CAPTURES=f"{capture}\n\n",
+        BASELINE=str(baseline),
+        FAIL_ON="medium",
+        OPTIONS="--ignore=CAP\n--serving-engine=vllm\n",
+        OUTPUT="out put",
+        GITHUB_ACTIONS="true",
+        GITHUB_STEP_SUMMARY=str(summary),
+    )
+    assert done.returncode == 1, done.stderr
+    assert "::error title=new%3A HST102 python-gc" in done.stdout
+    assert "CAP1" not in done.stdout
+    assert summary.read_text(encoding="utf-8").startswith("## ")
+    assert {p.name for p in (tmp_path / "out put").iterdir()} == REPORTS
+
+
+@needs_bash
+def test_what_cannot_run(tmp_path: Path) -> None:
+    assert run(tmp_path, CAPTURES="absent.sqlite").returncode == 2
+    assert run(tmp_path).returncode == 1
