@@ -55,13 +55,12 @@ def known_from(traces: Sequence[Path], engine: str | None) -> tuple[list[Diagnos
     if not traces:
         return [], Known(engine=engine)
     from advisor.cli.inputs import expand
-    from advisor.cli.progress import Progress
-    from advisor.pipeline import Options, diagnose
+    from advisor.cli.output import diagnosed
+    from advisor.config import settle
 
-    found = []
-    for path in expand(traces):
-        with Progress(path.name) as progress:
-            found.append(diagnose(path, Options(serving_engine=engine), progress=progress))
+    found, _, _ = diagnosed(expand(traces), settle({"serving_engine": engine}))
+    if not found:
+        raise InputError("none of the captures could be read")
     return found, known_of(found, engine)
 
 

@@ -52,7 +52,7 @@ def report(
     _check_targets({"-o": output, "--html": html, "--xlsx": xlsx}, force, paths)
     before = read_review(review, xlsx)
     _check_codes(settings)
-    done, failed, job = _diagnosed(paths, settings)
+    done, failed, job = diagnosed(paths, settings)
     if not done:
         return 2
     many = many and not job
@@ -71,7 +71,7 @@ def report(
     return 2 if failed else _verdict(done, settings)
 
 
-def _diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], bool, bool]:
+def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], bool, bool]:
     """A diagnosis of each capture, or one of the job that they are the ranks of (then the last is
     true); the second tells that a capture could not be read."""
     from advisor.cli.ranks import as_job

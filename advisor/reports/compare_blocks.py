@@ -238,14 +238,14 @@ def _findings(changes: tuple[FindingChange, ...], verbosity: int) -> Iterator[Bl
         return
     yield Heading("Findings")
     rows = tuple(
-        (c.status, f"{c.code} {c.cause}", scope_label(c.scope),
+        (c.status, c.cause, scope_label(c.scope),
          _level(c.severity_before, c.share_before, c.ms_before),
          _level(c.severity_after, c.share_after, c.ms_after), c.note)
         for c in shown
     )  # fmt: skip
     if rows:
         heads = ("", "finding", "scope", "before", "after", "note")
-        several = len({r[2] for r in rows}) > 1
+        several = len({r[2] for r in rows if r[2]}) > 1
         keep = [i for i in range(len(heads)) if i not in (2, 5)]
         keep += ([2] if several else []) + ([5] if any(r[5] for r in rows) else [])
         keep.sort()
@@ -279,7 +279,7 @@ def _checks(
         return
     yield Heading("What was recommended before", "did the number move as promised?")
     rows = tuple(
-        (c.outcome, f"{c.code} {c.id}", f"{c.verify.fact} {CHANGES[c.verify.expect]}",
+        (c.outcome, c.id, f"{c.verify.fact} {CHANGES[c.verify.expect]}",
          value_text(c.before, fact_unit(c.verify.fact, c.unit)),
          value_text(c.after, fact_unit(c.verify.fact, c.unit)))
         for c in moved
@@ -289,16 +289,20 @@ def _checks(
     rest = len(checks) - len(moved)
     if rest:
         yield Labelled("", f"{amount(rest, 'number')} did not move or cannot be told (-v)")
+    told = set()
     for g in gains:
         after = g.predicted.step_after_ms
         if after is None or (g.outcome == "not applied" and verbosity <= 0):
             continue
-        yield Labelled(
-            f"{g.code}",
-            f"{g.outcome}: {milliseconds(after.low)} to {milliseconds(after.high)} ms a step were "
-            f"predicted ({milliseconds(after.mid)}), {milliseconds(g.measured_after_ms)} ms are "
-            f"measured (was {milliseconds(g.measured_before_ms)}, {g.measured_speedup:.2f} x)",
+        text = (
+            f"{g.cause}, {g.outcome}: {milliseconds(after.low)} to {milliseconds(after.high)} ms a "
+            f"step were predicted ({milliseconds(after.mid)}), "
+            f"{milliseconds(g.measured_after_ms)} ms are measured (was "
+            f"{milliseconds(g.measured_before_ms)}, {g.measured_speedup:.2f} x)"
         )
+        if text not in told:
+            yield Labelled("gain", text)
+        told.add(text)
 
 
 def advice(findings: tuple[Finding, ...], verbosity: int = 0) -> Iterator[Block]:

@@ -73,7 +73,14 @@ def captures_of(diagnoses: Sequence[Diagnosis]) -> Captures:
 
 
 def _short(diagnosis: Diagnosis) -> str:
-    name = phrases.title(diagnosis) or "capture"
+    names = [_plain(phrases.capture_name(i)) for i in diagnosis.inputs] or ["capture"]
+    if len(names) == 1:
+        return names[0]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{len(names)} ranks: {', '.join(names[:3])}{more}"
+
+
+def _plain(name: str) -> str:
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
     return name

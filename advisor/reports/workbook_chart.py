@@ -66,11 +66,11 @@ def _bars(captures: Captures) -> list[tuple[str, Budget]]:
     for label, d in captures:
         whole = [b for b in d.budget if b.phase is None]
         for b in whole:
-            name = label if many else f"device {b.device}"
-            found.append((f"{name}, device {b.device}" if many and len(whole) > 1 else name, b))
+            name = label if many else b.place
+            found.append((f"{name}, {b.place}" if many and len(whole) > 1 else name, b))
         phases = [b for b in d.budget if b.phase is not None]
         if not many and len(whole) + len(phases) <= MOST_BARS:
-            found += [(f"device {b.device}, {b.phase}", b) for b in phases]
+            found += [(f"{b.place}, {b.phase}", b) for b in phases]
     return found[:MOST_BARS]
 
 
@@ -109,7 +109,7 @@ def _table(
     """A row a bar, a column a part."""
     grid.merged(first, first + 1, "", ground=HEAD)
     for i, part in enumerate(parts):
-        grid.merged(first + 2 + i, first + 2 + i, words(part), size=9, color=MUTED, bold=True,
+        grid.merged(first + 2 + i, first + 2 + i, words(part), size=8, color=MUTED, bold=True,
                     ground=HEAD, right=True)  # fmt: skip
     for name, b in named:
         grid.row += 1
@@ -140,6 +140,10 @@ def _single(ws: Worksheet, head: int, parts: Sequence[str], first: int) -> BarCh
     series.dLbls.dLblPos = "outEnd"
     chart.legend = None
     chart.gapWidth = 35
+    # The labels say the numbers; room is left for the one of the longest bar.
+    chart.y_axis.delete = True
+    chart.y_axis.majorGridlines = None
+    chart.y_axis.scaling.max = 1.15 * float(ws.cell(head + 1, first + 2).value or 1.0)
     chart.x_axis.scaling.orientation = "maxMin"
     chart.y_axis.crosses = "max"
     return chart

@@ -38,7 +38,7 @@ _COLOURS = {
 def checklist(sheet: Sheet, listed: Checklist, review: Review | None) -> tuple[Area, int]:
     """The questions by stage; returns the table and the column of the answers."""
     columns = [
-        Column("Stage", 17), Column("#", 5), Column(QUESTION, 50, wrap=True),
+        Column("Stage", 17), Column("#", 5, "id"), Column(QUESTION, 50, wrap=True),
         Column(ANSWER, 14), Column("What the capture says", 40, wrap=True),
         Column(NOTE, 26, wrap=True), Column(SIGNED, 14), Column(DAY, 11),
         Column("Why", 42, wrap=True), Column("How to check", 42, wrap=True),
@@ -79,7 +79,7 @@ def _fill_in(sheet: Sheet, area: Area, at: dict[str, int]) -> None:
         for head in (ANSWER, NOTE, SIGNED, DAY):
             cell = ws.cell(row, at[head])
             cell.fill = fill(FILL_IN)
-            cell.alignment = align(wrap=head == NOTE)
+            cell.alignment = align(wrap=head == NOTE, indent=1)
         ws.cell(row, at[DAY]).number_format = DATE
     choose(sheet, area.column(at[ANSWER]), [WORDS[a] for a in ANSWERS], "Answer")
     day = DataValidation(

@@ -10,7 +10,7 @@ from advisor.reports import phrases
 from advisor.reports.numbers import OPS, fact_unit
 from advisor.reports.workbook_captures import Row
 from advisor.reports.workbook_sheet import Column, Link, Number, Sheet, shown
-from advisor.reports.workbook_style import LEVELS, MUTED, align, fill, font
+from advisor.reports.workbook_style import LEFT, LEVELS, MUTED, align, fill, font
 
 #: Tables of all kinds stand below each other: three columns for texts, the rest for numbers.
 TEXTS = (42.0, 22.0, 14.0)
@@ -61,7 +61,7 @@ def _lay(sheet: Sheet, columns: Sequence[Column], rows: Sequence[Sequence[Any]])
     """A table on the grid: its leading texts fill the first three columns."""
     texts = 0
     for i in range(min(len(columns), len(TEXTS))):
-        if all(isinstance(row[i], str | None) for row in rows):
+        if columns[i].unit in LEFT or all(isinstance(row[i], str | None) for row in rows):
             texts += 1
         else:
             break

@@ -45,7 +45,7 @@ def findings(
     """The table; returns where it stands and the column of each head."""
     marked = any(r.finding.baseline for r in rows)
     columns = [
-        *captures.column(), Column("#", 4), Column(SEVERITY, 10), Column(CODE, 9),
+        *captures.column(), Column("#", 4, "id"), Column(SEVERITY, 10), Column(CODE, 9),
         Column(CAUSE, 18, wrap=True),
         Column(FINDING, 30, wrap=True), Column("What was measured", 46, wrap=True),
         Column("Where", 14, wrap=True), Column(SHARE, 9, "ratio"), Column("ms a step", 9, "fixed"),
@@ -97,7 +97,7 @@ def _fill_in(
         for head in (OWNER, DECISION, DUE, COMMENT):
             cell = ws.cell(row, at[head])
             cell.fill = fill(FILL_IN)
-            cell.alignment = align(wrap=head == COMMENT)
+            cell.alignment = align(wrap=head == COMMENT, indent=1)
         ws.cell(row, at[DUE]).number_format = DATE
         if decision is None:
             continue
@@ -173,7 +173,7 @@ def recommendations(
 ) -> Area:
     """One row a recommendation, with the line of the engine in use and how to verify."""
     columns = [
-        *captures.column(), Column("#", 5), Column(SEVERITY, 10), Column(CODE, 10),
+        *captures.column(), Column("#", 5, "id"), Column(SEVERITY, 10), Column(CODE, 10),
         Column("Action", 52, wrap=True),
         Column("Option of the engine", 60, wrap=True), Column("Effort", 9),
         Column(SHARE, 9, "ratio"), Column("Speed-up", 10, "times"),

@@ -15,6 +15,7 @@ from advisor.reports.numbers import IDS, heading_parts
 from advisor.reports.workbook_style import (
     HEAD,
     INK,
+    LEFT,
     LINK,
     MUTED,
     UNDER,
@@ -148,7 +149,7 @@ class Sheet:
         cell = put(self.ws.cell(row, column), value, unit)
         number = _is_number(value)
         cell.font = font()
-        right = number and self.ws.cell(self._head, column).value != "#"
+        right = number and unit not in LEFT
         cell.alignment = align(wrap, right, indent=1)
         cell.border = UNDER
 
@@ -174,7 +175,7 @@ class Sheet:
             for each in range(at[i], at[i + 1] if i + 1 < len(at) else last + 1):
                 self.ws.cell(head, each).fill = fill(HEAD)
             cell.font = font(10, MUTED, bold=True)
-            numbers = column.head != "#" and any(_is_number(row[i]) for row in rows)
+            numbers = column.unit not in LEFT and any(_is_number(row[i]) for row in rows)
             cell.alignment = align(wrap=True, right=numbers, middle=True, indent=1)
             if not spans:
                 self.widen(at[i], column.width)
@@ -281,7 +282,9 @@ def column_of(heading: str, cells: Sequence[Any]) -> Column:
         longest = max(len(t) for t in texts)
         return Column(name, min(max(longest + 3.0, len(name) + 4.0, NARROW), WIDE), wrap=True)
     if name in IDS:
-        return Column(name, NARROW)
+        return Column(name, NARROW, "id")
+    if unit == "s" and name in ("at", "start", "end"):
+        return Column(f"{name} (s)", 14.0, "place")
     # The unit is in the head, so that the numbers of a column compare.
     head = f"{name} ({suffix})" if suffix else name
     return Column(head, max(len(head) + 4.0, 11.0), "fixed" if suffix else unit)

@@ -51,7 +51,12 @@ FORMATS = {
     "bytes_per_s": '[>=1000000000]0.0,,," GB/s";[>=1000000]0.0,," MB/s";#,##0" B/s"',
     "count_per_s": '#,##0"/s"',
     "hz": '#,##0" Hz"',
+    # Numbers that are names: of a rank, a device, a stream; and a place on the timeline.
+    "id": "0",
+    "place": "0.000000",
 }
+#: Units of numbers that stand to the left, as names do.
+LEFT = ("id", "place")
 INTEGER, DECIMAL, DATE = "#,##0", "#,##0.0##", "yyyy-mm-dd"
 #: The longest text that a cell may hold.
 LONGEST = 32_767

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from openpyxl.styles import Alignment
@@ -113,7 +114,8 @@ def _verdict(board: Board, diagnosis: Diagnosis) -> None:
 
 def _tiles(board: Board, d: Diagnosis) -> None:
     """Six numbers at a glance."""
-    entry = d.inputs[0] if len(d.inputs) == 1 else None
+    busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
+    kernels = [i.kernels_per_step for i in d.inputs if i.kernels_per_step is not None]
     step = max(d.steps, key=lambda s: s.count) if d.steps else None
     top = next((f for f in d.findings if f.impact and f.impact.share is not None), None)
     gains = [f.gain.speedup.mid for f in d.findings
@@ -122,11 +124,11 @@ def _tiles(board: Board, d: Diagnosis) -> None:
     tiles: list[tuple[str, Any, str]] = [
         (f"{step.phase} step, median" if step else "steps", step.median_ms if step else "none",
          "ms"),
-        ("GPU busy in the window", entry.busy_share if entry else None, "ratio"),
+        ("GPU busy in the window", fmean(busy) if busy else None, "ratio"),
         (f"largest share: {top.code}" if top else "largest share",
          top.impact.share if top and top.impact else None, "ratio"),
         ("best estimated speed-up", max(gains) if gains else "none", "times"),
-        ("kernels a step", entry.kernels_per_step if entry else None, ""),
+        ("kernels a step", fmean(kernels) if kernels else None, ""),
         ("findings high / medium", f"{counts['high']} / {counts['medium']}", ""),
     ]  # fmt: skip
     board.row += 1

@@ -20,7 +20,7 @@ from advisor.reports import phrases
 from advisor.reports.budget_bar import words
 from advisor.reports.finding_text import scope_label
 from advisor.reports.layout import clean
-from advisor.reports.numbers import condition_text, fact_unit
+from advisor.reports.numbers import condition_text, fact_unit, value_text
 from advisor.reports.wording import remedy_text, serving_text
 from advisor.reports.workbook_captures import Captures
 from advisor.reports.workbook_findings import bars
@@ -89,7 +89,7 @@ def steps(sheet: Sheet, captures: Captures) -> None:
         Column("share", 12, "ratio"), Column("time (ms)", 12, "fixed"),
     ]  # fmt: skip
     rows = [
-        [*captures.lead(label), str(b.device), b.phase or "all", words(p.part), p.share,
+        [*captures.lead(label), b.place, b.phase or "all", words(p.part), p.share,
          p.ms]
         for label, d in captures for b in d.budget for p in b.parts if p.ms > 0
     ]  # fmt: skip
@@ -242,8 +242,9 @@ def _input(entry: Input) -> Iterable[list[Any]]:
         ("Serving engine", serving_text(entry)), ("told by", told or None),
         ("Workload", entry.workload), ("Window", phrases.window(entry) or None),
         ("Steps", f"{entry.steps} (from {entry.step_method})" if entry.steps else None),
-        ("Start-up set aside (ms)", entry.startup_ms), ("Ranks", entry.ranks),
+        ("Start-up set aside", value_text(entry.startup_ms, "ms") if entry.startup_ms else None),
+        ("Ranks", str(entry.ranks)),
         *(("Warning", clean(w)) for w in dict.fromkeys(entry.warnings)),
     ):  # fmt: skip
         if value is not None:
-            yield [name, str(value) if name in ("Driver", "CUDA") else value]
+            yield [name, value]
