@@ -182,13 +182,19 @@ def assemble(done: Analysed) -> Diagnosis:
     """The document that every report is made from."""
     from advisor import __version__, document
     from advisor.compare.work import work_of
+    from advisor.pipeline_rows import rank_section
 
     analysis, facts, serving = done.analysis, done.facts, done.serving
     found = conclusions(done)
     findings = document.with_options(found.findings, serving)
+    source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
+    budget = document.budgets(analysis)
+    if done.waits is not None:
+        source = source.model_copy(update={"ranks": len(done.waits.ranks)})
+        tables["ranks"] = rank_section(done.waits, budget, facts)
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
-        inputs=(document.input_of(analysis, serving),),
+        inputs=(source,),
         verdict=document.verdict(analysis, findings, found.not_evaluated),
         findings=findings,
         combined=done.gains.combined(found.findings),
@@ -199,11 +205,11 @@ def assemble(done: Analysed) -> Diagnosis:
             document.remedies(analysis, facts, serving),
             by_nsys=analysis.trace.capture.format.startswith("nsys"),
         ),
-        budget=document.budgets(analysis),
+        budget=budget,
         steps=document.steps(analysis),
         facts=document.facts(facts),
         thresholds=found.thresholds,
-        tables=document.tables(analysis, facts),
+        tables=tables,
         timeline=document.timeline(analysis),
         next_target=document.next_target(analysis, facts),
         sensitivity=_sensitivity(done) if done.options.sensitivity else None,

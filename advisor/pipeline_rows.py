@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from advisor.facts.communication import CrossRank
     from advisor.facts.writer import FactWriter
     from advisor.metrics.analysis import Analysis
+    from advisor.model.facts import FactBase
+    from advisor.model.findings import Budget, Evidence
     from advisor.ranks.waits import Waits
 
 
@@ -39,7 +42,7 @@ def waits_inside(a: Analysis) -> Waits | None:
     from advisor.ranks.waits import reduce_ranks
 
     rows, _ = rank_rows(a)
-    return reduce_ranks(rows) if len(rows) > 1 else None
+    return reduce_ranks(rows, one_clock=True) if len(rows) > 1 else None
 
 
 def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
@@ -56,6 +59,21 @@ def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
         for r, wait, known in zip(waits.ranks, waits.wait, waits.found, strict=True)
     }
     return CrossRank(by_device, put)
+
+
+def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Evidence:
+    """The table of the ranks in this capture."""
+    from advisor.model.facts import Scope
+    from advisor.ranks.sections import rank_table
+
+    rank_of = {r.device: r.rank for r in waits.ranks}
+    own = [b.model_copy(update={"rank": rank_of[b.device]}) for b in budgets if b.device in rank_of]
+    overlaps = {
+        (rank, device): ratio
+        for device, rank in rank_of.items()
+        if isinstance(ratio := base.value("comm.overlap_ratio", Scope(device=device)), float)
+    }
+    return rank_table(waits, own, overlaps)
 
 
 def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> RankRows:

@@ -70,8 +70,9 @@ def generate(folder: Path, ranks: int, kernels: int) -> list[Path]:
     return paths
 
 
-def measured(command: list[str]) -> tuple[float, dict[int, int]]:
-    """Wall seconds, and the peak resident KiB of the process and of each of its children."""
+def measured(command: list[str]) -> tuple[float, float, dict[int, int]]:
+    """Wall seconds, CPU seconds of the process and its children, and the peak resident KiB of the
+    process (under 0) and of each child."""
     begin = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peaks: dict[int, int] = {}
@@ -90,14 +91,14 @@ def measured(command: list[str]) -> tuple[float, dict[int, int]]:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    code = child.wait()
+    _, status, usage = os.wait4(child.pid, 0)
+    wall = time.perf_counter() - begin
     over.set()
     watcher.join()
-    if code:
+    if os.waitstatus_to_exitcode(status):
         sys.exit(f"{' '.join(command)} failed")
-    return time.perf_counter() - begin, {p: k for p, k in peaks.items() if p != child.pid} | {
-        0: peaks.get(child.pid, 0)
-    }
+    others = {p: k for p, k in peaks.items() if p != child.pid}
+    return wall, usage.ru_utime + usage.ru_stime, others | {0: peaks.get(child.pid, 0)}
 
 
 def family(pid: int) -> list[int]:
@@ -136,13 +137,13 @@ def simulate(path: Path, ranks: int, collectives: int) -> dict[str, float]:
         cut["duration"] = cut["duration"] - late
         own = replace(rows, zero=(rows.zero or 0) + int(rng.integers(-(10**6), 10**6)), **cut)
         encoded.append(encode(replace(summary, rows=(own,))))
-    begin = time.perf_counter()
+    begin, busy = time.perf_counter(), time.process_time()
     files = [(r, Path(f"rank{r}.sqlite")) for r in range(ranks)]
     diagnosis = diagnose_ranks(files, run=lambda _: [Reduced(data, None) for data in encoded])
-    wall = time.perf_counter() - begin
+    wall, busy = time.perf_counter() - begin, time.process_time() - busy
     named = [f.scope.rank for f in diagnosis.findings if f.cause == "rank-arrival-skew"]
     return {
-        "ranks": ranks, "collectives_a_rank": count, "reduction_s": wall,
+        "ranks": ranks, "collectives_a_rank": count, "reduction_s": wall, "reduction_cpu_s": busy,
         "bytes_a_rank": float(np.mean([len(d) for d in encoded])),
         "late_rank_named": float(named == [ranks // 3]),
     }  # fmt: skip
@@ -167,15 +168,16 @@ def main() -> None:
             paths = generate(folder, args.ranks, args.kernels)
         paths = paths[: args.ranks]
         result["file_mb"] = paths[0].stat().st_size / 1e6
-        one, peaks = measured([advisor, str(paths[0]), "--format", "json"])
-        result["one_rank"] = {"wall_s": one, "peak_mb": max(peaks.values()) / 1024}
+        one, cpu, peaks = measured([advisor, str(paths[0]), "--format", "json"])
+        result["one_rank"] = {"wall_s": one, "cpu_s": cpu, "peak_mb": max(peaks.values()) / 1024}
         for jobs in args.jobs or [len(os.sched_getaffinity(0))]:
-            wall, peaks = measured(
+            wall, cpu, peaks = measured(
                 [advisor, *map(str, paths), "--format", "json", "--jobs", str(jobs)]
             )
             parent = peaks.pop(0)
             result[f"{len(paths)}_ranks_{jobs}_jobs"] = {
-                "wall_s": wall, "ranks_a_s": len(paths) / wall, "parent_peak_mb": parent / 1024,
+                "wall_s": wall, "cpu_s": cpu, "ranks_a_s": len(paths) / wall,
+                "parent_peak_mb": parent / 1024,
                 "worker_peak_mb": max(peaks.values(), default=0) / 1024,
             }  # fmt: skip
         if args.simulate:

@@ -11,7 +11,6 @@ from advisor.config import Settings
 from advisor.errors import InputError
 
 if TYPE_CHECKING:
-    from advisor.model.capture import Capture
     from advisor.model.findings import Diagnosis
     from advisor.pipeline import Options
 
@@ -24,9 +23,10 @@ def as_job(
     if settings.ranks and settings.independent:
         raise InputError("--ranks and --independent contradict each other; give one of them")
     from advisor.ranks.recognise import recognise
+    from advisor.sources.peek import peek
 
     forced = True if settings.ranks else False if settings.independent else None
-    plan, hint = recognise(paths, _look, forced)
+    plan, hint = recognise(paths, peek, forced)
     if hint is not None:
         _note(hint)
     if plan is None:
@@ -44,13 +44,6 @@ def as_job(
     for line in lost:
         print(f"advisor: error: {line}", file=sys.stderr)
     return diagnosis, bool(lost)
-
-
-def _look(path: Path) -> Capture:
-    from advisor.pipeline import open_trace
-
-    with open_trace(path) as trace:
-        return trace.capture
 
 
 def _note(text: str) -> None:

@@ -71,7 +71,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     ms = {m.scope: m.before.median_ms for m in measured if m.before is not None}
     judged = judge(facts, "comparison", options or RuleOptions(), ms)
     changes = [_phase(m, before, after, alike, judged) for m in measured]
-    verdict = _verdict(changes)
+    verdict, findings = _verdict(changes), finding_changes(before, after)
     # What another model or batch does says nothing of the advice.
     checks = advice_checks(before, after) if verdict != "not-comparable" else ()
     return Comparison(
@@ -83,8 +83,8 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
         ),
         phases=tuple(changes), budget=budget_changes(before, after, phases),
         operations=operation_changes(before, after, phases), calls=call_changes(before, after),
-        changes=finding_changes(before, after), checks=checks,
-        gains=gain_checks(before, changes, checks) if checks else (),
+        changes=findings, checks=checks,
+        gains=gain_checks(before, changes, findings, checks) if checks else (),
         notes=tuple(_notes(before, after, changes, judged)), **judged.parts(),
     )  # fmt: skip
 

@@ -13,12 +13,14 @@ from advisor.model.comparison import (
     PhaseChange,
 )
 from advisor.model.facts import Scope
-from advisor.model.findings import Cell, Diagnosis, Finding, ScopeDoc, Verify
+from advisor.model.findings import Cell, Diagnosis, Finding, ScopeDoc, Verify, identity
 
-#: A finding's share changed from here on (of the step).
+#: A finding's share of the step changed from here on.
 SHARE = 0.03
 #: A number moved from here on: relative to the larger value, and for ratios in any case.
 _MOVED, _MOVED_RATIO = 0.05, 0.005
+#: A cause that holds at most so much of its time has been worked on.
+_SHRANK = 0.9
 
 
 def budget_changes(
@@ -63,7 +65,7 @@ def finding_changes(before: Side, after: Side) -> tuple[FindingChange, ...]:
         elif b is None:
             note = _blind(before.diagnoses, known)
             status = "unknown" if note else "new"
-        elif a.severity != b.severity or abs((_share(a) or 0) - (_share(b) or 0)) >= SHARE:
+        elif a.severity != b.severity or _moved(b, a):
             status = "changed"
         out.append(FindingChange(
             status=status, code=known.code, cause=known.cause, title=known.title,  # type: ignore[arg-type]
@@ -75,6 +77,14 @@ def finding_changes(before: Side, after: Side) -> tuple[FindingChange, ...]:
     return tuple(sorted(
         out, key=lambda c: (order[c.status], -max(c.share_before or 0, c.share_after or 0), c.code)
     ))  # fmt: skip
+
+
+def _moved(before: Finding, after: Finding) -> bool:
+    """Holds another length of the step; another share of it where lengths are not known."""
+    b, a = _ms(before), _ms(after)
+    if b is not None and a is not None:
+        return abs(a - b) > (1 - _SHRANK) * max(a, b)
+    return abs((_share(after) or 0.0) - (_share(before) or 0.0)) >= SHARE
 
 
 def _common(side: Side) -> dict[str, Finding]:
@@ -162,11 +172,15 @@ def _outcome(
 
 
 def gain_checks(
-    before: Side, phases: Sequence[PhaseChange], checks: Sequence[AdviceCheck]
+    before: Side,
+    phases: Sequence[PhaseChange],
+    changes: Sequence[FindingChange],
+    checks: Sequence[AdviceCheck],
 ) -> tuple[GainCheck, ...]:
     """Predicted gains against the steps that were measured. A fix counts as applied where a number
-    that it was to move did move."""
+    that it was to move did move, and the finding is gone or holds a tenth less time."""
     out = []
+    left = {identity(c.code, c.scope): c for c in changes}
     by_phase = {p.phase: p for p in phases if p.before is not None and p.after is not None}
     for finding in _common(before).values():
         gain = finding.gain
@@ -178,7 +192,7 @@ def gain_checks(
         old, new = phase.before.median_ms, phase.after.median_ms
         own = [c.outcome for c in checks if (c.code, c.cause) == (finding.code, finding.cause)]
         outcome = "as predicted"
-        if "as promised" not in own:
+        if "as promised" not in own or not _shrank(left.get(finding.identity)):
             outcome = "not applied"
         elif phase.verdict == "no-change":
             outcome = "no effect"
@@ -191,3 +205,10 @@ def gain_checks(
             measured_after_ms=new, measured_speedup=old / new if new else 0.0, outcome=outcome,  # type: ignore[arg-type]
         ))  # fmt: skip
     return tuple(out)
+
+
+def _shrank(change: FindingChange | None) -> bool:
+    if change is None or change.status == "gone":
+        return change is not None
+    before, after = change.ms_before, change.ms_after
+    return before is not None and after is not None and after <= _SHRANK * before

@@ -41,6 +41,8 @@ _CHUNK = 1 << 20
 GPU_SPREAD, HOST_SPREAD = 0.01, 0.20
 #: Spread of single steps within a run that is usual (one sigma), likewise.
 GPU_STEPS, HOST_STEPS = 0.01, 0.15
+#: A step of which there is one may be an odd one, so its spread is never taken to be less.
+LONE_STEP = 0.05
 #: How many runs, and steps, those spreads are worth against measured ones.
 _PRIOR_RUNS, _PRIOR_STEPS = 2, 4
 #: A separation that shuffled steps reach this often is chance.
@@ -121,8 +123,9 @@ def _single(before: Array, after: Array, noise: Noise) -> Change | None:
     if not len(before) or not len(after):
         return None
     mid = math.log(float(np.median(after)) / float(np.median(before)))
-    seen = [max(float(np.std(np.log(v))), noise.steps) ** 2 / len(v) for v in (before, after)]
-    far = math.hypot(_Z * math.sqrt(sum(seen)), noise.runs)
+    usual = max(noise.steps, LONE_STEP)
+    seen = [max(float(np.std(np.log(v))), usual) ** 2 / len(v) for v in (before, after)]
+    far = math.hypot(t_quantile(_PRIOR_STEPS) * math.sqrt(sum(seen)), noise.runs)
     return Change(math.expm1(mid), math.expm1(mid - far), math.expm1(mid + far))
 
 

@@ -245,7 +245,7 @@ def _codes(a: RankRows, b: RankRows) -> tuple[Array, Array]:
         code = np.array([kinds.index(k) for k in rows.kinds], np.int64)[rows.kind]
         if sized:
             alike = np.array([k in SAME_SIZE for k in kinds])[code]
-            code = code + len(kinds) * np.where(alike, rows.bytes + 1, 0)
+            code = code + len(kinds) * np.where(alike, rows.bytes.astype(np.int64) + 1, 0)
         out.append(code)
     return out[0], out[1]
 

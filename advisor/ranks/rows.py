@@ -54,8 +54,10 @@ class RankRows:
         return replace(self, **smaller)
 
     def unpacked(self) -> RankRows:
-        """The same in 64-bit integers, for arithmetic; `lead`, by far the largest, as it is."""
-        larger: dict[str, Any] = {n: a.astype(np.int64) for n, a in _arrays(self) if n != "lead"}
+        """The same with times in 64-bit integers, for arithmetic; the rest stays small."""
+        larger: dict[str, Any] = {
+            n: getattr(self, n).astype(np.int64) for n in ("start", "duration", "exposed")
+        }
         return replace(self, **larger)
 
 

@@ -38,7 +38,7 @@ def inputs(parts: Sequence[tuple[RankSummary, Sequence[int]]]) -> tuple[Input, .
     out = []
     for summary, ranks in parts:
         entry = summary.diagnosis.inputs[0]
-        out += [entry.model_copy(update={"rank": rank}) for rank in ranks]
+        out += [entry.model_copy(update={"rank": rank, "ranks": 1}) for rank in ranks]
     return tuple(sorted(out, key=lambda e: (e.rank or 0, e.path)))
 
 

@@ -76,11 +76,12 @@ class Waits:
         return min(waited * scale / max(rows.window_ns, 1), 1.0)
 
 
-def reduce_ranks(ranks: Sequence[RankRows]) -> Waits:
-    """Aligns the clocks, matches the collectives and charges every wait to a rank. The result does
-    not depend on the order of the ranks given: it is by rank number."""
+def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits:
+    """Aligns the clocks (unless the ranks share one), matches the collectives and charges every
+    wait to a rank. The result does not depend on the order of the ranks given: it is by number."""
     ordered = tuple(r.unpacked() for r in sorted(ranks, key=lambda r: (r.rank, r.device)))
-    clocks = tuple(align(ordered))
+    shared = tuple(Clock(r.zero or 0) for r in ordered)
+    clocks = shared if one_clock else tuple(align(ordered))
     found = match(ordered, clocks)
     count = len(ordered)
     length = [len(r) for r in ordered]

@@ -151,6 +151,8 @@ def test_several_gpus_in_one_capture(tmp_path: Path) -> None:
     causes = {f.cause for f in found.findings}
     assert not causes & {"exposed-communication", "low-overlap", "tail-latency"}
     assert [f.value for f in found.facts if f.name == "ranks.count"] == [2]
+    assert found.inputs[0].ranks == 2
+    assert [row[:2] for row in found.tables["ranks"].rows] == [(0, 0), (1, 1)]
 
 
 def test_mpi_tells_the_ranks_in_one_capture(tmp_path: Path) -> None:

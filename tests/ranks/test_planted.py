@@ -185,3 +185,16 @@ def test_thresholds_hold_for_the_job(tmp_path: Path) -> None:
     found = diagnosed(job(more={2: 60}).write(tmp_path), options)
     assert "rank-arrival-skew" not in communication(found)
     assert [t.value for t in found.thresholds if t.param == "min_caused"] == [1.01]
+
+
+def test_collectives_inside_opaque_graphs_cannot_be_judged(tmp_path: Path) -> None:
+    made = Cluster(2)
+    for i in range(6):
+        with made.step(f"decode_step {i}"):
+            for machine in made.machines:
+                machine.replay(8, mode="graph")
+    found = diagnosed(made.write(tmp_path))
+    assert fact(found, "ranks.matched_count") is None
+    unknown = {n.cause: n for n in found.not_evaluated}
+    assert "ranks.matched_count" in unknown["rank-arrival-skew"].missing
+    assert unknown["rank-arrival-skew"].why == "collectives may be hidden inside CUDA graphs"
