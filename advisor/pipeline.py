@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +18,7 @@ from advisor.model.sensitivity import Flip
 if TYPE_CHECKING:
     from advisor.engine.findings import Conclusions
     from advisor.engine.infer import Inference
+    from advisor.engine.load import RuleSet
     from advisor.gain.attach import Gains
     from advisor.metrics.analysis import Analysis
     from advisor.model.facts import FactBase
@@ -103,7 +104,7 @@ def analyse(
     """
     from advisor import document
     from advisor.engine.infer import default_engine, infer
-    from advisor.engine.load import builtin_dir, load_rules
+    from advisor.engine.load import builtin_dir
     from advisor.engine.params import parse_params
     from advisor.facts.build import build_facts
     from advisor.metrics.analysis import Analysis, Selection
@@ -112,7 +113,7 @@ def analyse(
     chosen = options or Options()
     say = progress or (lambda _: None)
     weights = _weights(chosen)
-    rules = load_rules(builtin_dir(), *chosen.rules).about("trace")
+    rules = _rules((builtin_dir(), *chosen.rules))
     params = parse_params(rules, chosen.params)
     say("reading")
     with _opened(path, chosen) as trace:
@@ -222,6 +223,21 @@ def _sensitivity(done: Analysed) -> tuple[Flip, ...]:
     from advisor.engine.sensitivity import sensitivity
 
     return sensitivity(done.inference, lambda i: conclusions(done, i).findings)
+
+
+def _rules(folders: tuple[Path, ...]) -> RuleSet:
+    """The rules about one trace. Read again only where a file has changed: many ranks are read by
+    few processes."""
+    files = sorted(p for folder in folders for p in folder.rglob("*.y*ml"))
+    stamps = ((str(p), p.stat()) for p in files)
+    return _rules_of(folders, tuple((name, s.st_mtime_ns, s.st_size) for name, s in stamps))
+
+
+@lru_cache(maxsize=2)
+def _rules_of(folders: tuple[Path, ...], _stamps: tuple[tuple[str, int, int], ...]) -> RuleSet:
+    from advisor.engine.load import load_rules
+
+    return load_rules(*folders).about("trace")
 
 
 def _weights(options: Options) -> int | None:

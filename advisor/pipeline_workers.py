@@ -81,6 +81,7 @@ def _in_processes(tasks: Sequence[Task], workers: int, count: Count, work: Work)
     pools: list[ProcessPoolExecutor] = []
 
     def lane() -> None:
+        _hold_ctrl_c(signal.SIG_BLOCK)  # inherited by the processes that start from here
         pool: ProcessPoolExecutor | None = None
         while left and not stop.is_set():
             try:
@@ -119,11 +120,19 @@ def _in_processes(tasks: Sequence[Task], workers: int, count: Count, work: Work)
 
 
 def _pool() -> ProcessPoolExecutor:
-    # Spawned: a forked child would share open files and threads of the parent. Ctrl-C ends it
-    # without a word; the parent says what there is to say.
-    return ProcessPoolExecutor(
-        1, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)
-    )
+    # Spawned: a forked child would share open files and threads of the parent.
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=_ready)
+
+
+def _ready() -> None:
+    """Ctrl-C ends a worker without a word: the parent says what there is to say."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _hold_ctrl_c(signal.SIG_UNBLOCK)
+
+
+def _hold_ctrl_c(how: int) -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(how, {signal.SIGINT})
 
 
 # --- Dask ----------------------------------------------------------------------------------------
@@ -193,7 +202,7 @@ def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
     if address == "local":
         with (
             distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None,
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0",
                 silence_logs="CRITICAL",
             ) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,

@@ -30,6 +30,8 @@ def as_job(
     if hint is not None:
         _note(hint)
     if plan is None:
+        if settings.dask is not None:
+            _note("--dask reads the ranks of one job; these captures are read here")
         return None
     from advisor.cli.progress import Progress
     from advisor.pipeline_ranks import diagnose_ranks

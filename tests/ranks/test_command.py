@@ -99,6 +99,14 @@ def test_a_hint_on_stderr(run: Run, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.startswith("advisor: note: 1 of 2 captures tell their rank")
 
 
+def test_a_cluster_is_of_no_use_to_one_capture(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job(1, steps=3).write(tmp_path)
+    assert run("rank0.sqlite", "--dask", "tcp://nowhere:1", "-q") == 0
+    assert capsys.readouterr().err.startswith("advisor: note: --dask reads the ranks of one job")
+
+
 def test_jobs_from_the_configuration(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

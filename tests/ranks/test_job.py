@@ -84,6 +84,17 @@ def test_a_file_that_cannot_be_read_is_a_missing_rank(paths: list[Path], tmp_pat
     assert "missing   rank 4" in plain(found, TextOptions())
 
 
+def test_a_rank_without_gpu_work(paths: list[Path], tmp_path: Path) -> None:
+    from tests.builder import Export
+
+    idle = Export().gpu().process(9).call("cudaMalloc_v3020", 0).call("cudaFree_v3020", 5_000)
+    found = diagnose_ranks([*enumerate(paths), (4, idle.write(tmp_path / "rank4.sqlite"))])
+    assert finding(found, "no-gpu-activity").scope.rank == 4
+    assert finding(found, "rank-arrival-skew").scope.rank == 2
+    assert [i.rank for i in found.inputs] == [0, 1, 2, 3, 4]
+    assert plain(found, TextOptions())
+
+
 def test_no_file_can_be_read(tmp_path: Path) -> None:
     files = [(i, tmp_path / f"rank{i}.sqlite") for i in range(2)]
     with pytest.raises(InputError, match="rank0"):

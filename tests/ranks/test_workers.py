@@ -101,7 +101,7 @@ def test_a_running_cluster_is_used_and_left_alone(
     from distributed import LocalCluster
 
     with LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
+        n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL"
     ) as cluster:
         run = runner(dask=cluster.scheduler_address)
         assert diagnose_ranks(files, run=run).model_dump_json() == expected(files)
@@ -116,7 +116,7 @@ def test_a_cluster_that_loses_all_workers(files: Files, monkeypatch: pytest.Monk
     monkeypatch.setattr(pipeline_workers, "_LOOK_AFTER_S", 1)
     told: list[str] = []
     with LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
+        n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs="CRITICAL"
     ) as cluster:
 
         def leave(done: int, _of: int) -> None:
