@@ -37,6 +37,8 @@ _TRACED_CALL_US = (1.6, 16.0)
 #: Eager calls a step that one side makes more than the other, from which tracing tells.
 _MORE_CALLS = 50
 _GATE = ("CMP101", "gate")
+#: Fewer steps than this are the first thing to have more of.
+_FEW_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -278,13 +280,19 @@ def _notes(
                 "usual one is assumed. Record several steps, or several captures a side."
             )
         if p.verdict == "no-change" and p.resolution is not None and p.resolution > gate:
-            assert p.before is not None
-            assert p.after is not None
-            single = p.before.captures == p.after.captures == 1
-            more_of = "several captures a side (--before A1 A2 A3 --after B1 B2 B3)"
             notes.append(
                 f"{phase_words(p.phase).capitalize()}: only slow-downs from "
                 f"{ratio(p.resolution, sign=False)} on would have shown, which is more than the "
-                f"gate; {more_of if single else 'more captures or steps'} would show smaller ones."
+                f"gate; {_would_help(p)} would show smaller ones."
             )
     return notes
+
+
+def _would_help(phase: PhaseChange) -> str:
+    """What makes the interval narrower: steps where there are few, else repeats."""
+    sides = [s for s in (phase.before, phase.after) if s is not None]
+    if min(s.samples for s in sides) < _FEW_STEPS:
+        return f"more steps (there are {' and '.join(str(s.samples) for s in sides)})"
+    if all(s.captures == 1 for s in sides):
+        return "several captures a side (--before A1 A2 A3 --after B1 B2 B3)"
+    return "more captures a side"

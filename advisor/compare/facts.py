@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +12,8 @@ from advisor import __version__
 from advisor.compare.catalog import COMPARISON
 from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import Inference, default_engine, infer
-from advisor.engine.load import builtin_dir, load_rules
-from advisor.engine.params import ParamKey, parse_params
+from advisor.engine.load import RuleSet, builtin_dir, load_rules
+from advisor.engine.params import ParamKey, parse_params, resolve_params
 from advisor.model.facts import TRACE, Fact, FactBase, Provenance, Scope, Value
 from advisor.model.findings import FactDoc, ScopeDoc, Tool
 from advisor.model.rules import Subject
@@ -82,16 +82,28 @@ class Judgement:
         return float(self.inference.program.params[code, name])  # type: ignore[arg-type]
 
 
+def _chosen(subject: Subject, options: RuleOptions) -> tuple[RuleSet, dict[ParamKey, Any]]:
+    """The rules of a subject, and the parameters that differ from their defaults."""
+    rules = load_rules(builtin_dir(), *options.rules).about(subject)
+    params: dict[ParamKey, Any] = dict(parse_params(rules, options.params))
+    for key, value in (options.settings or {}).items():
+        if key[0] in rules.by_code and key[1] in rules.by_code[key[0]].params:
+            params.setdefault(key, value)
+    return rules, params
+
+
+def parameter(subject: Subject, code: str, name: str, options: RuleOptions) -> float:
+    """A threshold in force, for what is worded before the rules are run."""
+    rules, params = _chosen(subject, options)
+    return float(resolve_params(rules, params)[code, name])  # type: ignore[arg-type]
+
+
 def judge(
     facts: ComparisonFacts, subject: Subject, options: RuleOptions,
     ms: Mapping[Scope, float] | None = None,
 ) -> Judgement:  # fmt: skip
     """Run the rules of a subject. `ms` are the step times that shares are of, by scope."""
-    rules = load_rules(builtin_dir(), *options.rules).about(subject)
-    params = parse_params(rules, options.params)
-    for key, value in (options.settings or {}).items():
-        if key[0] in rules.by_code and key[1] in rules.by_code[key[0]].params:
-            params.setdefault(key, value)
+    rules, params = _chosen(subject, options)
     reason = "the captures do not tell"
     present = {name for name, _ in facts.base.facts}
     facts.base.missing.update({n: reason for n in COMPARISON if n not in present})
@@ -105,8 +117,3 @@ def judge(
     return Judgement(
         inference, conclude(inference, ms_of=ms_of), Tool(version=__version__, engine=engine)
     )
-
-
-def listed(texts: Sequence[str]) -> str:
-    """``a; b; c``: what differs, for a message."""
-    return "; ".join(texts)

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from statistics import fmean, variance
 
 from advisor.compare.benchmarks import Runs, read_sides
-from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
+from advisor.compare.facts import (
+    ComparisonFacts,
+    Judgement,
+    RuleOptions,
+    judge,
+    parameter,
+)
 from advisor.compare.sides import Side
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.compare.text import milliseconds, ratio
@@ -42,7 +48,7 @@ def experiment(
         "moe.runs_count": len(a.values) + len(b.values),
     })  # fmt: skip
     chosen = options or RuleOptions()
-    worth = _worth_loss(chosen)
+    worth = parameter("router", "MOE102", "worth_loss", chosen)  # from which a loss is named
     facts.put("moe.result", _result(gain, worth))
     judged = judge(facts, "router", chosen)
     line = judged.param("MOE101", "min_gain")
@@ -75,11 +81,6 @@ def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None
     far = t_quantile(freedom) * math.sqrt(pooled * sum(1 / len(s) for s in logs))
     mid = math.log1p(gain)
     return math.expm1(mid - far), math.expm1(mid + far)
-
-
-def _worth_loss(options: RuleOptions) -> float:
-    """The loss from which one is called so: a parameter of MOE102."""
-    return judge(ComparisonFacts(), "router", options).param("MOE102", "worth_loss")
 
 
 def _certain(gain: float, low: float | None, high: float | None, line: float) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compare.work import saved_work
-from advisor.model.facts import Scope
+from advisor.model.facts import LEVELS, Scope
 from advisor.model.findings import Budget, Cell, Diagnosis, ScopeDoc
 from advisor.model.work import KernelName, PhaseWork, Work
 
@@ -138,18 +138,20 @@ class Side:
     def fact(self, name: str, scope: ScopeDoc) -> tuple[Cell, str]:
         """A fact seen from a scope (the process aside), and its unit: the mean over captures
         where it is a number, else the value that all of them share."""
-        wanted = Scope(**{**scope.model_dump(), "process": None})
-        found, unit = [], ""
+        wanted = Scope(**scope.model_dump(exclude={"process"}))
+        found: list[Cell] = []
+        unit = ""
         for diagnosis in self.diagnoses:
-            best = None
-            for f in diagnosis.facts:
-                if f.name != name:
-                    continue
-                mine = Scope(**{**f.scope.model_dump(), "process": None})
-                if mine.encloses(wanted) and (best is None or mine.level != "trace"):
-                    best, unit = f, f.unit
-            if best is not None:
+            known = [
+                (LEVELS.index(mine.level), f)
+                for f in diagnosis.facts
+                if f.name == name
+                and (mine := Scope(**f.scope.model_dump(exclude={"process"}))).encloses(wanted)
+            ]
+            if known:
+                best = max(known, key=lambda item: item[0])[1]
                 found.append(best.value)
+                unit = best.unit
         numbers = [float(v) for v in found if isinstance(v, int | float)]
         if found and len(numbers) == len(found) and not isinstance(found[0], bool):
             return sum(numbers) / len(numbers), unit

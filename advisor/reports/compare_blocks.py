@@ -17,7 +17,7 @@ from advisor.model.comparison import (
     StepTimes,
 )
 from advisor.model.findings import Cell, Finding, NotEvaluated, Span
-from advisor.reports.blocks import Block, Command, Grid, Heading, Labelled, Paragraph, first
+from advisor.reports.blocks import Block, Grid, Heading, Labelled, Paragraph, first
 from advisor.reports.budget_bar import words
 from advisor.reports.finding_text import scope_label
 from advisor.reports.layout import GLUE
@@ -326,7 +326,3 @@ def unknown(entries: tuple[NotEvaluated, ...]) -> Iterator[Block]:
     for n in entries:
         flag = f" (capture with {n.flag})" if n.flag else ""
         yield Labelled(n.code, f"{n.cause}: {', '.join(n.missing)} not known{flag}")
-
-
-def command(text: str) -> Command:
-    return Command(text)
