@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from advisor.checkup import doctor
-    from advisor.explanation import explain
     from advisor.model.findings import Diagnosis
-    from advisor.pipeline import diagnose, open_trace
+    from advisor.pipeline.diagnose import diagnose, open_trace
+    from advisor.pipeline.doctor import doctor
+    from advisor.pipeline.explain import explain
 
 __all__ = ["Diagnosis", "__version__", "diagnose", "doctor", "explain", "open_trace"]
 
 _LAZY = {
-    "diagnose": "advisor.pipeline",
-    "doctor": "advisor.checkup",
-    "explain": "advisor.explanation",
-    "open_trace": "advisor.pipeline",
+    "diagnose": "advisor.pipeline.diagnose",
+    "doctor": "advisor.pipeline.doctor",
+    "explain": "advisor.pipeline.explain",
+    "open_trace": "advisor.pipeline.diagnose",
     "Diagnosis": "advisor.model.findings",
 }
 

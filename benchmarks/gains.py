@@ -32,7 +32,7 @@ from advisor.gain.excerpt import DIAGNOSIS_OPS, MOST_OPS, NoReplay
 from advisor.gain.inputs import Inputs
 from advisor.gain.replay import replay
 from advisor.metrics.analysis import Analysis
-from advisor.pipeline import diagnose, open_trace
+from advisor.pipeline.diagnose import diagnose, open_trace
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "gain_calibration.md"

@@ -18,7 +18,7 @@ import numpy as np
 from advisor.cli.inputs import expand
 from advisor.errors import InputError
 from advisor.metrics.analysis import Analysis
-from advisor.pipeline import open_trace
+from advisor.pipeline.diagnose import open_trace
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMITTED = (ROOT / "examples" / "captures", ROOT / "tests" / "data" / "captures")

@@ -114,8 +114,8 @@ def family(pid: int) -> list[int]:
 def simulate(path: Path, ranks: int, collectives: int) -> dict[str, float]:
     """Seconds to put together `ranks` summaries, decoding included; each is that of one real
     rank, with arrivals of its own."""
-    from advisor.pipeline import Options
-    from advisor.pipeline_ranks import Reduced, Task, diagnose_ranks, reduce_capture
+    from advisor.pipeline.diagnose import Options
+    from advisor.pipeline.ranks import Reduced, Task, diagnose_ranks, reduce_capture
     from advisor.ranks.summary import decode, encode
 
     first = reduce_capture(Task(str(path), Options(), True)).data

@@ -71,7 +71,7 @@ def build() -> dict[Path, str]:
 def rule_pages() -> dict[Path, str]:
     """docs/rules.md and docs/rules/CODE.md."""
     from advisor.engine.load import builtin_dir, load_rules
-    from advisor.knowledge import references
+    from advisor.knowledge.files import references
     from advisor.reports import rule_markdown
 
     loaded = load_rules(builtin_dir())
@@ -357,7 +357,7 @@ def _type(annotation: Any) -> str:
 @cache
 def diagnosed(capture: str) -> Any:
     """The diagnosis of a capture of this repository, by its path from the root."""
-    from advisor.pipeline import diagnose
+    from advisor.pipeline.diagnose import diagnose
 
     with contextlib.chdir(ROOT):
         return diagnose(Path(capture))

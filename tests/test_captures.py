@@ -15,7 +15,7 @@ import yaml
 
 from advisor.engine.durable import available
 from advisor.model.findings import Diagnosis
-from advisor.pipeline import Options, diagnose
+from advisor.pipeline.diagnose import Options, diagnose
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "captures"

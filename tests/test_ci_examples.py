@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from advisor.pipeline import diagnose
+from advisor.pipeline.diagnose import diagnose
 from advisor.reports import json_report
 from tests.test_captures import committed
 

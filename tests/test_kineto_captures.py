@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from advisor.model.findings import Diagnosis
-from advisor.pipeline import Options, diagnose
+from advisor.pipeline.diagnose import Options, diagnose
 from tests.kineto_builder import Profile, decode
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor import knowledge
 from advisor.errors import AdvisorError
-from advisor.knowledge_models import GpuFile, KernelFile
+from advisor.knowledge import files as knowledge
+from advisor.knowledge.shapes import GpuFile, KernelFile
 from advisor.serving.detect import detect
 from advisor.serving.options import options_for
 from advisor.sources.schema import TABLES
@@ -538,7 +538,7 @@ def test_folders_are_found() -> None:
 
 def test_loading_needs_no_pandas() -> None:
     code = (
-        "import sys; from advisor.serving import detect, options; from advisor import knowledge;"
+        "import sys; from advisor.serving import detect, options; from advisor.knowledge import files as knowledge;"
         "knowledge.kernel_families(); knowledge.engines(); knowledge.references();"
         "assert not {'pandas', 'numpy', 'rich'} & set(sys.modules)"
     )

@@ -8,9 +8,9 @@ from advisor import __version__
 from advisor.capture.options import OF_START, explained, joined, merged, name_of, newer
 from advisor.capture.steps import steps
 from advisor.capture.wish import Case, Wish, again, case_of
-from advisor.knowledge import capture_knowledge, engines
-from advisor.knowledge_capture import VariantData, capture_goals
-from advisor.knowledge_models import CaptureVariable
+from advisor.knowledge.capture import VariantData, capture_goals
+from advisor.knowledge.files import capture_knowledge, engines
+from advisor.knowledge.shapes import CaptureVariable
 from advisor.model.capture_plan import CapturePlan, VariableText, Variant
 from advisor.model.checkup import Pitfall
 from advisor.model.findings import Option, Tool

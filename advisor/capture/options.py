@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from advisor.capture.recording import TRACE_ORDER
-from advisor.knowledge import capture_knowledge
-from advisor.knowledge_capture import capture_goals
-from advisor.knowledge_models import Flag
+from advisor.knowledge.capture import capture_goals
+from advisor.knowledge.files import capture_knowledge
+from advisor.knowledge.shapes import Flag
 from advisor.model.capture_plan import FlagText
 
 Release = tuple[int, int]

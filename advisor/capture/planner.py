@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from advisor.capture.options import flag_of, joined, newer, number, spelled
 from advisor.capture.recording import TRACE_ORDER, Recording
 from advisor.facts.missing import NODES
-from advisor.knowledge import capture_knowledge, engines
-from advisor.knowledge_models import CaptureVariable
+from advisor.knowledge.files import capture_knowledge, engines
+from advisor.knowledge.shapes import CaptureVariable
 from advisor.model.checkup import Also, LeftOut, Named, Pitfall, Plan, PlanOption
 
 #: Graphics APIs cost time and say nothing about inference.

@@ -24,8 +24,8 @@ from typing import Any
 from advisor.capture.redact_tables import take_out
 from advisor.capture.redact_text import Scrubber
 from advisor.errors import InputError
-from advisor.sources.nsys_tables import is_nsys_table
-from advisor.sources.sqlite_file import MAGIC, SqliteFile
+from advisor.sources.nsys.tables import is_nsys_table
+from advisor.sources.sqlite.file import MAGIC, SqliteFile
 
 Opener = Callable[..., Any]
 PACKED: dict[str, Opener] = {".gz": gzip.open, ".xz": lzma.open}

@@ -18,8 +18,8 @@ from advisor.capture.redact_text import (
     path_users,
     variables,
 )
-from advisor.sources.nsys_tables import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
-from advisor.sources.sqlite_columns import quoted
+from advisor.sources.nsys.tables import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
+from advisor.sources.sqlite.columns import quoted
 
 #: Tables that hold nothing but what is private.
 DROPPED_ROWS = {

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from advisor.capture.options import OF_START, joined, name_of
 from advisor.capture.wish import Case, phases
-from advisor.knowledge_capture import CommandLine, capture_goals
-from advisor.knowledge_models import CaptureVariable
+from advisor.knowledge.capture import CommandLine, capture_goals
+from advisor.knowledge.shapes import CaptureVariable
 from advisor.model.capture_plan import Line, PlanStep
 from advisor.model.findings import Option
 

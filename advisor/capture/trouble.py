@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from advisor import __version__
 from advisor.errors import InputError
-from advisor.knowledge_capture import troubleshooting
+from advisor.knowledge.capture import troubleshooting
 from advisor.model.capture_plan import TroubleAnswer, TroubleNode, Troubles
 from advisor.model.findings import Tool
 

@@ -11,8 +11,8 @@ from typing import Literal, TypeVar
 
 from advisor.capture.options import Release
 from advisor.errors import InputError
-from advisor.knowledge import engines
-from advisor.knowledge_capture import Goal, Phase, Place, Program, Window, capture_goals
+from advisor.knowledge.capture import Goal, Phase, Place, Program, Window, capture_goals
+from advisor.knowledge.files import engines
 
 _T = TypeVar("_T")
 #: What -o puts in for each process.

@@ -13,7 +13,7 @@ from typing import Any
 
 from advisor import __version__
 from advisor.engine.text import Placeholder, Shown, placeholders, render
-from advisor.knowledge_checklist import (
+from advisor.knowledge.checklist import (
     Applies,
     ChecklistItem,
     Comparison,

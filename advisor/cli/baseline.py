@@ -39,7 +39,7 @@ def save(
     from advisor.cli import compare_options as chosen
     from advisor.cli.progress import Progress
     from advisor.compare import store
-    from advisor.pipeline_compare import load
+    from advisor.pipeline.compare import load
     from advisor.reports import json_report
     from advisor.reports.files import check_target, write_atomic
 

@@ -10,8 +10,8 @@ from advisor.capture.wish import Wish
 from advisor.checklist.prompts import need_terminal
 from advisor.cli.output import make_page, print_page
 from advisor.errors import InputError
-from advisor.knowledge import engines
-from advisor.knowledge_capture import capture_goals
+from advisor.knowledge.capture import capture_goals
+from advisor.knowledge.files import engines
 from advisor.model.capture_plan import Troubles
 from advisor.reports import capture_text
 

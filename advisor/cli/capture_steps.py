@@ -37,7 +37,7 @@ def release(text: str | None) -> tuple[int, int] | None:
 
 def listed() -> None:
     """Goals, engines, places and symptoms."""
-    from advisor.knowledge_capture import capture_goals, troubleshooting
+    from advisor.knowledge.capture import capture_goals, troubleshooting
 
     data = capture_goals()
     page = make_page()
@@ -84,7 +84,7 @@ def planned(
 
 def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
     """Goal and command. A first word that looks like a goal is one, the rest is the command."""
-    from advisor.knowledge_capture import capture_goals
+    from advisor.knowledge.capture import capture_goals
 
     goals = [g.id for g in capture_goals().goals]
     if not words:

@@ -68,8 +68,8 @@ def checklist(
         return
     done = steps.answered(start, answers, no_input, every, place)
     if xlsx is not None:
-        from advisor.reports import workbook
         from advisor.reports.files import write_atomic
+        from advisor.reports.workbook import book as workbook
 
         write_atomic(xlsx, workbook.render(diagnoses, checklist=done), force)
     steps.deliver_result(done, format, output, force, int(verbose))

@@ -47,7 +47,7 @@ def check(
 def known_from(traces: Sequence[Path], engine: str | None) -> tuple[list[Diagnosis], Known]:
     """What the captures tell."""
     from advisor.checklist.items import Known, known_of
-    from advisor.knowledge import engines
+    from advisor.knowledge.files import engines
 
     if engine is not None and engine not in engines():
         names = ", ".join(sorted(set(engines()) - {"any"}))

@@ -91,11 +91,11 @@ def compare(
     or the name of a baseline. Several captures a side show the real noise:
     --before A1 A2 --after B1 B2.
     """
-    from advisor import pipeline_compare as run
     from advisor.cli import compare_options as chosen
     from advisor.cli.compare_output import FORMATS, GATE_FORMATS, check, deliver
     from advisor.cli.compare_output import gate as exit_code
     from advisor.cli.progress import Progress
+    from advisor.pipeline import compare as run
 
     if context and frameworks:
         raise InputError("--context and --frameworks answer different questions; give one")

@@ -10,7 +10,7 @@ from advisor.config import CHOICES
 from advisor.errors import InputError
 
 if TYPE_CHECKING:
-    from advisor.pipeline_compare import CompareOptions
+    from advisor.pipeline.compare import CompareOptions
 
 Texts = Sequence[str] | None
 #: Rules that have a gate and a noise floor.
@@ -23,8 +23,8 @@ def options(
     *, gate: str | None = None, noise_floor: str | None = None,
 ) -> CompareOptions:  # fmt: skip
     """Raises InputError for a value that is none of the choices."""
-    from advisor.pipeline import Options
-    from advisor.pipeline_compare import CompareOptions
+    from advisor.pipeline.compare import CompareOptions
+    from advisor.pipeline.diagnose import Options
 
     for name, value in (("phase", phase), ("engine", engine)):
         if value is not None and value not in CHOICES[name]:

@@ -21,7 +21,7 @@ def demo(
 ) -> None:
     """Diagnose the capture that ships with advisor."""
     from advisor.cli.output import report
-    from advisor.knowledge import demo_capture
+    from advisor.knowledge.files import demo_capture
 
     flags = {"format": format, "engine": engine, "quiet": quiet, "verbose": verbose}
     raise typer.Exit(report([demo_capture()], settle(flags)))

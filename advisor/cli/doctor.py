@@ -34,11 +34,11 @@ def doctor(
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
     the one command that records what most of them need.
     """
-    from advisor.checkup import doctor as examine
     from advisor.cli.deliver import check_output, deliver
     from advisor.cli.output import options_of
     from advisor.cli.progress import Progress
     from advisor.config import settle
+    from advisor.pipeline.doctor import doctor as examine
     from advisor.reports.checkup_text import checkup
 
     output = check_output(format, output, force, trace)

@@ -67,7 +67,7 @@ def _page(code: str, rules: list[Path], needing: list[str]) -> None:
     from advisor.cli.output import make_page, print_page
     from advisor.engine.load import builtin_dir, load_rule
     from advisor.errors import InputError
-    from advisor.knowledge import references
+    from advisor.knowledge.files import references
     from advisor.reports.rule_text import explain as write
 
     if needing:
@@ -93,7 +93,7 @@ def _answer(
     from advisor.cli.output import options_of
     from advisor.cli.progress import Progress
     from advisor.config import settle
-    from advisor.explanation import explain
+    from advisor.pipeline.explain import explain
     from advisor.reports.explanation_text import explanation
 
     output = check_output(format, output, force, trace)

@@ -46,7 +46,7 @@ def perfetto(
     from advisor.cli.output import write_bytes
     from advisor.cli.progress import Progress
     from advisor.export import perfetto as overlay
-    from advisor.pipeline import Options, analyse, assemble
+    from advisor.pipeline.diagnose import Options, analyse, assemble
 
     target = check_output("json", output, force, trace)
     options = Options(

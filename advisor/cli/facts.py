@@ -26,7 +26,7 @@ def facts(
         entries = [s for name, s in EVERY_FACT.items() if match in name]
         catalogue(page, [(s.name, s.unit, s.level, s.meaning, s.how, s.flag) for s in entries])
     else:
-        from advisor.pipeline import Options, diagnose
+        from advisor.pipeline.diagnose import Options, diagnose
 
         diagnosis = diagnose(trace, Options(window=window or None))
         values(page, [f for f in diagnosis.facts if match in f.name])

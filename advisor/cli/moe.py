@@ -58,10 +58,10 @@ def moe(
     or CSV, several of a side with commas between, or numbers with --unit. Without them it prints
     the two commands to run.
     """
-    from advisor import pipeline_compare as run
     from advisor.cli import compare_options as chosen
     from advisor.cli.compare_output import check, deliver
     from advisor.cli.progress import Progress
+    from advisor.pipeline import compare as run
 
     if not runs and not learned and not perfect:
         _how()
@@ -82,7 +82,7 @@ def moe(
 
 def _how() -> None:
     from advisor.cli.output import make_page, print_page
-    from advisor.knowledge_compare import moe_router
+    from advisor.knowledge.compare import moe_router
     from advisor.reports.blocks import write
     from advisor.reports.experiment_blocks import router_help
 

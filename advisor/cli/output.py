@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from advisor.compare.baseline import Saved
     from advisor.model.findings import Diagnosis
-    from advisor.pipeline import Options
+    from advisor.pipeline.diagnose import Options
     from advisor.reports.layout import Page
 
 MAX_WIDTH = 120
@@ -62,7 +62,7 @@ def report(
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
     done = _selected(done, settings)
     if html is not None:
-        from advisor.reports import html_report
+        from advisor.reports.html import report as html_report
 
         write_atomic(html, html_report.render(done, many), force)
     if xlsx is not None:
@@ -125,7 +125,7 @@ def _selected(done: Sequence[Diagnosis], settings: Settings) -> list[Diagnosis]:
 
 def options_of(settings: Settings) -> Options:
     """What the analysis is told."""
-    from advisor.pipeline import Options
+    from advisor.pipeline.diagnose import Options
 
     return Options(
         window=settings.window,
@@ -144,7 +144,7 @@ def options_of(settings: Settings) -> Options:
 
 def _one(path: Path, settings: Settings) -> Diagnosis:
     from advisor.cli.progress import Progress
-    from advisor.pipeline import diagnose
+    from advisor.pipeline.diagnose import diagnose
 
     options = options_of(settings)
     with Progress(path.name) as progress:

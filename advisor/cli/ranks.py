@@ -12,7 +12,7 @@ from advisor.errors import InputError
 
 if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis
-    from advisor.pipeline import Options
+    from advisor.pipeline.diagnose import Options
 
 
 def as_job(
@@ -34,8 +34,8 @@ def as_job(
             _note("--dask reads the ranks of one job; these captures are read here")
         return None
     from advisor.cli.progress import Progress
-    from advisor.pipeline_ranks import diagnose_ranks
-    from advisor.pipeline_workers import runner
+    from advisor.pipeline.ranks import diagnose_ranks
+    from advisor.pipeline.workers import runner
 
     if settings.sensitivity:
         _note("--sensitivity looks at one capture at a time; it is left out here")

@@ -40,8 +40,9 @@ def import_(
     from advisor import __version__
     from advisor.cli.deliver import deliver
     from advisor.cli.output import STDOUT, write_bytes
-    from advisor.reports import review_text, workbook_review
+    from advisor.reports import review_text
     from advisor.reports.files import check_target
+    from advisor.reports.workbook import review as workbook_review
 
     if format not in FORMATS:
         raise InputError(f"--format: '{format}' is none of {', '.join(FORMATS)}")

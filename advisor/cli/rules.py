@@ -56,7 +56,7 @@ def check(directories: Directories = None) -> None:
     from advisor.engine.load import builtin_dir
     from advisor.facts.catalog import ENTITIES
     from advisor.gain.catalog import catalogue
-    from advisor.knowledge import references
+    from advisor.knowledge.files import references
     from advisor.reports.numbers import amount
 
     known = Catalogues(
@@ -107,7 +107,7 @@ def schema(output: Output = None, force: Force = False) -> None:
 def docs(rules: Rules = None, output: Output = None, force: Force = False) -> None:
     """The documentation of all rules in Markdown."""
     from advisor.engine.load import builtin_dir, load_rules
-    from advisor.knowledge import references
+    from advisor.knowledge.files import references
     from advisor.reports.rule_markdown import render
 
     found = load_rules(builtin_dir(), *(rules or ())).active

@@ -76,7 +76,7 @@ def stats(
     from advisor.cli.progress import Progress
     from advisor.cli.stats_output import write
     from advisor.metrics.analysis import Analysis, Selection
-    from advisor.metrics.stats import make_report, report_names
+    from advisor.metrics.stats.reports import make_report, report_names
     from advisor.reports.files import check_target
     from advisor.sources.open import open_trace
 

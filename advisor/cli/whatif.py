@@ -56,8 +56,8 @@ def whatif(
     if output is not None:
         check_target(output, force, [trace])
     from advisor.cli.progress import Progress
-    from advisor.pipeline import Options
-    from advisor.pipeline import whatif as ask
+    from advisor.pipeline.diagnose import Options
+    from advisor.pipeline.diagnose import whatif as ask
     from advisor.reports import gain_text
     from advisor.reports.layout import Page
 

@@ -25,7 +25,7 @@ def read_review(path: Path | None, xlsx: Path | None) -> Review | None:
     from advisor.model.review import Review
 
     if path.suffix.lower() != ".json":
-        from advisor.reports.workbook_review import read
+        from advisor.reports.workbook.review import read
 
         return read(path, __version__)
     try:
@@ -42,7 +42,7 @@ def write_workbook(
 ) -> None:
     """The workbook, its checklist answered as far as the captures tell."""
     from advisor.checklist.items import checklist, known_of
-    from advisor.reports import workbook
+    from advisor.reports.workbook import book as workbook
 
     listed = checklist(known_of(done))
     write_atomic(xlsx, workbook.render(done, checklist=listed, review=review), force)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
-from advisor.knowledge_compare import BenchmarkMetric, benchmark_metrics
+from advisor.knowledge.compare import BenchmarkMetric, benchmark_metrics
 
 #: What a bare number may be, and whether more of it is better.
 UNITS: Mapping[str, bool] = {"tok/s": True, "req/s": True, "ms": False}

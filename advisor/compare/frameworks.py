@@ -10,8 +10,8 @@ from advisor.compare.comparability import launch_ratio
 from advisor.compare.sides import Side
 from advisor.compare.text import duration, phase_words
 from advisor.errors import InputError
-from advisor.knowledge import engines
-from advisor.knowledge_compare import Difference, framework_differences
+from advisor.knowledge.compare import Difference, framework_differences
+from advisor.knowledge.files import engines
 from advisor.metrics.kernels import UNFUSED
 from advisor.model.comparison import FrameworkTable, Metric, SideDoc
 from advisor.model.findings import Tool

@@ -17,7 +17,7 @@ from advisor.compare.facts import (
 from advisor.compare.sides import Side
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.compare.text import milliseconds, ratio
-from advisor.knowledge_compare import moe_router
+from advisor.knowledge.compare import moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.work import KernelWork
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.facts.device import step_times
-from advisor.knowledge import StepName, step_patterns
+from advisor.knowledge.files import StepName, step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL
 from advisor.model.findings import Diagnosis

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.facts.clocks import clock_facts
 from advisor.facts.device import DRAM_LIMIT
 from advisor.facts.writer import FactWriter
-from advisor.knowledge import gpu
+from advisor.knowledge.files import gpu
 from advisor.metrics.activity import Samples, burst_levels
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL

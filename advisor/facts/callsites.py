@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.facts.catalog import NVTX
 from advisor.facts.writer import FactWriter
-from advisor.knowledge import call_site_patterns, step_patterns
+from advisor.knowledge.files import call_site_patterns, step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
 from advisor.model.facts import Scope, Value

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
-from advisor.knowledge import gpu
+from advisor.knowledge.files import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
 from advisor.metrics.operations import Kind

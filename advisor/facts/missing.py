@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from advisor.facts.catalog import CATALOGUE, CUDA, GIL, SAMPLES
-from advisor.knowledge import engines
+from advisor.knowledge.files import engines
 
 _FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
 _LONGER = "a longer capture (10 to 50 steps)"

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.errors import InputError
-from advisor.knowledge import data_dir, load
-from advisor.knowledge_models import Data, File, Text
+from advisor.knowledge.files import data_dir, load
+from advisor.knowledge.shapes import Data, File, Text
 
 Value = float | str
 

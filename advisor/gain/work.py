@@ -159,7 +159,7 @@ class Work:
 
     def _peak(self) -> float | None:
         """Peak DRAM bandwidth, bytes/s."""
-        from advisor.knowledge import gpu
+        from advisor.knowledge.files import gpu
 
         device = self.a.device(int(self.device[0]))
         about = gpu(device.name)

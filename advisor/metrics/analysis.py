@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.knowledge import kernel_families, step_patterns
+from advisor.knowledge.files import kernel_families, step_patterns
 from advisor.metrics.activity import HEAVY, Activity, Samples, device_samples, kernel_activity
 from advisor.metrics.budget import DeviceBudget, HostStates, device_budget
 from advisor.metrics.host import Ranges, Threads, calls_by_thread

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.knowledge import CallSitePatterns, FrameKind, StepPatterns
+from advisor.knowledge.files import CallSitePatterns, FrameKind, StepPatterns
 from advisor.metrics.budget import REFILL_NS
 from advisor.metrics.gaps import Gaps
 from advisor.metrics.host import Ranges, ThreadCalls

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.knowledge import KernelFamilies, KernelFamily
+from advisor.knowledge.files import KernelFamilies, KernelFamily
 from advisor.sources.trace import Trace
 
 Array = NDArray[Any]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.knowledge import StepPatterns
+from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import EMPTY, Spans, union
 from advisor.metrics.operations import Kind, Operations

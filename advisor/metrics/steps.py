@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.knowledge import StepPatterns
+from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.operations import Kind, Operations
 from advisor.sources.schema import MISSING, Call

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from advisor.knowledge import engines
-from advisor.knowledge_models import EngineData, Sign
+from advisor.knowledge.files import engines
+from advisor.knowledge.shapes import EngineData, Sign
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.
 ENOUGH = 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.knowledge import engines
+from advisor.knowledge.files import engines
 from advisor.model.findings import Option
 
 MOST = 3

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn, cast
 
 from advisor.errors import InputError
-from advisor.sources.nsys_report import SUFFIXES as REPORT_SUFFIXES
-from advisor.sources.nsys_report import export
-from advisor.sources.nsys_sqlite import NsysSqlite
-from advisor.sources.sqlite_file import EXPORT_HINT, MAGIC
+from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
+from advisor.sources.nsys.report import export
+from advisor.sources.nsys.sqlite import NsysSqlite
+from advisor.sources.sqlite.file import EXPORT_HINT, MAGIC
 from advisor.sources.trace import Source, Trace
 
 #: How much of a file is looked at to tell its kind.
@@ -179,13 +179,13 @@ def _open_nsys(found: Found) -> Source:
 
 
 def _open_kineto(found: Found) -> Source:
-    from advisor.sources.kineto import KinetoJson
+    from advisor.sources.kineto.reader import KinetoJson
 
     return KinetoJson(found.path, found.shown)
 
 
 def _open_folder(found: Found) -> Source:
-    from advisor.sources.nsys_columnar import NsysColumnar
+    from advisor.sources.nsys.columnar import NsysColumnar
 
     return NsysColumnar(found.path)
 
@@ -194,7 +194,7 @@ def is_export_folder(path: Path) -> bool:
     """True for a folder that is one capture: an nsys export of one file a table."""
     if not path.is_dir():
         return False
-    from advisor.sources.nsys_columnar import export_kind
+    from advisor.sources.nsys.columnar import export_kind
 
     return export_kind(path) is not None
 

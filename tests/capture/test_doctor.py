@@ -15,7 +15,7 @@ from advisor.capture.recording import recording_of
 from advisor.model.capture import Capture
 from advisor.model.checkup import Checkup
 from advisor.model.facts import TRACE, Fact, FactBase, Scope
-from advisor.pipeline import Options, diagnose
+from advisor.pipeline.diagnose import Options, diagnose
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.scenarios.machine import DECODE_LAYER, Machine

@@ -15,8 +15,8 @@ from advisor.capture.trouble import troubles
 from advisor.capture.wish import Wish, again
 from advisor.cli.main import VERBS
 from advisor.errors import InputError
-from advisor.knowledge import capture_knowledge, data_dir, engines, references
-from advisor.knowledge_capture import TroubleFile, capture_goals, troubleshooting
+from advisor.knowledge.capture import TroubleFile, capture_goals, troubleshooting
+from advisor.knowledge.files import capture_knowledge, data_dir, engines, references
 from advisor.model.capture_plan import CapturePlan
 from tests.checklist.test_items import check_command
 

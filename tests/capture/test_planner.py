@@ -10,7 +10,7 @@ import pytest
 from advisor.capture import options
 from advisor.capture.planner import Blocked, Situation, plan
 from advisor.capture.recording import Recording, masked
-from advisor.knowledge import capture_knowledge
+from advisor.knowledge.files import capture_knowledge
 from advisor.model.checkup import Plan
 
 CUDA = ("--trace=cuda", "--trace=nvtx", "--cuda-graph-trace=node", "--sample=none")

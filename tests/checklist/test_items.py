@@ -10,8 +10,8 @@ import pytest
 from advisor.checklist.items import INPUT_FACTS, Known, checklist, known_of, named_facts
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.facts.catalog import CATALOGUE
-from advisor.knowledge import engines, references
-from advisor.knowledge_checklist import ChecklistFile, ChecklistItem, checklist_items
+from advisor.knowledge.checklist import ChecklistFile, ChecklistItem, checklist_items
+from advisor.knowledge.files import engines, references
 from advisor.model.checklist import CheckEntry
 from advisor.model.findings import (
     Diagnosis,

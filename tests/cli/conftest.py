@@ -16,7 +16,7 @@ Run = Callable[..., int]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """The command line in this process, in an empty folder, over the stand-in analysis."""
-    monkeypatch.setitem(sys.modules, "advisor.pipeline", driver.stand_in())
+    monkeypatch.setitem(sys.modules, "advisor.pipeline.diagnose", driver.stand_in())
     monkeypatch.setattr(driver, "CALLS", [])
     monkeypatch.setattr("advisor.engine.load.builtin_dir", lambda: RULES)
     monkeypatch.setattr("advisor.cli.output.known_codes", lambda _: {"LCH101", "SYN103", "CAP109"})

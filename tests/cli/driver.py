@@ -64,7 +64,7 @@ def open_trace(path: Path) -> Iterator[SimpleNamespace]:
 
 
 def stand_in() -> ModuleType:
-    module = ModuleType("advisor.pipeline")
+    module = ModuleType("advisor.pipeline.diagnose")
     module.Options = Options  # type: ignore[attr-defined]
     module.diagnose = diagnose  # type: ignore[attr-defined]
     module.open_trace = open_trace  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ def stand_in() -> ModuleType:
 
 
 if __name__ == "__main__":
-    sys.modules["advisor.pipeline"] = stand_in()
+    sys.modules["advisor.pipeline.diagnose"] = stand_in()
     from advisor.cli.main import run
 
     run()

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.compare.sides import Side
 from advisor.model.findings import Diagnosis
-from advisor.pipeline import diagnose
+from advisor.pipeline.diagnose import diagnose
 from tests.builder import Export
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import yaml
 
-from advisor import pipeline_compare
 from advisor.compare.build import compare
 from advisor.compare.facts import RuleOptions
 from advisor.compare.statistics import HOST_SPREAD
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis
-from advisor.pipeline import diagnose
+from advisor.pipeline import compare as pipeline_compare
+from advisor.pipeline.diagnose import diagnose
 from advisor.reports.json_report import document_bytes
 from tests.compare.support import (
     ATTENTION,

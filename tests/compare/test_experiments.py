@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor import pipeline_compare as run
 from advisor.compare.benchmarks import read_sides
 from advisor.compare.context import scaling
 from advisor.compare.frameworks import table
 from advisor.compare.router import experiment
 from advisor.errors import InputError
-from advisor.knowledge_compare import benchmark_metrics, framework_differences, moe_router
+from advisor.knowledge.compare import benchmark_metrics, framework_differences, moe_router
 from advisor.model.comparison import FrameworkTable, Metric
+from advisor.pipeline import compare as run
 from tests.compare.support import LABELLED, committed_diagnosis, diagnosed, side
 
 # --- context ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
-from advisor.pipeline import open_trace
+from advisor.pipeline.diagnose import open_trace
 from advisor.reports.rule_markdown import anchor
 
 ROOT = Path(__file__).resolve().parents[2]

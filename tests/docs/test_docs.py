@@ -18,9 +18,9 @@ from advisor.engine.judge import SEVERITY_TABLE
 from advisor.engine.lint import Catalogues, check_rules
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.facts.catalog import ENTITIES
-from advisor.knowledge import references
+from advisor.knowledge.files import references
 from advisor.model.findings import Diagnosis
-from advisor.pipeline import Options, diagnose
+from advisor.pipeline.diagnose import Options, diagnose
 from advisor.reports.rule_markdown import anchor
 from tests.docs.scripts import ROOT, script
 

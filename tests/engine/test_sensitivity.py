@@ -16,7 +16,7 @@ from advisor.model.facts import Scope
 from advisor.model.findings import Finding
 from advisor.model.rules import RuleSpec
 from advisor.model.sensitivity import Flip
-from advisor.pipeline import Options, analyse, diagnose
+from advisor.pipeline.diagnose import Options, analyse, diagnose
 from tests.engine.engine_support import base, ge, put, rule, rules
 from tests.test_captures import committed
 

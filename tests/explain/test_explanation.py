@@ -12,7 +12,7 @@ import pytest
 import advisor
 from advisor.errors import RuleError
 from advisor.model.explanation import Explanation, Reason
-from advisor.pipeline import Options, diagnose
+from advisor.pipeline.diagnose import Options, diagnose
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.test_captures import committed
 
@@ -199,8 +199,8 @@ def test_an_unknown_name_is_told_before_the_capture_is_read() -> None:
 
 @pytest.mark.parametrize("name", ["decode_eager_bs1", "decode_graph_opaque", "no_gpu_work"])
 def test_every_rule_can_be_explained_on_every_capture(name: str) -> None:
-    from advisor.explanation import explanation
-    from advisor.pipeline import analyse
+    from advisor.pipeline.diagnose import analyse
+    from advisor.pipeline.explain import explanation
 
     with analyse(committed(name)) as done:
         for code in done.inference.program.by_code:

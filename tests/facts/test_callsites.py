@@ -9,7 +9,7 @@ import pytest
 
 from advisor.facts.build import build_facts
 from advisor.facts.callsites import BACKTRACE_FLAG, RECORD_FUNCTION
-from advisor.knowledge import call_site_patterns
+from advisor.knowledge.files import call_site_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import function_name
 from advisor.model.facts import FactBase, Scope, Table

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import combine, options_of, reason, remedy
-from advisor.knowledge import capture_knowledge, engines
+from advisor.knowledge.files import capture_knowledge, engines
 from advisor.sources.schema import TABLES
 
 ALL = frozenset(TABLES)

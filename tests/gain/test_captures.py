@@ -16,7 +16,7 @@ from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay
 from advisor.gain.replay import replay
 from advisor.metrics.analysis import Analysis
-from advisor.pipeline import open_trace
+from advisor.pipeline.diagnose import open_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "captures"

@@ -8,7 +8,7 @@ from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError
 from advisor.gain.catalog import catalogue, constant, make_fix, no_estimate, split_fix
 from advisor.gain.question import parse_fixes
-from advisor.knowledge import references
+from advisor.knowledge.files import references
 
 RULES = load_rules(builtin_dir())
 

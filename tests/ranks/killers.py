@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from advisor.pipeline_ranks import Reduced, Task, reduce_capture
+from advisor.pipeline.ranks import Reduced, Task, reduce_capture
 
 
 def dies_once(task: Task) -> Reduced:

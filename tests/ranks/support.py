@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from advisor.model.findings import Diagnosis, Finding
-from advisor.pipeline import Options
-from advisor.pipeline_ranks import diagnose_ranks
+from advisor.pipeline.diagnose import Options
+from advisor.pipeline.ranks import diagnose_ranks
 from advisor.ranks.recognise import recognise
 from advisor.ranks.rows import UNKNOWN, RankRows
 

@@ -110,7 +110,7 @@ def test_a_cluster_is_of_no_use_to_one_capture(
 def test_jobs_from_the_configuration(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from advisor import pipeline_workers
+    from advisor.pipeline import workers as pipeline_workers
 
     used: list[int] = []
     real = pipeline_workers.runner

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.model.findings import Diagnosis
-from advisor.pipeline_ranks import diagnose_ranks
+from advisor.pipeline.ranks import diagnose_ranks
 from advisor.ranks.recognise import recognise
 from tests.ranks.support import fact, finding, pytest_fail
 

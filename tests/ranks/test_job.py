@@ -9,8 +9,8 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.model.findings import Finding, Impact, ScopeDoc
-from advisor.pipeline import Options, diagnose
-from advisor.pipeline_ranks import Task, diagnose_ranks, reduce_capture
+from advisor.pipeline.diagnose import Options, diagnose
+from advisor.pipeline.ranks import Task, diagnose_ranks, reduce_capture
 from advisor.ranks.merge import Said, listed, merge_findings, refold
 from advisor.ranks.summary import decode
 from advisor.reports.terminal import TextOptions, plain

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advisor.pipeline import Options
+from advisor.pipeline.diagnose import Options
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import communication, diagnosed, fact, finding
 from tests.scenarios.machine import ALL_REDUCE, GEMM, Kernel

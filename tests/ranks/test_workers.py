@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor import pipeline_workers
 from advisor.errors import InputError
-from advisor.pipeline_ranks import Reduced, Task, diagnose_ranks
-from advisor.pipeline_workers import runner
+from advisor.pipeline import workers as pipeline_workers
+from advisor.pipeline.ranks import Reduced, Task, diagnose_ranks
+from advisor.pipeline.workers import runner
 from tests.ranks import killers
 from tests.ranks.test_planted import job
 
@@ -156,7 +156,7 @@ def test_without_distributed_one_line_says_so(
 def test_distributed_is_imported_only_when_asked_for() -> None:
     import subprocess
 
-    code = "import advisor.pipeline_workers, sys; print('distributed' in sys.modules)"
+    code = "import advisor.pipeline.workers, sys; print('distributed' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
 
@@ -174,8 +174,8 @@ def test_cores_are_counted() -> None:
 
 
 def test_a_bad_capture_is_one_line(tmp_path: Path) -> None:
-    from advisor.pipeline import Options
-    from advisor.pipeline_ranks import reduce_capture
+    from advisor.pipeline.diagnose import Options
+    from advisor.pipeline.ranks import reduce_capture
 
     result = reduce_capture(Task(str(tmp_path / "none.sqlite"), Options(), True))
     assert result == Reduced(None, f"{tmp_path / 'none.sqlite'}: no such file")

@@ -17,7 +17,7 @@ from advisor.capture.redact import redact
 from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
-from advisor.pipeline import diagnose
+from advisor.pipeline.diagnose import diagnose
 from tests.builder import Export
 from tests.test_captures import SHARED, committed
 

@@ -22,7 +22,8 @@ from advisor.model.findings import (
     TimeRange,
     Tool,
 )
-from advisor.reports import html_report, json_report
+from advisor.reports import json_report
+from advisor.reports.html import report as html_report
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -242,7 +243,7 @@ def test_an_empty_diagnosis_renders() -> None:
 
 @pytest.mark.parametrize("capture", EXAMPLES, ids=lambda p: p.name.split(".")[0])
 def test_size_of_the_examples(capture: Path) -> None:
-    from advisor.pipeline import diagnose
+    from advisor.pipeline.diagnose import diagnose
 
     text = html_report.render([diagnose(capture)])
     assert len(text) < LIMIT

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.pipeline import diagnose
-from advisor.reports import html_report
+from advisor.pipeline.diagnose import diagnose
+from advisor.reports.html import report as html_report
 from tests.builder import Export
 from tests.reports import browser
 from tests.reports.browser import Browser

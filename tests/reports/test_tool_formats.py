@@ -13,7 +13,7 @@ import pytest
 import xmlschema
 
 from advisor.model.findings import SEVERITIES, Diagnosis, ScopeDoc, Tool
-from advisor.pipeline import diagnose
+from advisor.pipeline.diagnose import diagnose
 from advisor.reports import github, junit, sarif
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 from tests.reports.test_html import FULL

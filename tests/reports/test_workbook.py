@@ -18,10 +18,10 @@ from openpyxl.utils import get_column_letter
 from advisor.checklist.items import checklist, known_of
 from advisor.model.findings import Diagnosis, Evidence, Input
 from advisor.model.review import DECISIONS, Decision, Review
-from advisor.reports import workbook
-from advisor.reports.workbook_captures import captures_of
-from advisor.reports.workbook_package import Names
-from advisor.reports.workbook_style import FORMATS, lines_of, put
+from advisor.reports.workbook import book as workbook
+from advisor.reports.workbook.captures import captures_of
+from advisor.reports.workbook.package import Names
+from advisor.reports.workbook.style import FORMATS, lines_of, put
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +102,7 @@ def test_the_same_bytes_twice() -> None:
         "import sys\n"
         "from tests.reports.fixture import DIAGNOSIS, HEALTHY\n"
         "from advisor.checklist.items import checklist, known_of\n"
-        "from advisor.reports import workbook\n"
+        "from advisor.reports.workbook import book as workbook\n"
         "both = [DIAGNOSIS, HEALTHY]\n"
         "sys.stdout.buffer.write(workbook.render(both, checklist=checklist(known_of(both))))\n"
     )

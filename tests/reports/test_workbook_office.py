@@ -13,8 +13,8 @@ from openpyxl import load_workbook
 
 from advisor.checklist.items import checklist, known_of
 from advisor.model.findings import Diagnosis
-from advisor.pipeline import diagnose
-from advisor.reports import workbook
+from advisor.pipeline.diagnose import diagnose
+from advisor.reports.workbook import book as workbook
 
 SOFFICE = shutil.which("soffice") or shutil.which("libreoffice")
 pytestmark = [

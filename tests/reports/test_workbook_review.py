@@ -14,9 +14,10 @@ from openpyxl import Workbook, load_workbook
 from advisor.checklist.items import checklist, known_of
 from advisor.errors import InputError
 from advisor.model.review import Review
-from advisor.reports import review_text, workbook
+from advisor.reports import review_text
 from advisor.reports.layout import Page
-from advisor.reports.workbook_review import read
+from advisor.reports.workbook import book as workbook
+from advisor.reports.workbook.review import read
 from tests.cli.conftest import Run, run
 from tests.reports.fixture import DIAGNOSIS, HEALTHY
 

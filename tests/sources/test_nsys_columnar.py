@@ -13,7 +13,7 @@ import pytest
 
 from advisor.cli.inputs import expand
 from advisor.errors import InputError
-from advisor.pipeline import diagnose
+from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace
 from advisor.sources.schema import MISSING, TABLES
 from advisor.sources.trace import Trace

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.sources.nsys_samples import column_of_metric
+from advisor.sources.nsys.samples import column_of_metric
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
 from advisor.sources.trace import Columns

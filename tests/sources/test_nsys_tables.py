@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.sources.nsys_tables import SAMPLING_CHAIN_OFFSET
+from advisor.sources.nsys.tables import SAMPLING_CHAIN_OFFSET
 from advisor.sources.open import open_trace
 from advisor.sources.schema import (
     ALLOCATED,
@@ -28,7 +28,7 @@ from advisor.sources.schema import (
     TABLES,
     Call,
 )
-from advisor.sources.sqlite_pages import NotPlain, PageReader
+from advisor.sources.sqlite.pages import NotPlain, PageReader
 from advisor.sources.trace import Trace
 from tests.builder import KERNEL, MEMCPY, MEMSET, RUNTIME, Export
 

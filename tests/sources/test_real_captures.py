@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.sources import sqlite_columns
 from advisor.sources.calls import base_name
 from advisor.sources.open import open_trace
 from advisor.sources.schema import COPY_KIND_NAMES, TABLES, Call
-from advisor.sources.sqlite_pages import NotPlain, PageReader
+from advisor.sources.sqlite import columns as sqlite_columns
+from advisor.sources.sqlite.pages import NotPlain, PageReader
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
 PACKED = sorted([*SHARED.glob("h200/*.sqlite.xz"), *SHARED.glob("public/*/*.sqlite*")])

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.sources import sqlite_columns
-from advisor.sources.sqlite_columns import Keep
-from advisor.sources.sqlite_file import SqliteFile
-from advisor.sources.sqlite_pages import NotPlain, PageReader
+from advisor.sources.sqlite import columns as sqlite_columns
+from advisor.sources.sqlite.columns import Keep
+from advisor.sources.sqlite.file import SqliteFile
+from advisor.sources.sqlite.pages import NotPlain, PageReader
 
 #: Every size that SQLite stores integers in, with its limits, and NULL.
 EDGES: list[int | None] = [

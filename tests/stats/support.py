@@ -10,8 +10,8 @@ import pytest
 
 from advisor.cli.main import main
 from advisor.metrics.analysis import Analysis, Selection
-from advisor.metrics.stats import make_report
-from advisor.metrics.stats_rows import NameStyle
+from advisor.metrics.stats.reports import make_report
+from advisor.metrics.stats.rows import NameStyle
 from advisor.model.stats import StatsTable
 from advisor.sources.open import open_trace
 from tests.builder import Export

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.cli.stats import REPORTS as NAMES
 from advisor.errors import InputError
-from advisor.metrics.stats import REPORTS, report_names
+from advisor.metrics.stats.reports import REPORTS, report_names
 from tests.builder import Export
 from tests.stats.support import rows, table
 

@@ -1,0 +1,1 @@
+"""What an expert carries in the head: the files of `knowledge/`, validated."""

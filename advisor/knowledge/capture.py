@@ -1,0 +1,202 @@
+"""Shapes and loaders of ``capture_goals.yaml`` and ``troubleshooting.yaml``."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from advisor.knowledge.files import capture_knowledge, data_dir, engines, load
+from advisor.knowledge.shapes import Data, File, Flag, Key, Text
+
+OptionText = Annotated[str, Field(pattern=r"^-")]
+Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+Phase = Literal["prefill", "decode"]
+#: How a recording is confined to steady iterations.
+Window = Literal["variable", "program", "request", "time"]
+
+
+class Shape(Data):
+    prompt: int = Field(gt=0)
+    output: int = Field(gt=0)
+
+
+class CommandLine(Data):
+    command: Text
+    what: Text
+
+
+class Goal(Data):
+    """What is to be found out, and what has to be recorded for it."""
+
+    id: Key
+    title: Text
+    question: Text
+    phases: bool = False
+    counters: bool = False
+    ranks: bool = False
+    session: bool = False
+    benchmark: bool = False
+    options: list[OptionText] = Field(min_length=1)
+    native_options: list[OptionText] | None = None
+    start_options: list[OptionText] = Field(default_factory=list)
+    wants: list[Literal["ranges", "gc", "preparation", "children"]] = Field(default_factory=list)
+    iterations: Annotated[str, Field(pattern=r"^\d+-\d+$")] = "100-150"
+    seconds: int = Field(default=30, gt=0)
+    follow: list[CommandLine] = Field(min_length=1)
+    pitfalls: list[Key] = Field(default_factory=list)
+    variants: list[Key] = Field(default_factory=list)
+
+
+class Program(Data):
+    """How an engine is started, measured and told when to record."""
+
+    serve: Text
+    benchmark: Text
+    load: Text
+    prepare: list[CommandLine] = Field(default_factory=list)
+    window: Window
+    benchmark_window: Window | None = None
+    requests: list[CommandLine] = Field(default_factory=list)
+    code: list[Text] = Field(default_factory=list)
+    launcher: str = ""
+    forks: bool = False
+    warm_seconds: int = Field(default=30, gt=0)
+    notes: list[Text] = Field(default_factory=list)
+
+
+class Place(Data):
+    """Where the program runs."""
+
+    id: Key
+    title: Text
+    before: list[CommandLine] = Field(default_factory=list)
+    after: list[CommandLine] = Field(default_factory=list)
+    prefix: str = ""
+    suffix: str = ""
+    folder: str = ""
+    local: str = ""
+    options: list[OptionText] = Field(default_factory=list)
+    ranks: bool = False
+    pitfalls: list[Key] = Field(default_factory=list)
+    notes: list[Text] = Field(default_factory=list)
+
+
+class VariantData(Data):
+    """Something else that may be wanted for the same goal."""
+
+    id: Key
+    title: Text
+    text: Text
+    engines: list[Key] = Field(default_factory=list)
+    action: Key | None = None
+    add: list[OptionText] = Field(default_factory=list)
+    variables: list[Variable] = Field(default_factory=list)
+    commands: list[Text] = Field(default_factory=list)
+
+
+class GoalFile(File):
+    shapes: dict[Phase, Shape]
+    always: list[OptionText]
+    checks: list[CommandLine]
+    counter_checks: list[CommandLine]
+    goals: list[Goal] = Field(min_length=1)
+    programs: dict[Key, Program]
+    places: list[Place] = Field(min_length=1)
+    variants: list[VariantData]
+    flags: list[Flag]
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Self:
+        traps = {p.id for p in capture_knowledge().pitfalls}
+        variants = {v.id for v in self.variants}
+        listed: list[Goal | Place] = [*self.goals, *self.places]
+        for named in listed:
+            if unknown := set(named.pitfalls) - traps:
+                raise ValueError(f"{named.id}: unknown pitfalls {sorted(unknown)}")
+        for goal in self.goals:
+            if unknown := set(goal.variants) - variants:
+                raise ValueError(f"{goal.id}: unknown variants {sorted(unknown)}")
+        for name in (*self.programs, *(e for v in self.variants for e in v.engines)):
+            if name not in engines():
+                raise ValueError(f"unknown engine {name}")
+        if missing := set(engines()) - set(self.programs):
+            raise ValueError(f"no program for {sorted(missing)}")
+        return self
+
+
+@cache
+def capture_goals() -> GoalFile:
+    """Goals, programs, places and variants of the capture planner."""
+    return load(data_dir("knowledge") / "capture_goals.yaml", GoalFile)
+
+
+# --- troubleshooting.yaml ------------------------------------------------------------------------
+
+
+class Choice(Data):
+    text: Text
+    then: Key
+
+
+class Node(Data):
+    """A question with answers, or a remedy."""
+
+    id: Key
+    symptom: Text | None = None
+    ask: Text | None = None
+    say: Text | None = None
+    commands: list[Text] = Field(default_factory=list)
+    answers: list[Choice] = Field(default_factory=list)
+    source: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")]
+
+    @model_validator(mode="after")
+    def _question_or_remedy(self) -> Self:
+        if bool(self.ask) == bool(self.say) or bool(self.ask) != (len(self.answers) >= 2):
+            raise ValueError(f"{self.id}: a question with two answers or more, or a remedy")
+        return self
+
+
+class Start(Data):
+    ask: Text
+    symptoms: list[Key] = Field(min_length=2)
+
+
+class TroubleFile(File):
+    start: Start
+    nodes: list[Node] = Field(min_length=1)
+
+    @property
+    def by_id(self) -> dict[str, Node]:
+        return {node.id: node for node in self.nodes}
+
+    @model_validator(mode="after")
+    def _is_a_graph_without_loops(self) -> Self:
+        nodes = self.by_id
+        if len(nodes) != len(self.nodes):
+            raise ValueError("an id is there twice")
+        reached: set[str] = set()
+
+        def visit(name: str, above: tuple[str, ...]) -> None:
+            if name not in nodes:
+                raise ValueError(f"no node {name}")
+            if name in above:
+                raise ValueError(f"{name} leads back to itself")
+            reached.add(name)
+            for answer in nodes[name].answers:
+                visit(answer.then, (*above, name))
+
+        for symptom in self.start.symptoms:
+            visit(symptom, ())
+            if nodes[symptom].symptom is None:
+                raise ValueError(f"{symptom}: has no symptom text")
+        if lost := set(nodes) - reached:
+            raise ValueError(f"nothing leads to {sorted(lost)}")
+        return self
+
+
+@cache
+def troubleshooting() -> TroubleFile:
+    """The decision tree of ``advisor capture --troubleshoot``."""
+    return load(data_dir("knowledge") / "troubleshooting.yaml", TroubleFile)

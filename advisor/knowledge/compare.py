@@ -1,0 +1,82 @@
+"""Shapes and loaders of the files in `knowledge/` that comparisons read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from advisor.knowledge.files import data_dir, load
+from advisor.knowledge.shapes import Data, File, Key, Pattern, Text
+
+Direction = Literal["higher", "lower"]
+
+
+class BenchmarkMetric(Data):
+    """A number of a benchmark report: its paths in JSON reports, and its labels in text and CSV.
+    Values are multiplied by `scale` to come in `unit`."""
+
+    unit: Literal["tok/s", "req/s", "ms"]
+    better: Direction
+    keys: list[Text] = Field(default_factory=list)
+    labels: list[Pattern] = Field(default_factory=list)
+    scale: float = 1.0
+
+
+class RouterModel(Data):
+    name: Text
+    method: Text
+
+
+class RouterCommand(Data):
+    title: Text
+    line: Text
+
+
+class RouterFile(File):
+    """moe_router.yaml"""
+
+    variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+    models: list[RouterModel] = Field(min_length=1)
+    backends: list[Text] = Field(min_length=1)
+    notice: Text
+    how: Text
+    commands: list[RouterCommand] = Field(min_length=2)
+    repeat: Text
+    metrics: dict[Key, BenchmarkMetric]
+
+
+class Difference(Data):
+    """What it means that engines differ in a metric, from a ratio (or difference) on."""
+
+    metric: Text
+    min_ratio: float | None = Field(default=None, gt=1)
+    min_difference: float | None = Field(default=None, gt=0)
+    #: The larger value must reach this to be worth a word.
+    min_value: float = 0.0
+    text: Text
+
+
+class FrameworkFile(File):
+    """frameworks.yaml"""
+
+    differences: list[Difference]
+
+
+@cache
+def moe_router() -> RouterFile:
+    return load(data_dir("knowledge") / "moe_router.yaml", RouterFile)
+
+
+@cache
+def benchmark_metrics() -> Mapping[str, BenchmarkMetric]:
+    """Metrics of benchmark reports, the most telling first."""
+    return MappingProxyType(moe_router().metrics)
+
+
+@cache
+def framework_differences() -> tuple[Difference, ...]:
+    return tuple(load(data_dir("knowledge") / "frameworks.yaml", FrameworkFile).differences)

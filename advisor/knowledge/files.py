@@ -1,0 +1,274 @@
+"""Loader of `knowledge/`: what an expert carries in the head, as validated and cached data.
+
+Everything is read once, on first use; a faulty file is one clear error, never a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from advisor.errors import AdvisorError
+from advisor.knowledge.shapes import (
+    ActionFile,
+    CallSiteFile,
+    CaptureKnowledge,
+    Data,
+    EngineData,
+    Family,
+    Frames,
+    GpuFile,
+    GpuSpec,
+    KernelFile,
+    KernelSource,
+    Phase,
+    ReferenceFile,
+    Role,
+    StepFile,
+)
+from advisor.model.findings import Reference
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_CHECKOUT = _PACKAGE.parent
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_T = TypeVar("_T", bound=Data)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def data_dir(kind: Literal["rules", "knowledge"]) -> Path:
+    """The folder of our rules or knowledge: in the installed package, else in the checkout."""
+    return _first_there(f"folder '{kind}'", _PACKAGE / "_data" / kind, _CHECKOUT / kind)
+
+
+def demo_capture() -> Path:
+    """The capture that ``advisor demo`` diagnoses."""
+    in_checkout = _CHECKOUT / "examples" / "captures" / "decode_eager_bs1.sqlite.xz"
+    return _first_there("demo capture", _PACKAGE / "_data" / "demo.sqlite.xz", in_checkout)
+
+
+def _first_there(what: str, *paths: Path) -> Path:
+    for path in paths:
+        if path.exists():
+            return path
+    raise AdvisorError(f"{what} not found at {paths[-1]}: reinstall advisor")
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of one YAML file; a fault is an error that names the file and the line."""
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as fault:
+        raise AdvisorError(f"cannot read {path}: {fault}") from fault
+
+
+def load(path: Path, model: type[_T]) -> _T:
+    """One knowledge file, checked against its model; the error has a line for each fault."""
+    try:
+        return model.model_validate(read_yaml(path))
+    except ValidationError as fault:
+        lines = (f"{path}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in fault.errors())
+        raise AdvisorError("\n".join(lines)) from fault
+
+
+def _load(name: str, model: type[_T]) -> _T:
+    return load(data_dir("knowledge") / name, model)
+
+
+# --- kernel names --------------------------------------------------------------------------------
+
+
+class KernelFamily(NamedTuple):
+    """What a kernel's name says about it. `phase` and `engine` are hints, never proof."""
+
+    family: Family
+    operation: str
+    phase: Phase | None
+    engine: KernelSource | None
+    traits: Mapping[str, str | bool]
+
+    @property
+    def sm(self) -> int | None:
+        """The SM architecture that the name gives away (75, 80, 90, 100, ...)."""
+        arch = self.traits.get("arch")
+        return int(arch[2:]) if isinstance(arch, str) else None
+
+
+class KernelFamilies:
+    """The ordered patterns of ``kernel_families.yaml``; answers are remembered by name."""
+
+    def __init__(self, data: KernelFile) -> None:
+        self._entries = [(re.compile(p), e) for e in data.kernels for p in e.match]
+        self._traits = [
+            (re.compile(t.match), t.set.model_dump(exclude_none=True)) for t in data.traits
+        ]
+        self._known: dict[str, KernelFamily] = {}
+
+    def classify(self, names: Sequence[str]) -> list[KernelFamily]:
+        """One answer for each full (demangled) kernel name, in the order of `names`."""
+        return [self._known.get(name) or self._classify(name) for name in names]
+
+    def _classify(self, name: str) -> KernelFamily:
+        hits = ((pattern.search(name), entry) for pattern, entry in self._entries)
+        hit, entry = next((hit, entry) for hit, entry in hits if hit)
+        traits: dict[str, str | bool] = {}
+        for pattern, values in self._traits:
+            if found := pattern.search(name):
+                for key, value in values.items():
+                    traits.setdefault(key, _fill(value, found))
+        answer = KernelFamily(
+            entry.family, str(_fill(entry.operation, hit)), entry.phase, entry.engine,
+            MappingProxyType(traits),
+        )  # fmt: skip
+        self._known[name] = answer
+        return answer
+
+
+def _fill(value: str | bool, hit: re.Match[str]) -> str | bool:
+    return value.replace("{1}", hit[1]) if isinstance(value, str) and "{1}" in value else value
+
+
+@cache
+def kernel_families() -> KernelFamilies:
+    return KernelFamilies(_load("kernel_families.yaml", KernelFile))
+
+
+# --- names of ranges -----------------------------------------------------------------------------
+
+
+class StepName(NamedTuple):
+    """What the text of a range says about the step that the range delimits."""
+
+    kind: Literal["pass", "loop"]
+    phase: Phase | None = None
+    engine: str | None = None
+    number: int | None = None
+    context: int | None = None
+    generation: int | None = None
+    batch: int | None = None
+    tokens: int | None = None
+    generation_tokens: int | None = None
+
+
+class StepPatterns:
+    """The patterns of ``step_ranges.yaml``."""
+
+    def __init__(self, data: StepFile) -> None:
+        self._steps = [(re.compile(s.match), s) for s in data.steps]
+        self._roles = [(re.compile(p), role) for role, ps in data.roles.items() for p in ps]
+
+    def step(self, text: str) -> StepName | None:
+        """The step that a range of this text delimits, or None."""
+        for pattern, entry in self._steps:
+            if hit := pattern.search(text):
+                n = {k: int(v) for k, v in hit.groupdict().items() if v}
+                phase = entry.phase
+                if phase == "from_groups":
+                    phase = _phase(n.get("context", 0), n.get("generation", 0))
+                return StepName(entry.kind, phase, entry.engine, **n)
+        return None
+
+    def role(self, text: str) -> Role | None:
+        """What a range of this text is, where it is no step: garbage collection, GIL, ..."""
+        return next((role for pattern, role in self._roles if pattern.search(text)), None)
+
+
+def _phase(context: int, generation: int) -> Phase | None:
+    if context and generation:
+        return "mixed"
+    return "prefill" if context else "decode" if generation else None
+
+
+@cache
+def step_patterns() -> StepPatterns:
+    return StepPatterns(_load("step_ranges.yaml", StepFile))
+
+
+# --- frames of backtraces ------------------------------------------------------------------------
+
+
+FrameKind = Literal["application", "framework", "library", "below"]
+
+
+class CallSitePatterns:
+    """The patterns of ``call_sites.yaml``."""
+
+    def __init__(self, data: CallSiteFile) -> None:
+        self._kinds: tuple[tuple[FrameKind, Frames], ...] = (
+            ("below", data.below), ("framework", data.framework),
+        )  # fmt: skip
+        self._operations = data.operation_ranges
+
+    def frame(self, name: str, module: str) -> FrameKind:
+        """What a frame is; `name` is the function's without arguments, empty where not resolved.
+
+        A frame of someone's module whose function is not known is a library.
+        """
+        for kind, frames in self._kinds:
+            if any(re.search(p, module) for p in frames.modules) or (
+                name and any(re.search(p, name) for p in frames.symbols)
+            ):
+                return kind if name or kind == "below" else "library"
+        return "application" if name else "library"
+
+    def is_operation(self, text: str) -> bool:
+        """True for a range that a library puts around every operation."""
+        return any(re.search(p, text) for p in self._operations)
+
+
+@cache
+def call_site_patterns() -> CallSitePatterns:
+    return CallSitePatterns(_load("call_sites.yaml", CallSiteFile))
+
+
+# --- GPUs, serving engines, references, capture --------------------------------------------------
+
+
+@cache
+def gpus() -> tuple[GpuSpec, ...]:
+    return tuple(_load("gpus.yaml", GpuFile).gpus)
+
+
+@cache
+def gpu(name: str | None) -> GpuSpec | None:
+    """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), or None."""
+    return next((g for g in gpus() if any(re.search(p, name or "") for p in g.match)), None)
+
+
+@cache
+def engines() -> Mapping[str, EngineData]:
+    """Serving engines by name; ``any`` holds the lines that suit every engine."""
+    paths = sorted((data_dir("knowledge") / "engines").glob("*.yaml"))
+    found = {path.stem: load(path, EngineData) for path in paths}
+    for stem, data in found.items():
+        if data.name != stem or (data.base is not None and data.base not in found):
+            raise AdvisorError(f"engines/{stem}.yaml: name must be the file's, base must exist")
+        if unknown := data.options.keys() - actions().keys():
+            raise AdvisorError(f"engines/{stem}.yaml: unknown actions {sorted(unknown)}")
+    return MappingProxyType(found)
+
+
+@cache
+def actions() -> Mapping[str, str]:
+    """The action keys that recommendations and engine options share, each with its meaning."""
+    return MappingProxyType(_load("actions.yaml", ActionFile).actions)
+
+
+@cache
+def references() -> Mapping[str, Reference]:
+    data = _load("references.yaml", ReferenceFile).references
+    return MappingProxyType({k: Reference(id=k, title=v.title, url=v.url) for k, v in data.items()})
+
+
+@cache
+def capture_knowledge() -> CaptureKnowledge:
+    """nsys options and traps."""
+    return _load("capture.yaml", CaptureKnowledge)

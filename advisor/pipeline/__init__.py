@@ -1,0 +1,1 @@
+"""What a verb does, end to end: the stages in their order."""

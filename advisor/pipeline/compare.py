@@ -1,0 +1,144 @@
+"""From what was named (captures, saved diagnoses, baselines) to comparisons of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from advisor.errors import InputError
+from advisor.pipeline.diagnose import Options, Progress, diagnose
+
+if TYPE_CHECKING:
+    from advisor.compare.sides import Side
+    from advisor.model.comparison import (
+        Comparison,
+        ContextScaling,
+        FrameworkTable,
+        RouterExperiment,
+    )
+    from advisor.model.findings import Diagnosis
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What the user may choose about a comparison. `folder` holds named baselines."""
+
+    diagnose: Options = field(default_factory=Options)
+    folder: Path | None = None
+    settings: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+
+
+def load(
+    source: str, options: CompareOptions | None = None, progress: Progress | None = None
+) -> tuple[Diagnosis, ...]:
+    """The diagnosis of a capture, or the saved one of a file or a baseline's name."""
+    from advisor.compare import store
+
+    chosen = options or CompareOptions()
+    path = Path(source)
+    if store.is_saved(path):
+        return store.read(path)
+    if path.exists():
+        return (diagnose(path, chosen.diagnose, progress),)
+    folder = chosen.folder or store.FOLDER
+    found = store.find(source, folder)
+    if found is None:
+        known = ", ".join(store.names(folder))
+        hint = f" (saved in {folder}: {known})" if known else f" in {folder}"
+        raise InputError(f"{source}: no such file, and no baseline of that name{hint}")
+    return store.read(found)
+
+
+def side(
+    name: str, sources: Sequence[str], options: CompareOptions | None = None,
+    progress: Progress | None = None,
+) -> Side:  # fmt: skip
+    """One side of a comparison; each source is a capture of the same thing."""
+    from advisor.compare.sides import Side
+
+    found: list[tuple[str, Diagnosis]] = []
+    for source in sources:
+        for diagnosis in load(source, options, progress):
+            # The same steps twice would pass for a repeat that agrees perfectly.
+            twin = next((s for s, d in found if _same_steps(d, diagnosis)), None)
+            if twin is not None:
+                raise InputError(
+                    f"{name}: {source} holds the same steps as {twin}; repeats must be captures of "
+                    "their own"
+                )
+            found.append((source, diagnosis))
+    return Side(name, [d for _, d in found])
+
+
+def _same_steps(one: Diagnosis, other: Diagnosis) -> bool:
+    if one.work is None or other.work is None:
+        return False
+    times = [[p.times_ms for p in d.work.phases] for d in (one, other) if d.work is not None]
+    return bool(times[0]) and times[0] == times[1]
+
+
+def compare(
+    before: Sequence[str], after: Sequence[str], options: CompareOptions | None = None,
+    progress: Progress | None = None,
+) -> Comparison:  # fmt: skip
+    """Before against after. Raises InputError for what cannot be read, RuleError for bad rules."""
+    from advisor.compare.build import compare as build
+
+    return build(
+        side("before", before, options, progress), side("after", after, options, progress),
+        _rules(options),
+    )  # fmt: skip
+
+
+def context(
+    short: Sequence[str], long: Sequence[str], tokens: tuple[int, int] | None = None,
+    options: CompareOptions | None = None, progress: Progress | None = None,
+) -> ContextScaling:  # fmt: skip
+    """Which operations grow with the context."""
+    from advisor.compare.context import scaling
+
+    return scaling(
+        side("short", short, options, progress), side("long", long, options, progress), tokens,
+        _rules(options),
+    )  # fmt: skip
+
+
+def frameworks(
+    engines: Sequence[tuple[str | None, str]], throughput: Mapping[str, float] | None = None,
+    batch: Mapping[str, float] | None = None, phase: str | None = None,
+    options: CompareOptions | None = None, progress: Progress | None = None,
+) -> FrameworkTable:  # fmt: skip
+    """Serving engines side by side; (name, source) each, named by their kernels where None."""
+    from advisor.compare.frameworks import table
+
+    columns = [
+        (name, side(name or source, [source], options, progress)) for name, source in engines
+    ]
+    return table(columns, throughput or {}, batch or {}, phase)
+
+
+def router(
+    learned: Sequence[str], perfect: Sequence[str], unit: str | None = None,
+    metric: str | None = None, traces: tuple[str, str] | None = None,
+    options: CompareOptions | None = None, progress: Progress | None = None,
+) -> RouterExperiment:  # fmt: skip
+    """The perfect-router experiment from benchmark reports or bare numbers."""
+    from advisor.compare.router import experiment
+
+    sides = None
+    if traces is not None:
+        sides = tuple(
+            side(n, [t], options, progress)
+            for n, t in zip(("learned", "perfect"), traces, strict=True)
+        )
+    return experiment(learned, perfect, unit, metric, sides, _rules(options))
+
+
+def _rules(options: CompareOptions | None) -> Any:
+    from advisor.compare.facts import RuleOptions
+
+    chosen = options or CompareOptions()
+    own = chosen.diagnose
+    return RuleOptions(own.rules, own.params, chosen.settings, own.engine)

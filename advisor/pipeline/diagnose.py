@@ -1,0 +1,284 @@
+"""The pipeline: capture -> trace -> metrics -> facts -> inference -> `Diagnosis`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from advisor.errors import InputError
+from advisor.model.findings import Diagnosis, Tool
+from advisor.model.sensitivity import Flip
+
+if TYPE_CHECKING:
+    from advisor.engine.findings import Conclusions
+    from advisor.engine.infer import Inference
+    from advisor.engine.load import RuleSet
+    from advisor.gain.attach import Gains
+    from advisor.metrics.analysis import Analysis
+    from advisor.model.facts import FactBase
+    from advisor.model.whatif import WhatIfReport
+    from advisor.ranks.waits import Waits
+    from advisor.serving.detect import ServingEngine
+    from advisor.sources.trace import Trace
+
+Progress = Callable[[str], None]
+
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+          "ki": 2**10, "mi": 2**20, "gi": 2**30}  # fmt: skip
+_PRECISION_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user may choose about one diagnosis."""
+
+    window: str | None = None
+    nvtx: str | None = None
+    phase: str | None = None
+    weight_bytes: str | None = None
+    serving_engine: str | None = None
+    rules: tuple[Path, ...] = ()
+    params: tuple[str, ...] = ()
+    engine: Literal["durable", "python"] | None = None
+    sensitivity: bool = False
+    gpu_metrics: Path | None = None
+    gpu_metrics_offset: str | None = None
+
+
+def open_trace(path: str | Path) -> Trace:
+    """The columns of a capture. Raises InputError where it cannot be read as one."""
+    from advisor.sources.open import open_trace as open_
+
+    return open_(Path(path))
+
+
+def _opened(path: str | Path, chosen: Options) -> Trace:
+    """The capture, with the samples of another log where one is given."""
+    trace = open_trace(path)
+    if chosen.gpu_metrics is None:
+        return trace
+    from advisor.metrics.window import parse_time
+    from advisor.sources.overlay import with_samples
+
+    try:
+        offset = chosen.gpu_metrics_offset
+        return with_samples(trace, chosen.gpu_metrics, parse_time(offset) if offset else None)
+    except BaseException:
+        trace.close()
+        raise
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """One capture with all that was concluded about it, while its file is open. `waits` is there
+    where it holds several ranks."""
+
+    analysis: Analysis
+    facts: FactBase
+    inference: Inference
+    serving: ServingEngine
+    options: Options
+    waits: Waits | None = None
+
+    @cached_property
+    def gains(self) -> Gains:
+        """What fixes would win; every estimate is made once."""
+        from advisor.gain.attach import Gains
+
+        return Gains(self.analysis, _weights(self.options))
+
+
+@contextmanager
+def analyse(
+    path: str | Path, options: Options | None = None, progress: Progress | None = None
+) -> Iterator[Analysed]:
+    """Read, measure and infer; what is made of it is up to the caller.
+
+    Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
+    """
+    from advisor.engine.infer import default_engine, infer
+    from advisor.engine.load import builtin_dir
+    from advisor.engine.params import parse_params
+    from advisor.facts.build import build_facts
+    from advisor.metrics.analysis import Analysis, Selection
+    from advisor.pipeline import document
+    from advisor.pipeline.rank_rows import cross_rank, waits_inside
+
+    chosen = options or Options()
+    say = progress or (lambda _: None)
+    weights = _weights(chosen)
+    rules = _rules((builtin_dir(), *chosen.rules))
+    params = parse_params(rules, chosen.params)
+    say("reading")
+    with _opened(path, chosen) as trace:
+        analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
+        waits = waits_inside(analysis)
+        facts = build_facts(analysis, weights, cross_rank(analysis, waits) if waits else None)
+        say("inferring")
+        engine = chosen.engine or default_engine()
+        inference = infer(facts, rules, engine=engine, params=params)
+        serving = document.serving_engine(analysis, chosen.serving_engine)
+        yield Analysed(analysis, facts, inference, serving, chosen, waits)
+
+
+def diagnose(
+    path: str | Path, options: Options | None = None, progress: Progress | None = None
+) -> Diagnosis:
+    """Diagnose one capture. `progress` is told the name of each stage as it begins.
+
+    Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
+    """
+    with analyse(path, options, progress) as done:
+        return assemble(done)
+
+
+def whatif(
+    path: str | Path,
+    fixes: Sequence[str],
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> WhatIfReport:
+    """What changes would win, applied in order: ``whatif("t.sqlite", ["batch:n=8"])``.
+
+    Raises InputError for what is no fix, and for a capture that allows no estimate.
+    """
+    from advisor import __version__
+    from advisor.engine.infer import default_engine
+    from advisor.engine.load import builtin_dir, load_rules
+    from advisor.gain.question import answer, parse_fixes
+    from advisor.metrics.analysis import Analysis, Selection
+    from advisor.pipeline import document
+
+    chosen = options or Options()
+    say = progress or (lambda _: None)
+    parsed = parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
+    weights = _weights(chosen)
+    say("reading")
+    with open_trace(path) as trace:
+        analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
+        serving = document.serving_engine(analysis, chosen.serving_engine)
+        source = document.input_of(analysis, serving)
+        say("replaying")
+        tool = Tool(version=__version__, engine=chosen.engine or default_engine())
+        return answer(analysis, parsed, tool, source, weights)
+
+
+def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusions:
+    """What the inference (or another one over the same facts) says, ranked by estimated gains."""
+    from advisor.engine.findings import conclude
+    from advisor.engine.rank import rank
+    from advisor.pipeline import document
+
+    found = conclude(inference or done.inference, ms_of=document.milliseconds(done.analysis))
+    rules = done.inference.program.rules.by_code
+    return replace(found, findings=rank(done.gains.with_gains(found.findings), rules))
+
+
+def assemble(done: Analysed) -> Diagnosis:
+    """The document that every report is made from."""
+    from advisor import __version__
+    from advisor.compare.work import work_of
+    from advisor.pipeline import document
+    from advisor.pipeline.rank_rows import rank_section
+
+    analysis, facts, serving = done.analysis, done.facts, done.serving
+    found = conclusions(done)
+    findings = document.with_options(found.findings, serving)
+    source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
+    budget = document.budgets(analysis)
+    if done.waits is not None:
+        source = source.model_copy(update={"ranks": len(done.waits.ranks)})
+        tables["ranks"] = rank_section(done.waits, budget, facts)
+    return Diagnosis(
+        tool=Tool(version=__version__, engine=done.inference.engine),
+        inputs=(source,),
+        verdict=document.verdict(analysis, findings, found.not_evaluated),
+        findings=findings,
+        combined=done.gains.combined(found.findings),
+        overruled=found.overruled,
+        healthy=found.healthy,
+        not_evaluated=document.with_remedies(
+            found.not_evaluated,
+            document.remedies(analysis, facts, serving),
+            by_nsys=analysis.trace.capture.format.startswith("nsys"),
+        ),
+        budget=budget,
+        steps=document.steps(analysis),
+        facts=document.facts(facts),
+        thresholds=found.thresholds,
+        tables=tables,
+        timeline=document.timeline(analysis),
+        next_target=document.next_target(analysis, facts),
+        sensitivity=_sensitivity(done) if done.options.sensitivity else None,
+        work=work_of(analysis),
+    )
+
+
+def _sensitivity(done: Analysed) -> tuple[Flip, ...]:
+    """Verdicts that would change if a threshold were moved by a tenth."""
+    from advisor.engine.sensitivity import sensitivity
+
+    return sensitivity(done.inference, lambda i: conclusions(done, i).findings)
+
+
+def _rules(folders: tuple[Path, ...]) -> RuleSet:
+    """The rules about one trace. Read again only where a file has changed: many ranks are read by
+    few processes."""
+    files = sorted(p for folder in folders for p in folder.rglob("*.y*ml"))
+    stamps = ((str(p), p.stat()) for p in files)
+    return _rules_of(folders, tuple((name, s.st_mtime_ns, s.st_size) for name, s in stamps))
+
+
+@lru_cache(maxsize=2)
+def _rules_of(folders: tuple[Path, ...], _stamps: tuple[tuple[str, int, int], ...]) -> RuleSet:
+    from advisor.engine.load import load_rules
+
+    return load_rules(*folders).about("trace")
+
+
+def _weights(options: Options) -> int | None:
+    return parse_weights(options.weight_bytes) if options.weight_bytes else None
+
+
+def parse_weights(text: str) -> int:
+    """Bytes of the weights: a number such as ``16e9`` or ``15GB``, or a model's config.json."""
+    hit = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if hit and hit[2] in _SIZES:
+        return round(float(hit[1]) * _SIZES[hit[2]])
+    path = Path(text)
+    if not path.is_file():
+        raise InputError(
+            f"--weight-bytes: '{text}' is neither a size such as 16GB nor a config.json"
+        )
+    try:
+        return _weights_of(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError) as fault:
+        raise InputError(
+            f"--weight-bytes: {path} is not a model config that tells its size ({fault}); "
+            "give the number of bytes instead"
+        ) from None
+
+
+def _weights_of(config: dict[str, object]) -> int:
+    """Weights that one step of a dense Llama-like decoder reads: all layers and the output head."""
+
+    def number(key: str, default: int | None = None) -> int:
+        value = config.get(key, default)
+        if not isinstance(value, int):
+            raise KeyError(key)
+        return value
+
+    hidden, layers = number("hidden_size"), number("num_hidden_layers")
+    heads = number("num_attention_heads")
+    kv_heads, head = number("num_key_value_heads", heads), number("head_dim", hidden // heads)
+    attention = hidden * head * (2 * heads + 2 * kv_heads)
+    mlp = 3 * hidden * number("intermediate_size")
+    parameters = layers * (attention + mlp) + hidden * number("vocab_size")
+    kind = str(config.get("torch_dtype") or config.get("dtype") or "bfloat16")
+    return round(parameters * _PRECISION_BYTES.get(kind, 2.0))

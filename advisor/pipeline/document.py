@@ -1,0 +1,360 @@
+"""Sections of the `Diagnosis` that describe the capture: inputs, budget, steps, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from advisor.facts.catalog import CATALOGUE
+from advisor.facts.device import step_times
+from advisor.facts.missing import combine, reason, remedy
+from advisor.knowledge.files import references
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.budget import PARTS
+from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.kernels import composition
+from advisor.metrics.operations import Kind
+from advisor.model.facts import Fact, FactBase, Scope
+from advisor.model.findings import (
+    Budget,
+    Evidence,
+    FactDoc,
+    Finding,
+    Gain,
+    Input,
+    Lane,
+    NextTarget,
+    NotEvaluated,
+    Part,
+    ScopeDoc,
+    StepSummary,
+    Timeline,
+    TimeRange,
+)
+from advisor.serving.detect import ServingEngine, detect
+from advisor.serving.options import options_for
+
+_BINS = 2_000
+_MARKS = 500
+_TABLE_ROWS = 200
+#: Below this share of the window a finding is not worth a sentence.
+WORTH = 0.03
+#: From this share of graph launches without kernels on, kernels are missing for that reason.
+HIDDEN = 0.01
+NO_ESTIMATE = "ranked by the share of the step that the cause holds"
+
+
+def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | None]:
+    """Turns a share of the window into milliseconds a step (or of the window without steps)."""
+    per = max(a.step_count, 1)
+
+    def ms_of(_part: str, _scope: Scope, share: float | None) -> float | None:
+        return None if share is None else share * a.window.length / 1e6 / per
+
+    return ms_of
+
+
+def serving_engine(a: Analysis, named: str | None) -> ServingEngine:
+    """The engine that the user named, else the one that the names in the trace speak for."""
+    from advisor.errors import InputError
+    from advisor.knowledge.files import engines
+
+    if named:
+        if named not in engines():
+            known = ", ".join(sorted(set(engines()) - {"any"}))
+            raise InputError(f"--serving-engine: '{named}' is not known; choose from {known}")
+        return ServingEngine(named, 1.0, ("named by --serving-engine",))
+    times: dict[str, float] = {}
+    if a.trace.has("kernels"):
+        span = a.trace.columns("kernels", ("start", "end"))
+        total = np.bincount(
+            a.names.index, span["end"] - span["start"], minlength=len(a.names.texts)
+        )
+        times = dict(zip(a.names.texts, total.tolist(), strict=True))
+    examples = dict.fromkeys(a.ranges.matching(lambda t: t).values())
+    distinct = list(examples)[:5_000]
+    return detect(times, distinct, a.trace.capture.command)
+
+
+def with_options(findings: tuple[Finding, ...], serving: ServingEngine) -> tuple[Finding, ...]:
+    """Findings whose advice names the option of the engine in use and whose references have
+    titles."""
+    titles = references()
+    out = []
+    for finding in findings:
+        advice = tuple(
+            item.model_copy(update={"options": options_for(item.id, serving.name)})
+            for item in finding.recommendations
+        )
+        named = tuple(titles.get(r.id, r) for r in finding.references)
+        changes: dict[str, Any] = {"recommendations": advice, "references": named}
+        if finding.gain is None:
+            changes["gain"] = Gain(reason=NO_ESTIMATE)
+        out.append(finding.model_copy(update=changes))
+    return tuple(out)
+
+
+Remedy = Callable[[str], str | None]
+
+
+def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
+    """Tells what would supply a fact that this capture does not give."""
+    opaque = base.value("capture.opaque_graph_ratio")
+    hidden = isinstance(opaque, float) and opaque >= HIDDEN
+    traced = {source.lower() for source in a.trace.capture.trace_sources}
+    idle = "cuda" in traced and base.value("capture.gpu_work_count") == 0
+
+    def of(name: str) -> str | None:
+        if name not in CATALOGUE:
+            return None
+        return remedy(
+            name, a.trace.tables, hidden_graphs=hidden, no_gpu_work=idle,
+            nvtx="nvtxevents" in traced, serving=serving.name,
+        )  # fmt: skip
+
+    return of
+
+
+def reasons(a: Analysis, base: FactBase) -> Remedy:
+    """Tells why a fact has no value, also where it has one in another scope."""
+
+    def of(name: str) -> str | None:
+        known = base.missing.get(name)
+        return known or (reason(name, a.trace.tables) if name in CATALOGUE else None)
+
+    return of
+
+
+def by_tool(flag: str, by_nsys: bool) -> str:
+    """A remedy with the name of nsys, where another tool recorded."""
+    if by_nsys or not flag.startswith("-") or flag.startswith("--weight-bytes"):
+        return flag
+    return f"nsys profile {flag}"
+
+
+def with_remedies(
+    entries: tuple[NotEvaluated, ...], of: Remedy, by_nsys: bool = True
+) -> tuple[NotEvaluated, ...]:
+    """What could not be judged, with the option that supplies the missing facts of this capture;
+    the rule's own flag only says what it needs in general.
+
+    Options are those of `nsys profile`, which is named where another tool (not `by_nsys`) recorded.
+    """
+    out = []
+    for entry in entries:
+        known = [name for name in entry.missing if name in CATALOGUE]
+        flag = combine(f for name in known if (f := of(name))) if known else entry.flag
+        out.append(entry.model_copy(update={"flag": flag and by_tool(flag, by_nsys)}))
+    return tuple(out)
+
+
+def input_of(a: Analysis, serving: ServingEngine) -> Input:
+    capture, window = a.trace.capture, a.window
+    device = a.device(a.devices[0]) if a.devices else next(iter(a.trace.devices), None)
+    names = {d.name for d in a.trace.devices if d.id in a.devices and d.name}
+    name = device.name if device is not None else None
+    if len(a.devices) > 1:
+        name = f"{len(a.devices)} x {names.pop()}" if len(names) == 1 else f"{len(a.devices)} GPUs"
+    busy = [b.busy_ns / max(b.window.length, 1) for b in a.budgets.values()]
+    kernels = int((a.ops.kind[a.in_window] == Kind.KERNEL).sum()) if len(a.ops) else 0
+    return Input(
+        path=capture.path,
+        format=capture.format,
+        producer=" ".join(x for x in (capture.producer, capture.producer_version) if x) or None,
+        device=name,
+        driver=capture.driver,
+        cuda=capture.cuda,
+        serving_engine=serving.name,
+        serving_confidence=serving.confidence if serving.name else None,
+        serving_evidence=serving.evidence,
+        window_ms=window.length / 1e6,
+        window_ns=(window.start, window.end),
+        window_method=window.method,
+        steps=a.step_count or None,
+        step_method=a.steps.method if a.step_count else None,
+        workload=a.workload,
+        kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,
+        busy_share=float(np.mean(busy)) if busy else None,
+        startup_ms=a.startup.length / 1e6 if a.startup.length else None,
+        warnings=capture.warnings,
+    )
+
+
+def budgets(a: Analysis) -> tuple[Budget, ...]:
+    """One budget a device, then one for each phase of its steps where there are several."""
+    out = []
+    phases = np.array([a.steps.phase[i] for i in a.window_steps.tolist()])
+    for device, budget in a.budgets.items():
+        out.append(_budget(device, None, np.array([budget.ns[p] for p in PARTS], float)))
+        if len(set(phases.tolist())) > 1:
+            rows = budget.by_step[a.window_steps]
+            out += [
+                _budget(device, phase, rows[phases == phase].sum(axis=0))
+                for phase in sorted(set(phases.tolist()))
+            ]
+    return tuple(out)
+
+
+def _budget(device: int, phase: str | None, ns: Any) -> Budget:
+    whole = float(ns.sum())
+    return Budget(
+        device=device, phase=phase, window_ms=whole / 1e6,
+        parts=tuple(
+            Part(part=p, ms=float(v) / 1e6, share=float(v) / whole if whole else 0.0)
+            for p, v in zip(PARTS, ns, strict=True)
+        ),
+    )  # fmt: skip
+
+
+def steps(a: Analysis) -> tuple[StepSummary, ...]:
+    if not a.step_count:
+        return ()
+    times = step_times(a) / 1e6
+    phases = np.array([a.steps.phase[i] for i in a.window_steps.tolist()])
+    return tuple(
+        StepSummary(
+            phase=phase, count=int((phases == phase).sum()),
+            median_ms=float(np.median(times[phases == phase])),
+            mean_ms=float(times[phases == phase].mean()),
+            p99_ms=float(np.percentile(times[phases == phase], 99)),
+        )
+        for phase in sorted(set(phases.tolist()))
+    )  # fmt: skip
+
+
+def facts(base: Iterable[Fact]) -> tuple[FactDoc, ...]:
+    return tuple(
+        FactDoc(
+            name=f.name, value=f.value, unit=f.unit, scope=ScopeDoc(**f.scope.as_dict()),  # type: ignore[arg-type]
+            tables=f.provenance.tables, columns=f.provenance.columns, method=f.provenance.method,
+        )
+        for f in base
+    )  # fmt: skip
+
+
+def tables(a: Analysis, base: FactBase) -> dict[str, Evidence]:
+    """The main tables (of the first device where there are several), at most 200 rows each."""
+    scope = Scope(device=a.devices[0]) if a.devices else Scope()
+    out = {}
+    for key, name in (
+        ("kernels", "kernels.top"), ("families", "kernels.families"), ("api", "api.top"),
+        ("copies", "copies.classes"), ("steps", "steps.phases"), ("activity", "activity.groups"),
+    ):  # fmt: skip
+        table = base.table(name, scope)
+        if table is not None:
+            out[key] = Evidence(
+                title=table.title, columns=table.columns, rows=table.rows[:_TABLE_ROWS]
+            )
+    return out
+
+
+def timeline(a: Analysis) -> Timeline:
+    """The window in at most 2,000 bins: busy, copies, host calls and samples by device."""
+    window = a.window
+    if window.length <= 0:
+        return Timeline()
+    bins = min(_BINS, max(window.end - window.start, 1))
+    edges = np.linspace(window.start, window.end, bins + 1).astype(np.int64)
+    width = np.maximum(np.diff(edges), 1)
+    lanes = []
+
+    def lane(name: str, device: int | None, values: Any) -> None:
+        lanes.append(Lane(name=name, device=device, values=tuple(
+            None if np.isnan(v) else round(float(v), 4) for v in values)))  # fmt: skip
+
+    for device, budget in a.budgets.items():
+        lane("compute", device, Coverage(budget.compute).within(edges[:-1], edges[1:]) / width)
+        at = a.device_ops(device)
+        copy = at[a.ops.kind[at] == Kind.COPY]
+        if len(copy):
+            spans = union(a.ops.start[copy], a.ops.end[copy])
+            lane("copies", device, Coverage(spans).within(edges[:-1], edges[1:]) / width)
+        feeder = a.feeder(device)
+        if feeder is not None:
+            calls = a.threads.of(feeder)
+            spans = union(calls.start, calls.end)
+            lane("host in CUDA calls", device,
+                 Coverage(spans).within(edges[:-1], edges[1:]) / width)  # fmt: skip
+        samples = a.samples(device)
+        if samples is None:
+            continue
+        at_bin = np.clip(np.searchsorted(edges, samples.time, "right") - 1, 0, bins - 1)
+        count = np.bincount(at_bin, minlength=bins)
+        for name, values in (
+            ("SM Active", samples.values.get("sm_active")),
+            ("Tensor Active", samples.values.get("tensor_active")), ("DRAM", samples.dram),
+        ):  # fmt: skip
+            if values is not None:
+                total = np.bincount(at_bin, np.nan_to_num(values), minlength=bins)
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    lane(name, device, np.where(count > 0, total / count, np.nan))
+    marks = [
+        TimeRange(
+            start_ns=int(a.steps.gpu_end[i - 1] if i else a.steps.gpu_start[0]),
+            end_ns=int(a.steps.gpu_end[i]), label=a.steps.phase[i],
+        )
+        for i in a.window_steps[:_MARKS].tolist()
+    ]  # fmt: skip
+    return Timeline(
+        start_ns=window.start, bin_ns=int(width[0]), lanes=tuple(lanes), marks=tuple(marks)
+    )
+
+
+def next_target(a: Analysis, base: FactBase) -> NextTarget | None:
+    """The family that holds most kernel time, its largest kernel and the command to look at it."""
+    if not a.devices or not a.trace.has("kernels"):
+        return None
+    table = base.table("kernels.top", Scope(device=a.devices[0]))
+    if table is None:
+        return None
+    at = a.device_kernels(a.devices[0])
+    times = composition(a.names, a.op_name[at], (a.ops.end - a.ops.start)[at])
+    # What a collective takes is not the kernel's doing: ncu has nothing to say about it.
+    family = next((f for f in times if f != "communication"), next(iter(times)))
+    row = next(r for r in table.rows if r[2] == family)
+    kernel = str(row[0])
+    i = a.names.texts.index(kernel)
+    short = a.names.short[i]
+    return NextTarget(
+        family=family, share=times[family] / sum(times.values()), kernel=kernel,
+        command=f"ncu --set full --kernel-name-base function -k regex:{_regex(short)} "
+                "--launch-skip 50 --launch-count 5 COMMAND",
+        why=f"{row[1]}: {float(row[5] or 0):.0%} of kernel time in {row[3]} calls",
+    )  # fmt: skip
+
+
+def _regex(name: str) -> str:
+    """A shell-safe pattern for a kernel's base name."""
+    base = name.split("<")[0].split("(")[0].split("::")[-1].strip() or name
+    return "".join(c if c.isalnum() or c == "_" else "." for c in base)[:80]
+
+
+def verdict(
+    a: Analysis, findings: tuple[Finding, ...], not_evaluated: tuple[NotEvaluated, ...]
+) -> str:
+    """One sentence: what holds the step, or that nothing does and what bounds it then."""
+    what = "" if a.workload in ("LLM inference", "no GPU kernels") else f"{a.workload}: "
+    telling = [f for f in findings if f.severity != "info" or f.invalidates]
+    if telling:
+        first = telling[0]
+        sentence = f"{first.title}: {first.message}"
+        rest = [f.cause for f in telling[1:3]]
+        if rest:
+            sentence += f" Then: {', '.join(rest)}."
+        return what + sentence
+    if not len(a.ops):
+        return f"{what}No GPU work was recorded, so nothing can be judged."
+    busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())
+    bound = _bound(findings)
+    unknown = f" {len(not_evaluated)} rules could not look." if not_evaluated else ""
+    return (
+        f"{what}Nothing to fix above {WORTH:.0%} of the step: the GPU is busy {busy:.0%} of the "
+        f"window{bound}.{unknown}"
+    )
+
+
+def _bound(findings: tuple[Finding, ...]) -> str:
+    ranked = [f for f in findings if f.impact is not None and f.impact.share]
+    return f"; the next candidate is {ranked[0].cause}" if ranked else ""

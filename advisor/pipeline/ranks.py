@@ -1,0 +1,266 @@
+"""Captures of many ranks -> one `Diagnosis`: each is reduced by itself, then all are joined."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from advisor.errors import AdvisorError, InputError
+from advisor.model.facts import Fact, Scope
+from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
+from advisor.pipeline.diagnose import Options, analyse, assemble, parse_weights
+from advisor.ranks import sections
+from advisor.ranks.job import Job, conclude_job, numbered, scopes
+from advisor.ranks.summary import (
+    RankSummary,
+    communication_codes,
+    decode,
+    encode,
+    flat_facts,
+    renamed,
+    trimmed,
+    whole_fact,
+)
+
+if TYPE_CHECKING:
+    from advisor.engine.compile import Program
+    from advisor.engine.infer import Engine
+    from advisor.pipeline.diagnose import Analysed
+
+#: Facts in the document of a job; beyond, those of ranks that no finding is about are left out.
+_MAX_FACTS = 5_000
+#: From this share of graph launches without kernels on, collectives may be among what is hidden.
+_OPAQUE = 0.01
+
+
+class Task(NamedTuple):
+    """One capture to be reduced by a worker; `whole`: with the tables that stand for all ranks."""
+
+    path: str
+    options: Options
+    whole: bool
+
+
+class Reduced(NamedTuple):
+    """What became of a task: the encoded summary, or one line on why there is none."""
+
+    data: bytes | None
+    error: str | None
+
+
+#: Reduces captures somewhere, in any order; one result a task, in the order of the tasks.
+Run = Callable[[Sequence[Task]], Sequence[Reduced]]
+
+
+def reduce_capture(task: Task) -> Reduced:
+    """What a worker does: everything about one capture, and what the others need of it."""
+    try:
+        with analyse(task.path, task.options) as done:
+            return Reduced(encode(summarise(done, task.whole)), None)
+    except AdvisorError as error:
+        return Reduced(None, str(error))
+
+
+def summarise(done: Analysed, whole: bool = True) -> RankSummary:
+    """A capture without the conclusions that take all ranks."""
+    from advisor.pipeline.rank_rows import rank_rows
+
+    program = done.inference.program
+    codes = communication_codes(program)
+    kept = tuple(o for o in done.inference.outcomes if o.code not in codes)
+    alone = replace(
+        done, inference=replace(done.inference, outcomes=kept),
+        options=replace(done.options, sensitivity=False),
+    )  # fmt: skip
+    specs = [program.by_code[c].spec for c in codes]
+    evidence = {name for spec in specs for name in spec.evidence}
+    parts = {spec.impact.part for spec in specs if spec.impact is not None}
+    base, capture = done.facts, done.analysis.trace.capture
+    rows, known = rank_rows(done.analysis)
+    opaque = base.value("capture.opaque_graph_ratio")
+    names = done.analysis.names if done.analysis.trace.has("kernels") else None
+    collectives = () if names is None else tuple(sorted({
+        operation for operation, family in zip(names.operations, names.families, strict=True)
+        if family == "communication"
+    }))  # fmt: skip
+    return RankSummary(
+        trimmed(assemble(alone), whole),
+        flat_facts(base),
+        tuple(sorted(done.analysis.trace.tables)),
+        {key: table for key, table in base.tables.items() if key[0] in evidence},
+        {key: tuple(places) for key, places in base.intervals.items() if key[0] in parts},
+        rows, capture.rank, capture.world_size, known,
+        isinstance(opaque, float) and opaque >= _OPAQUE, collectives,
+    )  # fmt: skip
+
+
+def diagnose_ranks(
+    files: Sequence[tuple[int | None, Path]],
+    options: Options | None = None,
+    run: Run | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Diagnosis:
+    """Diagnose the captures of one job, each with its rank where that is known.
+
+    `run` reduces the captures (by default here, one after the other); `tell` gets one line for each
+    that could not be read. Raises InputError where none could, RuleError for bad rules.
+    """
+    from advisor.engine.compile import compile_rules
+    from advisor.engine.infer import default_engine
+    from advisor.engine.load import builtin_dir, load_rules
+    from advisor.engine.params import parse_params
+
+    chosen = options or Options()
+    if chosen.weight_bytes:  # read here: workers may not see the file
+        chosen = replace(chosen, weight_bytes=str(parse_weights(chosen.weight_bytes)))
+    rules = load_rules(builtin_dir(), *chosen.rules).about("trace")
+    program = compile_rules(rules, parse_params(rules, chosen.params))
+    tasks = [Task(str(path), chosen, i == 0) for i, (_, path) in enumerate(files)]
+    results = (run or _here)(tasks)
+    with _no_collection():
+        return _joined(files, results, program, chosen.engine or default_engine(), tell)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing here becomes garbage in circles, but thousands of small objects make the collector
+    look through all of them again and again: it would take half of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _joined(
+    files: Sequence[tuple[int | None, Path]],
+    results: Sequence[Reduced],
+    program: Program,
+    engine: Engine,
+    tell: Callable[[str], None] | None,
+) -> Diagnosis:
+    """The document of the job from what its captures were reduced to."""
+    found: list[tuple[int | None, RankSummary]] = []
+    lost: list[tuple[int | None, Path, str]] = []
+    for (number, path), result in zip(files, results, strict=True):
+        if result.data is not None:
+            found.append((number, renamed(decode(result.data), str(path))))
+        else:
+            lost.append((number, path, result.error or "no result"))
+    for number, _, why in lost:
+        if tell is not None:
+            tell(why if number is None else f"rank {number} is missing: {why}")
+    if not found:
+        raise InputError(lost[0][2] if lost else "no captures were given")
+    parts = numbered(found)
+    given = sum(len(p.rows) for p in parts) + len(lost)
+    highest = max((number for number, _ in files if number is not None), default=0)
+    job = conclude_job(parts, program, engine, max(given, highest + 1))
+    return _document(job, program, Tool(version=_version(), engine=engine), lost)
+
+
+def _version() -> str:
+    from advisor import __version__
+
+    return __version__
+
+
+def _here(tasks: Sequence[Task]) -> Sequence[Reduced]:
+    return [reduce_capture(task) for task in tasks]
+
+
+# --- the document --------------------------------------------------------------------------------
+
+
+def _document(
+    job: Job, program: Program, tool: Tool, lost: Sequence[tuple[int | None, Path, str]]
+) -> Diagnosis:
+    from advisor.facts.catalog import CATALOGUE
+    from advisor.facts.missing import combine, remedy
+    from advisor.pipeline import document
+    from advisor.serving.detect import ServingEngine
+
+    first = job.parts[0].summary.diagnosis
+    engine = first.inputs[0].serving_engine
+    serving = ServingEngine(
+        engine, first.inputs[0].serving_confidence or 1.0, first.inputs[0].serving_evidence
+    )
+    codes = communication_codes(program)
+    findings = tuple(
+        f if f.code not in codes else f.model_copy(update={"gain": Gain(reason=_NO_GAIN)})
+        for f in document.with_options(job.findings, serving)
+    )
+    tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)
+    by_nsys = first.inputs[0].format.startswith("nsys")
+    not_evaluated = tuple(
+        entry if entry.code not in codes else entry.model_copy(update={
+            "flag": (flag := combine(
+                f for n in entry.missing if n in CATALOGUE and (f := remedy(n, tables))
+            )) and document.by_tool(flag, by_nsys)
+        })
+        for entry in job.not_evaluated
+    )  # fmt: skip
+    numbers = {number for number, _, _ in lost if number is not None}
+    diagnoses = [p.summary.diagnosis for p in job.parts]
+    budget = sections.budgets([(p.summary, p.rank_of) for p in job.parts])
+    overlaps = {
+        (r.rank, r.device): ratio
+        for p in job.parts for r in p.rows
+        if isinstance(ratio := p.summary.value("comm.overlap_ratio", Scope(device=r.device)), float)
+    }  # fmt: skip
+    shown = job.parts[0].ranks[0]
+    return Diagnosis(
+        tool=tool,
+        inputs=(
+            *sections.inputs([(p.summary, p.ranks) for p in job.parts]),
+            *(Input(path=str(path), format=UNREADABLE, rank=n, warnings=(why,))
+              for n, path, why in lost),
+        ),
+        verdict=sections.verdict(diagnoses, job.count, findings, sorted(numbers)),
+        findings=findings,
+        overruled=job.overruled,
+        healthy=job.healthy,
+        not_evaluated=not_evaluated,
+        budget=budget,
+        steps=sections.steps(diagnoses),
+        facts=document.facts(_facts(job)),
+        thresholds=job.thresholds,
+        tables={
+            **{name: table.model_copy(update={"title": f"{table.title} (rank {shown})"})
+               for name, table in first.tables.items()},
+            "ranks": sections.rank_table(job.waits, budget, overlaps),
+        },
+        timeline=sections.timeline(job.waits),
+        next_target=first.next_target,
+        work=first.work,
+    )  # fmt: skip
+
+
+_NO_GAIN = "a replay takes one capture, not all ranks; ranked by the share of the step"
+
+
+def _facts(job: Job) -> Iterable[Fact]:
+    """The facts of the job, then those of its ranks: all, or of those that findings are about."""
+    out = list(job.facts)
+    total = len(out) + sum(len(p.summary.facts) for p in job.parts)
+    named = {f.scope.rank for f in job.findings} | {job.parts[0].ranks[0]}
+    have = {(f.name, f.scope) for f in out}
+    for part in job.parts:
+        if total > _MAX_FACTS and not named & set(part.ranks):
+            continue
+        if len(out) + len(part.summary.facts) > 2 * _MAX_FACTS:
+            break
+        window = part.rows[0].window
+        for name, scope, value in part.summary.facts:
+            if name.startswith(("ranks.", "rank.")):
+                continue
+            for one in scopes(scope, part.rank_of):
+                if (name, one) not in have:
+                    out.append(whole_fact(name, one, value, part.summary.trace_tables, window))
+    return sorted(out, key=lambda f: (f.name, f.scope.sort_key()))

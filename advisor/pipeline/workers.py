@@ -1,0 +1,241 @@
+"""Where captures are reduced: here, in a process for each core, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from advisor.errors import InputError
+from advisor.pipeline.ranks import Reduced, Run, Task, reduce_capture
+
+#: Told how many captures are done, of how many.
+Count = Callable[[int, int], None]
+#: What a worker does with one capture; importable, so that other processes can.
+Work = Callable[[Task], Reduced]
+
+#: How long a scheduler may take to answer, and after how many seconds without a result we look
+#: whether anybody is still there.
+_PATIENCE, _LOOK_AFTER_S = "10s", 20
+#: How often a capture is tried whose worker dies.
+_TRIES = 2
+_KILLED = (
+    "{path}: its worker was killed (out of memory?); give more memory, fewer --jobs, or a --window"
+)
+
+
+def cores() -> int:
+    """How many processes may run at once."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(len(os.sched_getaffinity(0)), 1)
+    return os.cpu_count() or 1
+
+
+def runner(
+    jobs: int = 0,
+    dask: str | None = None,
+    count: Count | None = None,
+    work: Work = reduce_capture,
+) -> Run:
+    """What reduces the captures: on the cluster `dask` names, else in `jobs` processes (0: one a
+    core). What comes of it does not depend on the choice."""
+
+    def run(tasks: Sequence[Task]) -> Sequence[Reduced]:
+        tell = count or (lambda _done, _of: None)
+        workers = min(jobs or cores(), len(tasks))
+        if dask is not None:
+            return _on_cluster(tasks, dask, workers, tell, work)
+        if workers <= 1:
+            return _here(tasks, tell, work)
+        return _in_processes(tasks, workers, tell, work)
+
+    return run
+
+
+def _here(tasks: Sequence[Task], count: Count, work: Work) -> list[Reduced]:
+    out: list[Reduced] = []
+    for task in tasks:
+        count(len(out), len(tasks))
+        out.append(work(task))
+    return out
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+
+def _in_processes(tasks: Sequence[Task], workers: int, count: Count, work: Work) -> list[Reduced]:
+    """Each worker is a pool of its own: a process that dies takes nothing but its own capture with
+    it, which is tried once more."""
+    left = deque(range(len(tasks)))
+    done: dict[int, Reduced] = {}
+    stop = Event()
+    pools: list[ProcessPoolExecutor] = []
+
+    def lane() -> None:
+        _hold_ctrl_c(signal.SIG_BLOCK)  # inherited by the processes that start from here
+        pool: ProcessPoolExecutor | None = None
+        while left and not stop.is_set():
+            try:
+                i = left.popleft()
+            except IndexError:
+                break
+            for _ in range(_TRIES):
+                if pool is None:
+                    pool = _pool()
+                    pools.append(pool)
+                try:
+                    done[i] = pool.submit(work, tasks[i]).result()
+                    break
+                except BrokenProcessPool:
+                    pool.shutdown(wait=False)
+                    pool = None
+                    if stop.is_set():
+                        return
+            else:
+                done[i] = Reduced(None, _KILLED.format(path=tasks[i].path))
+            count(len(done), len(tasks))
+        if pool is not None:
+            pool.shutdown()
+
+    with ThreadPoolExecutor(workers) as threads:
+        try:
+            for each in [threads.submit(lane) for _ in range(workers)]:
+                each.result()
+        except BaseException:  # Ctrl-C as well: what still runs is of no use to anyone
+            stop.set()
+            for pool in pools:
+                for process in (getattr(pool, "_processes", None) or {}).values():
+                    process.terminate()
+            raise
+    return [done[i] for i in range(len(tasks))]
+
+
+def _pool() -> ProcessPoolExecutor:
+    # Spawned: a forked child would share open files and threads of the parent.
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=_ready)
+
+
+def _ready() -> None:
+    """Ctrl-C ends a worker without a word: the parent says what there is to say."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _hold_ctrl_c(signal.SIG_UNBLOCK)
+
+
+def _hold_ctrl_c(how: int) -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(how, {signal.SIGINT})
+
+
+# --- Dask ----------------------------------------------------------------------------------------
+
+
+def _on_cluster(
+    tasks: Sequence[Task], address: str, workers: int, count: Count, work: Work
+) -> list[Reduced]:
+    """The scheduler gives what a dead worker left to another one, a few times."""
+    distributed = _distributed()
+    tasks = [_absolute(task) for task in tasks]
+    done: dict[int, Reduced] = {}
+    with _client(distributed, address, workers) as client:
+        futures = {client.submit(work, task, pure=False): i for i, task in enumerate(tasks)}
+        left = set(futures)
+        while left:
+            try:
+                with client.as_current():
+                    finished = distributed.wait(
+                        left, timeout=_LOOK_AFTER_S, return_when="FIRST_COMPLETED"
+                    ).done
+            except TimeoutError:
+                if gone := _gone(client):
+                    done |= {
+                        futures[f]: Reduced(None, f"{tasks[futures[f]].path}: {gone}") for f in left
+                    }
+                    break
+                continue
+            for future in finished:
+                i = futures[future]
+                done[i] = _outcome(future, tasks[i], address)
+                future.release()
+                count(len(done), len(tasks))
+            left -= set(finished)
+    return [done[i] for i in range(len(tasks))]
+
+
+def _gone(client: Any) -> str | None:
+    """Why nothing more can come back; None while somebody works on it."""
+    if client.status != "running":
+        return "the connection to the scheduler was lost"
+    return None if client.nthreads() else "no worker is left on the cluster"
+
+
+def _absolute(task: Task) -> Task:
+    """Workers run in other folders, and may run on other machines that share the files."""
+    options = replace(
+        task.options,
+        rules=tuple(folder.absolute() for folder in task.options.rules),
+        gpu_metrics=task.options.gpu_metrics and task.options.gpu_metrics.absolute(),
+    )
+    return task._replace(path=str(Path(task.path).absolute()), options=options)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise InputError(
+            f"--dask needs the package distributed ({error}); pip install 'advisor[cluster]'"
+        ) from None
+    return distributed
+
+
+@contextmanager
+def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
+    if address == "local":
+        with (
+            distributed.LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0",
+                silence_logs="CRITICAL",
+            ) as cluster,
+            distributed.Client(cluster, set_as_default=False) as client,
+        ):  # fmt: skip
+            yield client
+        return
+    try:
+        client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(
+            f"--dask: no scheduler answers at {address} ({type(error).__name__}); "
+            "start one with 'dask scheduler', or use --dask local"
+        ) from None
+    with client:
+        if not client.nthreads():
+            raise InputError(
+                f"--dask: the scheduler at {address} has no workers; start one with "
+                f"'dask worker {address}'"
+            )
+        yield client
+
+
+def _outcome(future: Any, task: Task, address: str) -> Reduced:
+    try:
+        result = future.result()
+    except ImportError as error:
+        raise InputError(
+            f"--dask: the workers of {address} cannot import what they need ({error}); "
+            "install the same version of advisor there"
+        ) from None
+    except Exception as error:
+        if type(error).__name__ == "KilledWorker":
+            return Reduced(None, _KILLED.format(path=task.path))
+        return Reduced(None, f"{task.path}: {type(error).__name__}: {error}".splitlines()[0])
+    assert isinstance(result, Reduced)
+    return result

@@ -1,0 +1,121 @@
+"""One HTML file with everything in it: no network, light and dark, printable.
+
+Templates escape whatever they are given. The document itself is embedded as JSON for the timeline;
+a policy in the page lets only our own script run, whatever a kernel is called.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from advisor.model.findings import ConditionDoc, Diagnosis, ScopeDoc, Verify
+from advisor.reports import json_report, phrases
+from advisor.reports.finding_text import scope_label, verify_text
+from advisor.reports.html.view import capture_view
+from advisor.reports.layout import clean, cut_middle
+from advisor.reports.numbers import condition_text, milliseconds, value_text
+from advisor.reports.wording import remedy_lead
+
+SCRIPTS = ("page.js", "timeline.js")
+
+
+def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
+    """One page; several captures stand one after the other under a list of them."""
+    environment = _environment()
+    script = "".join(_source(environment, name) for name in SCRIPTS)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    captures = [capture_view(d, i) for i, d in enumerate(diagnoses)]
+    text = environment.get_template("report.html.j2").render(
+        captures=captures,
+        title=captures[0].title if len(captures) == 1 else f"{len(captures)} captures",
+        version=diagnoses[0].tool.version if diagnoses else "",
+        script=Markup(script),
+        script_hash=Markup(f"sha256-{digest}"),
+    )
+    return text.encode("utf-8", "replace")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("advisor.reports.html", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    environment.globals |= {"levels": phrases.LEVELS, "status": phrases.STATUS}
+    environment.filters |= {
+        "baseline": phrases.baseline_text,
+        "condition": _condition,
+        "cut": cut_middle,
+        "embedded": embedded,
+        "flip_lines": phrases.flip_lines,
+        "is_link": _is_link,
+        "lead": remedy_lead,
+        "ms": milliseconds,
+        "prose": prose,
+        "ratio": _ratio,
+        "scope": _scope,
+        "verify": _verify,
+    }
+    return environment
+
+
+def _source(environment: Environment, name: str) -> str:
+    loader = environment.loader
+    assert loader is not None
+    return loader.get_source(environment, name)[0]
+
+
+def _printable(value: Any) -> Any:
+    """Control characters are no part of a page; what is markup already stays as it is."""
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def prose(text: str) -> Markup:
+    """Text of a rule, which quotes commands in backticks."""
+    pieces = re.split(r"`([^`]+)`", clean(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(p) if i % 2 else Markup("{}").format(p)
+        for i, p in enumerate(pieces)
+    )
+
+
+def embedded(diagnosis: Diagnosis) -> Markup:
+    """The document for a script element: no `<`, so that nothing in it can end the element."""
+    document = json.loads(json_report.render([diagnosis]).decode("utf-8", "backslashreplace"))
+    text = json.dumps(document, ensure_ascii=True, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)
+
+
+def _condition(condition: ConditionDoc) -> str:
+    return condition_text(condition)
+
+
+def _ratio(value: float) -> str:
+    return value_text(value, "ratio")
+
+
+def _scope(scope: ScopeDoc) -> str:
+    return scope_label(scope)
+
+
+def _verify(verify: Verify) -> str:
+    return verify_text(verify)
+
+
+def _is_link(url: str) -> bool:
+    return url.startswith(("https://", "http://"))

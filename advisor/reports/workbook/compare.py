@@ -1,0 +1,119 @@
+"""Several captures side by side: what each suffers from, and how far they lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from openpyxl.utils import get_column_letter
+
+from advisor.model.findings import Diagnosis
+from advisor.reports.workbook.captures import Captures
+from advisor.reports.workbook.findings import bars
+from advisor.reports.workbook.sheet import Column, Number, Sheet
+from advisor.reports.workbook.style import MUTED, UNDER, align, font
+
+#: A fact is compared where it has one value in each capture.
+FACTS = (
+    "step.time_median_ms", "kernel.per_step", "budget.busy_ratio", "budget.idle_ratio",
+    "launch.idle_ratio", "graph.kernel_ratio", "sync.idle_ratio", "copy.exposed_ratio",
+    "alloc.calls_per_step", "activity.sm_busy_ratio", "activity.tensor_busy_ratio",
+    "activity.dram_busy_ratio", "comm.exposed_ratio", "host.gap_ratio",
+    "capture.overhead_idle_ratio",
+)  # fmt: skip
+
+
+def comparison(sheet: Sheet, captures: Captures) -> None:
+    """Captures, then findings by share, then facts; changes are formulas over the first one."""
+    _overview(sheet, captures)
+    _matrix(sheet, captures)
+    _facts(sheet, captures)
+
+
+def _overview(sheet: Sheet, captures: Captures) -> None:
+    columns = [
+        Column("Capture", 36, wrap=True), Column("Share", 13, "ratio"),
+        Column("Step, median (ms)", 13, "fixed"), Column("GPU busy", 13, "ratio"),
+        Column("Kernels a step", 13), Column("High", 13), Column("Medium", 13),
+        Column("Could not look", 13), Column("First finding", 34, wrap=True),
+    ]  # fmt: skip
+    rows: list[list[Any]] = []
+    for label, d in captures:
+        top = d.findings[0] if d.findings else None
+        step = max(d.steps, key=lambda s: s.count) if d.steps else None
+        entry = d.inputs[0]
+        rows.append([
+            label, top.impact.share if top and top.impact else None,
+            step.median_ms if step else None, entry.busy_share,
+            round(entry.kernels_per_step, 1) if entry.kernels_per_step is not None else None,
+            sum(f.severity == "high" for f in d.findings),
+            sum(f.severity == "medium" for f in d.findings),
+            len({e.code for e in d.not_evaluated}),
+            f"{top.code} {top.cause}" if top else "nothing to fix",
+        ])  # fmt: skip
+    sheet.table(columns, rows)
+
+
+def _matrix(sheet: Sheet, captures: Captures) -> None:
+    """A row a cause, a column a capture; the cell is the share of the step that it holds."""
+    shares: dict[tuple[str, str], list[float | str | None]] = {}
+    count = len(captures.diagnoses)
+    for at, d in enumerate(captures.diagnoses):
+        for f in d.findings:
+            cells = shares.setdefault((f.code, f.cause), [None] * count)
+            share = f.impact.share if f.impact else None
+            now = cells[at]
+            if share is None:
+                cells[at] = now if now is not None else "found"
+            else:
+                cells[at] = max(share, now) if isinstance(now, float) else share
+    sheet.heading("Findings", "the share of the step that each cause holds; empty: not found")
+    columns = [Column("Code and cause", 36), *_heads(captures, "ratio")]
+    ordered = sorted(shares.items(), key=lambda kv: (-_largest(kv[1]), kv[0]))
+    area = sheet.table(columns, [[f"{c} {cause}", *cells] for (c, cause), cells in ordered])
+    for i in range(count):
+        bars(sheet, area.column(2 + i))
+
+
+def _heads(captures: Captures, unit: str = "") -> list[Column]:
+    return [Column(label, 16, unit) for label in captures.labels]
+
+
+def _largest(cells: Sequence[float | str | None]) -> float:
+    return max((c for c in cells if isinstance(c, float)), default=0.0)
+
+
+def _facts(sheet: Sheet, captures: Captures) -> None:
+    """Telling facts, and how the others differ from the first capture."""
+    sheet.heading("Facts", "changes are formulas: this capture over the first one, minus one")
+    columns = [Column("Fact", 36), *_heads(captures)]
+    columns += [Column(f"{label}: change", 16) for label in captures.labels[1:]]
+    diagnoses = captures.diagnoses
+    rows = []
+    for name in FACTS:
+        found = [_single(d, name) for d in diagnoses]
+        if any(f is not None for f in found):
+            cells = [None if f is None else Number(*f) for f in found]
+            rows.append([name, *cells, *[None] * (len(diagnoses) - 1)])
+    area = sheet.table(columns, rows)
+    if not rows:
+        return
+    for row in range(area.first, area.last + 1):
+        base = f"$B{row}"
+        for i in range(1, len(diagnoses)):
+            other = f"{get_column_letter(2 + i)}{row}"
+            cell = sheet.ws.cell(row, 1 + len(diagnoses) + i)
+            cell.value = (
+                f'=IF(AND(ISNUMBER({base}),ISNUMBER({other}),{base}<>0),{other}/{base}-1,"")'
+            )
+            cell.number_format = '+0.0%;-0.0%;"="'
+            cell.font, cell.border = font(), UNDER
+            cell.alignment = align(right=True)
+    sheet.text(1, "A comparison with a verdict: advisor compare BEFORE AFTER", color=MUTED)
+
+
+def _single(d: Diagnosis, name: str) -> tuple[float, str] | None:
+    found = [f for f in d.facts if f.name == name]
+    if len(found) != 1 or isinstance(found[0].value, bool | str | None):
+        return None
+    return float(found[0].value), found[0].unit

@@ -1,0 +1,290 @@
+"""One sheet of the workbook: heads, tables, links, print set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from openpyxl.utils import get_column_letter
+from openpyxl.worksheet.hyperlink import Hyperlink
+
+from advisor.model.findings import Evidence
+from advisor.reports.layout import cut_middle, name_text
+from advisor.reports.numbers import IDS, heading_parts
+from advisor.reports.workbook.style import (
+    HEAD,
+    INK,
+    LEFT,
+    LINK,
+    MUTED,
+    UNDER,
+    align,
+    fill,
+    font,
+    lines_of,
+    plain,
+    put,
+    shown_unit,
+)
+
+if TYPE_CHECKING:
+    from openpyxl.worksheet.worksheet import Worksheet
+
+NARROW, WIDE, LONG_NAME = 9.0, 60.0, 110
+LINE_HEIGHT = 14.0
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its head, the unit of its numbers, how wide it is."""
+
+    head: str
+    width: float = 14.0
+    unit: str = ""
+    wrap: bool = False
+
+
+@dataclass(frozen=True)
+class Link:
+    """Text that leads to a sheet, a cell of it, or an address."""
+
+    text: str
+    sheet: str | None = None
+    cell: str = "A1"
+    url: str | None = None
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that brings its own unit."""
+
+    value: Any
+    unit: str
+
+
+@dataclass(frozen=True)
+class Area:
+    """Where a table came to stand: the row of its heads, its first and last row."""
+
+    head: int
+    first: int
+    last: int
+
+    def column(self, number: int, absolute: bool = False) -> str:
+        """``D5:D20``, the cells of one column."""
+        letter = get_column_letter(number)
+        if absolute:
+            return f"${letter}${self.first}:${letter}${max(self.last, self.first)}"
+        return f"{letter}{self.first}:{letter}{max(self.last, self.first)}"
+
+
+class Sheet:
+    """A worksheet that is filled from the top; `row` is the next free one."""
+
+    def __init__(self, worksheet: Worksheet, title: str, note: str = "", back: bool = True) -> None:
+        self.ws = worksheet
+        self.row = 1
+        self._widths: dict[int, float] = {}
+        self._head = 1
+        worksheet.sheet_view.showGridLines = False
+        worksheet.sheet_view.zoomScale = 100
+        self.text(1, title, size=15, bold=True)
+        worksheet.row_dimensions[1].height = 24
+        if back:
+            self.row += 1
+            self.link(self.row, 1, Link("Back to Summary", sheet="Summary"))
+        if note:
+            self.row += 1
+            self.text(1, note, color=MUTED)
+        self.row += 2
+        self.page()
+
+    # --- cells ---------------------------------------------------------------------------------
+
+    def text(self, column: int, value: Any, *, size: float = 10.5, color: str = INK,
+             bold: bool = False, italic: bool = False, wrap: bool = False) -> None:  # fmt: skip
+        """A free text in the current row."""
+        cell = put(self.ws.cell(self.row, column), value)
+        cell.font = font(size, color, bold=bold, italic=italic)
+        cell.alignment = align(wrap)
+
+    def paragraph(self, value: str, columns: int, *, color: str = INK) -> None:
+        """A text over several columns, wrapped; the row fits it."""
+        self.text(1, value, color=color, wrap=True)
+        self.ws.merge_cells(
+            start_row=self.row, end_row=self.row, start_column=1, end_column=columns
+        )
+        room = sum(self._widths.get(c, NARROW) for c in range(1, columns + 1))
+        lines = lines_of(plain(value), room)
+        self.ws.row_dimensions[self.row].height = LINE_HEIGHT * lines + 3
+        self.row += 1
+
+    def heading(self, value: str, note: str = "") -> None:
+        """The title of a section, after an empty row."""
+        self.text(1, value, size=12, bold=True)
+        if note:
+            self.row += 1
+            self.text(1, note, color=MUTED)
+        self.row += 1
+
+    def link(self, row: int, column: int, link: Link) -> None:
+        cell = put(self.ws.cell(row, column), link.text)
+        where = cell.coordinate
+        if link.url:
+            cell.hyperlink = Hyperlink(ref=where, target=link.url)
+        elif link.sheet:
+            cell.hyperlink = Hyperlink(ref=where, location=f"'{link.sheet}'!{link.cell}")
+        cell.font = font(color=LINK, underline="single")
+        cell.alignment = align(indent=int(row > self._head > 1))
+
+    def value(self, row: int, column: int, value: Any, unit: str = "", wrap: bool = False) -> None:
+        """One cell of a table."""
+        if isinstance(value, Link):
+            self.link(row, column, value)
+            self.ws.cell(row, column).border = UNDER
+            return
+        if isinstance(value, Number):
+            value, unit = value.value, value.unit
+        cell = put(self.ws.cell(row, column), value, unit)
+        number = _is_number(value)
+        cell.font = font()
+        right = number and unit not in LEFT
+        cell.alignment = align(wrap, right, indent=1)
+        cell.border = UNDER
+
+    # --- tables --------------------------------------------------------------------------------
+
+    def table(
+        self,
+        columns: Sequence[Column],
+        rows: Sequence[Sequence[Any]],
+        *,
+        filter: bool = False,
+        freeze: bool = False,
+        empty: str = "none",
+        spans: Sequence[int] = (),
+    ) -> Area:
+        """A table from the current row on; with `freeze` its head stays and is printed on every
+        page. `spans` says how many columns of the sheet each column takes (1 where not given);
+        widths are then those of the sheet."""
+        head = self._head = self.row
+        at, last = _places(len(columns), spans)
+        for i, column in enumerate(columns):
+            cell = put(self.ws.cell(head, at[i]), column.head)
+            for each in range(at[i], at[i + 1] if i + 1 < len(at) else last + 1):
+                self.ws.cell(head, each).fill = fill(HEAD)
+            cell.font = font(10, MUTED, bold=True)
+            numbers = column.unit not in LEFT and any(_is_number(row[i]) for row in rows)
+            cell.alignment = align(wrap=True, right=numbers, middle=True, indent=1)
+            if not spans:
+                self.widen(at[i], column.width)
+        self._merge(head, at, last)
+        heads = max(lines_of(c.head, c.width - 1.5, 10) for c in columns) if not spans else 1
+        self.ws.row_dimensions[head].height = LINE_HEIGHT * heads + 8
+        for row in rows:
+            self.row += 1
+            lines = 1
+            for i, (column, value) in enumerate(zip(columns, row, strict=True)):
+                self.value(self.row, at[i], value, column.unit, column.wrap)
+                if column.wrap and isinstance(value, str):
+                    room = column.width if not spans else self._room(i, at, last)
+                    lines = max(lines, lines_of(plain(value), room - 1.5))
+            self._merge(self.row, at, last)
+            # Not every program fits rows to wrapped text by itself.
+            self.ws.row_dimensions[self.row].height = LINE_HEIGHT * lines + 3
+        if not rows and empty:
+            self.row += 1
+            self.text(1, empty, color=MUTED, italic=True)
+        area = Area(head, head + 1, max(head + len(rows), head + 1))
+        if freeze:
+            self.ws.freeze_panes = self.ws.cell(head + 1, 1)
+            self.ws.print_title_rows = f"{head}:{head}"
+        if filter and rows:
+            self.ws.auto_filter.ref = f"A{head}:{get_column_letter(last)}{area.last}"
+        self.row += 2
+        return area
+
+    def _merge(self, row: int, at: Sequence[int], last: int) -> None:
+        """Cells that span several columns of the sheet become one."""
+        for begin, end in zip(at, [*(a - 1 for a in at[1:]), last], strict=True):
+            if end > begin:
+                for column in range(begin, end + 1):
+                    self.ws.cell(row, column).border = UNDER
+                self.ws.merge_cells(start_row=row, end_row=row, start_column=begin, end_column=end)
+
+    def _room(self, i: int, at: Sequence[int], last: int) -> float:
+        """The width of a column that may span several."""
+        end = at[i + 1] - 1 if i + 1 < len(at) else last
+        return sum(self._widths.get(c, NARROW) for c in range(at[i], end + 1))
+
+    def evidence(self, table: Evidence, *, filter: bool = False, freeze: bool = False) -> Area:
+        """A table of the diagnosis: heads with units, numbers with formats."""
+        columns, rows = shown(table)
+        return self.table(columns, rows, filter=filter, freeze=freeze)
+
+    def widen(self, column: int, width: float) -> None:
+        """A column is as wide as the widest table wants it."""
+        self._widths[column] = max(width, self._widths.get(column, 0.0))
+        self.ws.column_dimensions[get_column_letter(column)].width = self._widths[column]
+
+    # --- printing ------------------------------------------------------------------------------
+
+    def page(self, large: bool = False) -> None:
+        """Landscape, one page wide, with the sheet's name and page numbers below; `large` for
+        tables that would be too small to read on A4."""
+        ws = self.ws
+        ws.page_setup.orientation = "landscape"
+        ws.page_setup.paperSize = ws.PAPERSIZE_A3 if large else ws.PAPERSIZE_A4
+        ws.page_setup.fitToWidth = 1
+        ws.page_setup.fitToHeight = 0
+        ws.sheet_properties.pageSetUpPr.fitToPage = True
+        ws.page_margins.left = ws.page_margins.right = 0.4
+        ws.page_margins.top, ws.page_margins.bottom = 0.5, 0.6
+        ws.oddFooter.left.text = "&A"
+        ws.oddFooter.right.text = "&P / &N"
+        for part in (ws.oddFooter.left, ws.oddFooter.right):
+            part.size = 8
+            part.color = MUTED
+
+
+def _places(count: int, spans: Sequence[int]) -> tuple[list[int], int]:
+    """Where each column of a table begins, and the last column of the sheet that it takes."""
+    at, next_ = [], 1
+    for i in range(count):
+        at.append(next_)
+        next_ += spans[i] if i < len(spans) else 1
+    return at, next_ - 1
+
+
+def _is_number(value: Any) -> bool:
+    value = value.value if isinstance(value, Number) else value
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cut(value: Any) -> Any:
+    """Kernel names are cut in the middle; the JSON document has them in full."""
+    return cut_middle(name_text(value), LONG_NAME) if isinstance(value, str) else value
+
+
+def shown(table: Evidence) -> tuple[list[Column], list[list[Any]]]:
+    """Columns and rows of a table of the diagnosis, names cut."""
+    rows = [[_cut(value) for value in row] for row in table.rows]
+    return [column_of(h, [r[i] for r in rows]) for i, h in enumerate(table.columns)], rows
+
+
+def column_of(heading: str, cells: Sequence[Any]) -> Column:
+    """How a column of the diagnosis is shown."""
+    name, unit = heading_parts(heading)
+    texts = [c for c in cells if isinstance(c, str)]
+    suffix = shown_unit(unit)
+    if texts:
+        longest = max(len(t) for t in texts)
+        return Column(name, min(max(longest + 3.0, len(name) + 4.0, NARROW), WIDE), wrap=True)
+    if name in IDS:
+        return Column(name, NARROW, "id")
+    if unit == "s" and name in ("at", "start", "end"):
+        return Column(f"{name} (s)", 14.0, "place")
+    # The unit is in the head, so that the numbers of a column compare.
+    head = f"{name} ({suffix})" if suffix else name
+    return Column(head, max(len(head) + 4.0, 11.0), "fixed" if suffix else unit)

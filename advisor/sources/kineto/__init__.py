@@ -1,0 +1,1 @@
+"""Reader of PyTorch profiler traces."""

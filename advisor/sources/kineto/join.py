@@ -1,0 +1,134 @@
+"""What the events of a PyTorch profiler trace say only together: processes, graphs, launches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.sources.kineto.columns import Ints
+from advisor.sources.schema import MISSING, Call
+from advisor.sources.trace import Columns
+
+Tables = dict[str, Columns]
+
+GPU_WORK = ("kernels", "copies", "memsets")
+_ON_GPU = (*GPU_WORK, "collectives")
+
+#: Correlation ids from here on are numbered anew, so that tables can be indexed by them.
+_LARGE_ID = 1 << 31
+
+
+def from_zero(tables: Tables, zero: int) -> None:
+    """All times from `zero` on."""
+    for columns in tables.values():
+        for name in ("start", "end", "time"):
+            if name in columns:
+                columns[name] = columns[name] - zero
+
+
+def small_ids(tables: Tables) -> None:
+    """Correlation ids that fit into an index; small ones stay as they are."""
+    used = [tables[t] for t in (*_ON_GPU, "api_calls") if t in tables]
+    if max((int(c["correlation"].max()) for c in used), default=0) < _LARGE_ID:
+        return
+    known = np.unique(np.concatenate([c["correlation"] for c in used]))
+    known = known[known != MISSING]
+    for columns in used:
+        ids = columns["correlation"]
+        columns["correlation"] = np.where(ids == MISSING, MISSING, np.searchsorted(known, ids) + 1)
+
+
+def set_processes(tables: Tables) -> list[int]:
+    """Gives GPU work the process that issued it: events on a GPU carry its number only. Returns the
+    processes that called CUDA."""
+    calls = tables.get("api_calls")
+    hosts = np.unique(calls["process"]) if calls is not None else np.empty(0, np.int64)
+    hosts = hosts[hosts != MISSING]
+    alone = int(hosts[0]) if len(hosts) == 1 else MISSING
+    if len(hosts) == 0 and "ranges" in tables:
+        annotated = np.unique(tables["ranges"]["process"])
+        alone = int(annotated[0]) if len(annotated) == 1 else MISSING
+    for table in _ON_GPU:
+        if table not in tables:
+            continue
+        columns = tables[table]
+        columns["process"] = np.full(len(columns["start"]), alone, np.int64)
+        if len(hosts) > 1 and calls is not None:
+            at = _latest_call(calls, columns["correlation"], columns["start"])
+            columns["process"] = np.where(at >= 0, calls["process"][at], MISSING)
+    if "overheads" in tables and alone != MISSING:
+        tables["overheads"]["process"][:] = alone
+    return [int(host) for host in hosts]
+
+
+def _latest_call(calls: Columns, correlation: Ints, start: Ints) -> Ints:
+    """Row of the call with this correlation id that began last before the work: ids repeat where
+    the traces of several ranks were put into one file."""
+    order = np.lexsort((calls["start"], calls["correlation"]))
+    ids, begun = calls["correlation"][order], calls["start"][order]
+    both = np.concatenate((ids, correlation))
+    when = np.concatenate((begun, start))
+    ranked = np.lexsort((np.arange(len(both)), when, both))
+    # Calls come before the work of the same time, so the count of calls so far is the position.
+    seen = np.cumsum(ranked < len(ids))
+    at = np.empty(len(correlation), np.int64)
+    work = ranked >= len(ids)
+    at[ranked[work] - len(ids)] = seen[work] - 1
+    hit = (at >= 0) & (correlation != MISSING)
+    hit &= ids[np.maximum(at, 0)] == correlation
+    return np.where(hit, order[np.maximum(at, 0)], MISSING)
+
+
+def set_graph_nodes(tables: Tables) -> bool:
+    """Numbers the work of each graph launch from 1; 0 is work launched by itself. True if any.
+
+    All nodes share the correlation id of their launch. Where the launch lies before the trace,
+    several kernels of one id tell a graph all the same.
+    """
+    calls = tables.get("api_calls")
+    launches = {
+        table: _keys(tables[table]["process"], tables[table]["correlation"])
+        for table in (*GPU_WORK, "api_calls")
+        if table in tables
+    }
+    if calls is not None:
+        keys = launches.pop("api_calls")
+        graphs = np.unique(keys[(calls["call"] == Call.GRAPH_LAUNCH) & (keys != MISSING)])
+        known = np.unique(keys)
+    else:
+        graphs = known = np.empty(0, np.int64)
+    if "kernels" in launches:
+        ids, count = np.unique(launches["kernels"], return_counts=True)
+        orphans = ids[(count > 1) & (ids != MISSING) & ~np.isin(ids, known)]
+        graphs = np.union1d(graphs, orphans)
+    for table, keys in launches.items():
+        inside = np.isin(keys, graphs) & (keys != MISSING)
+        tables[table]["graph_node"] = np.where(inside, _ranks(keys), 0)
+    return any((tables[table]["graph_node"] != 0).any() for table in launches)
+
+
+def _keys(process: Ints, correlation: Ints) -> Ints:
+    """One integer for (process, correlation), MISSING without a correlation."""
+    return np.where(correlation == MISSING, MISSING, (process + 1) * _LARGE_ID + correlation)
+
+
+def _ranks(keys: Ints) -> Ints:
+    """Position of each row among those of its key, from 1."""
+    order = np.argsort(keys, kind="stable")
+    ranked = keys[order]
+    first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    length = np.diff(np.append(first, len(ranked)))
+    rank = np.empty(len(keys), np.int64)
+    rank[order] = np.arange(len(keys)) - np.repeat(first, length) + 1
+    return rank
+
+
+def set_launches(tables: Tables, nameless: int) -> None:
+    """Calls that the profiler has no name for launch, if a kernel came of them: until 2.0 it did
+    not know cudaLaunchKernelExC."""
+    calls = tables.get("api_calls")
+    if calls is None or "kernels" not in tables:
+        return
+    unknown = (calls["name_id"] == nameless) & (calls["correlation"] != MISSING)
+    if unknown.any():
+        launched = np.isin(calls["correlation"], tables["kernels"]["correlation"])
+        calls["call"] = np.where(unknown & launched, int(Call.LAUNCH), calls["call"])

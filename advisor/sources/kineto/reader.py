@@ -1,0 +1,132 @@
+"""PyTorch profiler traces (Chrome JSON written by Kineto, torch 1.8 to 2.11) as a `Source`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from advisor.model.capture import Capture, Device
+from advisor.sources.calls import classify
+from advisor.sources.kineto import join as kineto_join
+from advisor.sources.kineto import metadata as kineto_metadata
+from advisor.sources.kineto.columns import NO_TIME, Pool
+from advisor.sources.kineto.decode import Inexact, TraceJson
+from advisor.sources.kineto.join import GPU_WORK, Tables
+from advisor.sources.kineto.kinds import FOREIGN, ROLES
+from advisor.sources.kineto.tables import Collector
+from advisor.sources.schema import MISSING
+from advisor.sources.trace import Columns
+
+#: What Kineto writes for a call that it has no name for.
+_NAMELESS = "INVALID"
+
+_BRACKETS = re.compile(r"<[^<>]*>")
+
+
+class KinetoJson:
+    """Fills the tables that the trace has events for. All of it is read when it is opened."""
+
+    capture: Capture
+    devices: tuple[Device, ...]
+
+    def __init__(self, path: Path, shown: Path | None = None) -> None:
+        """`shown` is the path the user gave, where `path` is a decompressed copy of it."""
+        shown = shown or path
+        trace = TraceJson(path.read_bytes(), shown)
+        collected = _collect(trace)
+        head = trace.head
+        self._tables = tables = collected.tables()
+        pool = collected.pool
+        zero = 0 if collected.first == NO_TIME else collected.first
+        kineto_join.from_zero(tables, zero)
+        kineto_join.small_ids(tables)
+        if "api_calls" in tables:
+            classes = {i: int(classify(text)) for text, i in pool.items()}
+            name_id = tables["api_calls"]["name_id"]
+            tables["api_calls"]["call"] = np.array(list(classes.values()), np.int64)[name_id]
+        processes = kineto_join.set_processes(tables)
+        kineto_join.set_launches(tables, pool.get(_NAMELESS, MISSING))
+        graphs = kineto_join.set_graph_nodes(tables)
+        if "kernels" in tables:
+            _finish_kernels(tables["kernels"], pool, kineto_metadata.is_amd(head))
+        complaints = kineto_metadata.messages(head)
+        if complaints:
+            tables["diagnostics"] = {
+                "time": np.zeros(len(complaints), np.int64),
+                "severity": np.array([severity for severity, _ in complaints], np.int64),
+                "text_id": pool.ids([text for _, text in complaints]),
+            }
+        self._texts = list(pool)
+        self.devices = kineto_metadata.read_devices(head, _devices_in_use(tables))
+        self.capture = kineto_metadata.read_capture(
+            head, shown, collected, zero, processes, graphs, trace.dropped
+        )
+
+    def tables(self) -> frozenset[str]:
+        """Tables that hold at least one row."""
+        return frozenset(self._tables)
+
+    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
+        """The columns in order of time; one that the trace has nothing for reads `MISSING`."""
+        read = self._tables[table]
+        rows = len(next(iter(read.values())))
+        return {
+            name: read[name] if name in read else np.full(rows, MISSING, np.int64)
+            for name in columns
+        }
+
+    def text(self, ids: Sequence[int]) -> list[str]:
+        """The strings behind ids; an unknown id reads as an empty string."""
+        texts = self._texts
+        return [texts[i] if 0 <= i < len(texts) else "" for i in map(int, ids)]
+
+    def close(self) -> None:
+        """Nothing is open: the file was read at once."""
+
+
+def _collect(trace: TraceJson) -> Collector:
+    """All events as columns. Raises InputError for JSON that no PyTorch profiler wrote."""
+    collected = Collector()
+    exact = False
+    for events, raw in trace.parts():
+        if not exact:
+            try:
+                collected.add(events)
+                continue
+            except Inexact:
+                exact = True  # and so will be all that follows
+        collected.add(trace.decimals(raw))
+    if not collected.categories & (ROLES.keys() | FOREIGN):
+        raise trace.no_profile()
+    return collected
+
+
+def _devices_in_use(tables: Tables) -> list[int]:
+    found: set[int] = set()
+    for table in GPU_WORK:
+        if table in tables:
+            found.update(np.unique(tables[table]["device"]).tolist())
+    return sorted(found - {MISSING})
+
+
+def _finish_kernels(kernels: Columns, pool: Pool, amd: bool) -> None:
+    """Short names; and no grids on AMD, where some launch calls count them in blocks, some in
+    threads, and kernels of graphs have none."""
+    texts = list(pool)
+    ids, at = np.unique(kernels["name_id"], return_inverse=True)
+    kernels["short_name_id"] = pool.ids([short_name(texts[i]) for i in ids.tolist()])[at]
+    if amd:
+        for name in ("grid_x", "grid_y", "grid_z", "blocks"):
+            kernels[name] = np.full(len(at), MISSING, np.int64)
+
+
+def short_name(kernel: str) -> str:
+    """`void at::native::copy<4, float>(int)` -> `copy`, as nsys has it."""
+    text = kernel.replace("(anonymous namespace)::", "")
+    while (plain := _BRACKETS.sub("", text)) != text:
+        text = plain
+    name = text.partition("(")[0].strip().rpartition(" ")[2].rpartition("::")[2]
+    return name or kernel

@@ -1,0 +1,316 @@
+"""Events of the PyTorch profiler -> our tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from advisor.sources.kineto.columns import (
+    NO_TIME,
+    Ints,
+    Pool,
+    integers,
+    nanoseconds,
+    product,
+    triples,
+)
+from advisor.sources.kineto.decode import NO_ARGS, Event, Inexact
+from advisor.sources.kineto.kinds import (
+    CUDA_DEVICE,
+    ELEMENT_BYTES,
+    GC_NAME,
+    GC_NAMES,
+    PROFILER_COST,
+    ROLES,
+    copy_kinds,
+    memory_kind,
+)
+from advisor.sources.schema import (
+    ALLOCATED,
+    DEVICE_MEMORY,
+    FREED,
+    MISSING,
+    OPERATIONS,
+    PUSH_POP,
+)
+from advisor.sources.trace import Columns
+
+_TID_MASK = 0x7FFFFFFF
+
+
+class Collector:
+    """Takes events part by part and keeps columns of them. Times count from the zero of the file,
+    which may be 1970."""
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.categories: set[str] = set()
+        #: The earliest event of any kind, and the recorded span where the trace tells it.
+        self.first = NO_TIME
+        self.span: tuple[int, int] | None = None
+        #: Events of a known kind without a time.
+        self.timeless = 0
+        self._parts: dict[str, list[Columns]] = defaultdict(list)
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Raises Inexact, with nothing taken, where the events must be decoded as decimals."""
+        found: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            found[event.cat or ""].append(event)
+        begun = nanoseconds([e.ts for e in events if e.ph == "X"])
+        begun = begun[begun != NO_TIME]
+        before = self.timeless
+        taken: list[tuple[str, Columns]] = []
+        try:
+            for category, rows in found.items():
+                role = ROLES.get(category)
+                columns = getattr(self, f"_{role}")(rows) if role else None
+                if role and columns is not None:
+                    taken.append((role, columns))
+                if role == "kernels" and (collectives := self._collectives(rows)) is not None:
+                    taken.append(("collectives", collectives))
+        except Inexact:
+            self.timeless = before
+            raise
+        self.categories |= found.keys()
+        if len(begun):
+            first = int(begun.min())
+            self.first = first if self.first == NO_TIME else min(first, self.first)
+        for role, columns in taken:
+            self._parts[role].append(columns)
+
+    def tables(self) -> dict[str, Columns]:
+        """All columns read so far, each table in order of time."""
+        joined = {
+            role: {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+            for role, parts in self._parts.items()
+        }
+        ranges = [
+            joined.pop(role)
+            for role in ("annotations", "operators", "old_operators", "python")
+            if role in joined
+        ]
+        if ranges:
+            joined["ranges"] = {n: np.concatenate([r[n] for r in ranges]) for n in ranges[0]}
+        if "instants" in joined:
+            joined["allocations"] = _allocations(joined.pop("instants"))
+        for table, columns in joined.items():
+            time = columns["time" if "time" in columns else "start"]
+            if len(time) and (time[1:] < time[:-1]).any():
+                order = np.argsort(time, kind="stable")
+                joined[table] = {name: values[order] for name, values in columns.items()}
+        return {table: columns for table, columns in joined.items() if len(_any(columns))}
+
+    # ------------------------------------------------------------------ kinds of events
+
+    def _timed(self, events: list[Event]) -> tuple[list[Event], Columns]:
+        """The spans among the events, with start and end."""
+        if any(e.ph != "X" for e in events):
+            events = [e for e in events if e.ph == "X"]
+        start = nanoseconds([e.ts for e in events])
+        length = nanoseconds([0 if e.dur is None else e.dur for e in events])
+        known = start != NO_TIME
+        if not known.all():
+            self.timeless += int((~known).sum())
+            events = [e for e, k in zip(events, known.tolist(), strict=True) if k]
+            start, length = start[known], length[known]
+        return events, {"start": start, "end": start + np.maximum(length, 0)}
+
+    def _work(self, events: list[Event]) -> tuple[list[Event], list[Any], Columns]:
+        """What GPU operations have in common; the process comes later."""
+        events, columns = self._timed(events)
+        args = [e.args or NO_ARGS for e in events]
+        device = [
+            a.device if a.device is not None else e.pid if a.in_device is None else a.in_device
+            for a, e in zip(args, events, strict=True)
+        ]
+        stream = [
+            e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)
+        ]
+        columns |= {
+            "device": np.maximum(integers(device), 0),  # a trace that tells none has one
+            "stream": integers(stream),
+            "context": integers([a.context for a in args]),
+            "correlation": _positive(integers([a.correlation for a in args])),
+        }
+        return events, args, columns
+
+    def _kernels(self, events: list[Event]) -> Columns:
+        events, args, columns = self._work(events)
+        grid, block = triples([a.grid for a in args]), triples([a.block for a in args])
+        columns |= {f"grid_{axis}": grid[:, i] for i, axis in enumerate("xyz")}
+        columns |= {f"block_{axis}": block[:, i] for i, axis in enumerate("xyz")}
+        columns |= {
+            "name_id": self.pool.ids([e.name for e in events]),
+            "blocks": product(grid),
+            "threads": product(block),
+            "registers": integers([a.registers for a in args]),
+            "shared_bytes": integers([a.shared for a in args]),
+        }
+        return columns
+
+    def _collectives(self, events: list[Event]) -> Columns | None:
+        """What the kernels of collectives (since 2.2) tell of the call that they serve."""
+        events = [e for e in events if e.args is not None and e.args.collective is not None]
+        if not events:
+            return None
+        before = self.timeless
+        events, args, columns = self._work(events)
+        self.timeless = before  # they have been counted among the kernels
+        del columns["end"], columns["context"]
+        elements = np.maximum(
+            integers([a.elements_in for a in args]), integers([a.elements_out for a in args])
+        )
+        size = np.array([ELEMENT_BYTES.get(str(a.dtype).lower(), MISSING) for a in args], np.int64)
+        columns |= {
+            "bytes": np.where((elements < 0) | (size < 0), MISSING, elements * size),
+            "group_id": self.pool.ids([None if a.group is None else str(a.group) for a in args]),
+            "sequence": integers([a.sequence for a in args]),
+        }
+        return columns
+
+    def _copies(self, events: list[Event]) -> Columns:
+        events, args, columns = self._work(events)
+        kinds: dict[tuple[Any, Any], tuple[int, int, int]] = {}
+        rows = []
+        for event, arg in zip(events, args, strict=True):
+            key = (event.name, arg.kind if isinstance(arg.kind, str) else None)
+            if key not in kinds:
+                kinds[key] = copy_kinds(*key)
+            rows.append(kinds[key])
+        kind = np.array(rows, np.int64).reshape(-1, 3)
+        columns |= {
+            "bytes": integers([a.bytes for a in args]),
+            "kind": kind[:, 0], "src_memory": kind[:, 1], "dst_memory": kind[:, 2],
+        }  # fmt: skip
+        return columns
+
+    def _memsets(self, events: list[Event]) -> Columns:
+        events, args, columns = self._work(events)
+        memory = [
+            memory_kind(e.name.partition("(")[2].rstrip(")") if e.name else "") for e in events
+        ]
+        columns |= {
+            "bytes": integers([a.bytes for a in args]), "memory": np.array(memory, np.int64),
+        }  # fmt: skip
+        return columns
+
+    def _api_calls(self, events: list[Event]) -> Columns:
+        events, columns = self._hosted(events)
+        missing = np.full(len(events), MISSING, np.int64)
+        columns |= {
+            "correlation": _positive(integers([(e.args or NO_ARGS).correlation for e in events])),
+            "name_id": self.pool.ids([e.name for e in events]),
+            "result": missing, "callchain": missing,
+        }  # fmt: skip
+        return columns
+
+    def _annotations(self, events: list[Event]) -> Columns:
+        return self._ranges(events, 0)
+
+    def _operators(self, events: list[Event]) -> Columns:
+        return self._ranges(events, OPERATIONS)
+
+    def _old_operators(self, events: list[Event]) -> Columns:
+        """Until 2021 annotations were operators; only these have names without a namespace."""
+        columns = self._ranges(events, OPERATIONS)
+        own = self.pool.ids([text for text in self.pool if "::" not in text])
+        columns["domain"] = np.where(np.isin(columns["text_id"], own), 0, OPERATIONS)
+        return columns
+
+    def _python(self, events: list[Event]) -> Columns | None:
+        events = [e for e in events if e.name in GC_NAMES]
+        if not events:
+            return None
+        columns = self._ranges(events, 0)
+        columns["text_id"] = self.pool.ids([GC_NAME] * len(columns["start"]))
+        return columns
+
+    def _ranges(self, events: list[Event], domain: int) -> Columns:
+        events, columns = self._hosted(events)
+        columns |= {
+            "domain": np.full(len(events), domain, np.int64),
+            "text_id": self.pool.ids([e.name for e in events]),
+            "style": np.full(len(events), PUSH_POP, np.int64),
+        }
+        return columns
+
+    def _overheads(self, events: list[Event]) -> Columns | None:
+        events = [e for e in events if e.name and PROFILER_COST.search(e.name)]
+        if not events:
+            return None
+        events, columns = self._timed(events)
+        missing = np.full(len(events), MISSING, np.int64)  # Kineto puts them into process -1
+        columns |= {
+            "process": missing, "thread": missing,
+            "kind_id": self.pool.ids([e.name for e in events]),
+        }  # fmt: skip
+        return columns
+
+    def _instants(self, events: list[Event]) -> Columns | None:
+        """What the caching allocator holds of a GPU after each of its allocations."""
+        events = [
+            e for e in events
+            if e.args is not None and e.args.reserved is not None
+            and e.args.device_type == CUDA_DEVICE
+        ]  # fmt: skip
+        if not events:
+            return None
+        args = [e.args or NO_ARGS for e in events]
+        columns = {
+            "time": nanoseconds([e.ts for e in events]),
+            "device": integers([a.device_id for a in args]),
+            "process": integers([e.pid for e in events]),
+            "reserved": integers([a.reserved for a in args]),
+        }
+        known = columns["time"] != NO_TIME
+        return {name: values[known] for name, values in columns.items()}
+
+    def _spans(self, events: list[Event]) -> None:
+        events, columns = self._timed(events)
+        if len(events):
+            known = [self.span] if self.span else []
+            known.append((int(columns["start"].min()), int(columns["end"].max())))
+            self.span = min(a for a, _ in known), max(b for _, b in known)
+
+    def _hosted(self, events: list[Event]) -> tuple[list[Event], Columns]:
+        events, columns = self._timed(events)
+        thread = integers([e.tid for e in events])
+        columns |= {
+            "process": integers([e.pid for e in events]),
+            # Threads that ran no operator are known by a part of their handle only.
+            "thread": np.where(thread == MISSING, MISSING, thread & _TID_MASK),
+        }
+        return events, columns
+
+
+def _positive(correlation: Ints) -> Ints:
+    """CUPTI counts from 1; 0 is no id."""
+    return np.where(correlation > 0, correlation, MISSING)
+
+
+def _any(columns: Columns) -> Any:
+    return next(iter(columns.values()))
+
+
+def _allocations(level: Columns) -> Columns:
+    """Device memory taken and given back, from what the allocator held at each time. The first row
+    of a device is what it held when recording began."""
+    order = np.lexsort((level["time"], level["device"]))
+    time, device, process, reserved = (
+        level[n][order] for n in ("time", "device", "process", "reserved")
+    )
+    first = np.concatenate(([True], device[1:] != device[:-1]))
+    before = np.where(first, 0, np.concatenate(([0], reserved[:-1])))
+    change = reserved - before
+    rows = np.flatnonzero(change)
+    filled = np.full(len(rows), MISSING, np.int64)
+    return {
+        "time": time[rows], "device": device[rows], "process": process[rows],
+        "bytes": np.abs(change[rows]),
+        "kind": np.where(change[rows] > 0, ALLOCATED, FREED),
+        "memory": np.full(len(rows), DEVICE_MEMORY, np.int64), "address": filled,
+    }  # fmt: skip

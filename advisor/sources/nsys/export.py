@@ -1,0 +1,304 @@
+"""nsys exports, schema 2.9 of 2022 to 3.25 and later of 2026, as a :class:`Source`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from advisor.errors import InputError
+from advisor.model.capture import Capture, Device
+from advisor.sources.calls import classify, inner_rows, shared_bases
+from advisor.sources.nsys import samples as nsys_samples
+from advisor.sources.nsys.metadata import distinct, read_capture, read_devices
+from advisor.sources.nsys.raw import ALL, Is, RawTables, Rows, named_rows
+from advisor.sources.nsys.strings import StringPool
+from advisor.sources.nsys.tables import (
+    CUDA_CALLCHAINS,
+    DIAGNOSTIC_COLUMNS,
+    DIAGNOSTICS,
+    GPU_METRICS,
+    JOINED_TABLES,
+    MEMORY_KINDS,
+    METRIC_NAMES,
+    NVTX,
+    NVTX_MARK,
+    NVTX_RANGES,
+    OVERHEAD_TYPE,
+    OVERHEAD_TYPES,
+    RANGE_COLUMNS,
+    ROW_TABLES,
+    RUNTIME,
+    Filled,
+    is_nsys_table,
+    plain,
+)
+from advisor.sources.schema import MISSING, TABLES
+from advisor.sources.sqlite.columns import Ints
+from advisor.sources.trace import Columns
+
+_MEMORY_COLUMNS = frozenset({"src_memory", "dst_memory", "memory"})
+
+#: How large a span of ids may be for a table indexed by id.
+_DENSE = 1 << 22
+
+
+class NsysExport:
+    """Fills every table of the schema that the export has rows for."""
+
+    def __init__(self, raw: RawTables, format_name: str) -> None:
+        """Raises InputError for tables that are no export's; `raw` is closed then."""
+        self._db = db = raw
+        self._strings = StringPool(db)
+        self._raw_names: dict[str, str] = {}
+        self._kept_rows: dict[str, Ints | None] = {}
+        self._samples: Columns | None = None
+        self.devices: tuple[Device, ...]
+        self.capture: Capture
+        try:
+            if not any(map(is_nsys_table, db.tables)):
+                raise InputError(
+                    f"{db.shown}: {db.what}, but not an Nsight Systems export (no StringIds, "
+                    f"CUPTI_*, NVTX_EVENTS or TARGET_INFO_* table); make one: {db.hint}"
+                )
+            self._present = frozenset(table for table in TABLES if self._has(table))
+            self.devices, self._device_map = read_devices(db)
+            self.capture = read_capture(db, format_name, self._warnings())
+        except BaseException:
+            db.close()
+            raise
+
+    def tables(self) -> frozenset[str]:
+        """Tables that hold at least one row."""
+        return self._present
+
+    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
+        """The columns as contiguous int64 or float64 arrays, in the order of the file."""
+        special: dict[str, Callable[[Sequence[str]], Columns]] = {
+            "api_calls": self._read_calls,
+            "diagnostics": self._read_diagnostics,
+            "overheads": self._read_overheads,
+            "ranges": self._read_ranges,
+            "samples": self._read_samples,
+        }
+        if table in special:
+            return special[table](columns)
+        if table in JOINED_TABLES:
+            return self._read_joined(table, columns)
+        raw, fills = ROW_TABLES[table]
+        renumbered = "device" in columns and not self._device_map.identity
+        wanted = dict.fromkeys([*columns, "process"] if renumbered else columns)
+        read = self._read_filled(self._raw(raw), {c: fills[c] for c in wanted})
+        if renumbered:
+            read["device"] = self._device_map.apply(read["device"], read["process"])
+        for name in _MEMORY_COLUMNS & set(columns):
+            read[name] = self._memory_kinds(read[name])
+        return {c: read[c] for c in columns}
+
+    def text(self, ids: Sequence[int]) -> list[str]:
+        """The strings behind ids; an unknown id reads as an empty string."""
+        return self._strings.text(ids)
+
+    def close(self) -> None:
+        self._db.close()
+
+    # -------------------------------------------------------------- tables and raw columns
+
+    def _raw(self, table: str) -> str:
+        """The table's name in the file: with a _V2 or _V3 suffix where only that one has rows."""
+        if table not in self._raw_names:
+            names = (table, f"{table}_V3", f"{table}_V2")
+            self._raw_names[table] = next((n for n in names if self._db.has(n)), table)
+        return self._raw_names[table]
+
+    def _has(self, table: str) -> bool:
+        if table == "samples":
+            return self._db.has(GPU_METRICS) and nsys_samples.readable(self._db)
+        if table == "ranges":
+            return self._has_ranges()
+        if table == "diagnostics":
+            return self._db.has(self._raw(DIAGNOSTICS))
+        if table == "collectives":  # kernels of an export carry no arguments
+            return False
+        for raw, fills in JOINED_TABLES.get(table) or (ROW_TABLES[table],):
+            # Rows without a start, which only a mangled export has, cannot be placed in time.
+            start = fills.get("start", plain("id")).raw[0]
+            if self._db.has(self._raw(raw)) and (
+                start in self._db.columns(self._raw(raw)) or "start" not in fills
+            ):
+                return True
+        return False
+
+    def _read_filled(self, raw: str, fills: dict[str, Filled]) -> Columns:
+        """Columns made of raw columns; each is read once, an absent one reads `MISSING`."""
+        present = self._db.columns(raw)
+        wanted = dict.fromkeys(column for fill in fills.values() for column in fill.raw)
+        found = [column for column in wanted if column in present]
+        read = self._db.read(raw, found or present[:1])
+        arrays = dict(zip(found, read, strict=False))
+        for column in wanted:
+            if column not in arrays:
+                arrays[column] = np.full(len(read[0]), MISSING, np.int64)
+        return {name: fill.make(*(arrays[c] for c in fill.raw)) for name, fill in fills.items()}
+
+    def _read_joined(self, table: str, columns: Sequence[str]) -> Columns:
+        parts = [
+            self._read_filled(self._raw(raw), {c: fills[c] for c in columns})
+            for raw, fills in JOINED_TABLES[table]
+            if self._db.has(self._raw(raw))
+        ]
+        return {c: np.concatenate([part[c] for part in parts]) for c in columns}
+
+    def _kept(self, table: str, read: Columns) -> Columns:
+        """The rows that `_kept_rows` lists for the table."""
+        rows = self._kept_rows[table]
+        return read if rows is None else {name: values[rows] for name, values in read.items()}
+
+    def _memory_kinds(self, codes: Ints) -> Ints:
+        """Codes in our numbering, should an export number its memory kinds otherwise."""
+        other = {}
+        for row in named_rows(self._db, "ENUM_CUDA_MEM_KIND", ("id", "name")):
+            kind = MEMORY_KINDS.get(str(row["name"]).rpartition("MEMORY_KIND_")[2].upper())
+            if kind is not None and kind != row["id"]:
+                other[row["id"]] = kind
+        mapped = codes.copy() if other else codes
+        for code, kind in other.items():
+            mapped[codes == code] = kind
+        return mapped
+
+    # -------------------------------------------------------------- API calls
+
+    def _read_calls(self, columns: Sequence[str]) -> Columns:
+        raw, fills = ROW_TABLES["api_calls"]
+        first = "api_calls" not in self._kept_rows
+        wanted = dict.fromkeys([*columns, "name_id"] if first else columns)
+        read = self._read_filled(self._raw(raw), {c: fills[c] for c in wanted})
+        if first:
+            self._kept_rows["api_calls"] = self._outer_calls(read["name_id"])
+        if "callchain" in columns:
+            read["callchain"] = self._chain_ids(read["callchain"])
+        read = self._kept("api_calls", read)
+        if "call" in columns:
+            ids = distinct(read["call"])
+            classes = [int(classify(text)) for text in self._strings.text(ids)]
+            read["call"] = _replaced(read["call"], ids, classes)
+        return {c: read[c] for c in columns}
+
+    def _outer_calls(self, name_ids: Ints) -> Ints | None:
+        """Rows to keep where the export holds a call once per layer, else None (all rows)."""
+        ids = distinct(name_ids)
+        codes = shared_bases(self._strings.text(ids))
+        if max(codes, default=MISSING) == MISSING:
+            return None
+        names = ("start", "end", "correlationId", "globalTid")
+        read = self._read_filled(self._raw(RUNTIME), {name: plain(name) for name in names})
+        inner = inner_rows(
+            thread=read["globalTid"],
+            correlation=read["correlationId"],
+            base=_replaced(name_ids, ids, codes),
+            start=read["start"],
+            end=read["end"],
+        )
+        return np.delete(np.arange(len(name_ids)), inner) if len(inner) else None
+
+    def _chain_ids(self, chains: Ints) -> Ints:
+        """Ids as CUDA_CALLCHAINS has them. In schema 2.9 calls count from 0, the table from 1:
+        told by a single call with id 0, which the table lacks, and by the last ids."""
+        table = self._raw(CUDA_CALLCHAINS)
+        if np.count_nonzero(chains == 0) != 1 or "id" not in self._db.columns(table):
+            return chains
+        (ids,) = self._db.read(table, ["id"])
+        if not len(ids) or int(ids.min()) != 1 or int(ids.max()) != int(chains.max()) + 1:
+            return chains
+        return np.where(chains == MISSING, MISSING, chains + 1)
+
+    # -------------------------------------------------------------- NVTX
+
+    def _has_ranges(self) -> bool:
+        raw = self._raw(NVTX)
+        if not {"start", "eventType"} <= set(self._db.columns(raw)):
+            return False
+        return self._db.count(raw, self._range_rows(raw), at_most=1) > 0
+
+    def _range_rows(self, raw: str) -> Rows:
+        """The rows that are ranges with an end, or marks."""
+        marks: Rows = [{"eventType": (NVTX_MARK,)}]
+        if "end" not in self._db.columns(raw):
+            return marks
+        return [*marks, {"eventType": tuple(NVTX_RANGES), "end": Is.SET}]
+
+    def _read_ranges(self, columns: Sequence[str]) -> Columns:
+        raw = self._raw(NVTX)
+        if "ranges" not in self._kept_rows:
+            told = self._read_filled(raw, {c: plain(c) for c in ("eventType", "end")})
+            kind, end = told["eventType"], told["end"]
+            kept = (np.isin(kind, list(NVTX_RANGES)) & (end != MISSING)) | (kind == NVTX_MARK)
+            self._kept_rows["ranges"] = None if kept.all() else np.flatnonzero(kept)
+        wanted = {c: RANGE_COLUMNS[c] for c in columns}
+        read = self._kept("ranges", self._read_filled(raw, wanted))
+        if "text_id" in columns:
+            read["text_id"] = self._text_ids(raw, read["text_id"], self._range_rows(raw))
+        return read
+
+    def _text_ids(self, raw: str, ids: Ints, rows: Rows = ALL) -> Ints:
+        """`ids` (of the rows `rows`), completed for rows that hold their text themselves.
+
+        Equal texts share one id however they are stored, also both ways in one file.
+        """
+        if "text" not in self._db.columns(raw) or not (ids == MISSING).any():
+            return ids
+        known = [i for i in distinct(ids) if i != MISSING]
+        codes, texts = self._db.text_codes(raw, "text", rows, "textId" if known else None)
+        return self._strings.merged(ids, known, codes, texts)
+
+    # -------------------------------------------------------------- the rest
+
+    def _read_diagnostics(self, columns: Sequence[str]) -> Columns:
+        raw = self._raw(DIAGNOSTICS)
+        read = self._read_filled(raw, {c: DIAGNOSTIC_COLUMNS[c] for c in columns})
+        if "text_id" in columns:
+            read["text_id"] = self._text_ids(raw, read["text_id"])
+        return read
+
+    def _read_overheads(self, columns: Sequence[str]) -> Columns:
+        """Rows without a name are named after their type."""
+        wanted = [*columns, OVERHEAD_TYPE] if "kind_id" in columns else columns
+        read = self._read_joined("overheads", wanted)
+        if "kind_id" in columns:
+            rows = named_rows(self._db, "ENUM_CUPTI_OVERHEAD_TYPE", ("id", "label"))
+            labels = OVERHEAD_TYPES | {row["id"]: str(row["label"]) for row in rows}
+            nameless = read["kind_id"] == MISSING
+            for code in distinct(read[OVERHEAD_TYPE][nameless]):
+                named = self._strings.intern(labels.get(code, "Unknown"))
+                read["kind_id"][nameless & (read[OVERHEAD_TYPE] == code)] = named
+        return {c: read[c] for c in columns}
+
+    def _read_samples(self, columns: Sequence[str]) -> Columns:
+        if self._samples is None:  # all columns come of one pass over the rows
+            self._samples = nsys_samples.read_samples(self._db)
+        return {c: self._samples[c] for c in columns}
+
+    def _warnings(self) -> list[str]:
+        """What the export lacks or breaks off, a line each."""
+        warnings = []
+        raw = self._raw(NVTX)
+        if {"end", "eventType"} <= set(self._db.columns(raw)):
+            unclosed = self._db.count(raw, [{"eventType": tuple(NVTX_RANGES), "end": Is.NULL}])
+            if unclosed:
+                warnings.append(f"NVTX ranges without an end, left out: {unclosed}")
+        if self._db.has(GPU_METRICS) and "samples" not in self._present:
+            warnings.append(
+                f"{GPU_METRICS} has rows, but none that {METRIC_NAMES} names as a known metric "
+                "with a time in the session"
+            )
+        return warnings
+
+
+def _replaced(values: Ints, old: list[int], new: Sequence[int]) -> Ints:
+    """Each of `old` (sorted) replaced by its partner in `new`; every value is among `old`."""
+    keys, partners = np.array(old, np.int64), np.array(new, np.int64)
+    if old and old[-1] - old[0] < _DENSE:
+        table = np.zeros(old[-1] - old[0] + 1, np.int64)
+        table[keys - old[0]] = partners
+        return table[values - old[0]]
+    return partners[np.searchsorted(keys, values)]

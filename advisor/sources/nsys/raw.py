@@ -1,0 +1,74 @@
+"""What the nsys readers ask of an export, whether SQLite or columnar files hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from advisor.sources.sqlite.columns import Ints, Keep
+
+
+class Is(Enum):
+    """What may be asked of a value, apart from being one of several."""
+
+    SET = "is not null"
+    NULL = "is null"
+    FROM_ZERO = ">= 0"
+
+
+#: Rows for which one of the mappings holds, that is, all of its columns answer. No mapping: all.
+Rows = Sequence[Mapping[str, Is | tuple[int, ...]]]
+ALL: Rows = ()
+
+
+class RawTables(Protocol):
+    """Tables as `nsys export` names them. Damage surfaces as InputError at any read."""
+
+    shown: Path
+    tables: frozenset[str]
+    #: What holds the tables, and how an export of that kind is made, for messages.
+    what: str
+    hint: str
+
+    def size_bytes(self) -> int:
+        """Size of the capture on disk."""
+
+    def has(self, table: str) -> bool:
+        """True when the table exists and holds at least one row."""
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Column names of a table, empty where it is absent."""
+
+    def read(self, table: str, columns: Sequence[str], keep: Keep | None = None) -> list[Ints]:
+        """Integer columns in the order of the file; null reads as MISSING."""
+
+    def records(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Rows of a small table, with the types that they have there."""
+
+    def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
+        """How many such rows there are, counted up to `at_most`."""
+
+    def text_codes(
+        self, table: str, column: str, rows: Rows = ALL, unless: str | None = None
+    ) -> tuple[Ints, list[str]]:
+        """A text column as codes into the list of its distinct texts; MISSING for null and where
+        the column `unless` is set."""
+
+    def strings(self, ids: Sequence[int]) -> dict[int, str]:
+        """Those of the ids that the table of strings holds."""
+
+    def last_string(self) -> int:
+        """The largest id in the table of strings, 0 without any."""
+
+    def close(self) -> None: ...
+
+
+def named_rows(raw: RawTables, table: str, wanted: Iterable[str]) -> list[dict[str, Any]]:
+    """Rows of a small table as dicts; columns that the file lacks read as None."""
+    present = [c for c in wanted if c in raw.columns(table)]
+    if not present:
+        return []
+    rows = raw.records(table, present)
+    return [dict.fromkeys(wanted) | dict(zip(present, row, strict=True)) for row in rows]

@@ -1,0 +1,165 @@
+"""GPU metrics: the long rows of an nsys export -> one wide row per device and time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.sources.nsys.raw import Is, RawTables, named_rows
+from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES
+from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES
+from advisor.sources.sqlite.columns import Ints, Keep
+from advisor.sources.trace import Columns
+
+Floats = NDArray[np.float64]
+
+#: The name without its unit -> our column. Metric ids differ between captures, names between
+#: chips and versions: "SM Active" of 2023 is "SMs Active" later.
+_COLUMN_OF_NAME = (
+    (r"gr active", "gr_active"),
+    (r"sms? active", "sm_active"),
+    (r"sms? issue( active)?", "sm_issue"),
+    (r"tensor active( / fp16 active)?", "tensor_active"),
+    (r"dram read (bandwidth|throughput)", "dram_read"),
+    (r"dram write (bandwidth|throughput)", "dram_write"),
+    (r"pcie (rx|read)( throughput| bandwidth)?", "pcie_rx"),
+    (r"pcie (tx|write)( throughput| bandwidth)?", "pcie_tx"),
+    # Hopper counts requests and responses, user and protocol data apart: they add up.
+    (r"nvlink rx\b.*", "nvlink_rx"),
+    (r"nvlink tx\b.*", "nvlink_tx"),
+    (r"gpc clock frequency", "sm_clock_hz"),
+)
+_NAMES = tuple((re.compile(pattern), column) for pattern, column in _COLUMN_OF_NAME)
+
+#: Clock values are Hz although the name says MHz; below this they are taken at their word.
+_LEAST_HZ = 1e6
+
+GPU_MASK = 0xFF
+
+
+def column_of_metric(name: str) -> str | None:
+    """Our column for a metric name with or without its unit in brackets; None where not used."""
+    base, _, unit = name.partition("[")
+    base, unit = " ".join(base.lower().split()), unit.rstrip("] ").lower()
+    for pattern, column in _NAMES:
+        if pattern.fullmatch(base):
+            # "[Avg]" and "[Avg Warps per Cycle]" variants of a share are other quantities.
+            return column if column not in SAMPLE_RATIOS or not unit or "%" in unit else None
+    return None
+
+
+def wanted_metrics(raw: RawTables) -> dict[tuple[int, int], str]:
+    """(typeId, metricId) -> our column, for every metric of the capture that we use."""
+    metrics = {}
+    for row in named_rows(raw, METRIC_NAMES, ("typeId", "metricId", "metricName")):
+        column = column_of_metric(str(row["metricName"] or ""))
+        if column and row["typeId"] is not None and row["metricId"] is not None:
+            metrics[int(row["typeId"]), int(row["metricId"])] = column
+    return metrics
+
+
+def readable(raw: RawTables) -> bool:
+    """True when there are metric rows with a time on the session's clock and a known name."""
+    times = _time_columns(raw)
+    if not times or not {"typeId", "metricId", "value"} <= set(raw.columns(GPU_METRICS)):
+        return False
+    # A row counts by its first time that is set.
+    late = [
+        dict.fromkeys(times[:i], Is.NULL) | {time: Is.FROM_ZERO} for i, time in enumerate(times)
+    ]
+    rows = [
+        {"typeId": (type_id,), "metricId": (metric,)} | each
+        for type_id, metric in sorted(wanted_metrics(raw))
+        for each in late
+    ]
+    return bool(rows) and raw.count(GPU_METRICS, rows, at_most=1) > 0
+
+
+def _time_columns(raw: RawTables) -> tuple[str, ...]:
+    """Columns with session time, the first one preferred.
+
+    `timestamp` may be null or absent (2023.3); the raw stamp then serves if its clock is the
+    session's.
+    """
+    times = [c for c in ("timestamp", "rawTimestamp") if c in raw.columns(GPU_METRICS)]
+    if "rawTimestamp" in times:
+        sources = named_rows(raw, "GENERIC_EVENT_SOURCES", ("data",))
+        if not any("SessionNs" in str(row["data"]) for row in sources):
+            times.remove("rawTimestamp")
+    return tuple(times)
+
+
+def read_samples(raw: RawTables) -> Columns:
+    """All columns of `samples`, in order of time; a metric that a device lacks is NaN.
+
+    The device is the GPU's id (`typeId & 0xFF`). Stamps before the session's start are dropped.
+    """
+    metrics = wanted_metrics(raw)
+    keep = Keep("metricId", tuple(sorted({metric for _, metric in metrics})))
+    times = _time_columns(raw)
+    kind, metric, value, time, *other = raw.read(
+        GPU_METRICS, ["typeId", "metricId", "value", *times], keep
+    )
+    if other and (time == MISSING).any():
+        time = np.where(time == MISSING, other[0], time)
+    kinds = sorted({type_id for type_id, _ in metrics})
+    parts = []
+    for type_id in kinds:
+        rows = (time >= 0) & (kind == type_id)
+        if not rows.all():
+            selected = time[rows], metric[rows], value[rows]
+        else:
+            selected = time, metric, value
+        if len(selected[0]):
+            names = {m: column for (t, m), column in metrics.items() if t == type_id}
+            parts.append(_wide(*selected, names) | {"device": type_id & GPU_MASK})
+    return _merged(parts)
+
+
+def _wide(time: Ints, metric: Ints, value: Ints, names: dict[int, str]) -> dict[str, Any]:
+    """One device: `time` and a column per known metric."""
+    if (time[1:] < time[:-1]).any():
+        times, row = np.unique(time, return_inverse=True)
+    else:  # the file is in order of time, as the sampler wrote it: no sort
+        new = np.ones(len(time), np.bool_)
+        np.not_equal(time[1:], time[:-1], out=new[1:])
+        times, row = time[new], np.cumsum(new) - 1
+    wide: dict[str, Any] = {"time": times}
+    for number, column in names.items():
+        mine = np.flatnonzero(metric == number)
+        mine = mine[value[mine] >= 0]
+        one = np.full(len(times), np.nan)
+        one[row[mine]] = value[mine]
+        wide[column] = _sum(wide[column], one) if column in wide else one
+    for column in SAMPLE_RATIOS:
+        if column in wide:
+            wide[column] /= 100.0
+    clock = wide.get("sm_clock_hz")
+    if clock is not None and not (clock > _LEAST_HZ).any():
+        clock *= 1e6
+    return wide
+
+
+def _sum(a: Floats, b: Floats) -> Floats:
+    return np.where(np.isnan(a), b, a + np.nan_to_num(b))
+
+
+def _merged(parts: list[dict[str, Any]]) -> Columns:
+    """The devices' rows as one table in order of time."""
+    sizes = [len(part["time"]) for part in parts]
+    columns: Columns = {
+        "time": np.concatenate([p["time"] for p in parts] or [np.empty(0, np.int64)]),
+        "device": np.repeat(np.array([p["device"] for p in parts], np.int64), sizes),
+    }
+    for name in TABLES["samples"][2:]:
+        columns[name] = np.concatenate(
+            [p.get(name, np.full(n, np.nan)) for p, n in zip(parts, sizes, strict=True)]
+            or [np.empty(0)]
+        )
+    if len(parts) > 1:
+        order = np.lexsort((columns["device"], columns["time"]))
+        columns = {name: values[order] for name, values in columns.items()}
+    return columns

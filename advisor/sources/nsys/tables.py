@@ -1,0 +1,212 @@
+"""Which nsys columns fill which columns of ours: the tables that map row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.sources.schema import (
+    ARRAY,
+    DEVICE_MEMORY,
+    DEVICE_STATIC,
+    MANAGED,
+    MANAGED_STATIC,
+    MARK,
+    MISSING,
+    PAGEABLE,
+    PINNED,
+    PUSH_POP,
+    START_END,
+    UNKNOWN_MEMORY,
+)
+from advisor.sources.sqlite.columns import Ints
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+CUDA_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+CUPTI_OVERHEAD = "CUPTI_ACTIVITY_KIND_OVERHEAD"
+PROFILER_OVERHEAD = "PROFILER_OVERHEAD"
+NVTX = "NVTX_EVENTS"
+GPU_METRICS = "GPU_METRICS"
+METRIC_NAMES = "TARGET_INFO_GPU_METRICS"
+MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+CPU_SAMPLES = "COMPOSITE_EVENTS"
+CUDA_CALLCHAINS = "CUDA_CALLCHAINS"
+SAMPLING_CALLCHAINS = "SAMPLING_CALLCHAINS"
+DIAGNOSTICS = "DIAGNOSTIC_EVENT"
+OS_RUNTIME = "OSRT_API"
+STRINGS = "StringIds"
+
+#: A globalTid holds the process above these bits and the thread under this mask.
+PID_SHIFT, ID_MASK = 24, 0xFFFFFF
+
+#: CUDA backtraces and CPU samples number their call chains apart: samples start here.
+SAMPLING_CHAIN_OFFSET = 1 << 32
+
+#: NVTX event types of ranges; other types name threads, categories and domains.
+NVTX_RANGES = {59: PUSH_POP, 60: START_END}
+NVTX_MARK = 34
+
+#: Memory kinds by the names of ENUM_CUDA_MEM_KIND, less their prefix.
+MEMORY_KINDS = {
+    "PAGEABLE": PAGEABLE, "PINNED": PINNED, "DEVICE": DEVICE_MEMORY, "ARRAY": ARRAY,
+    "MANAGED": MANAGED, "DEVICE_STATIC": DEVICE_STATIC, "MANAGED_STATIC": MANAGED_STATIC,
+    "UNKNOWN": UNKNOWN_MEMORY,
+}  # fmt: skip
+
+#: Labels of ENUM_CUPTI_OVERHEAD_TYPE (3.25), for exports that hold the codes only.
+OVERHEAD_TYPES = {
+    2: "Driver JIT compiler (CUDA)", 3: "Buffer flush (Profiler)",
+    4: "Instrumentation (Profiler)", 5: "Resource creation/destruction (Profiler)",
+    6: "Runtime module loading (CUDA)", 7: "Lazy function loading (CUDA)",
+    8: "Command buffer full (CUDA)",
+}  # fmt: skip
+OVERHEAD_TYPE = "overheadType"
+
+
+def is_nsys_table(name: str) -> bool:
+    """True for a table that only an Nsight Systems export has."""
+    return name in (STRINGS, "META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA") or (
+        name.startswith(("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", NVTX))
+    )
+
+
+class Filled(NamedTuple):
+    """A column of ours made of one or more raw columns; an absent raw column reads `MISSING`."""
+
+    raw: tuple[str, ...]
+    make: Callable[..., Ints]
+
+
+def plain(column: str) -> Filled:
+    return Filled((column,), lambda values: values)
+
+
+def process_of(global_id: Ints) -> Ints:
+    """The process in a serialised globalPid or globalTid."""
+    return np.where(global_id == MISSING, MISSING, (global_id >> PID_SHIFT) & ID_MASK)
+
+
+def thread_of(global_id: Ints) -> Ints:
+    """The thread in a serialised globalTid."""
+    return np.where(global_id == MISSING, MISSING, global_id & ID_MASK)
+
+
+def _product(x: Ints, y: Ints, z: Ints) -> Ints:
+    product = x * y * z
+    product[(x == MISSING) | (y == MISSING) | (z == MISSING)] = MISSING
+    return product
+
+
+def _shared_bytes(static: Ints, dynamic: Ints) -> Ints:
+    known = np.maximum(static, 0) + np.maximum(dynamic, 0)
+    known[(static == MISSING) & (dynamic == MISSING)] = MISSING
+    return known
+
+
+def _or_zero(values: Ints) -> Ints:
+    return np.where(values == MISSING, 0, values)
+
+
+def _first_known(preferred: Ints, other: Ints) -> Ints:
+    return np.where(preferred == MISSING, other, preferred)
+
+
+def _columns(**raw: str | Filled) -> dict[str, Filled]:
+    return {ours: plain(r) if isinstance(r, str) else r for ours, r in raw.items()}
+
+
+_PROCESS = Filled(("globalPid",), process_of)
+_THREAD_PROCESS = Filled(("globalTid",), process_of)
+_THREAD = Filled(("globalTid",), thread_of)
+_GRAPH_NODE = Filled(("graphNodeId",), _or_zero)
+
+_WORK = _columns(
+    start="start", end="end", device="deviceId", stream="streamId", context="contextId",
+    process=_PROCESS, correlation="correlationId",
+)  # fmt: skip
+
+#: Ours -> (raw table, its columns). Tables that need more than this are in `nsys_sqlite`.
+ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
+    "kernels": (KERNEL, _WORK | _columns(
+        name_id="demangledName", short_name_id="shortName", mangled_name_id="mangledName",
+        grid_x="gridX", grid_y="gridY", grid_z="gridZ",
+        blocks=Filled(("gridX", "gridY", "gridZ"), _product),
+        block_x="blockX", block_y="blockY", block_z="blockZ",
+        threads=Filled(("blockX", "blockY", "blockZ"), _product),
+        registers="registersPerThread",
+        shared_bytes=Filled(("staticSharedMemory", "dynamicSharedMemory"), _shared_bytes),
+        graph_node=_GRAPH_NODE,
+    )),
+    "copies": (MEMCPY, _WORK | _columns(
+        bytes="bytes", kind="copyKind", src_memory="srcKind", dst_memory="dstKind",
+        graph_node=_GRAPH_NODE,
+    )),
+    "memsets": (MEMSET, _WORK | _columns(bytes="bytes", memory="memKind", graph_node=_GRAPH_NODE)),
+    "graph_runs": (GRAPH_TRACE, _WORK | _columns(
+        graph=Filled(("graphId", "graphExecId"), _first_known),
+    )),
+    "api_calls": (RUNTIME, _columns(
+        start="start", end="end", process=_THREAD_PROCESS, thread=_THREAD,
+        correlation="correlationId", call="nameId", name_id="nameId", result="returnValue",
+        callchain="callchainId",
+    )),
+    "allocations": (MEMORY_USAGE, _columns(
+        time="start", device="deviceId", process=_PROCESS, bytes="bytes",
+        kind="memoryOperationType", memory="memKind", address="address",
+    )),
+    "events": (CUDA_EVENT, _columns(
+        time="timestamp", device="deviceId", process=_PROCESS, stream="streamId",
+        event="eventId", correlation="correlationId",
+    )),
+    "host_samples": (CPU_SAMPLES, _columns(
+        time="start", process=_THREAD_PROCESS, thread=_THREAD,
+        callchain=Filled(("id",), lambda chain: chain + SAMPLING_CHAIN_OFFSET),
+    )),
+    "host_calls": (OS_RUNTIME, _columns(
+        start="start", end="end", process=_THREAD_PROCESS, thread=_THREAD, name_id="nameId",
+    )),
+}  # fmt: skip
+
+
+def _range_end(end: Ints, start: Ints, kind: Ints) -> Ints:
+    return np.where((kind == NVTX_MARK) & (end == MISSING), start, end)
+
+
+def _range_style(kind: Ints) -> Ints:
+    return np.select([kind == code for code in NVTX_RANGES], list(NVTX_RANGES.values()), MARK)
+
+
+#: `ranges` and `diagnostics`, where a missing text id may mean that the text is in the row.
+RANGE_COLUMNS = _columns(
+    start="start",
+    end=Filled(("end", "start", "eventType"), _range_end),
+    process=_THREAD_PROCESS,
+    thread=_THREAD,
+    domain="domainId",
+    style=Filled(("eventType",), _range_style),
+    text_id="textId",
+)
+DIAGNOSTIC_COLUMNS = _columns(time="timestamp", severity="severity", text_id="textId")
+
+_CHAINS = _columns(callchain="id", depth="stackDepth", symbol_id="symbol", module_id="module")
+_OVERHEADS = _columns(
+    start="start", end="end", process=_THREAD_PROCESS, thread=_THREAD, kind_id="nameId",
+    overheadType=OVERHEAD_TYPE,
+)  # fmt: skip
+
+#: Ours <- several raw tables, one after the other.
+JOINED_TABLES: dict[str, tuple[tuple[str, dict[str, Filled]], ...]] = {
+    "callchains": (
+        (CUDA_CALLCHAINS, _CHAINS),
+        (SAMPLING_CALLCHAINS, _CHAINS | {
+            "callchain": Filled(("id",), lambda chain: chain + SAMPLING_CHAIN_OFFSET)
+        }),
+    ),
+    "overheads": ((PROFILER_OVERHEAD, _OVERHEADS), (CUPTI_OVERHEAD, _OVERHEADS)),
+}  # fmt: skip

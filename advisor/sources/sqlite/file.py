@@ -1,0 +1,195 @@
+"""One SQLite file, opened so that nothing is ever written to it or beside it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from advisor.errors import InputError
+from advisor.sources.nsys.raw import ALL, Is, Rows
+from advisor.sources.nsys.tables import STRINGS
+from advisor.sources.schema import MISSING
+from advisor.sources.sqlite import columns as sqlite_columns
+from advisor.sources.sqlite.columns import Ints, Keep, as_integer, quoted, source_of_rows
+from advisor.sources.sqlite.pages import NotPlain, PageReader
+
+MAGIC = b"SQLite format 3\0"
+
+EXPORT_HINT = "nsys export --type=sqlite -o NAME.sqlite FILE.nsys-rep"
+
+#: Below this many leaf pages SQL answers as fast as decoding pages.
+_FEW_PAGES = 8
+
+#: SQLite's smallest default limit on bound values is 999.
+_AT_ONCE = 900
+
+
+class SqliteFile:
+    """`RawTables` of an SQLite file; damage surfaces as :class:`InputError`."""
+
+    what = "a SQLite database"
+    hint = EXPORT_HINT
+
+    def __init__(self, path: Path, shown: Path | None = None) -> None:
+        """`shown` is the path that messages name, where `path` is a temporary copy of it."""
+        self.path = path.resolve()  # SQLite keeps its journals beside the real file
+        self.shown = shown or path
+        self._private: tempfile.TemporaryDirectory[str] | None = None
+        self._check_length()
+        self._db = self._connect()
+        self._columns: dict[str, tuple[str, ...]] = {}
+        self._pages: PageReader | None = None
+        try:
+            with self._damage_told(opening=True):
+                names = self._db.execute("select name from sqlite_master where type = 'table'")
+                self.tables = frozenset(name for (name,) in names)
+            if self._private is None:
+                self._pages = PageReader(self.path)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_length(self) -> None:
+        """Refuses a file shorter than its header says, which SQLite would notice only midway."""
+        with self.path.open("rb") as file:
+            head = file.read(100)
+            size = file.seek(0, 2)
+        page = int.from_bytes(head[16:18], "big")
+        page = 65536 if page == 1 else page
+        # The page count in the header counts only if the last writer of the file knew of it.
+        known = len(head) == 100 and head[24:28] == head[92:96]
+        stated = page * int.from_bytes(head[28:32], "big") if known else 100
+        if size < stated:
+            raise InputError(
+                f"{self.shown}: the database is cut short ({size:,} of {stated:,} bytes); "
+                f"copy it again, or export it again: {EXPORT_HINT}"
+            )
+
+    def _connect(self) -> sqlite3.Connection:
+        """Opens the file, or a private copy where a journal beside it holds part of the data."""
+        flags = "mode=ro&immutable=1"
+        beside = [self.path.with_name(self.path.name + end) for end in ("-wal", "-journal")]
+        if any(side.is_file() and side.stat().st_size for side in beside):
+            # SQLite would write beside the capture to read these: let it do so elsewhere.
+            self._private = tempfile.TemporaryDirectory(prefix="advisor-")
+            copy = Path(self._private.name, self.path.name)
+            for file in (self.path, *beside):
+                if file.is_file():
+                    shutil.copyfile(file, copy.with_name(file.name))
+            self.path, flags = copy, "mode=rw"
+        db = sqlite3.connect(f"{self.path.as_uri()}?{flags}", uri=True, check_same_thread=False)
+        # Names and paths come from other people's machines: not every byte is UTF-8.
+        db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        return db
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query; for small tables and aggregates only."""
+        with self._damage_told():
+            return self._db.execute(sql, tuple(values)).fetchall()
+
+    def has(self, table: str) -> bool:
+        """True when the table exists and holds at least one row."""
+        return table in self.tables and bool(
+            self.rows(f"select 1 from {sqlite_columns.source_of_rows(table)} limit 1")
+        )
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Column names of a table, empty where it is absent."""
+        if table not in self._columns:
+            info = self.rows(f"pragma table_info({quoted(table)})") if table in self.tables else []
+            self._columns[table] = tuple(row[1] for row in info)
+        return self._columns[table]
+
+    def read(self, table: str, columns: Sequence[str], keep: Keep | None = None) -> list[Ints]:
+        """Integer columns in the order of the file, by pages where they are plain, else by SQL."""
+        with self._damage_told():
+            if self._pages is not None:
+                with suppress(NotPlain):
+                    return self._pages.read_columns(self._db, table, columns, keep, _FEW_PAGES)
+            return sqlite_columns.read_columns(self._db, table, columns, keep)
+
+    def size_bytes(self) -> int:
+        """Size of the file that the user gave."""
+        return self.shown.stat().st_size
+
+    def records(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Rows of a small table, with the types that they have there."""
+        return self.rows(f"select {', '.join(map(quoted, columns))} from {quoted(table)}")
+
+    def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
+        """How many such rows there are, counted up to `at_most`."""
+        chosen = f"select 1 from {source_of_rows(table)} where {_condition(rows)}"
+        if at_most is not None:
+            chosen += f" limit {at_most}"
+        return int(self.rows(f"select count(*) from ({chosen})")[0][0])
+
+    def text_codes(
+        self, table: str, column: str, rows: Rows = ALL, unless: str | None = None
+    ) -> tuple[Ints, list[str]]:
+        """A text column as codes into the list of its distinct texts; MISSING for null and where
+        the column `unless` is set."""
+        text = quoted(column)
+        if unless is not None:
+            text = f"case when {as_integer(unless)} = {MISSING} then {text} end"
+        sql = f"select {text} from {source_of_rows(table)} where {_condition(rows)}"
+        with self._damage_told():
+            return sqlite_columns.fetch_text_codes(self._db, sql)
+
+    def strings(self, ids: Sequence[int]) -> dict[int, str]:
+        """Those of the ids that the table of strings holds."""
+        found: dict[int, str] = {}
+        for at in range(0, len(ids), _AT_ONCE):
+            part = ids[at : at + _AT_ONCE]
+            marks = ",".join("?" * len(part))
+            sql = f"select id, value from {STRINGS} where id in ({marks})"
+            found.update((i, "" if v is None else str(v)) for i, v in self.rows(sql, part))
+        return found
+
+    def last_string(self) -> int:
+        """The largest id in the table of strings, 0 without any."""
+        return max(int(self.rows(f"select max(id) from {STRINGS}")[0][0] or 0), 0)
+
+    @contextmanager
+    def _damage_told(self, opening: bool = False) -> Iterator[None]:
+        """Turns a damaged file, which SQLite may notice at any read, into one line for the user."""
+        try:
+            yield
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            # Damage may reach names and SQLite's own messages: these then fail to decode.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+            if isinstance(error, sqlite3.ProgrammingError):
+                raise  # a closed connection: our bug, not the user's file
+            if code == sqlite3.SQLITE_ERROR and not opening:
+                raise  # a wrong statement; while opening it means a header of unknown format
+            said = " ".join(str(error).split())
+            if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+                raise InputError(f"{self.shown}: SQLite cannot open it ({said})") from error
+            raise InputError(
+                f"{self.shown}: the database is damaged ({said}); export it again: {EXPORT_HINT}"
+            ) from error
+
+    def close(self) -> None:
+        self._db.close()
+        if self._pages is not None:
+            self._pages.close()
+        if self._private is not None:
+            self._private.cleanup()
+
+
+def _condition(rows: Rows) -> str:
+    """SQL for `rows`."""
+    return " or ".join(
+        "(" + " and ".join(_answers(column, answer) for column, answer in each.items()) + ")"
+        for each in rows
+    ) or "1"  # fmt: skip
+
+
+def _answers(column: str, answer: Is | tuple[int, ...]) -> str:
+    if isinstance(answer, Is):
+        return f"{quoted(column)} {answer.value}"
+    return f"{quoted(column)} in ({', '.join(map(str, answer))})"
