@@ -538,7 +538,8 @@ def test_folders_are_found() -> None:
 
 def test_loading_needs_no_pandas() -> None:
     code = (
-        "import sys; from advisor.serving import detect, options; from advisor.knowledge import files as knowledge;"
+        "import sys; from advisor.serving import detect, options;"
+        "from advisor.knowledge import files as knowledge;"
         "knowledge.kernel_families(); knowledge.engines(); knowledge.references();"
         "assert not {'pandas', 'numpy', 'rich'} & set(sys.modules)"
     )
