@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from advisor import __version__
 from advisor.capture.options import OF_START, explained, joined, merged, name_of, newer
 from advisor.capture.steps import steps
-from advisor.capture.wish import Case, Wish, again, case_of
+from advisor.capture.wish import Case, Wish, again, case_of, phases
 from advisor.knowledge.capture import VariantData, capture_goals
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable
@@ -90,6 +90,8 @@ def _pitfalls(case: Case, options: Sequence[str]) -> Iterator[Pitfall]:
     if case.goal.counters:
         here.add("first-samples")
     named = {*case.goal.pitfalls, *case.place.pitfalls}
+    if case.wish.without_graphs:
+        named.discard("graph-is-default")
     for trap in capture_knowledge().pitfalls:
         if trap.id in named or here.intersection(trap.applies):
             yield Pitfall(id=trap.id, text=trap.text)
@@ -106,7 +108,7 @@ def _variants(case: Case, options: Sequence[str]) -> Iterator[Variant]:
         data = known[name]
         if data.engines and case.engine not in data.engines:
             continue
-        if name == "without-graphs" and case.wish.without_graphs:
+        if name in _settled(case.wish):
             continue
         yield Variant(
             id=data.id,
@@ -117,6 +119,14 @@ def _variants(case: Case, options: Sequence[str]) -> Iterator[Variant]:
         )
 
 
+def _settled(wish: Wish) -> Iterator[str]:
+    """Variants that the wish has already, or that do not go with it."""
+    if wish.without_graphs:
+        yield "without-graphs"
+    if wish.repeat or wish.delay is not None or wish.duration is not None:
+        yield "repeat-ranges"
+
+
 def _variant_lines(case: Case, data: VariantData, options: Sequence[str]) -> Iterator[str]:
     known = {v.variable: v for v in engines()[case.engine].capture}
     variables = [f"{n}={known[n].value}" for n in data.variables if n in known]
@@ -125,8 +135,10 @@ def _variant_lines(case: Case, data: VariantData, options: Sequence[str]) -> Ite
         yield " ".join([*variables, "nsys profile", *joined(added, case.wish.release), "..."])
     elif variables:
         yield " ".join([*variables, "nsys profile ..."])
+    # Where both phases are recorded, an example speaks of the first.
+    one = case.of(phases(case)[0])
     for command in data.commands:
-        yield case.fill(command)
+        yield one.fill(command, here=command.startswith("advisor "))
 
 
 def _action(key: str, engine: str) -> tuple[Option, ...]:

@@ -76,11 +76,16 @@ class Case:
         shape = capture_goals().shapes[self.phase or "decode"]
         local = self.place.local + self.name.removeprefix(self.place.folder)
         name = local if here else self.name
+        # nsys numbers the reports where it writes one for each range; ranks are compared range by
+        # range, so of those the first.
+        one, each = (".1", ".1" if self.goal.ranks else ".*") if self.wish.repeat else ("", "")
         values = {
             "command": self.command, "load": self.program.load,
-            "name": name, "local": local, "report": f"{name}.nsys-rep",
-            "trace": f"{_one(name) if here else name}.sqlite",
-            "all_traces": f"{_PATTERN.sub('*', name)}.sqlite",
+            "name": name, "local": local, "report": f"{name}{one}.nsys-rep",
+            "trace": f"{_one(name) if here else name}{one}.sqlite",
+            "all_traces": f"{_PATTERN.sub('*', name)}{each}.sqlite",
+            "wish": again(replace(self.wish, command=())),
+            "program": f" -- {shlex.join(self.wish.command)}" if self.wish.command else "",
             "prompt": str(shape.prompt), "output": str(shape.output),
             "phase": self.phase or "run", "goal": self.goal.id, "ranks": str(self.wish.ranks),
         }  # fmt: skip
@@ -104,6 +109,9 @@ def case_of(wish: Wish) -> Case:
     place = _named("place", wish.place, {p.id: p for p in data.places})
     engine = wish.engine or "any"
     program = _named("serving engine", engine, data.programs)
+    if goal.session and (wish.iterations or wish.repeat or wish.delay is not None):
+        raise InputError(f"{goal.id}: nsys start and stop confine the recording; --iterations, "
+                         "--repeat and --delay do not apply")  # fmt: skip
     window = program.window if goal.session else program.benchmark_window or program.window
     if wish.delay is not None or wish.duration is not None:
         if wish.iterations or wish.repeat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 #: Words as the shell sees them: quotes keep spaces together.
 _WORD = re.compile(r"""(?:[^\s"']|"(?:\\.|[^"])*"|'[^']*')+""")
@@ -14,7 +15,7 @@ def shell_lines(command: str, width: int, indent: int) -> list[str]:
     A word that is longer than a line is broken too: a backslash before the line end joins it
     again, inside single quotes only after the quote is closed.
     """
-    words: list[str] = _WORD.findall(command)
+    words = list(_units(_WORD.findall(command), width - indent - 4))
     lines: list[str] = []
     line = " " * indent
     margin = " " * (indent + 2)
@@ -32,6 +33,16 @@ def shell_lines(command: str, width: int, indent: int) -> list[str]:
             line = ""
         line += pieces[-1]
     return [*lines, line]
+
+
+def _units(words: Sequence[str], room: int) -> Iterator[str]:
+    """The words; ``-o`` stays with what it names."""
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "-o" and left and len(word) + 1 + len(left[0]) <= room:
+            word += f" {left.pop(0)}"
+        yield word
 
 
 def _pieces(word: str, first: int, room: int) -> list[str]:

@@ -133,6 +133,41 @@ def test_several_ranges_in_one_run() -> None:
     assert "--capture-range-end=repeat:4" in line
 
 
+def test_every_range_has_a_report_of_its_own() -> None:
+    made = plan(Wish("tail", "pytorch", "decode", repeat=4))
+    assert commands(made, "read")[:2] == [
+        "advisor advisor_tail_decode.*.sqlite",
+        "advisor stats advisor_tail_decode.1.sqlite --report tail --limit 15",
+    ]
+    assert "repeat-ranges" not in {v.id for v in made.variants}
+    # Ranks are compared range by range.
+    ranks = plan(Wish("multi-gpu", "pytorch", "decode", "slurm", repeat=4))
+    assert commands(ranks, "read") == ["advisor advisor_multi_gpu_decode_*_rank*.1.sqlite --ranks"]
+
+
+@pytest.mark.parametrize("goal", GOALS)
+@pytest.mark.parametrize("place", PLACES)
+def test_variants_speak_of_what_the_plan_writes(goal: str, place: str) -> None:
+    made = plan(Wish(goal, "tensorrt-llm", place=place))
+    lines = [line for v in made.variants for line in v.lines]
+    assert not any("dataset_run" in line for line in lines)
+    written = {w for c in commands(made) for w in re.findall(r"-o (\S+)", c)}
+    for line in lines:
+        for report in re.findall(r"(\S+)\.nsys-rep", line):
+            assert report in written, line
+
+
+def test_variants_lead_back_to_this_plan() -> None:
+    wish = Wish("kernel-breakdown", "vllm", "decode", command=("python", "a b.py"))
+    lines = [line for v in plan(wish).variants for line in v.lines]
+    said = "advisor capture kernel-breakdown --engine vllm --phase decode"
+    assert f"{said} --without-graphs -- python 'a b.py'" in lines
+    assert f"{said} --command-file nsys_kernel-breakdown.cfg" in lines
+    clock = plan(Wish("kernel-breakdown", "vllm", delay=3, without_graphs=True))
+    assert not {"repeat-ranges", "without-graphs"} & {v.id for v in clock.variants}
+    assert "graph-is-default" not in {p.id for p in clock.pitfalls}
+
+
 def test_counters_ask_for_their_privilege() -> None:
     made = plan(Wish("bandwidth", "vllm"))
     assert "nsys profile --gpu-metrics-set=help" in commands(made, "check")
@@ -218,6 +253,7 @@ def test_what_the_notes_teach_is_planned(taught: str) -> None:
         (Wish("tail", "vllm", iterations="1-2"), "has no variable that names iterations"),
         (Wish("tail", "tensorrt-llm", iterations="1to2"), "not of the form 100-150"),
         (Wish("tail", "tensorrt-llm", iterations="1-2", delay=3), "give one of them"),
+        (Wish("running-server", "vllm", repeat=2), "nsys start and stop confine the recording"),
     ],
 )
 def test_wishes_that_cannot_be_planned(wish: Wish, says: str) -> None:
