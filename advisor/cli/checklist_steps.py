@@ -55,7 +55,7 @@ def known_from(traces: Sequence[Path], engine: str | None) -> tuple[list[Diagnos
     if not traces:
         return [], Known(engine=engine)
     from advisor.cli.inputs import expand
-    from advisor.cli.output import diagnosed
+    from advisor.cli.report import diagnosed
     from advisor.config import settle
 
     found, _, _ = diagnosed(expand(traces), settle({"serving_engine": engine}))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.cli.output import STDOUT, make_page, print_page, write_bytes
+from advisor.cli.output import STDOUT, write_bytes, write_page
 from advisor.errors import InputError
 from advisor.reports.files import check_target
 
@@ -39,7 +39,6 @@ def deliver(
     from advisor.reports import blocks
     from advisor.reports.compare_formats import blocks_of, github, junit
     from advisor.reports.json_report import document_bytes
-    from advisor.reports.layout import Page
 
     if format == "json":
         write_bytes(document_bytes(document), output, force)
@@ -49,13 +48,7 @@ def deliver(
         text = blocks.markdown(blocks_of(document, verbosity))
         write_bytes(text.encode("utf-8", "replace"), output, force)
     else:
-        page = make_page() if output is None else Page()
-        blocks.write(page, blocks_of(document, verbosity))
-        if output is None:
-            print_page(page)
-        else:
-            lines = "".join(f"{line.plain}\n" for line in page.lines)
-            write_bytes(lines.encode("utf-8", "replace"), output, force)
+        write_page(lambda page: blocks.write(page, blocks_of(document, verbosity)), output, force)
 
 
 def gate(document: Comparison, fail_on: str | None) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.cli.output import STDOUT, make_page, print_page, write_bytes
+from advisor.cli.output import STDOUT, write_bytes, write_page
 from advisor.errors import InputError
 from advisor.reports.files import check_target
 
@@ -40,16 +40,9 @@ def deliver(
     force: bool,
 ) -> None:
     """Print the document, or write it to `output`."""
-    from advisor.reports.json_report import document_bytes
-    from advisor.reports.layout import Page
-
     if format == "json":
+        from advisor.reports.json_report import document_bytes
+
         write_bytes(document_bytes(document), output, force)
-        return
-    page = make_page() if output is None else Page()
-    write(page)
-    if output is None:
-        print_page(page)
     else:
-        text = "".join(f"{line.plain}\n" for line in page.lines)
-        write_bytes(text.encode("utf-8", "replace"), output, force)
+        write_page(write, output, force)

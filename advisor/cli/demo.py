@@ -20,7 +20,7 @@ def demo(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="All evidence.")] = False,
 ) -> None:
     """Diagnose the capture that ships with advisor."""
-    from advisor.cli.output import report
+    from advisor.cli.report import report
     from advisor.knowledge.files import demo_capture
 
     flags = {"format": format, "engine": engine, "quiet": quiet, "verbose": verbose}

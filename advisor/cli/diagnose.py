@@ -110,7 +110,7 @@ def diagnose(
     Options may also stand in advisor.toml, or in pyproject.toml under [tool.advisor].
     """
     from advisor.cli.inputs import expand
-    from advisor.cli.output import report
+    from advisor.cli.report import report
 
     flags = {
         "format": format,

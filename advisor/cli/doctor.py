@@ -35,8 +35,8 @@ def doctor(
     the one command that records what most of them need.
     """
     from advisor.cli.deliver import check_output, deliver
-    from advisor.cli.output import options_of
     from advisor.cli.progress import Progress
+    from advisor.cli.report import options_of
     from advisor.config import settle
     from advisor.pipeline.doctor import doctor as examine
     from advisor.reports.checkup_text import checkup

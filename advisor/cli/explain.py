@@ -90,8 +90,8 @@ def _answer(
     verbosity: int,
 ) -> None:
     from advisor.cli.deliver import check_output, deliver
-    from advisor.cli.output import options_of
     from advisor.cli.progress import Progress
+    from advisor.cli.report import options_of
     from advisor.config import settle
     from advisor.pipeline.explain import explain
     from advisor.reports.explanation_text import explanation

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from advisor.cli.output import make_page, print_page, write_bytes
+from advisor.cli.output import write_bytes, write_page
 from advisor.model.stats import StatsTable
+
+if TYPE_CHECKING:
+    from advisor.reports.layout import Page
 
 
 def write(
@@ -37,14 +41,10 @@ def _text(
     output: Path | None,
     force: bool,
 ) -> None:
-    from advisor.reports.layout import Page
     from advisor.reports.stats_text import render
 
-    page = make_page() if output is None else Page()
-    for table in tables:
-        render(page, table, timeunit, limit)
-    if output is not None:
-        text = "".join(f"{line.plain}\n" for line in page.lines)
-        write_bytes(text.encode("utf-8", "replace"), output, force)
-    else:
-        print_page(page)
+    def write(page: Page) -> None:
+        for table in tables:
+            render(page, table, timeunit, limit)
+
+    write_page(write, output, force)

@@ -57,7 +57,7 @@ def whatif(
         check_target(output, force, [trace])
     from advisor.cli.progress import Progress
     from advisor.pipeline.diagnose import Options
-    from advisor.pipeline.diagnose import whatif as ask
+    from advisor.pipeline.whatif import whatif as ask
     from advisor.reports import gain_text
     from advisor.reports.layout import Page
 

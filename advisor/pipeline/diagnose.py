@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from advisor.errors import InputError
 from advisor.model.findings import Diagnosis, Tool
 from advisor.model.sensitivity import Flip
+from advisor.pipeline.weights import given_weights
 
 if TYPE_CHECKING:
     from advisor.engine.findings import Conclusions
@@ -22,16 +20,11 @@ if TYPE_CHECKING:
     from advisor.gain.attach import Gains
     from advisor.metrics.analysis import Analysis
     from advisor.model.facts import FactBase
-    from advisor.model.whatif import WhatIfReport
     from advisor.ranks.waits import Waits
     from advisor.serving.detect import ServingEngine
     from advisor.sources.trace import Trace
 
 Progress = Callable[[str], None]
-
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
-          "ki": 2**10, "mi": 2**20, "gi": 2**30}  # fmt: skip
-_PRECISION_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0}
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ def open_trace(path: str | Path) -> Trace:
     return open_(Path(path))
 
 
-def _opened(path: str | Path, chosen: Options) -> Trace:
+def opened(path: str | Path, chosen: Options) -> Trace:
     """The capture, with the samples of another log where one is given."""
     trace = open_trace(path)
     if chosen.gpu_metrics is None:
@@ -91,7 +84,7 @@ class Analysed:
         """What fixes would win; every estimate is made once."""
         from advisor.gain.attach import Gains
 
-        return Gains(self.analysis, _weights(self.options))
+        return Gains(self.analysis, given_weights(self.options.weight_bytes))
 
 
 @contextmanager
@@ -112,11 +105,11 @@ def analyse(
 
     chosen = options or Options()
     say = progress or (lambda _: None)
-    weights = _weights(chosen)
+    weights = given_weights(chosen.weight_bytes)
     rules = _rules((builtin_dir(), *chosen.rules))
     params = parse_params(rules, chosen.params)
     say("reading")
-    with _opened(path, chosen) as trace:
+    with opened(path, chosen) as trace:
         analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
         waits = waits_inside(analysis)
         facts = build_facts(analysis, weights, cross_rank(analysis, waits) if waits else None)
@@ -136,37 +129,6 @@ def diagnose(
     """
     with analyse(path, options, progress) as done:
         return assemble(done)
-
-
-def whatif(
-    path: str | Path,
-    fixes: Sequence[str],
-    options: Options | None = None,
-    progress: Progress | None = None,
-) -> WhatIfReport:
-    """What changes would win, applied in order: ``whatif("t.sqlite", ["batch:n=8"])``.
-
-    Raises InputError for what is no fix, and for a capture that allows no estimate.
-    """
-    from advisor import __version__
-    from advisor.engine.infer import default_engine
-    from advisor.engine.load import builtin_dir, load_rules
-    from advisor.gain.question import answer, parse_fixes
-    from advisor.metrics.analysis import Analysis, Selection
-    from advisor.pipeline import document
-
-    chosen = options or Options()
-    say = progress or (lambda _: None)
-    parsed = parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
-    weights = _weights(chosen)
-    say("reading")
-    with open_trace(path) as trace:
-        analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
-        serving = document.serving_engine(analysis, chosen.serving_engine)
-        source = document.input_of(analysis, serving)
-        say("replaying")
-        tool = Tool(version=__version__, engine=chosen.engine or default_engine())
-        return answer(analysis, parsed, tool, source, weights)
 
 
 def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusions:
@@ -240,45 +202,3 @@ def _rules_of(folders: tuple[Path, ...], _stamps: tuple[tuple[str, int, int], ..
     from advisor.engine.load import load_rules
 
     return load_rules(*folders).about("trace")
-
-
-def _weights(options: Options) -> int | None:
-    return parse_weights(options.weight_bytes) if options.weight_bytes else None
-
-
-def parse_weights(text: str) -> int:
-    """Bytes of the weights: a number such as ``16e9`` or ``15GB``, or a model's config.json."""
-    hit = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
-    if hit and hit[2] in _SIZES:
-        return round(float(hit[1]) * _SIZES[hit[2]])
-    path = Path(text)
-    if not path.is_file():
-        raise InputError(
-            f"--weight-bytes: '{text}' is neither a size such as 16GB nor a config.json"
-        )
-    try:
-        return _weights_of(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError) as fault:
-        raise InputError(
-            f"--weight-bytes: {path} is not a model config that tells its size ({fault}); "
-            "give the number of bytes instead"
-        ) from None
-
-
-def _weights_of(config: dict[str, object]) -> int:
-    """Weights that one step of a dense Llama-like decoder reads: all layers and the output head."""
-
-    def number(key: str, default: int | None = None) -> int:
-        value = config.get(key, default)
-        if not isinstance(value, int):
-            raise KeyError(key)
-        return value
-
-    hidden, layers = number("hidden_size"), number("num_hidden_layers")
-    heads = number("num_attention_heads")
-    kv_heads, head = number("num_key_value_heads", heads), number("head_dim", hidden // heads)
-    attention = hidden * head * (2 * heads + 2 * kv_heads)
-    mlp = 3 * hidden * number("intermediate_size")
-    parameters = layers * (attention + mlp) + hidden * number("vocab_size")
-    kind = str(config.get("torch_dtype") or config.get("dtype") or "bfloat16")
-    return round(parameters * _PRECISION_BYTES.get(kind, 2.0))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from advisor.errors import AdvisorError, InputError
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
-from advisor.pipeline.diagnose import Options, analyse, assemble, parse_weights
+from advisor.pipeline.diagnose import Options, analyse, assemble
+from advisor.pipeline.weights import parse_weights
 from advisor.ranks import sections
 from advisor.ranks.job import Job, conclude_job, numbered, scopes
 from advisor.ranks.summary import (

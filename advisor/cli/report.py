@@ -1,0 +1,216 @@
+"""From captures to a report on stdout or in a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.cli.output import STDOUT, make_console, print_lines, write_bytes, write_text
+from advisor.cli.workbook_output import read_review, write_workbook
+from advisor.config import Settings
+from advisor.errors import AdvisorError, InputError
+from advisor.reports.files import check_target, write_atomic
+
+if TYPE_CHECKING:
+    from advisor.compare.baseline import Saved
+    from advisor.model.findings import Diagnosis
+    from advisor.pipeline.diagnose import Options
+
+#: Format -> the module of `advisor.reports` whose `render` makes it.
+DOCUMENTS = {
+    "json": "json_report",
+    "markdown": "markdown",
+    "sarif": "sarif",
+    "junit": "junit",
+    "github": "github",
+}
+
+
+def report(
+    paths: Sequence[Path],
+    settings: Settings,
+    output: Path | None = None,
+    force: bool = False,
+    many: bool = False,
+    html: Path | None = None,
+    xlsx: Path | None = None,
+    review: Path | None = None,
+) -> int:
+    """Diagnose every capture, print or write the reports; returns the exit code."""
+    if output == STDOUT:
+        output = None
+    saved = _baseline(settings)
+    _check_targets({"-o": output, "--html": html, "--xlsx": xlsx}, force, paths)
+    before = read_review(review, xlsx)
+    _check_codes(settings)
+    done, failed, job = diagnosed(paths, settings)
+    if not done:
+        return 2
+    many = many and not job
+    if saved:
+        from advisor.compare.baseline import mark_all
+
+        done = list(mark_all(done, saved, Path(settings.baseline or "")))
+    done = _selected(done, settings)
+    if html is not None:
+        from advisor.reports.html import report as html_report
+
+        write_atomic(html, html_report.render(done, many), force)
+    if xlsx is not None:
+        write_workbook(done, xlsx, before, force)
+    _write(done, settings, output, force, many)
+    return 2 if failed else _verdict(done, settings)
+
+
+def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], bool, bool]:
+    """A diagnosis of each capture, or one of the job that they are the ranks of (then the last is
+    true); the second tells that a capture could not be read."""
+    from advisor.cli.ranks import as_job
+
+    found = as_job(paths, settings, options_of(settings))
+    if found is not None:
+        return [found[0]], found[1], True
+    done: list[Diagnosis] = []
+    failed = False
+    for path in paths:
+        try:
+            done.append(_one(path, settings))
+        except AdvisorError as error:
+            # One bad file among many must not hide what the others say.
+            if len(paths) == 1:
+                raise
+            print(f"advisor: error: {error}", file=sys.stderr)
+            failed = True
+    return done, failed, False
+
+
+def _check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path]) -> None:
+    """Every file can be written, and none twice."""
+    taken: dict[Path, str] = {}
+    for name, target in targets.items():
+        if target is None:
+            continue
+        check_target(target, force, inputs)
+        other = taken.setdefault(target.resolve(), name)
+        if other != name:
+            raise InputError(f"{name} and {other} both name {target}; give each a file of its own")
+
+
+def _baseline(settings: Settings) -> tuple[Saved, ...]:
+    """The saved diagnoses to compare with; read first, so that a slip is told at once."""
+    if settings.baseline is None:
+        if settings.fail_on_new:
+            raise InputError("--fail-on-new needs a --baseline FILE to tell what is new")
+        return ()
+    from advisor.compare.baseline import read
+    from advisor.compare.store import locate
+
+    return read(locate(settings.baseline))
+
+
+def _selected(done: Sequence[Diagnosis], settings: Settings) -> list[Diagnosis]:
+    from advisor.reports.select import select
+
+    return [select(d, settings.select, settings.ignore) for d in done]
+
+
+def options_of(settings: Settings) -> Options:
+    """What the analysis is told."""
+    from advisor.pipeline.diagnose import Options
+
+    return Options(
+        window=settings.window,
+        nvtx=settings.nvtx,
+        phase=settings.phase,
+        weight_bytes=settings.weight_bytes,
+        gpu_metrics=Path(settings.gpu_metrics) if settings.gpu_metrics else None,
+        gpu_metrics_offset=settings.gpu_metrics_offset,
+        serving_engine=settings.serving_engine,
+        rules=tuple(Path(r) for r in settings.rules),
+        params=settings.param,
+        engine=settings.engine,  # type: ignore[arg-type]
+        sensitivity=settings.sensitivity,
+    )
+
+
+def _one(path: Path, settings: Settings) -> Diagnosis:
+    from advisor.cli.progress import Progress
+    from advisor.pipeline.diagnose import diagnose
+
+    options = options_of(settings)
+    with Progress(path.name) as progress:
+        return diagnose(path, options, progress=progress)
+
+
+def _check_codes(settings: Settings) -> None:
+    """A slip in a code is told before the analysis, not after."""
+    if settings.select or settings.ignore:
+        from advisor.reports.select import check_codes
+
+        known = known_codes(settings)
+        check_codes(settings.select, known, "--select")
+        check_codes(settings.ignore, known, "--ignore")
+
+
+def known_codes(settings: Settings) -> set[str]:
+    """The codes of our rules and of those that the user adds."""
+    from advisor.engine.load import builtin_dir, load_rules
+
+    return set(load_rules(builtin_dir(), *map(Path, settings.rules)).by_code)
+
+
+def _write(
+    done: Sequence[Diagnosis], settings: Settings, output: Path | None, force: bool, many: bool
+) -> None:
+    if settings.format in DOCUMENTS:
+        module = import_module(f"advisor.reports.{DOCUMENTS[settings.format]}")
+        data: bytes = module.render(done, many)
+    elif output is None:
+        _print(done, settings)
+        return
+    else:
+        from advisor.reports.terminal import TextOptions, plain
+
+        options = TextOptions(
+            top=settings.top, verbosity=settings.verbosity, ranking=settings.explain_ranking
+        )
+        texts = [plain(d, options) for d in done]
+        data = f"\n{'─' * options.width}\n\n".join(texts).encode("utf-8", "replace")
+    write_bytes(data, output, force)
+
+
+def _print(done: Sequence[Diagnosis], settings: Settings) -> None:
+    from advisor.reports.terminal import TextOptions, render
+
+    console = make_console()
+    options = TextOptions(
+        width=console.width,
+        unicode=console.encoding.lower().startswith("utf"),
+        top=settings.top,
+        verbosity=settings.verbosity,
+        ranking=settings.explain_ranking,
+    )
+    rule = ("─" if options.unicode else "-") * options.width
+    for i, diagnosis in enumerate(done):
+        if i:
+            write_text(f"\n{rule}\n\n")
+        print_lines(console, render(diagnosis, options))
+
+
+def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
+    """1 where a shown finding reaches `--fail-on`; with `--fail-on-new` only new ones count."""
+    least = settings.fail_on or ("medium" if settings.fail_on_new else None)
+    if least is None:
+        return 0
+    from advisor.model.findings import SEVERITIES
+
+    level = next((i for i, s in enumerate(SEVERITIES) if s == least), None)
+    if level is None:
+        raise InputError(f"--fail-on: '{least}' is none of {', '.join(SEVERITIES)}")
+    counted = (
+        f for d in done for f in d.findings if f.baseline == "new" or not settings.fail_on_new
+    )
+    return int(any(SEVERITIES.index(f.severity) >= level for f in counted))
