@@ -97,7 +97,7 @@ def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
     calls, ops, waits = inputs.calls, inputs.ops, inputs.waits
     held = mine & ops.by_start
     copying = np.zeros(len(calls), bool)
-    copying[ops.call[mine]] = True
+    copying[ops.calls_of(mine)] = True
     waiting = np.zeros(len(calls), bool)
     waiting[waits.call] = True
     free = (calls.kind == Call.COPY) & ~waiting
@@ -122,7 +122,7 @@ def _off_the_path(inputs: Inputs, mine: Array) -> Inputs:
     or not at all. An operation costs the host `launch_floor` at least."""
     inputs = _unblocked(inputs, mine)
     calls = inputs.calls
-    at = np.unique(inputs.ops.call[mine])
+    at = np.unique(inputs.ops.calls_of(mine))
     own, pre = calls.own.copy(), calls.pre.copy()
     own[at] = 0.0
     pre[at] = np.maximum(pre[at] - constant("launch_floor"), 0.0)
@@ -231,7 +231,7 @@ def fuse_elementwise(
     gone = (candidate & ~keeper)[back]
     share = np.where(gone, stays, 1.0)
     launched = np.zeros(len(calls), bool)
-    launched[ops.call[gone & ~ops.node]] = True
+    launched[ops.calls_of(gone)] = True
     launched &= calls.kind == Call.LAUNCH
     held = np.minimum(calls.gc + calls.gil + calls.os, calls.pre)
     return inputs.with_ops(duration=ops.duration * share, gap=ops.gap * share).with_calls(

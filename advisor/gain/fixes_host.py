@@ -36,7 +36,7 @@ def cuda_graphs(
     inputs = _without_waits(inputs, dropped)
     calls, ops = inputs.calls, inputs.ops
     eager = np.zeros(len(calls), bool)
-    eager[ops.call[(work.kind != Kind.COPY) & (ops.latency > NEVER) & (ops.step != NONE)]] = True
+    eager[ops.calls_of((work.kind != Kind.COPY) & (ops.step != NONE))] = True
     eager &= calls.kind != Call.GRAPH_LAUNCH
     if not eager.any():
         raise NoEstimate("no kernel of these steps is launched by a call of its own")

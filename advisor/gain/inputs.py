@@ -65,6 +65,10 @@ class Ops:
     def __len__(self) -> int:
         return len(self.call)
 
+    def calls_of(self, mine: Array) -> Array:
+        """The calls that issued these operations and whose end they wait for."""
+        return self.call[mine & (self.latency > NEVER)]
+
 
 @dataclass(frozen=True)
 class Waits:

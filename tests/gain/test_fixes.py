@@ -286,6 +286,21 @@ def test_a_chain_of_elementwise_kernels(tmp_path: Path) -> None:
         after(scenes.kernels((add, 10), (scenes.GEMM, 100)), tmp_path, fix("fuse_elementwise"))
 
 
+@pytest.mark.parametrize("name", ["fuse_elementwise", "pin_memory", "remove_copy"])
+def test_calls_that_were_not_recorded_are_not_changed(name: str, tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        e.copy(at=t, dur=110 * US, bytes=1_000_000, memory="pageable", copy_start=t + 5 * US,
+               copy_dur=100 * US)  # fmt: skip
+        for k, kernel in enumerate(["embedding", *[scenes.GEMM, scenes.ADD, scenes.ADD] * 3]):
+            at = t + (120 + k * 20) * US
+            e.launch(at=at, dur=5 * US, kernel=kernel, kernel_start=at + 7 * US,
+                     kernel_dur=3 * US)  # fmt: skip
+
+    export = scenes.capture(step, 400, 8).without_tables("CUPTI_ACTIVITY_KIND_RUNTIME")
+    r = replayer(export, tmp_path)
+    assert 0 < step_us(r, fix(name)) <= step_us(r)
+
+
 def test_fused_kernels_are_not_launched(tmp_path: Path) -> None:
     def step(e: Export, t: int) -> None:
         for k in range(4):
