@@ -18,6 +18,8 @@ def script(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
+    if (folder := str((ROOT / path).parent)) not in sys.path:
+        sys.path.append(folder)  # as for a script that is run, so that it finds its neighbours
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

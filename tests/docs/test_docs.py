@@ -25,6 +25,7 @@ from advisor.reports.rule_markdown import anchor
 from tests.docs.scripts import ROOT, script
 
 build = script("docs/build.py")
+pages = build.pages
 DEMO = ROOT / "examples" / "captures" / "decode_eager_bs1.sqlite.xz"
 
 
@@ -65,7 +66,7 @@ def test_every_fact_and_table_is_documented() -> None:
 
 def test_every_verb_is_documented() -> None:
     page = text("docs/cli.md")
-    words = build.verbs()
+    words = pages.verbs()
     assert {first for first, *_ in words} == set(VERBS)
     assert [w for w in words if f" advisor {' '.join(w)}\n" not in page] == []
 
@@ -93,7 +94,7 @@ def test_the_json_page_explains_the_stable_keys_and_no_others() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`(\w+)`", " ".join(rows)))
     assert named >= STABLE_KEYS
-    known = {n for m in build.models(Diagnosis) for n in m.model_fields}
+    known = {n for m in pages.models(Diagnosis) for n in m.model_fields}
     assert named <= known
 
 

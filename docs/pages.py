@@ -1,0 +1,329 @@
+"""The pages that are generated whole or in large part: rules, facts, command line, JSON keys."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDTH = 80
+#: A rule's cases are shown on its page where there are at most this many, each with few facts.
+FEW_CASES, FEW_FACTS = 12, 4
+GENERATED = "<!-- Written by docs/build.py from {source}; do not edit. -->"
+
+FACT_GROUPS = {
+    "capture": "What the capture holds, what it lost, what the profiler did to it",
+    "budget": "The window of a device in exclusive parts",
+    "launch": "From launch call to kernel",
+    "graph": "CUDA graphs",
+    "kernel": "Kernels of a device",
+    "sync": "Waiting calls and read-backs",
+    "copy": "Copies",
+    "alloc": "Allocation and free calls",
+    "memory": "Device memory in use",
+    "host": "What the feeding thread does while the device waits",
+    "activity": "Sampled GPU metrics",
+    "bandwidth": "Bandwidth from a given size of the weights",
+    "step": "Steps",
+    "phase": "Prefill, decode and mixed steps",
+    "operation": "The largest operations, one by one",
+    "comm": "Collectives of one device",
+    "ranks": "All ranks of a job together",
+    "rank": "One rank beside the others",
+    "compare": "Two sides of a comparison (rules of subject `comparison`)",
+    "context": "Two context lengths (rules of subject `context`)",
+    "moe": "Learned against perfect routing (rules of subject `router`)",
+}
+
+
+# --- rules -----------------------------------------------------------------------------------
+
+
+def rule_pages() -> dict[Path, str]:
+    """docs/rules.md and docs/rules/CODE.md."""
+    from advisor.engine.load import builtin_dir, load_rules
+    from advisor.knowledge.files import references
+    from advisor.reports import rule_markdown
+
+    loaded = load_rules(builtin_dir())
+    rules, known = loaded.active, references()
+    by_cause = {r.cause: r for r in rules}
+    top = rule_markdown.Links(by_cause, lambda r: f"rules/{r.code}.md")
+    intro = (
+        f"{len(rules)} rules. A *cause* is a finding; a *symptom* is folded into the cause that "
+        "explains it and is a finding only where none does; a *note* is listed as healthy. "
+        "[confidence.md](confidence.md) says how severity, confidence and order come about, "
+        "[facts.md](facts.md) what the facts mean, [own_rules.md](own_rules.md) how to write a "
+        "rule."
+    )
+    listed = rule_markdown.index(rules, top).split("\n", 1)
+    files = {
+        ROOT / "docs/rules.md": "\n".join(
+            [GENERATED.format(source="rules/"), "", listed[0], "", intro, listed[1]]
+        )
+    }
+    links = rule_markdown.Links(
+        by_cause, lambda r: f"{r.code}.md", lambda s: _source_address(s, rule_markdown.anchor)
+    )
+    for rule in rules:
+        path = loaded.path(rule.code)
+        assert path is not None
+        place = path.relative_to(ROOT).as_posix()
+        text = rule_markdown.page(rule, known, links, 1, _examples(rule, path))
+        cases = place.replace(".yaml", ".cases.yaml")
+        ends = [
+            f"[All rules](../rules.md) · [the rule file](../../{place}) · "
+            f"[its cases](../../{cases})",
+            "",
+        ]
+        head = GENERATED.format(source=place)
+        files[ROOT / f"docs/rules/{rule.code}.md"] = "\n".join([head, "", text, *ends])
+    return files
+
+
+def _source_address(source: str, anchor: Any) -> str | None:
+    name, _, section = source.partition("#")
+    if name == "calibration" and section:
+        return f"../../knowledge/calibration.md#{anchor(section)}"
+    return None
+
+
+def _examples(rule: Any, rule_path: Path) -> list[Any]:
+    """The cases beside a rule, in words, where they are few and short: only facts that decide."""
+    from advisor.compare.catalog import EVERY_FACT
+    from advisor.engine.cases import CaseFile
+    from advisor.engine.compile import conditions
+    from advisor.engine.source import read, validate
+    from advisor.reports.numbers import fact_unit
+    from advisor.reports.rule_markdown import Example
+
+    path = rule_path.with_name(f"{rule_path.stem}.cases.yaml")
+    found = validate(read(path), CaseFile) if path.is_file() else None
+    if found is None or len(found.cases) > FEW_CASES:
+        return []
+    judged = {getattr(c, "fact", "") for _, c in conditions(rule)}
+    judged.add(getattr(rule.invalidates, "fact", ""))
+    if rule.impact is not None and rule.severity.levels:
+        judged.add(rule.impact.fact)
+    examples = []
+    for case in found.cases:
+        if case.entities:
+            return []
+        known = [
+            f"`{name}` {_exact(value, fact_unit(name, EVERY_FACT[name].unit))}"
+            for name, value in case.facts.items()
+            if name in judged and name in EVERY_FACT
+        ]
+        if len(known) > FEW_FACTS:
+            return []
+        known += [f"{name} found" for name in (*case.symptoms, *case.causes)]
+        known += [f"{name} not judged" for name in case.unknown]
+        outcome = case.expect.outcome.replace("_", " ")
+        if case.expect.severity and outcome == "fired":
+            outcome += f", {case.expect.severity}"
+        examples.append(Example(case.name, "; ".join(known) or "nothing", outcome))
+    return examples
+
+
+def _exact(value: Any, unit: str) -> str:
+    """A value with as many digits as it was given: 0.4999 must not read as 0.500."""
+    from advisor.reports.numbers import value_text
+
+    texts = [value_text(value, unit, digits) for digits in range(3, 12)]
+    return next(t for t in texts if _number(t) == _number(texts[-1]))
+
+
+def _number(text: str) -> float | str:
+    found = re.match(r"-?[\d,]+(?:\.\d+)?", text)
+    return text if found is None else float(found[0].replace(",", ""))
+
+
+# --- facts -----------------------------------------------------------------------------------
+
+
+def facts() -> str:
+    """docs/facts.md: the catalogue, one table a group, and the tables that rules may join."""
+    from advisor.compare.catalog import EVERY_FACT
+    from advisor.facts.catalog import ENTITIES
+    from advisor.reports.rule_markdown import row
+
+    lines = [
+        GENERATED.format(source="advisor/facts/catalog.py and advisor/compare/catalog.py"),
+        "", "# Facts", "",
+        f"{len(EVERY_FACT)} facts: all that rules may speak of. `advisor facts TRACE` prints their "
+        "values in a capture with where each came from. A fact without a value is missing, never "
+        "zero: a rule that needs it is then not evaluated. *Tables* are those of the capture "
+        "without which a fact has no value, *flag* the nsys option that records them. Ratios are "
+        "0 to 1 here and percent in reports; a name with `_over_` is a quotient of two like "
+        "amounts and may exceed 1. How they are computed: [definitions.md](definitions.md).",
+    ]  # fmt: skip
+    groups: dict[str, list[Any]] = {}
+    for spec in EVERY_FACT.values():
+        groups.setdefault(spec.name.split(".")[0], []).append(spec)
+    for name, specs in groups.items():
+        lines += ["", f"## {name}", "", f"{FACT_GROUPS.get(name, name)}.", ""]
+        lines += ["| fact | unit | scope | meaning | how | tables | flag |", "|---|" + "---|" * 6]
+        lines += [
+            row((
+                f"`{s.name}`", s.unit, s.level, s.meaning, s.how, ", ".join(s.tables),
+                f"`{s.flag}`" if s.flag else "",
+            ))
+            for s in specs
+        ]  # fmt: skip
+    lines += ["", "## Tables that rules may join", "", "| table | scope | rows | fields |"]
+    lines += ["|---|---|---|---|"]
+    for entity in ENTITIES.values():
+        columns = ", ".join(f"`{n}` ({t.__name__})" for n, t in entity.fields.items())
+        lines.append(row((f"`{entity.name}`", entity.level, entity.meaning, columns)))
+    return "\n".join([*lines, ""])
+
+
+# --- the command line ------------------------------------------------------------------------
+
+
+def cli() -> str:
+    """docs/cli.md: what every verb says of itself, and what may stand in a file."""
+    lines = [
+        GENERATED.format(source="advisor/cli"), "", "# Command line", "",
+        "What every verb prints with `--help`, and the keys of the "
+        "[configuration file](#configuration-file).", "",
+    ]  # fmt: skip
+    lines += ["## advisor", "", *_block(help_of())]
+    for words in verbs():
+        lines += [
+            f"{'#' * (1 + len(words))} advisor {' '.join(words)}",
+            "",
+            *_block(help_of(words)),
+        ]
+    lines += ["## Configuration file", "", *_configuration()]
+    return "\n".join([*lines, ""])
+
+
+def verbs() -> list[tuple[str, ...]]:
+    """Every verb, and the verbs of verbs, as words."""
+    group = _group()
+    found: list[tuple[str, ...]] = []
+    for name in group.list_commands(None):
+        found.append((name,))
+        found += [(name, sub) for sub in getattr(group.get_command(None, name), "commands", ())]
+    return found
+
+
+def _group() -> Any:
+    from typer.main import get_command
+
+    from advisor.cli.main import app
+
+    return get_command(app)
+
+
+def help_of(words: Sequence[str] = ()) -> str:
+    """The help of a verb, 80 columns wide."""
+    from advisor.cli.main import main
+
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(WIDTH)
+    text = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(text):
+            main([*words, "--help"])
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+    return text.getvalue()
+
+
+def _block(text: str) -> list[str]:
+    return ["```text", *(line.rstrip() for line in text.strip().splitlines()), "```", ""]
+
+
+def _configuration() -> Iterator[str]:
+    """The keys that `advisor.toml` or `[tool.advisor]` may hold."""
+    from advisor.config import CHOICES, Settings
+    from advisor.reports.rule_markdown import row
+
+    options = {p.name: p for p in _group().get_command(None, "diagnose").params}
+    yield "Options of `diagnose` may stand in `advisor.toml`, or in `pyproject.toml` under"
+    yield "`[tool.advisor]`; `advisor.toml` wins over `pyproject.toml`, and a flag over both."
+    yield from ("", "| key | value | default | meaning |", "|---|---|---|---|")
+    for setting in fields(Settings):
+        kind = str(setting.type)
+        value = "list of texts" if kind.startswith("tuple") else kind.split(" ")[0]
+        value = {"str": "text", "bool": "true or false", "int": "whole number"}.get(value, value)
+        value = ", ".join(CHOICES.get(setting.name, ())) or value
+        default = setting.default if setting.default not in (None, ()) else ""
+        default = str(default).lower() if isinstance(default, bool) else str(default)
+        meaning = getattr(options.get(setting.name), "help", None) or ""
+        yield row((f"`{setting.name.replace('_', '-')}`", value, default, meaning))
+
+
+# --- the JSON document -----------------------------------------------------------------------
+
+
+def json_keys() -> str:
+    """Every key of the document with its type, one table an object."""
+    from advisor.model.findings import Diagnosis
+    from advisor.reports.rule_markdown import row
+
+    lines: list[str] = []
+    for model in models(Diagnosis):
+        text = (model.__doc__ or "").split("\n\n")[0]
+        lines += [f"**{model.__name__}**" + (f": {' '.join(text.split())}" if text else ""), ""]
+        lines += ["| key | type |", "|---|---|"]
+        lines += [
+            row((f"`{field.alias or name}`", _type(field.annotation)))
+            for name, field in model.model_fields.items()
+        ]
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def models(first: Any) -> list[Any]:
+    """The models that a document is made of, outer ones first."""
+    found, left = [first], [first]
+    while left:
+        for field in left.pop(0).model_fields.values():
+            for inner in _models_in(field.annotation):
+                if inner not in found:
+                    found.append(inner)
+                    left.append(inner)
+    return found
+
+
+def _models_in(annotation: Any) -> Iterator[Any]:
+    if hasattr(annotation, "model_fields"):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def _type(annotation: Any) -> str:
+    """An annotation in the words of JSON."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if annotation is None or annotation is type(None):
+        return "null"
+    if origin in (Union, UnionType):
+        words = dict.fromkeys(_type(p) for p in parts)
+        # Values of facts and cells: any scalar.
+        scalars = {"true or false", "whole number", "number", "text"}
+        if scalars <= set(words):
+            words = {"scalar": None, **{w: None for w in words if w not in scalars}}
+        return " or ".join(words)
+    if origin is Literal:
+        return ", ".join(map(str, parts))
+    if origin is tuple:
+        inner = dict.fromkeys(_type(p) for p in parts if p is not Ellipsis)
+        return f"list of {', '.join(inner)}"
+    if origin is dict:
+        return f"object of {_type(parts[1])}"
+    plain = {bool: "true or false", int: "whole number", float: "number", str: "text", Any: "any"}
+    return plain.get(annotation, getattr(annotation, "__name__", str(annotation)))
