@@ -1,6 +1,6 @@
 """Draws the pictures of the tour again: the HTML report and the workbook of the demo capture.
 
-    python docs/pictures.py          needs Chromium, LibreOffice and poppler (pdftoppm)
+python docs/pictures.py          needs Chromium, LibreOffice and poppler (pdftoppm)
 """
 
 from __future__ import annotations
