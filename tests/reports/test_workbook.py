@@ -235,6 +235,31 @@ def test_findings(book: Workbook) -> None:
     assert sheet.column_dimensions[get_column_letter(rows[0]["Key"].column)].hidden
 
 
+def test_a_gain_of_throughput_says_so() -> None:
+    first = DIAGNOSIS.findings[0]
+    assert first.gain is not None
+    assert first.gain.speedup is not None
+    gain = first.gain.model_copy(update={"measure": "throughput"})
+    findings = (first.model_copy(update={"gain": gain}), *DIAGNOSIS.findings[1:])
+    made_of = made(DIAGNOSIS.model_copy(update={"findings": findings}))
+    for sheet, head in (("Findings", "Speed-up"), ("Summary", "speed-up")):
+        cell = table(made_of[sheet], "#")[0][head]
+        assert cell.value == first.gain.speedup.mid
+        assert cell.number_format == FORMATS["throughput"]
+        assert "tok/s" in cell.number_format
+
+
+def test_the_longest_text_of_a_proof_gets_the_room() -> None:
+    first = DIAGNOSIS.findings[0]
+    proof = Evidence(title="Activity", columns=("family", "kernel", "share ratio"),
+                     rows=(("gemm", "nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT", 0.5),))  # fmt: skip
+    findings = (first.model_copy(update={"evidence": (proof,)}),)
+    sheet = made(DIAGNOSIS.model_copy(update={"findings": findings}))[f"Evidence-{first.code}"]
+    at = next(c for row in sheet.iter_rows() for c in row if c.value == proof.rows[0][1])
+    spans = [m for m in sheet.merged_cells.ranges if at.coordinate in m]
+    assert [(m.min_col, m.max_col) for m in spans] == [(2, 3)]
+
+
 def _cells(rows: list[dict[str, Any]], head: str) -> str:
     return f"{rows[0][head].coordinate}:{rows[-1][head].coordinate}"
 

@@ -39,12 +39,12 @@ class Board:
     def merged(
         self, first: int, last: int, value: Any, *, unit: str = "", size: float = 10.5,
         color: str = INK, bold: bool = False, ground: str | None = None, right: bool = False,
-        middle: bool = False, height: float | None = None,
+        middle: bool = False, height: float | None = None, indent: bool = False,
     ) -> None:  # fmt: skip
         """Columns `first` to `last` of the current row as one cell."""
         cell = put(self.ws.cell(self.row, first), value, unit)
         cell.font = font(size, color, bold=bold)
-        cell.alignment = align(wrap=True, right=right, middle=middle, indent=int(right))
+        cell.alignment = align(wrap=True, right=right, middle=middle, indent=int(right or indent))
         for column in range(first, last + 1):
             if ground:
                 self.ws.cell(self.row, column).fill = fill(ground)
@@ -53,7 +53,7 @@ class Board:
                 start_row=self.row, end_row=self.row, start_column=first, end_column=last
             )
         text = plain(value) if isinstance(value, str) else ""
-        lines = lines_of(text, (last - first + 1) * WIDTH, size)
+        lines = lines_of(text, (last - first + 1) * WIDTH - 1.5 * indent, size)
         self.tall(height or lines * LINE_HEIGHT * size / 10.5 + 3)
 
     def tall(self, height: float) -> None:

@@ -65,8 +65,11 @@ def _lay(sheet: Sheet, columns: Sequence[Column], rows: Sequence[Sequence[Any]])
             texts += 1
         else:
             break
-    texts = max(texts, 1)
-    sheet.table(columns, rows, spans=(1 + len(TEXTS) - texts, *[1] * (len(columns) - 1)))
+    spans = [1] * len(columns)
+    longest = [max((len(str(row[i] or "")) for row in rows), default=0) for i in range(texts)]
+    # What room is left goes to the longest of them.
+    spans[longest.index(max(longest)) if longest else 0] += len(TEXTS) - max(texts, 1)
+    sheet.table(columns, rows, spans=spans)
 
 
 def _conditions(sheet: Sheet, conditions: Sequence[ConditionDoc]) -> None:

@@ -11,6 +11,7 @@ from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.datavalidation import DataValidation
 
+from advisor.model.findings import Finding
 from advisor.model.review import DECISIONS, Decision, Review
 from advisor.reports import phrases
 from advisor.reports.finding_text import verify_text
@@ -33,7 +34,7 @@ from advisor.reports.workbook.style import (
 #: Heads that `advisor review import` looks for.
 CODE, CAUSE, FINDING, SEVERITY, SHARE = "Code", "Cause", "Finding", "Severity", "Share"
 OWNER, DECISION, DUE, COMMENT = "Owner", "Decision", "Due", "Comment"
-KEY, CAPTURE = "Key", "Capture file"
+KEY, CAPTURE, SPEED = "Key", "Capture file", "Speed-up"
 #: Rows below the table that take decisions on findings added by hand.
 NOTE = "Fill in the yellow columns; 'advisor review import' reads them back."
 
@@ -49,7 +50,7 @@ def findings(
         Column(CAUSE, 18, wrap=True),
         Column(FINDING, 30, wrap=True), Column("What was measured", 46, wrap=True),
         Column("Where", 14, wrap=True), Column(SHARE, 9, "ratio"), Column("ms a step", 9, "fixed"),
-        Column("Sure", 8, "ratio"), Column("Speed-up", 10, "times"),
+        Column("Sure", 8, "ratio"), Column(SPEED, 13),
         *([Column("Baseline", 10)] if marked else []), Column("Do first", 38, wrap=True),
         Column(OWNER, 14), Column(DECISION, 12), Column(DUE, 11), Column(COMMENT, 26, wrap=True),
         Column(KEY, 20), Column(CAPTURE, 20),
@@ -71,17 +72,24 @@ def findings(
 
 def _row(row: Row, evidence: dict[str, str], captures: Captures, marked: bool) -> list[Any]:
     f = row.finding
-    impact, gain = f.impact, f.gain
-    speedup = gain.speedup.mid if gain is not None and gain.speedup is not None else None
+    impact = f.impact
     first = f.recommendations[0].action if f.recommendations else None
     return [
         *captures.lead(row.label),
         f.rank, f.severity, Link(f.code, sheet=evidence.get(f.code)), f.cause, f.title, f.message,
         phrases.scope(f) or "whole capture",
         None if impact is None else impact.share,
-        None if impact is None else impact.ms, f.confidence, speedup,
+        None if impact is None else impact.ms, f.confidence, Number(*speedup(f)),
         *([f.baseline] if marked else []), first, None, None, None, None, f.identity, row.capture,
     ]  # fmt: skip
+
+
+def speedup(finding: Finding) -> tuple[float | None, str]:
+    """What a fix would win and the unit that says of what: of a step, or of throughput."""
+    gain = finding.gain
+    if gain is None or gain.speedup is None:
+        return None, "times"
+    return gain.speedup.mid, "throughput" if gain.measure == "throughput" else "times"
 
 
 def _decided(review: Review | None, row: Row) -> Decision | None:
@@ -176,7 +184,7 @@ def recommendations(
         *captures.column(), Column("#", 5, "id"), Column(SEVERITY, 10), Column(CODE, 10),
         Column("Action", 52, wrap=True),
         Column("Option of the engine", 60, wrap=True), Column("Effort", 9),
-        Column(SHARE, 9, "ratio"), Column("Speed-up", 10, "times"),
+        Column(SHARE, 9, "ratio"), Column(SPEED, 13),
         Column("Verify: fact", 26, wrap=True), Column("must", 10), Column("now", 12),
     ]  # fmt: skip
     cells = []
@@ -186,12 +194,12 @@ def recommendations(
             verify = advice.verify
             change = verify_text(verify).split(" ")[1].rstrip(",") if verify else None
             unit = fact_unit(verify.fact, verify.unit) if verify else ""
-            speedup = f.gain.speedup.mid if i == 0 and f.gain and f.gain.speedup else None
             cells.append([
                 *captures.lead(row.label),
                 f.rank, f.severity, Link(f.code, sheet=evidence.get(f.code)), advice.action,
                 "\n".join(_option(o.engine, o.line, o.since) for o in advice.options) or None,
-                advice.effort, f.impact.share if f.impact else None, speedup,
+                advice.effort, f.impact.share if f.impact else None,
+                Number(*speedup(f)) if i == 0 else None,
                 verify.fact if verify else None, change, Number(verify.now if verify else None,
                                                                 unit),
             ])  # fmt: skip

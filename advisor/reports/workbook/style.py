@@ -41,6 +41,8 @@ SPARE_COLOURS = ("4D84BD", "7A1FA0", "11845B", "B4532A", "3F7078")
 FORMATS = {
     "ratio": "0.0%",
     "times": '0.00" x "',
+    # A speed-up of throughput, not of a step.
+    "throughput": '[>=100]0" x tok/s";[>=10]0.0" x tok/s";0.00" x tok/s"',
     "ns": '[>=1000000000]0.000,,," s";[>=1000000]0.00,," ms";0.00," us"',
     "us": '#,##0.00" us"',
     "ms": '#,##0.00" ms"',

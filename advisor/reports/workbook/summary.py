@@ -18,7 +18,7 @@ from advisor.reports.wording import remedy_text
 from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.chart import budget
-from advisor.reports.workbook.findings import bars, levels
+from advisor.reports.workbook.findings import bars, levels, speedup
 from advisor.reports.workbook.sheet import Link, Sheet
 from advisor.reports.workbook.style import (
     BAND,
@@ -127,7 +127,7 @@ def _tiles(board: Board, d: Diagnosis) -> None:
         ("GPU busy in the window", fmean(busy) if busy else None, "ratio"),
         (f"largest share: {top.code}" if top else "largest share",
          top.impact.share if top and top.impact else None, "ratio"),
-        ("best estimated speed-up", max(gains) if gains else "none", "times"),
+        ("best speed-up of a step", max(gains) if gains else "none", "times"),
         ("kernels a step", fmean(kernels) if kernels else None, ""),
         ("findings high / medium", f"{counts['high']} / {counts['medium']}", ""),
     ]  # fmt: skip
@@ -156,34 +156,35 @@ def _top(board: Board, rows: Sequence[Row], evidence: dict[str, str], many: bool
         return
     more = len(rows) - len(shown)
     board.heading("Top findings", f"and {more} more on the sheet Findings" if more > 0 else "")
-    spans = {"#": (2, 2), "severity": (3, 3), "code": (4, 4), "finding": (5, 8), "share": (9, 9),
-             "speed-up": (10, 10), "do first": (11, 13)}  # fmt: skip
+    spans = {"#": (2, 2), "severity": (3, 3), "code": (4, 4), "finding": (5, 7), "share": (8, 8),
+             "speed-up": (9, 9), "do first": (10, 13)}  # fmt: skip
     if many:
-        spans |= {"finding": (5, 7), "capture": (8, 8), "do first": (11, 13)}
+        spans |= {"capture": (8, 8), "share": (9, 9), "speed-up": (10, 10), "do first": (11, 13)}
     for head, (first, last) in spans.items():
         board.merged(first, last, head, size=9.5, color=MUTED, bold=True, ground=HEAD,
-                     right=head in RIGHT)  # fmt: skip
+                     right=head in RIGHT, indent=head == "do first")  # fmt: skip
     begin = board.row + 1
     for number, row in enumerate(shown, 1):
         board.row += 1
         f = row.finding
-        speedup = f.gain.speedup.mid if f.gain and f.gain.speedup else None
         cells: dict[str, tuple[Any, str]] = {
             "#": (number, ""), "severity": (f.severity, ""), "code": (f.code, ""),
             "finding": (f.title, ""), "share": (f.impact.share if f.impact else None, "ratio"),
-            "speed-up": (speedup, "times"), "capture": (row.label, ""),
+            "speed-up": speedup(f), "capture": (row.label, ""),
             "do first": (f.recommendations[0].action if f.recommendations else None, ""),
         }  # fmt: skip
         for head, (first, last) in spans.items():
             value, unit = cells[head]
-            board.merged(first, last, value, unit=unit, right=head in RIGHT)
+            board.merged(first, last, value, unit=unit, right=head in RIGHT,
+                         indent=head == "do first")  # fmt: skip
         target = evidence.get(f.code)
         if target:
             Sheet.link(_Page(board.ws), board.row, spans["code"][0], Link(f.code, sheet=target))
         board.rule()
     page = _Page(board.ws)
     levels(page, f"C{begin}:C{board.row}")
-    bars(page, f"I{begin}:I{board.row}")
+    share = get_column_letter(spans["share"][0])
+    bars(page, f"{share}{begin}:{share}{board.row}")
     board.row += 1
 
 
