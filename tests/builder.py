@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,9 +61,11 @@ class Export:
         version_table: str | None = "auto",
         lazy: bool | None = None,
         start_utc_ns: int | None = 1_700_000_000_000_000_000,
+        utc_offset_h: float = 0,
         duration: int | None = None,
     ) -> None:
-        """`version_table`: META_DATA_EXPORT, EXPORT_META_DATA, None, or what the schema has."""
+        """`version_table`: META_DATA_EXPORT, EXPORT_META_DATA, None, or what the schema has.
+        `utc_offset_h`: time zone of the machine."""
         self.schema = schema
         self._lazy = version(schema) >= (3, 0) if lazy is None else lazy
         self._rows: dict[str, list[dict[str, Any]]] = {}
@@ -89,7 +92,10 @@ class Export:
             ):
                 self.row(version_table, name=name, value=value)
         if start_utc_ns is not None:
-            self.row("TARGET_INFO_SESSION_START_TIME", utcEpochNs=start_utc_ns)
+            utc = datetime.fromtimestamp(start_utc_ns // 10**9, UTC).replace(tzinfo=None)
+            local = utc + timedelta(hours=utc_offset_h)
+            self.row("TARGET_INFO_SESSION_START_TIME", utcEpochNs=start_utc_ns,
+                     utcTime=utc.isoformat(), localTime=local.isoformat())  # fmt: skip
         if duration is not None:
             self.row("ANALYSIS_DETAILS", duration=duration, stopTime=duration)
 

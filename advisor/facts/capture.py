@@ -14,7 +14,7 @@ from advisor.metrics.intervals import union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.model.facts import TRACE
-from advisor.sources.samplers import FORMATS as SAMPLE_LOGS
+from advisor.sources.samplers.log import FORMATS as SAMPLE_LOGS
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 Array = NDArray[Any]

@@ -224,7 +224,7 @@ _ACTIVITY = _group("device", SAMPLES, [
     ("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares"),
     ("activity.matmul_tensor_ratio", "ratio", "samples kernels", "Tensor Active inside GEMM-shaped kernels", "bounded least squares"),
     ("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05"),
-    ("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active in bins of at least 100 ms", "quantile of bin means"),
+    ("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active (else GR Active) in bins of at least 100 ms", "quantile of bin means"),
     ("activity.burst_high_ratio", "ratio", "samples", "95th percentile of the same", "quantile of bin means"),
 ]) + _group("device", CUDA, [
     ("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak"),
@@ -273,6 +273,8 @@ _CLOCK = _group("device", SAMPLES, [
     ("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),
     ("clock.power_limited_ratio", "ratio", "samples", "Share of the busy samples at the power limit", "power of at least 97 % of the limit"),
     ("clock.held_back_ratio", "ratio", "samples", "Share of the busy samples whose clock the driver holds down for power or heat", "clocks_event_reasons: power cap, thermal, brake"),
+    ("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit; 0 where the clock alone is sampled", "what the driver says, else power of at least 97 % of its limit"),
+    ("clock.limit", "text", "samples", "What that limit is: power or heat", "the reason of most of these samples"),
     ("clock.temperature_max_c", "count", "samples", "Highest GPU temperature while busy, degrees Celsius", "max of the samples"),
 ])  # fmt: skip
 

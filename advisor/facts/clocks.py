@@ -17,7 +17,7 @@ _BUSY = 0.5
 _AT_LIMIT = 0.97
 _COLUMNS = (
     "time", "device", "sm_active", "gr_active", "sm_clock_hz", "sm_clock_max_hz", "power_w",
-    "power_limit_w", "temperature_c", "throttled",
+    "power_limit_w", "temperature_c", "throttled", "overheated",
 )  # fmt: skip
 
 
@@ -44,23 +44,27 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         share = float(busy.sum() / max(mine.sum(), 1))
         out.put("clock.lost_window_ratio", max(1.0 - ratio, 0.0) * share, scope)
     power, limit = rows["power_w"][busy], rows["power_limit_w"][busy]
-    if not (np.isnan(power) | np.isnan(limit)).all():
-        out.put("clock.power_limited_ratio", float(np.nanmean(power >= _AT_LIMIT * limit)), scope)
-    held = rows["throttled"][busy]
-    if not np.isnan(held).all():
-        out.put("clock.held_back_ratio", float(np.nanmean(held)), scope)
+    at_limit = np.where(np.isnan(power) | np.isnan(limit), np.nan, power >= _AT_LIMIT * limit)
+    out.put("clock.power_limited_ratio", _mean(at_limit), scope)
+    held, heated = rows["throttled"][busy], rows["overheated"][busy]
+    out.put("clock.held_back_ratio", _mean(held), scope)
+    # What the driver says of a sample counts before what its power suggests.
+    limited = np.where(np.isnan(held), at_limit, held)
+    if not np.isnan(limited).all() or not np.isnan(clock).all():
+        out.put("clock.limited_ratio", _mean(limited) or 0.0, scope)
+    if np.nansum(limited) > 0:
+        heat_share = float(np.nansum(heated) / np.nansum(limited))
+        out.put("clock.limit", "heat" if heat_share >= 0.5 else "power", scope)
     heat = rows["temperature_c"][busy]
     if not np.isnan(heat).all():
         out.put("clock.temperature_max_c", float(np.nanmax(heat)), scope)
+    mean_clock = _mean(clock)
     table = [
-        [
-            "SM clock while busy",
-            None if np.isnan(clock).all() else float(np.nanmean(clock)) / 1e6,
-            "MHz",
-        ],
+        ["SM clock while busy", None if mean_clock is None else mean_clock / 1e6, "MHz"],
         ["highest SM clock", highest / 1e6 if highest else None, "MHz"],
         ["power while busy", _mean(power), "W"],
         ["power limit", _mean(limit), "W"],
+        ["held down by the driver", _percent(held), "% of samples"],
         ["highest temperature", None if np.isnan(heat).all() else float(np.nanmax(heat)), "C"],
     ]
     out.table("clock.samples", scope, "Clocks, power and temperature while busy",
@@ -69,3 +73,8 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _mean(values: NDArray[Any]) -> float | None:
     return None if np.isnan(values).all() else float(np.nanmean(values))
+
+
+def _percent(values: NDArray[Any]) -> float | None:
+    share = _mean(values)
+    return None if share is None else 100.0 * share

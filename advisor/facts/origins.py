@@ -91,6 +91,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
     "clock.": {"samples": "time device sm_active sm_clock_hz"},
     "clock.power": {"samples": "time device sm_active power_w power_limit_w"},
     "clock.held": {"samples": "time device sm_active throttled"},
+    "clock.limit": {"samples": "time device sm_active throttled overheated power_w power_limit_w"},
     "clock.temperature": {"samples": "time device sm_active temperature_c"},
     "bandwidth.": {"kernels": f"{_SPAN} name_id"},
     "step.": _STEPS,

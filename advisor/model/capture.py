@@ -27,7 +27,8 @@ class Device(Frozen):
 class Capture(Frozen):
     """Metadata of one capture. Environment variables appear by name only, never with a value.
 
-    `process_ranks` are (process, MPI rank), where several ranks may be in one capture.
+    `process_ranks` are (process, MPI rank), where several ranks may be in one capture;
+    `utc_offset_s` is by how much the machine's own clock is ahead of UTC.
     """
 
     path: str
@@ -37,6 +38,7 @@ class Capture(Frozen):
     producer_version: str | None = None
     schema_version: str | None = None
     start_utc_ns: int | None = None
+    utc_offset_s: int | None = None
     duration_ns: int | None = None
     driver: str | None = None
     cuda: str | None = None

@@ -264,13 +264,13 @@ def _refuse_parquet(found: Found) -> Source:
 
 def _open_samples(found: Found) -> Source:
     """A sampler's log is a capture of its own: utilisation, clocks and memory without kernels."""
-    from advisor.sources.samplers import read_log
+    from advisor.sources.samplers.log import read_log
 
     return read_log(found.path, found.shown)
 
 
 def _is_log(found: Found) -> bool:
-    from advisor.sources.samplers import looks_like_log
+    from advisor.sources.samplers.log import looks_like_log
 
     return found.name.endswith((".csv", ".tsv")) or looks_like_log(found.head)
 

@@ -8,8 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from advisor.errors import InputError
-from advisor.sources.samplers import SampleLog, read_log
+from advisor.sources.samplers.log import SampleLog, read_log
 from advisor.sources.trace import Columns, Source, Trace
+
+#: Time zones lie a multiple of this from UTC, between these hours.
+_ZONE_STEP_S = 900
+_ZONES_S = range(-12 * 3600, 14 * 3600 + 1, _ZONE_STEP_S)
 
 
 def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
@@ -29,26 +33,24 @@ class WithSamples:
 
     def __init__(self, source: Source, log: SampleLog, offset_ns: int | None) -> None:
         self._source, self._log = source, log
-        self.capture, self.devices = source.capture, source.devices
-        time = log.read_columns("samples", ("time",))["time"]
+        self.devices = source.devices
+        warnings = list(log.capture.warnings)
         if offset_ns is not None:
-            self._shift = offset_ns - int(time[0])
-        elif log.absolute and source.capture.start_utc_ns is not None:
-            self._shift = -source.capture.start_utc_ns
+            self._shift = offset_ns
+            if not _meets(source, log, offset_ns):
+                raise _missed(source, log, offset_ns)
+        elif log.begin_ns is not None and source.capture.start_utc_ns is not None:
+            self._shift, said = _joined(source, log)
+            warnings += said
         else:
-            without = log.capture if not log.absolute else source.capture
+            without = log.capture if log.begin_ns is None else source.capture
             raise InputError(
                 f"--gpu-metrics: {without.path} does not tell its absolute time; say where the log "
                 "begins in session time with --gpu-metrics-offset, such as 1.5s"
             )
-        last = source.capture.duration_ns
-        begin, end = int(time[0]) + self._shift, int(time[-1]) + self._shift
-        if end < 0 or (last is not None and begin > last):
-            raise InputError(
-                f"--gpu-metrics: the samples run from {begin / 1e9:.3f}s to {end / 1e9:.3f}s of "
-                "the session and miss the capture; nvidia-smi prints local time: correct it with "
-                "--gpu-metrics-offset"
-            )
+        self.capture = source.capture.model_copy(update={
+            "warnings": (*source.capture.warnings, *(f"GPU samples: {w}" for w in warnings))
+        })  # fmt: skip
 
     def tables(self) -> frozenset[str]:
         return self._source.tables() | {"samples"}
@@ -66,3 +68,53 @@ class WithSamples:
 
     def close(self) -> None:
         self._source.close()
+
+
+def _joined(source: Source, log: SampleLog) -> tuple[int, list[str]]:
+    """Session time of the log's first sample, and what there is to say of it.
+
+    A log without time zones shows the clock on the wall: that of the traced machine, else UTC.
+    Where the trace does not tell its zone, it is the only one in which the two meet.
+    """
+    begun = (log.begin_ns or 0) - (source.capture.start_utc_ns or 0)
+    own = source.capture.utc_offset_s
+    likely = dict.fromkeys((own or 0, 0)) if log.local else (0,)
+    for zone in likely:
+        if _meets(source, log, begun - zone * 10**9):
+            return begun - zone * 10**9, []
+    if log.local and own is None:
+        fitting = [zone for zone in _ZONES_S if _meets(source, log, begun - zone * 10**9)]
+        if len(fitting) == 1:
+            said = f"their stamps are taken for {_zone(fitting[0])}, the only time zone in which"
+            return begun - fitting[0] * 10**9, [f"{said} they meet the capture"]
+    raise _missed(source, log, begun - (own or 0) * 10**9)
+
+
+def _zone(seconds: int) -> str:
+    hours, minutes = divmod(abs(seconds) // 60, 60)
+    return f"UTC{'-' if seconds < 0 else '+'}{hours:02d}:{minutes:02d}"
+
+
+def _span(source: Source, log: SampleLog, shift: int) -> tuple[int, int, int | None]:
+    """First and last sample in session time, and where the capture ends, if it tells."""
+    last = source.capture.duration_ns
+    if last is None:
+        ends = [
+            int(source.read_columns(table, ("end",))["end"].max())
+            for table in ("kernels", "api_calls") if table in source.tables()
+        ]  # fmt: skip
+        last = max(ends, default=None)
+    return shift, int(log.read_columns("samples", ("time",))["time"][-1]) + shift, last
+
+
+def _meets(source: Source, log: SampleLog, shift: int) -> bool:
+    begin, end, last = _span(source, log, shift)
+    return end >= 0 and (last is None or begin <= last)
+
+
+def _missed(source: Source, log: SampleLog, shift: int) -> InputError:
+    begin, end, _ = _span(source, log, shift)
+    return InputError(
+        f"--gpu-metrics: the samples run from {begin / 1e9:.3f}s to {end / 1e9:.3f}s of the "
+        "session and miss the capture; say where the log begins with --gpu-metrics-offset"
+    )

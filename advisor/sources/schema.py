@@ -76,7 +76,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "time", "device", "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read",
         "dram_write", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx", "sm_clock_hz",
         "sm_clock_max_hz", "power_w", "power_limit_w", "temperature_c", "memory_used_bytes",
-        "memory_total_bytes", "throttled",
+        "memory_total_bytes", "throttled", "overheated",
     ),
     "allocations": ("time", "device", "process", "bytes", "kind", "memory", "address"),
     "collectives": (

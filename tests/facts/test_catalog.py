@@ -104,6 +104,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
     # several GPUs: see tests/ranks
     several = {n for n in CATALOGUE if n.startswith(("comm.", "rank.", "ranks."))}
     assert set(CATALOGUE) - seen <= only_elsewhere | several
+        "clock.limit",
 
 
 def test_wider_facts_are_seen_from_narrower_scopes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from advisor.errors import InputError
 from advisor.sources.open import open_trace
 from advisor.sources.overlay import WithSamples
-from advisor.sources.samplers import SampleLog, read_log
+from advisor.sources.samplers.log import SampleLog, read_log
+from advisor.sources.samplers.stamps import Stamp, read_stamp
 from advisor.sources.trace import Columns, Trace
 from tests.builder import Export
+from tests.kineto_builder import EPOCH_NS, Profile
 
 SMI = """\
 timestamp, index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], \
@@ -53,7 +56,9 @@ def test_nvidia_smi_csv_with_units(tmp_path: Path) -> None:
     read = columns(found, "time", "gr_active", "power_w", "sm_clock_hz", "memory_used_bytes",
                    "throttled", "sm_active")  # fmt: skip
     assert np.diff(read["time"]).tolist() == [100_000_000]
-    assert read["time"][0] == 1_700_000_000 * 10**9
+    assert read["time"][0] == 0
+    assert found.begin_ns == found.capture.start_utc_ns == 1_700_000_000 * 10**9
+    assert found.local
     assert read["gr_active"].tolist() == [1.0, 0.5]
     assert read["power_w"][0] == pytest.approx(690.1)
     assert np.isnan(read["power_w"][1])
@@ -71,7 +76,8 @@ def test_that_a_kernel_was_running_is_no_sm_activity(tmp_path: Path) -> None:
 def test_nvidia_smi_csv_without_units_or_time(tmp_path: Path) -> None:
     text = "index, utilization.gpu, clocks.sm\n0, 80, 1500\n0, 90, 1600\n"
     found = log(tmp_path, text)
-    assert not found.absolute
+    assert found.begin_ns is None
+    assert "a second apart" in found.capture.warnings[0]
     assert columns(found, "gr_active")["gr_active"].tolist() == [0.8, 0.9]
 
 
@@ -94,8 +100,8 @@ def test_dmon_with_date_and_time(tmp_path: Path) -> None:
         "#Date       Time        gpu    pwr     sm   pclk\n 20231114  22:13:20  0  690  97  1455\n"
     )
     found = log(tmp_path, text, "dmon.txt")
-    assert found.absolute
-    assert columns(found, "time")["time"].tolist() == [1_700_000_000 * 10**9]
+    assert found.begin_ns == 1_700_000_000 * 10**9
+    assert found.capture.warnings == ()
 
 
 def test_dcgm_profiling_fields_are_sm_activity(tmp_path: Path) -> None:
@@ -118,9 +124,198 @@ def test_a_log_without_samples_is_refused(tmp_path: Path) -> None:
         log(tmp_path, SMI.splitlines()[0])
 
 
-def traced(folder: Path, start_utc_ns: int | None) -> Trace:
-    export = Export(start_utc_ns=start_utc_ns).process(1).launch(at=0, kernel_dur=400_000_000)
+# ------------------------------------------------------------------ shapes of logs
+
+
+def test_dmon_in_all_its_columns(tmp_path: Path) -> None:
+    text = (
+        "#Date       Time        gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa"
+        "   mclk   pclk  pviol  tviol     fb   bar1   ccpm  rxpci  txpci\n"
+        "#YYYYMMDD   HH:MM:SS    Idx      W      C      C      %      %      %      %      %      %"
+        "    MHz    MHz      %   bool     MB     MB     MB   MB/s   MB/s\n"
+        " 20231114   22:13:20      0    690     61     70     97     40      0      0      0      0"
+        "   3201   1455     88      0   2048      1      0     10     20\n"
+        " 20231114   22:13:20      1    690     90     70     97     40      0      0      0      0"
+        "   3201   1455      0      1   1024      1      0     10     20\n"
+    )
+    read = columns(log(tmp_path, text, "dmon.log"), "device", "power_w", "gr_active",
+                   "sm_clock_hz", "memory_used_bytes", "throttled", "overheated")  # fmt: skip
+    assert read["device"].tolist() == [0, 1]
+    assert read["gr_active"].tolist() == [0.97, 0.97]
+    assert read["sm_clock_hz"].tolist() == [1.455e9, 1.455e9]
+    assert read["memory_used_bytes"].tolist() == [2 * 2**30, 2**30]
+    assert read["throttled"].tolist() == [1.0, 1.0]
+    assert read["overheated"].tolist() == [0.0, 1.0]
+
+
+def test_dmon_as_csv_and_with_the_time_alone(tmp_path: Path) -> None:
+    text = (
+        "#Time, gpu, pwr, sm, pclk\n#HH:MM:SS, Idx, W, %, MHz\n"
+        "23:59:58, 0, 690, 97, 1455\n00:00:03, 0, 690, 50, 1455\n"
+    )
+    found = log(tmp_path, text, "dmon.csv")
+    assert found.begin_ns is None
+    assert found.capture.warnings == ()
+    assert columns(found, "time")["time"].tolist() == [0, 5 * 10**9]  # over midnight
+
+
+def test_dcgmi_columns_stay_in_their_places(tmp_path: Path) -> None:
+    """A field that is not used stands between two that are."""
+    text = (
+        "# Entity  GPUTL  MCUTL  POWER\n      Id\n"
+        "    GPU 0    100     40  690.1\n    GPU-I 0    7      7    7.0\n    GPU 1  20  5  90.5\n"
+    )
+    read = columns(log(tmp_path, text, "d.txt"), "device", "gr_active", "power_w")
+    assert read["device"].tolist() == [0, 1]
+    assert read["gr_active"].tolist() == [1.0, 0.2]
+    assert read["power_w"].tolist() == [690.1, 90.5]
+
+
+def test_dcgm_as_csv(tmp_path: Path) -> None:
+    text = (
+        "timestamp,gpu,DCGM_FI_DEV_GPU_UTIL,DCGM_FI_PROF_SM_ACTIVE,DCGM_FI_DEV_FB_USED,"
+        "DCGM_FI_DEV_POWER_USAGE\n"
+        "1700000000.250,0,100,0.5,2048,690.1\n1700000000.250,1,90,0.25,1024,140737488355328\n"
+        "1700000001.250,0,,0.75,2048,690.1\n"
+    )
+    found = log(tmp_path, text, "dcgm.csv")
+    assert not found.local
+    assert found.begin_ns == 1_700_000_000_250_000_000
+    read = columns(
+        found, "time", "device", "gr_active", "sm_active", "memory_used_bytes", "power_w"
+    )
+    assert read["time"].tolist() == [0, 0, 10**9]
+    assert read["sm_active"].tolist() == [0.5, 0.25, 0.75]
+    assert np.isnan(read["gr_active"][2])
+    assert np.isnan(read["power_w"][1])  # how DCGM writes that there is none
+    assert found.capture.format == "DCGM csv"
+
+
+@pytest.mark.parametrize(
+    ("active", "expected"),
+    [
+        ("Not Active, Not Active, Not Active", (0.0, 0.0)),
+        ("Active, Not Active, Not Active", (1.0, 0.0)),
+        ("Not Active, Not Active, Active", (1.0, 1.0)),
+        ("[N/A], [N/A], [N/A]", (None, None)),
+    ],
+)
+def test_reasons_one_by_one(
+    tmp_path: Path, active: str, expected: tuple[float | None, float | None]
+) -> None:
+    text = (
+        "index, utilization.gpu [%], clocks_throttle_reasons.sw_power_cap, "
+        "clocks_throttle_reasons.hw_slowdown, clocks_throttle_reasons.sw_thermal_slowdown, "
+        f"clocks_throttle_reasons.gpu_idle\n0, 90 %, {active}, Active\n"
+    )
+    read = columns(log(tmp_path, text), "throttled", "overheated")
+    for name, value in zip(("throttled", "overheated"), expected, strict=True):
+        assert (None if np.isnan(read[name][0]) else read[name][0]) == value
+
+
+def test_a_spreadsheet_of_another_country(tmp_path: Path) -> None:
+    text = (
+        '"timestamp";"index";"utilization.gpu [%]";"power.draw [W]"\n'
+        '"14.11.2023 22:13:20,5";0;"97,5 %";"690,10 W"\n'
+    )
+    found = log(tmp_path, text.replace("20,5", "20.5"))
+    assert found.begin_ns == 1_700_000_000_500_000_000
+    read = columns(found, "gr_active", "power_w")
+    assert read["gr_active"][0] == pytest.approx(0.975)
+    assert read["power_w"][0] == pytest.approx(690.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "dated", "zoned"),
+    [
+        ("2023/11/14 22:13:20.000", True, False),
+        ("2023-11-14T22:13:20", True, False),
+        ("2023-11-14T23:13:20+01:00", True, True),
+        ("2023-11-14T22:13:20Z", True, True),
+        ("20231114 22:13:20", True, False),
+        ("11/14/2023 10:13:20 PM", True, False),
+        ("14.11.2023 22:13:20", True, False),
+        ("Tue Nov 14 22:13:20 2023", True, False),
+        ("1700000000", True, True),
+        ("1700000000.0", True, True),
+        ("1700000000000", True, True),
+        ("1700000000000000", True, True),
+        ("1700000000000000000", True, True),
+    ],
+)
+def test_shapes_of_time_stamps(text: str, dated: bool, zoned: bool) -> None:
+    assert read_stamp(text) == Stamp(1_700_000_000 * 10**9, dated, zoned)
+
+
+@pytest.mark.parametrize("text", ["", "N/A", "yesterday", "12", "2023/13/45 99:99:99", "20231114"])
+def test_no_time_stamp(text: str) -> None:
+    assert read_stamp(text) is None
+
+
+def test_fractions_of_a_second_are_exact() -> None:
+    for text, fraction in (("1700000000.123456789", 123_456_789), ("1700000000123.5", 123_500_000)):
+        stamp = read_stamp(text)
+        assert stamp is not None
+        assert stamp.ns == 1_700_000_000 * 10**9 + fraction
+
+
+def test_a_log_of_power_shell(tmp_path: Path) -> None:
+    path = tmp_path / "smi.csv"
+    path.write_bytes(SMI.encode("utf-16"))
+    assert columns(read_log(path), "gr_active")["gr_active"].tolist() == [1.0, 0.5]
+
+
+def test_gpus_are_told_apart_by_what_there_is(tmp_path: Path) -> None:
+    head, row = "timestamp, {}utilization.gpu [%]\n", "2023/11/14 22:13:20.000, {}50 %\n"
+    by_uuid = head.format("uuid, ") + row.format("GPU-b, ") + row.format("GPU-a, ")
+    assert columns(log(tmp_path, by_uuid), "device")["device"].tolist() == [0, 1]
+    with pytest.raises(InputError, match="add `index`"):
+        log(tmp_path, head.format("") + 2 * row.format(""))
+
+
+def test_another_table_is_no_log(tmp_path: Path) -> None:
+    for text in ("time,power,price\n1,2,3\n", "#gpu price\n1 2\n", "x\n", ""):
+        with pytest.raises(InputError, match="no sampler log"):
+            log(tmp_path, text)
+
+
+# ------------------------------------------------------------------ joined to a trace
+
+
+def traced(folder: Path, start_utc_ns: int | None, utc_offset_h: float = 0) -> Trace:
+    export = Export(start_utc_ns=start_utc_ns, utc_offset_h=utc_offset_h, duration=500_000_000)
+    export.process(1).launch(at=0, kernel_dur=400_000_000)
     return open_trace(export.write(folder / "t.sqlite"))
+
+
+def joined_at(trace: Trace, found: SampleLog, offset: int | None = None) -> int:
+    return int(
+        Trace(WithSamples(trace.source, found, offset)).columns("samples", ("time",))["time"][0]
+    )
+
+
+@pytest.mark.parametrize("zone", [0, 2, -7, 5.75])
+def test_local_time_is_that_of_the_traced_machine(tmp_path: Path, zone: float) -> None:
+    """nvidia-smi prints what the clock on the wall shows."""
+    begun = 1_700_000_000 * 10**9 - round(zone * 3600) * 10**9 - 50_000_000
+    trace = traced(tmp_path, begun, zone)
+    assert trace.capture.utc_offset_s == zone * 3600
+    assert joined_at(trace, log(tmp_path, SMI)) == 50_000_000
+
+
+def test_a_log_kept_in_utc_on_a_machine_that_is_not(tmp_path: Path) -> None:
+    trace = traced(tmp_path, 1_700_000_000 * 10**9 - 50_000_000, 2)
+    assert joined_at(trace, log(tmp_path, SMI)) == 50_000_000
+
+
+def test_a_trace_that_tells_no_zone_has_the_one_that_fits(tmp_path: Path) -> None:
+    path = Profile("epoch").launch(at=0).launch(at=400_000_000).write(tmp_path / "t.json")
+    moment = datetime.fromtimestamp(EPOCH_NS // 10**9, timezone(timedelta(hours=-3, minutes=-30)))
+    text = f"timestamp, index, utilization.gpu [%]\n{moment:%Y/%m/%d %H:%M:%S}.200, 0, 50 %\n"
+    with open_trace(path) as trace:
+        joined = Trace(WithSamples(trace.source, log(tmp_path, text), None))
+        assert abs(joined.columns("samples", ("time",))["time"][0]) < 10**9
+        assert "UTC-03:30" in joined.capture.warnings[-1]
 
 
 def test_samples_join_a_trace_by_absolute_time(tmp_path: Path) -> None:

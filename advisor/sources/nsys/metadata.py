@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +88,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
         producer_version=export.get("EXPORT_PRODUCT_VERSION"),
         schema_version=export.get("EXPORT_SCHEMA_VERSION"),
         start_utc_ns=_first_int(raw, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs"),
+        utc_offset_s=_utc_offset(raw),
         duration_ns=_first_int(raw, "ANALYSIS_DETAILS", "duration"),
         driver=_driver_version(machine.get("NvDriverVersion")),
         cuda=_cuda_version(machine.get("CudaDriverVersion")),
@@ -266,6 +268,17 @@ def _positive(value: object) -> int | None:
 def _first_int(raw: RawTables, table: str, column: str) -> int | None:
     rows = named_rows(raw, table, (column,))
     return rows[0][column] if rows and isinstance(rows[0][column], int) else None
+
+
+def _utc_offset(raw: RawTables) -> int | None:
+    """Seconds by which the machine's own clock is ahead of UTC."""
+    for row in named_rows(raw, "TARGET_INFO_SESSION_START_TIME", ("utcTime", "localTime")):
+        try:
+            utc, local = (datetime.fromisoformat(str(row[n])) for n in ("utcTime", "localTime"))
+            return round((local - utc).total_seconds())
+        except (ValueError, TypeError):
+            return None
+    return None
 
 
 def _number(text: str | None) -> float | None:

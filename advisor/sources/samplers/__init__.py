@@ -1,0 +1,1 @@
+"""GPU samples from outside a trace: logs of `nvidia-smi`, `nvidia-smi dmon`, `dcgmi dmon`, DCGM."""

@@ -1,0 +1,175 @@
+"""A sampler's log as a source: it fills the table `samples` and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.errors import InputError
+from advisor.model.capture import Capture, Device
+from advisor.sources.samplers import rows as log_rows
+from advisor.sources.samplers.fields import DEVICE, IDENTITY, MODEL, TIME, measured, number
+from advisor.sources.samplers.stamps import Stamp, read_stamp
+from advisor.sources.schema import FLOAT_COLUMNS, TABLES
+from advisor.sources.trace import Columns
+
+FORMATS = (log_rows.SMI_CSV, log_rows.SMI_DMON, log_rows.DCGMI_DMON, log_rows.DCGM_CSV)
+#: Period of samplers that print no time: the default of both `dmon` tools.
+_DEFAULT_PERIOD_NS = 1_000_000_000
+_DAY_NS = 86_400 * 10**9
+
+
+class Sample(NamedTuple):
+    """One sample of one GPU; `stamp` is None where the tool prints none."""
+
+    stamp: Stamp | None
+    device: int
+    values: dict[str, float]
+    name: str | None = None
+
+
+class SampleLog:
+    """The samples of one log as a `Source` of its own; times count from its first sample.
+
+    `begin_ns` is that sample's time since 1970, None where the log does not tell. It is `local`
+    where stamps name no time zone: then it counts what the clock on the wall showed.
+    """
+
+    def __init__(self, path: Path, format_name: str, samples: Sequence[Sample]) -> None:
+        if not samples:
+            raise InputError(f"{path}: a {format_name} log without a single sample")
+        stamps = [s.stamp for s in samples if s.stamp is not None]
+        dated = len(stamps) == len(samples) and all(s.dated for s in stamps)
+        self.local = not all(s.zoned for s in stamps)
+        times, known = _times(samples)
+        self.begin_ns = int(times.min()) if dated else None
+        self._columns = _as_columns(samples, times - times.min())
+        names = {s.device: s.name for s in samples if s.name}
+        total = self._columns["memory_total_bytes"]
+        devices = []
+        for device in sorted({s.device for s in samples}):
+            mine = total[self._columns["device"] == device]
+            mine = mine[~np.isnan(mine)]
+            devices.append(Device(id=device, name=names.get(device),
+                                  memory_bytes=int(mine[0]) if len(mine) else None))  # fmt: skip
+        self.devices = tuple(devices)
+        warning = "the log has no time stamps: its samples are taken to be a second apart"
+        self.capture = Capture(
+            path=str(path), format=format_name,
+            size_bytes=path.stat().st_size if path.exists() else 0,
+            producer=format_name.split()[0], start_utc_ns=self.begin_ns,
+            warnings=() if known else (warning,),
+        )  # fmt: skip
+
+    def tables(self) -> frozenset[str]:
+        return frozenset({"samples"})
+
+    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
+        if table != "samples":
+            raise KeyError(table)
+        return {name: self._columns[name] for name in columns}
+
+    def text(self, ids: Sequence[int]) -> list[str]:
+        return [""] * len(ids)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def looks_like_log(head: bytes) -> bool:
+    """True when the beginning of a file is that of a sampler's log."""
+    return log_rows.recognise(_lines(head)) is not None
+
+
+def read_log(path: Path, shown: Path | None = None) -> SampleLog:
+    """Recognise and read a sampler's log; `shown` is how the user named it. Raises InputError, in
+    one line, for anything else."""
+    shown = shown or path
+    try:
+        lines = _lines(path.read_bytes())
+    except OSError as fault:
+        raise InputError(f"{shown}: cannot be read ({fault.strerror or fault})") from fault
+    kind = log_rows.recognise(lines)
+    if kind is None:
+        raise InputError(
+            f"{shown}: no sampler log that is known here; make one with `nvidia-smi --format=csv "
+            "--query-gpu=timestamp,index,utilization.gpu,clocks.sm,power.draw,memory.used -lms 100`"
+        )
+    return SampleLog(shown, kind, list(_samples(shown, log_rows.rows(lines, kind))))
+
+
+def _lines(data: bytes) -> list[str]:
+    """The lines that hold something. PowerShell redirects into UTF-16."""
+    coding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    text = data.decode(coding, "replace")
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
+    numbers: dict[str, int] = {}
+    seen: set[int] = set()
+    for row in found:
+        values = measured(row)
+        if not values:
+            continue
+        name = next((row[n].strip() for n in MODEL if n in row), None)
+        device = _device(row, numbers)
+        stamp = _stamp(row)
+        if device is None:  # a log that does not tell them apart has one GPU
+            if stamp is not None and stamp.ns in seen:
+                raise InputError(
+                    f"{shown}: several samples at one time and nothing that tells the GPUs apart; "
+                    "add `index` to --query-gpu"
+                )
+            if stamp is not None:
+                seen.add(stamp.ns)
+            device = 0
+        yield Sample(stamp, device, values, name)
+
+
+def _device(row: log_rows.Row, numbers: dict[str, int]) -> int | None:
+    """The GPU's number; GPUs known by an identity only are numbered as they come."""
+    for name in DEVICE:
+        value = number(row[name].lower().removeprefix("gpu")) if name in row else None
+        if value is not None:
+            return int(value)
+    identity = next((row[n] for n in IDENTITY if n in row), None)
+    return None if identity is None else numbers.setdefault(identity, len(numbers))
+
+
+def _stamp(row: log_rows.Row) -> Stamp | None:
+    if "date" in row and "time" in row:
+        return read_stamp(f"{row['date']} {row['time']}")
+    return next((found for n in TIME if n in row and (found := read_stamp(row[n]))), None)
+
+
+def _times(samples: Sequence[Sample]) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bool]:
+    """ns of each sample from whatever zero they share, and whether the log tells its times."""
+    stamps = [s.stamp for s in samples]
+    times = np.empty(len(samples), np.int64)
+    if all(s is not None for s in stamps):
+        times[:] = [s.ns for s in stamps if s is not None]
+        if not any(s.dated for s in stamps if s is not None):  # a night may lie in between
+            times += _DAY_NS * np.cumsum(np.diff(times, prepend=times[0]) < -_DAY_NS // 2)
+        return times, True
+    count: dict[int, int] = {}
+    for i, sample in enumerate(samples):
+        seen = count[sample.device] = count.get(sample.device, -1) + 1
+        times[i] = seen * _DEFAULT_PERIOD_NS
+    return times, False
+
+
+def _as_columns(
+    samples: Sequence[Sample], times: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> Columns:
+    columns: Columns = {
+        "time": times, "device": np.array([s.device for s in samples], np.int64)
+    }  # fmt: skip
+    for name in TABLES["samples"]:
+        if name in FLOAT_COLUMNS:
+            columns[name] = np.array([s.values.get(name, np.nan) for s in samples])
+    order = np.argsort(times, kind="stable")
+    return {name: values[order] for name, values in columns.items()}

@@ -1,0 +1,119 @@
+"""What a log of a sampler alone tells of load, clocks, power, heat and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from advisor.model.facts import Scope
+from advisor.model.findings import Diagnosis
+from advisor.pipeline.diagnose import analyse, diagnose
+
+HEAD = (
+    "timestamp, index, utilization.gpu [%], clocks.sm [MHz], clocks.max.sm [MHz], power.draw [W], "
+    "power.limit [W], memory.used [MiB], memory.total [MiB], clocks_event_reasons.active"
+)
+POWER_CAP, HEAT, IDLE = "0x0000000000000004", "0x0000000000000060", "0x0000000000000001"
+
+Row = tuple[int, int, int, int, str]  # utilisation, MHz, W, MiB, reasons
+
+
+def written(folder: Path, rows: Sequence[Row], period_ms: int = 100, head: str = HEAD) -> Path:
+    lines = [head]
+    for i, (busy, clock, power, used, reasons) in enumerate(rows):
+        seconds, ms = divmod(i * period_ms, 1000)
+        lines.append(
+            f"2023/11/14 22:{10 + seconds // 60}:{seconds % 60:02d}.{ms:03d}, 0, {busy} %, "
+            f"{clock} MHz, 1980 MHz, {power}.50 W, 700.00 W, {used} MiB, 10000 MiB, {reasons}"
+        )
+    path = folder / "smi.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def clocks(path: Path) -> dict[str, object]:
+    with analyse(path) as done:
+        return {f.name: f.value for f in done.facts if f.name.startswith("clock.")}
+
+
+def causes(path: Path) -> list[str]:
+    return [f.cause for f in diagnose(path).findings]
+
+
+def test_only_busy_samples_count(tmp_path: Path) -> None:
+    rows = [(100, 1485, 690, 100, POWER_CAP)] * 30 + [(0, 345, 90, 100, IDLE)] * 10
+    found = clocks(written(tmp_path, rows))
+    assert found["clock.busy_ratio"] == pytest.approx(0.75)
+    assert found["clock.lost_window_ratio"] == pytest.approx(0.25 * 0.75)
+    assert found["clock.limited_ratio"] == found["clock.held_back_ratio"] == 1.0
+    assert found["clock.power_limited_ratio"] == 1.0
+    assert found["clock.limit"] == "power"
+
+
+def test_heat_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, [(100, 1200, 500, 100, HEAT)] * 30)
+    found = clocks(path)
+    assert found["clock.limit"] == "heat"
+    assert found["clock.power_limited_ratio"] == 0.0
+    (finding,) = [f for f in diagnose(path).findings if f.cause == "clock-throttled"]
+    assert "The heat limit holds the clock down in 100 % of the busy samples" in finding.message
+
+
+def test_power_tells_where_the_driver_does_not(tmp_path: Path) -> None:
+    rows = [(100, 1900, 690, 100, "[N/A]")] * 15 + [(100, 1900, 500, 100, "[N/A]")] * 15
+    found = clocks(written(tmp_path, rows))
+    assert "clock.held_back_ratio" not in found
+    assert found["clock.limited_ratio"] == found["clock.power_limited_ratio"] == 0.5
+
+
+def test_power_that_is_not_known_is_not_below_its_limit(tmp_path: Path) -> None:
+    path = written(tmp_path, [(100, 1980, 700, 100, IDLE)] * 20)
+    text = path.read_text().replace("700.50 W", "[N/A]", 10)
+    path.write_text(text)
+    assert clocks(path)["clock.power_limited_ratio"] == 1.0
+
+
+def test_the_clock_alone_shows_no_limit(tmp_path: Path) -> None:
+    path = tmp_path / "smi.csv"
+    path.write_text("index, utilization.gpu, clocks.sm\n" + "0, 90, 1900\n" * 20)
+    found = clocks(path)
+    assert found["clock.limited_ratio"] == 0.0
+    assert "clock.limit" not in found
+    assert "clock-throttled" not in causes(path)
+
+
+def test_an_idle_gpu_is_not_throttled(tmp_path: Path) -> None:
+    path = written(tmp_path, [(0, 345, 90, 100, IDLE)] * 40)
+    assert clocks(path) == {}
+    assert "clock-throttled" not in causes(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([(5, 1980, 90, 100, IDLE)] * 200, {"low-gpu-utilisation"}),
+        ([(100, 1980, 400, 100, IDLE)] * 5 * 20, set()),
+        (([(100, 1980, 400, 100, IDLE)] * 5 + [(0, 345, 90, 100, IDLE)] * 5) * 20,
+         {"bursty-utilisation"}),
+        ([(90, 1980, 400, 9_700, IDLE)] * 200, {"memory-near-full"}),
+        ([(100, 1400, 699, 100, POWER_CAP)] * 200, {"clock-throttled"}),
+    ],
+)  # fmt: skip
+def test_a_log_alone_runs_the_rules_of_utilisation(
+    tmp_path: Path, rows: list[Row], expected: set[str]
+) -> None:
+    found: Diagnosis = diagnose(written(tmp_path, rows, period_ms=100))
+    assert {f.cause for f in found.findings} == expected
+    told = " ".join(f.message for f in found.findings)
+    assert "SM Active" not in told  # utilisation.gpu is none
+    assert "(unknown)" not in told
+    assert not any(f.name == "activity.sm_ratio" for f in found.facts)
+
+
+def test_each_gpu_of_a_log_is_judged_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "dmon.txt"
+    path.write_text("# gpu sm pclk\n# Idx % MHz\n" + "0 95 1980\n1 4 1980\n" * 30)
+    low = [f.scope for f in diagnose(path).findings if f.cause == "low-gpu-utilisation"]
+    assert [Scope(**s.model_dump()).device for s in low] == [1]
