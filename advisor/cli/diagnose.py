@@ -146,5 +146,6 @@ def diagnose(
     if not traces:
         raise InputError("no TRACE was given; see 'advisor diagnose --help'")
     files = expand(traces)
-    many = len(files) > 1 or any(trace.is_dir() for trace in traces)
+    # A folder that nsys exported is one capture; any other one stands for those in it.
+    many = len(files) > 1 or any(t.is_dir() and t not in files for t in traces)
     raise typer.Exit(report(files, settings, output, force, many, html, xlsx, review))

@@ -14,7 +14,8 @@ JSON_SUFFIXES = (".json", ".json.gz", ".json.xz")
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """The captures: files as given, folders as the captures that lie in them, each once."""
+    """The captures: files as given, folders as the captures that lie in them, each once. Where none
+    lies in a folder, those in its subfolders are meant: launchers make one for each rank."""
     from advisor.sources.open import is_export_folder
 
     found: list[Path] = []
@@ -24,15 +25,28 @@ def expand(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir() or is_export_folder(path):
             found.append(path)
             continue
-        inside = [each for each in sorted(path.iterdir()) if _is_capture(each)]
-        inside += _reports(path, inside)
+        try:
+            inside = _inside(path) or _below(path)
+        except OSError as error:
+            raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
         if not inside:
             raise InputError(
                 f"{path}: no captures (*{', *'.join(SUFFIXES)}, *.json of the PyTorch profiler) "
-                "in this folder; make one with 'nsys export --type sqlite REPORT.nsys-rep'"
+                "in this folder or right below it; make one with "
+                "'nsys export --type sqlite REPORT.nsys-rep'"
             )
         found += inside
     return list(dict.fromkeys(found))
+
+
+def _inside(folder: Path) -> list[Path]:
+    found = [each for each in sorted(folder.iterdir()) if _is_capture(each)]
+    return found + _reports(folder, found)
+
+
+def _below(folder: Path) -> list[Path]:
+    shown = (each for each in sorted(folder.iterdir()) if not each.name.startswith("."))
+    return [capture for each in shown if each.is_dir() for capture in _inside(each)]
 
 
 def _is_capture(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import sqlite3
 import tarfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from advisor.cli.inputs import expand
+from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace
@@ -220,3 +222,14 @@ def test_the_real_export_gives_the_facts_of_the_sqlite_export(tmp_path: Path) ->
     assert (a.budget, a.steps, a.tables) == (b.budget, b.steps, b.tables)
     unknown = {n for e in b.not_evaluated for n in e.missing}
     assert {"capture.debug_build"} <= unknown - {n for e in a.not_evaluated for n in e.missing}
+
+
+def test_one_document_of_an_exported_folder_and_a_list_of_one_that_holds_captures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs").mkdir()
+    folder = exported(everything().write(tmp_path / "t.sqlite"), tmp_path / "runs" / "one")
+    assert main(["diagnose", str(folder), "--format", "json"]) == 0
+    assert "findings" in json.loads(capsys.readouterr().out)
+    assert main(["diagnose", str(folder.parent), "--format", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["diagnoses"]) == 1

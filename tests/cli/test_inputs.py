@@ -1,0 +1,47 @@
+"""From folders to the captures that are meant."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from advisor.cli.inputs import expand
+from advisor.errors import InputError
+from tests.builder import Export
+from tests.kineto_builder import Profile
+
+
+def capture(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return Export().gpu().process(1).launch(at=0).write(path)
+
+
+def test_the_captures_in_a_folder_and_nothing_else(tmp_path: Path) -> None:
+    two = [capture(tmp_path / "a.sqlite"), Profile().launch(at=0).write(tmp_path / "b.json")]
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "notes.txt").write_text("x")
+    capture(tmp_path / "older" / "c.sqlite")  # what lies deeper is not asked for
+    assert expand([tmp_path]) == two
+    assert expand([two[1], tmp_path]) == [two[1], two[0]]
+
+
+def test_a_folder_for_each_rank(tmp_path: Path) -> None:
+    ranks = [capture(tmp_path / f"rank{i}" / "trace.sqlite") for i in range(3)]
+    capture(tmp_path / ".cache" / "trace.sqlite")
+    assert expand([tmp_path]) == ranks
+
+
+def test_a_folder_without_captures(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(InputError, match="no captures"):
+        expand([tmp_path])
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind here")
+def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0)
+    with pytest.raises(InputError, match="cannot be read"):
+        expand([folder])
