@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from advisor.facts.clocks import clock_facts
-from advisor.facts.device import DRAM_LIMIT
+from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import gpu
 from advisor.metrics.activity import Samples, burst_levels
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL
-from advisor.metrics.operations import Kind
 from advisor.model.facts import Scope
 
 
@@ -45,7 +44,12 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     window = max(budget.window.length, 1)
     busy = budget.busy_ns / window
     if weight_bytes:
-        _weights(a, device, scope, out, weight_bytes)
+        time = float((a.ops.end - a.ops.start)[a.device_kernels(device)].sum())
+        read = read_ratio(a, device, weight_bytes * a.step_count, time)
+        out.put("bandwidth.weights_ratio", read, scope)
+        if read is not None and a.samples(device) is None:
+            held = min(read / ACHIEVABLE, 1.0) * min(time / window, busy)
+            out.put("activity.dram_bound_window_ratio", held, scope)
     samples = a.samples(device)
     if samples is None:
         return
@@ -86,15 +90,14 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
                for i, (f, label) in enumerate(found.groups)])  # fmt: skip
 
 
-def _weights(a: Analysis, device: int, scope: Scope, out: FactWriter, weight_bytes: int) -> None:
-    """Weights read once a step over the kernel time of a step, against peak bandwidth (seed-4:
-    BW_efficiency = weight_bytes / kernel_time / peak)."""
+def read_ratio(a: Analysis, device: int, size: int, time_ns: float) -> float | None:
+    """Bandwidth of reading `size` bytes in `time_ns`, of the device's peak (seed-4: BW_efficiency =
+    weight_bytes / kernel_time / peak). None where the peak is not known, and where memory cannot
+    be as fast: then the size is not that of what was read."""
     about = a.device(device)
     known = gpu(about.name)
     peak = about.bandwidth_bytes_per_s or (known.dram_bytes_per_s if known else None)
-    at = a.device_ops(device)
-    at = at[a.ops.kind[at] == Kind.KERNEL]
-    time = float((a.ops.end - a.ops.start)[at].sum())
-    if peak and time and a.step_count:
-        rate = weight_bytes * a.step_count / time * 1e9
-        out.put("bandwidth.weights_ratio", min(rate / peak, 1.0), scope)
+    if not peak or not size or not time_ns:
+        return None
+    ratio = size / time_ns * 1e9 / peak
+    return ratio if ratio <= 1.0 else None

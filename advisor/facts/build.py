@@ -39,7 +39,7 @@ def build_facts(
         host_facts(a, device, out)
         copy_facts(a, device, out)
         activity_facts(a, device, out, weight_bytes)
-        phase_facts(a, device, out)
+        phase_facts(a, device, out, weight_bytes)
         waits = ranks.waits.get(device) if ranks else None
         operation_facts(a, device, out, waits)
         communication_facts(a, device, out, waits)

@@ -140,7 +140,7 @@ _KERNEL = _group("device", CUDA, [
     ("kernel.unfused_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
     ("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
     ("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
-    ("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older SM than the device's", "sm number in names against the device"),
+    ("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled"),
     ("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
     ("kernel.moe_ratio", "ratio", "kernels", "Share of the busy time in mixture-of-experts kernels", "family moe"),
     ("kernel.unmapped_ratio", "ratio", "kernels", "Share of kernel time that no pattern names", "family `other`"),
@@ -220,14 +220,14 @@ _ACTIVITY = _group("device", SAMPLES, [
     ("activity.dram_busy_ratio", "ratio", "samples", "DRAM read + write while the device is busy", "window mean / busy share"),
     ("activity.dram_bound_busy_ratio", "ratio", "samples kernels", "Share of the busy time in kernels that reach 80 % of the achievable DRAM bandwidth", "bounded least squares by kernel and launch shape; achievable = 0.92 of peak"),
     ("activity.dram_bound_most_ratio", "ratio", "samples", "The most that activity.dram_bound_busy_ratio can be, given the mean", "DRAM activity while busy / 0.736"),
-    ("activity.dram_bound_window_ratio", "ratio", "samples kernels", "The same as a share of the window", "x busy share"),
+    ("activity.dram_bound_window_ratio", "ratio", "samples kernels", "The same as a share of the window; without samples, what reading the given weights takes at the achievable bandwidth", "x busy share, else bandwidth.weights_ratio / 0.92 x busy share"),
     ("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares"),
     ("activity.matmul_tensor_ratio", "ratio", "samples kernels", "Tensor Active inside GEMM-shaped kernels", "bounded least squares"),
     ("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05"),
     ("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active (else GR Active) in bins of at least 100 ms", "quantile of bin means"),
     ("activity.burst_high_ratio", "ratio", "samples", "95th percentile of the same", "quantile of bin means"),
 ]) + _group("device", CUDA, [
-    ("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak"),
+    ("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak; none above 1"),
 ])  # fmt: skip
 
 _STEP = _group("device", CUDA, [
@@ -252,8 +252,8 @@ _PHASE = _group("phase", CUDA, [
     ("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the window", "families"),
     ("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the window", "families"),
 ]) + _group("phase", SAMPLES, [
-    ("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the window", "phase.gemm_window_ratio x (1 - DRAM / 0.92)"),
-    ("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak", "bounded least squares"),
+    ("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the window", "phase.gemm_window_ratio x (1 - phase.gemm_dram_ratio / 0.92)"),
+    ("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak; where samples do not tell and the size of the weights is given, their bytes over the time of these kernels", "bounded least squares, else weight bytes / GEMM time / peak (none above 1)"),
     ("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares"),
 ])  # fmt: skip
 

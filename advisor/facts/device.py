@@ -140,14 +140,38 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         "kernel.unmapped_ratio": composition(a.names, name, duration).get("other", 0.0) / total,
     }, scope)  # fmt: skip
     about = a.device(device)
-    if about.compute_capability:
-        current = about.compute_capability[0] * 10 + about.compute_capability[1]
-        old = held(lambda k: k.family in MATMUL | ATTENTION and k.sm is not None and k.sm < current)
-        out.put("kernel.old_architecture_ratio", old / busy, scope)
-        out.put("kernel.old_architecture_window_ratio", old / window, scope)
+    old = of_older_architecture(a, device)
+    if old is not None:
+        older = min(float(duration[old].sum()), busy)
+        out.put("kernel.old_architecture_ratio", older / busy, scope)
+        out.put("kernel.old_architecture_window_ratio", older / window, scope)
     # Some tracers do not record launch shapes: what is not known is not small.
     if about.sm_count and (blocks > 0).all():
         _grids(a, device, at, blocks, duration, about.sm_count, budget, scope, out)
+
+
+def of_older_architecture(a: Analysis, device: int) -> Array | None:
+    """Which of the device's kernels a newer build could replace; None where its compute capability
+    is not known. Names tell the first member of a generation: sm80 kernels are the native ones of
+    sm86 and sm89. What streams at the DRAM limit has nothing to win."""
+    capability = a.device(device).compute_capability
+    if not capability:
+        return None
+    old = a.names.mask(
+        lambda k: k.family in MATMUL | ATTENTION and k.sm is not None and k.sm // 10 < capability[0]
+    )
+    return np.asarray(old[a.op_name[a.device_kernels(device)]] & ~at_dram_limit(a, device))
+
+
+def at_dram_limit(a: Analysis, device: int) -> Array:
+    """Which of the device's kernels belong to a group that the samples show at the DRAM limit."""
+    activity = a.activity.get(device)
+    if activity is None or "dram" not in activity.level:
+        return np.zeros(len(a.device_kernels(device)), bool)
+    group, labels = a.kernel_groups(device)
+    high = activity.resolved("dram") & (activity.level["dram"] >= DRAM_LIMIT)
+    limited = {g for g, h in zip(activity.groups, high, strict=True) if h and g[1]}
+    return np.asarray(np.array([label in limited for label in labels], bool)[group])
 
 
 def is_skinny(kernel: Any) -> bool:
@@ -163,14 +187,8 @@ def _grids(
 ) -> None:  # fmt: skip
     busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
     # Collectives take few blocks by design: they wait for links and for other GPUs.
-    small = (blocks * 2 < sms) & ~a.communication[at]
-    activity = a.activity.get(device)
-    if activity is not None and "dram" in activity.level:
-        # A kernel that streams at the limit is not held back by the number of its blocks.
-        group, labels = a.kernel_groups(device)
-        high = activity.resolved("dram") & (activity.level["dram"] >= DRAM_LIMIT)
-        limited = {g for g, h in zip(activity.groups, high, strict=True) if h and g[1]}
-        small &= ~np.array([label in limited for label in labels], bool)[group]
+    # A kernel that streams at the limit is not held back by the number of its blocks.
+    small = (blocks * 2 < sms) & ~a.communication[at] & ~at_dram_limit(a, device)
     held = min(float(duration[small].sum()), busy)
     out.put("kernel.small_grid_ratio", held / busy, scope)
     out.put("kernel.small_grid_window_ratio", held / window, scope)

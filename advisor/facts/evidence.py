@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.facts.device import step_times
+from advisor.facts.device import of_older_architecture, step_times
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import union
-from advisor.metrics.kernels import ATTENTION, MATMUL, distribution
+from advisor.metrics.kernels import MATMUL, distribution
 from advisor.model.facts import Row, Scope, Value
 from advisor.sources.schema import Call
 
@@ -83,13 +83,10 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
              blocks)  # fmt: skip
     fp32 = a.names.mask(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
     _few(out, scope, "kernels.fp32", "FP32 matrix kernels", a, name, duration, fp32[name], blocks)
-    capability = a.device(device).compute_capability
-    if capability:
-        current = capability[0] * 10 + capability[1]
-        old = a.names.mask(lambda k: k.family in MATMUL | ATTENTION and k.sm is not None
-                           and k.sm < current)  # fmt: skip
-        _few(out, scope, "kernels.old_architecture", f"Kernels built for less than sm_{current}",
-             a, name, duration, old[name], blocks)  # fmt: skip
+    capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
+    if capability and old is not None:
+        first = f"Kernels built for less than sm_{capability[0]}0"
+        _few(out, scope, "kernels.old_architecture", first, a, name, duration, old, blocks)
 
 
 def _few(

@@ -28,7 +28,7 @@ _TABLES = {
 }
 #: Names that begin so -> (reason, what would help), where the tables themselves are there.
 _REASONS: tuple[tuple[str, str, str | None], ...] = (
-    ("bandwidth.", "the size of the weights was not given", _WEIGHTS),
+    ("bandwidth.", "no size of the weights was given that a step can have read", _WEIGHTS),
     ("host.gc_", "no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks"),
     ("host.gil_", "waiting for the GIL is not recorded", GIL),
     ("host.gap_", "no step structure was found", _STEP_RANGES),

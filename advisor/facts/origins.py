@@ -133,7 +133,7 @@ def sources(name: str, present: Collection[str]) -> tuple[tuple[str, ...], tuple
     """The tables and ``table.column`` names that a fact was made of in a capture of `present`."""
     # What is counted as none in tables that are not there still comes from those tables.
     read = {t: c for t, c in columns(name).items() if t in present} or columns(name)
-    tables = CATALOGUE[name].tables or tuple(read)
+    tables = tuple(t for t in CATALOGUE[name].tables if t in present) or tuple(read)
     return tables, tuple(f"{t}.{c}" for t, names in read.items() for c in names)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.facts.activity import read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny, step_times
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
@@ -16,7 +17,7 @@ _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
 _LAUNCH = [PARTS.index(p) for p in ("launch_call", "launch_latency", "host_between_launches")]
 
 
-def phase_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
     budget = a.budgets[device]
     if not a.step_count or not a.trace.has("kernels"):
         return
@@ -58,6 +59,9 @@ def phase_facts(a: Analysis, device: int, out: FactWriter) -> None:
         gemm = held(lambda k: k.family in MATMUL)
         unfused = held(lambda k: k.family in UNFUSED)
         dram = found.of("gemm", "dram") if found else None
+        if dram is None and weight_bytes:
+            read = weight_bytes * int((phases == phase).sum())
+            dram = read_ratio(a, device, read, gemm)
         out.put_all({
             "phase.attention_ratio": attention / total,
             "phase.gemm_ratio": gemm / total,

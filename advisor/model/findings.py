@@ -80,11 +80,19 @@ class ConditionDoc(Frozen):
 
 
 class Impact(Frozen):
-    """The part of the budget a cause holds; `share` is of the analysed window, 0..1."""
+    """The part of the budget a cause holds. `share` (0..1) is of the analysed window and `ms` of a
+    step of it (of the window without steps); where the part is `capture`, both are of the whole
+    capture."""
 
     part: str
     ms: float | None = None
     share: float | None = None
+
+    def of(self, has_steps: bool) -> Literal["capture", "step", "window"]:
+        """What `share` is a share of."""
+        if self.part == "capture":
+            return "capture"
+        return "step" if has_steps else "window"
 
 
 class Evidence(Frozen):

@@ -47,11 +47,13 @@ NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 
 
 def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | None]:
-    """Turns a share of the window into milliseconds a step (or of the window without steps)."""
-    per = max(a.step_count, 1)
+    """Turns a share of the window into milliseconds a step (or of the window without steps), and
+    what a capture takes from its own analysis into milliseconds of the capture."""
+    step = a.window.length / 1e6 / max(a.step_count, 1)
+    whole = (a.span[1] - a.span[0]) / 1e6
 
-    def ms_of(_part: str, _scope: Scope, share: float | None) -> float | None:
-        return None if share is None else share * a.window.length / 1e6 / per
+    def ms_of(part: str, _scope: Scope, share: float | None) -> float | None:
+        return None if share is None else share * (whole if part == "capture" else step)
 
     return ms_of
 

@@ -260,7 +260,7 @@ def _sentence(
     if first.state == "fired" and first.rank is not None:
         held = ""
         if first.impact is not None and first.impact.share is not None:
-            held = f", {percent(first.impact.share)} of the {'step' if steps else 'window'}"
+            held = f", {percent(first.impact.share)} of the {first.impact.of(bool(steps))}"
         return f"{name} fired{where}: finding {first.rank} of {findings}{held}."
     if first.state == "fired" and first.explained_by:
         by = first.explained_by[0]

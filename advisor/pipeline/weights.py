@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from advisor.errors import InputError
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30}  # fmt: skip
+#: Where configs of mixture-of-experts models keep the number of experts.
+_EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts")
 _PRECISION_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0}
 
 
@@ -19,29 +22,44 @@ def given_weights(text: str | None) -> int | None:
 
 
 def parse_weights(text: str) -> int:
-    """Bytes of the weights: a number such as ``16e9`` or ``15GB``, or a model's config.json."""
+    """Bytes of the weights: a number such as ``16e9`` or ``15GB``, or a model's config.json.
+
+    Raises InputError for anything else, and for a config that does not tell what a step reads.
+    """
     hit = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if hit and hit[2] in _SIZES:
-        return round(float(hit[1]) * _SIZES[hit[2]])
+        size = round(float(hit[1]) * _SIZES[hit[2]])
+        if size <= 0:
+            raise InputError(f"--weight-bytes: '{text}' is no size; give bytes, such as 16GB")
+        return size
     path = Path(text)
     if not path.is_file():
         raise InputError(
             f"--weight-bytes: '{text}' is neither a size such as 16GB nor a config.json"
         )
     try:
-        return _weights_of(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError) as fault:
-        raise InputError(
-            f"--weight-bytes: {path} is not a model config that tells its size ({fault}); "
-            "give the number of bytes instead"
-        ) from None
+        config = json.loads(path.read_text(encoding="utf-8"))
+        return _weights_of(config.get("text_config") or config)
+    except KeyError as fault:
+        why = f"it has no {fault.args[0]}"
+    except (ValueError, TypeError, AttributeError) as fault:
+        why = str(fault)
+    raise InputError(
+        f"--weight-bytes: {path} does not tell how many bytes a step reads ({why}); "
+        "give the number instead, such as 16GB"
+    )
 
 
-def _weights_of(config: dict[str, object]) -> int:
-    """Weights that one step of a dense Llama-like decoder reads: all layers and the output head."""
+def _weights_of(config: dict[str, Any]) -> int:
+    """Weights that one step of a dense Llama-like decoder reads: all layers and the output head.
+    Raises KeyError, ValueError or TypeError where the config is not one."""
+    experts = next((config[k] for k in _EXPERTS if config.get(k)), 0)
+    if experts > 1:
+        raise ValueError(f"how many of its {experts} experts are read depends on the batch")
 
     def number(key: str, default: int | None = None) -> int:
-        value = config.get(key, default)
+        value = config.get(key)
+        value = default if value is None else value
         if not isinstance(value, int):
             raise KeyError(key)
         return value
@@ -52,5 +70,20 @@ def _weights_of(config: dict[str, object]) -> int:
     attention = hidden * head * (2 * heads + 2 * kv_heads)
     mlp = 3 * hidden * number("intermediate_size")
     parameters = layers * (attention + mlp) + hidden * number("vocab_size")
-    kind = str(config.get("torch_dtype") or config.get("dtype") or "bfloat16")
-    return round(parameters * _PRECISION_BYTES.get(kind, 2.0))
+    return round(parameters * _bytes_each(config))
+
+
+def _bytes_each(config: dict[str, Any]) -> float:
+    """Bytes of one weight: of its quantised form where the config names one."""
+    packed = config.get("quantization_config")
+    if not packed:
+        kind = str(config.get("torch_dtype") or config.get("dtype") or "bfloat16")
+        return _PRECISION_BYTES.get(kind, 2.0)
+    bits, method = packed.get("bits"), str(packed.get("quant_method"))
+    if isinstance(bits, int):
+        return bits / 8
+    if "fp8" in method or packed.get("load_in_8bit"):
+        return 1.0
+    if packed.get("load_in_4bit"):
+        return 0.5
+    raise ValueError(f"weights quantised by {method}")

@@ -88,9 +88,10 @@ def _next(doc: Explanation) -> str:
 def _scope(page: Page, doc: Explanation, one: ScopeExplanation, verbosity: int) -> None:
     page.heading(_HEADINGS[one.state], scope_label(one.scope) or "whole trace")
     if one.severity is not None and one.rank is not None:
-        share = "" if one.impact is None else value_text(one.impact.share, "ratio")
-        of = "step" if doc.input.steps else "window"
-        held = f" {share} of the {of}" if one.impact is not None and one.impact.share else ""
+        held = ""
+        if one.impact is not None and one.impact.share:
+            share = value_text(one.impact.share, "ratio")
+            held = f" {share} of the {one.impact.of(bool(doc.input.steps))}"
         page.line(f"  finding {one.rank}  ", level(page, one.severity), held)
     if one.message:
         page.wrapped(one.message, ["  "], 2)

@@ -71,7 +71,8 @@ def finding(
     page.wrapped(found.title, ["   "], 3, "bold")
     page.wrapped(found.message, ["   "], 3)
     _conditions(page, found, verbosity)
-    _cost(page, found, has_steps)
+    if cost := cost_text(found, has_steps):
+        page.labelled("cost", cost, 3)
     if found.gain is not None:
         text = gain_text(found.gain, page.glyphs.arrow)
         if text:
@@ -118,15 +119,17 @@ def _conditions(page: Page, found: Finding, verbosity: int) -> None:
         page.labelled("because" if i == 0 else "", text, 3)
 
 
-def _cost(page: Page, found: Finding, has_steps: bool) -> None:
+def cost_text(found: Finding, has_steps: bool) -> str:
+    """``84.2 % of the step (launch call, 10.7 ms a step)``; empty where it has none."""
     impact = found.impact
     if impact is None or impact.share is None:
-        return
-    of, each = ("step", " a step") if has_steps else ("window", "")
-    amount = f", {value_text(impact.ms, 'ms')}{each}" if impact.ms is not None else ""
-    page.labelled(
-        "cost", f"{value_text(impact.share, 'ratio')} of the {of} ({words(impact.part)}{amount})", 3
-    )
+        return ""
+    of = impact.of(has_steps)
+    said = [] if of == "capture" else [words(impact.part)]
+    if impact.ms is not None:
+        said.append(value_text(impact.ms, "ms") + (" a step" if of == "step" else ""))
+    share = f"{value_text(impact.share, 'ratio')} of the {of}"
+    return f"{share} ({', '.join(said)})" if said else share
 
 
 def gain_text(gain: Gain, arrow: str = "->") -> str:

@@ -15,7 +15,7 @@ from advisor.model.findings import (
     TimeRange,
 )
 from advisor.model.sensitivity import Flip
-from advisor.reports.budget_bar import words
+from advisor.reports.finding_text import cost_text as cost_text
 from advisor.reports.finding_text import gain_text, scope_label, verify_text
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.numbers import (
@@ -100,16 +100,6 @@ def share_text(finding: Finding) -> str:
     """The share of the step that the cause holds; empty where it has none."""
     impact = finding.impact
     return "" if impact is None or impact.share is None else value_text(impact.share, "ratio")
-
-
-def cost_text(finding: Finding, has_steps: bool) -> str:
-    """``84.2 % of the step (launch call, 10.7 ms a step)``; empty where it has none."""
-    impact = finding.impact
-    if impact is None or impact.share is None:
-        return ""
-    of, each = ("step", " a step") if has_steps else ("window", "")
-    time = f", {value_text(impact.ms, 'ms')}{each}" if impact.ms is not None else ""
-    return f"{share_text(finding)} of the {of} ({words(impact.part)}{time})"
 
 
 def condition_parts(condition: ConditionDoc) -> tuple[str, str, str]:

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from advisor.compare.catalog import EVERY_FACT
+from advisor.engine.compile import Test as Comparison
+from advisor.engine.compile import compile_rules
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.text import placeholders
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE, ENTITIES, PARTS
 from advisor.facts.missing import remedy
@@ -98,13 +103,13 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "host.gil_wait_ratio", "host.gil_idle_ratio", "host.os_idle_ratio",
         "host.preparation_ratio", "memory.growth_ratio", "memory.used_ratio",
         "activity.burst_low_ratio", "activity.burst_high_ratio", "copy.link_rate_ratio",
-        # logs of other samplers: see tests/sources/test_samplers.py
+        # logs of other samplers: see tests/facts/test_clocks.py
         "clock.power_limited_ratio", "clock.held_back_ratio", "clock.temperature_max_c",
+        "clock.limit",
     }  # fmt: skip
     # several GPUs: see tests/ranks
     several = {n for n in CATALOGUE if n.startswith(("comm.", "rank.", "ranks."))}
     assert set(CATALOGUE) - seen <= only_elsewhere | several
-        "clock.limit",
 
 
 def test_wider_facts_are_seen_from_narrower_scopes(tmp_path: Path) -> None:
@@ -115,3 +120,28 @@ def test_wider_facts_are_seen_from_narrower_scopes(tmp_path: Path) -> None:
         "budget.idle_ratio", Scope(device=0)
     )
     assert base.value("budget.idle_ratio", TRACE) is None
+
+
+#: Tables that many captures go without.
+OFTEN_ABSENT = {"samples", "ranges", "allocations", "host_calls", "collectives"}
+
+
+BUILTIN = compile_rules(load_rules(builtin_dir())).by_code
+
+
+@pytest.mark.parametrize("code", sorted(BUILTIN))
+def test_a_message_asks_for_no_number_that_its_branch_can_be_without(code: str) -> None:
+    """What it can be without stands in [[...]], and is left out with it."""
+    rule = BUILTIN[code]
+    shown = {
+        p.name
+        for p in placeholders(re.sub(r"\[\[.*?\]\]", "", rule.spec.message, flags=re.DOTALL))
+        if not p.is_param
+    }
+    for branch in rule.branches:
+        facts_ = {c.fact for c in branch if isinstance(c, Comparison)}
+        tables = {t for f in facts_ for t in EVERY_FACT[f].tables}
+        steps = any(f.endswith("_per_step") for f in facts_)
+        for name in shown - facts_:
+            assert not OFTEN_ABSENT & (set(EVERY_FACT[name].tables) - tables), name
+            assert steps or not name.endswith("_per_step"), name

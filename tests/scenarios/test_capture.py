@@ -12,6 +12,7 @@ import advisor
 from advisor.cli.main import main
 from advisor.cli.stats import REPORTS
 from advisor.config import CHOICES
+from advisor.reports.finding_text import cost_text
 from tests.builder import Export
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.scenarios.support import (
@@ -69,6 +70,11 @@ def test_start_up_in_the_window(tmp_path: Path) -> None:
     expect(d, "startup-in-window", never=(*HOST_SIDE, "memory-growth"))
     assert ranked(d) == ["startup-in-window"]
     assert fact(d, "capture.startup_ms", None) == pytest.approx(147.8, abs=1)
+    # What start-up takes is a share of the whole capture, not of the steps that are left.
+    impact = d.findings[0].impact
+    assert impact is not None
+    assert impact.ms == pytest.approx(fact(d, "capture.startup_ms", None))
+    assert cost_text(d.findings[0], has_steps=True).endswith(" of the capture (148 ms)")
     assert not d.findings[0].invalidates  # the steps behind it are good
 
 

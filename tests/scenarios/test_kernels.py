@@ -102,15 +102,18 @@ def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str
 
 def test_fp32_products(tmp_path: Path) -> None:
     d = diagnosed(replayed([(NORM, 6), (SGEMM, 40), (SILU, 6), (SGEMM, 60)]), tmp_path)
-    expect(d, "fp32-matmul", also=("tensor-cores-idle",), never=HOST_SIDE)
+    expect(d, "fp32-matmul", never=("tensor-cores-idle", *HOST_SIDE))
+    assert ("tensor-cores-idle", "KRN106") in {(o.cause, o.by) for o in d.overruled}
     assert fact(d, "kernel.fp32_matmul_ratio") == pytest.approx(100 / 112, abs=0.01)
 
 
-@pytest.mark.parametrize(("capability", "old"), [((9, 0), True), ((8, 0), False)])
+@pytest.mark.parametrize(("capability", "old"), [
+    ((9, 0), True), ((8, 9), False), ((8, 6), False), ((8, 0), False),
+])  # fmt: skip
 def test_kernels_of_an_older_architecture(
     tmp_path: Path, capability: tuple[int, int], old: bool
 ) -> None:
-    """cutlass_80 kernels on Hopper, and at home."""
+    """cutlass_80 kernels on Hopper, and at home: sm86 and sm89 have no others."""
     export = Export().gpu(name="NVIDIA GPU", capability=capability)
     m = Machine(export)
     for i in range(12):
@@ -119,6 +122,15 @@ def test_kernels_of_an_older_architecture(
     causes = {f.cause for f in diagnosed(m, tmp_path).findings}
     assert ("old-architecture-kernels" in causes) is old
     assert not {"fp32-matmul", "tensor-cores-idle"} & causes
+
+
+def test_older_kernels_at_the_limit_of_dram_have_nothing_to_win(tmp_path: Path) -> None:
+    old = Kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_32x6_tn_align8", 512)
+    m = replayed([(NORM, 3), (old, 90), (SILU, 4), (old, 60)])
+    m.sample({old: (60, 90, 5), NORM: (30, 20, 0), SILU: (30, 20, 0)})
+    d = diagnosed(m, tmp_path)
+    expect(d, "memory-bandwidth-bound", never=("old-architecture-kernels",))
+    assert fact(d, "kernel.old_architecture_ratio") == 0
 
 
 def test_elementwise_kernels_between_the_products(tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""How many bytes of weights a step reads, as the user says, and what follows from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.errors import InputError
+from advisor.model.findings import Diagnosis
+from advisor.pipeline.diagnose import Options, diagnose
+from advisor.pipeline.weights import parse_weights
+from tests.scenarios.machine import DECODE_ATTENTION, GEMV, NORM, SILU, Machine
+from tests.scenarios.support import fact
+
+#: Llama 3 8B: 7.5 billion weights in layers and output head.
+LLAMA = {
+    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+PARAMETERS = 32 * (4096 * 128 * (2 * 32 + 2 * 8) + 3 * 4096 * 14336) + 4096 * 128256
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("16e9", 16e9), ("15GB", 15e9), ("2.5 GiB", 2.5 * 2**30), ("700m", 7e8), ("1234", 1234)],
+)
+def test_a_number(text: str, size: float) -> None:
+    assert parse_weights(text) == size
+
+
+@pytest.mark.parametrize(
+    ("more", "each"),
+    [
+        ({}, 2.0),
+        ({"torch_dtype": "float32"}, 4.0),
+        ({"torch_dtype": None, "dtype": "float16", "head_dim": None}, 2.0),
+        ({"quantization_config": {"quant_method": "fp8"}}, 1.0),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, 0.5),
+        ({"num_local_experts": 1}, 2.0),
+    ],
+)
+def test_a_config(tmp_path: Path, more: dict[str, Any], each: float) -> None:
+    path = tmp_path / "config.json"
+    for config in ({**LLAMA, **more}, {"text_config": {**LLAMA, **more}}):
+        path.write_text(json.dumps(config))
+        assert parse_weights(str(path)) == PARAMETERS * each
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0", "no size"),
+        ("many", "neither a size"),
+        ("[1]", "does not tell"),
+        ("{}", "it has no hidden_size"),
+        (json.dumps({**LLAMA, "num_local_experts": 8}), "8 experts"),
+        (json.dumps({**LLAMA, "quantization_config": {"quant_method": "odd"}}), "by odd"),
+    ],
+)
+def test_what_tells_no_size_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    if text[0] in "[{":
+        path = tmp_path / "config.json"
+        path.write_text(text)
+        text = str(path)
+    with pytest.raises(InputError, match=said) as refused:
+        parse_weights(text)
+    assert "\n" not in str(refused.value)
+
+
+#: A step of 22 layers reads its weights in 240 us a layer: 25.3 GB at the 4.8 TB/s of an H200.
+LAYER = [(NORM, 3), (GEMV, 50), (DECODE_ATTENTION, 10), (GEMV, 40), (NORM, 3), (GEMV, 90),
+         (SILU, 4), (GEMV, 60)]  # fmt: skip
+PEAK = 22 * 240e-6 * 4.8e12
+
+
+def of_weights(size: float, folder: Path) -> Diagnosis:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, LAYER)
+    path = m.export.write(folder / "trace.sqlite")
+    return diagnose(path, Options(weight_bytes=str(int(size))))
+
+
+@pytest.mark.parametrize(
+    ("share", "cause"),
+    [(0.86, "gemv-at-limit"), (0.75, None), (0.55, "gemv-headroom"), (1.3, None)],
+)
+def test_weights_in_place_of_samples(tmp_path: Path, share: float, cause: str | None) -> None:
+    d = of_weights(share * PEAK, tmp_path)
+    found = {f.cause for f in d.findings} & {"gemv-at-limit", "gemv-headroom"}
+    assert found == ({cause} if cause else set())
+    if share <= 1:
+        efficiency = next(f for f in d.facts if f.name == "phase.gemm_dram_ratio")
+        assert efficiency.value == pytest.approx(share, rel=0.01)
+        assert "samples" not in efficiency.tables
+    else:  # memory cannot be that fast: the size is wrong, and nothing is said by it
+        assert fact(d, "bandwidth.weights_ratio") is None
+        missing = next(n for n in d.not_evaluated if n.cause == "gemv-at-limit")
+        assert "phase.gemm_dram_ratio" in missing.missing
+
+
+def test_weights_at_memory_speed_are_memory_bound(tmp_path: Path) -> None:
+    (found,) = (
+        f for f in of_weights(0.86 * PEAK, tmp_path).findings if f.cause == "memory-bandwidth-bound"
+    )
+    assert "given weights" in found.message
+    assert "(unknown)" not in found.message
+    assert found.severity == "high"
