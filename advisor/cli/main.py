@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -127,14 +128,28 @@ def _complain(text: str) -> None:
     print(f"advisor: {text}", file=sys.stderr)
 
 
+class _Terminated(BaseException):
+    """Somebody sent SIGTERM."""
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # once is enough: what follows is tidying up
+    raise _Terminated
+
+
 def run() -> None:
     """Console script."""
+    # A job that is cancelled must not leave unpacked captures and workers behind.
+    signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         # A kernel name must not crash the report on a terminal that cannot show it.
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         code = main(sys.argv[1:])
+    except _Terminated:
+        _complain("terminated")
+        code = 128 + signal.SIGTERM
     finally:
         _close_stdout()
     sys.exit(code)

@@ -102,14 +102,16 @@ def analyse(
     from advisor.metrics.analysis import Analysis, Selection
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import cross_rank, waits_inside
+    from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
 
     chosen = options or Options()
     say = progress or (lambda _: None)
     weights = given_weights(chosen.weight_bytes)
     rules = _rules((builtin_dir(), *chosen.rules))
     params = parse_params(rules, chosen.params)
-    say("reading")
+    say("exporting with nsys" if str(path).endswith(REPORT_SUFFIXES) else "reading")
     with opened(path, chosen) as trace:
+        say("reading")
         analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
         waits = waits_inside(analysis)
         facts = build_facts(analysis, weights, cross_rank(analysis, waits) if waits else None)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
@@ -56,7 +58,8 @@ def runner(
             return _on_cluster(tasks, dask, workers, tell, work)
         if workers <= 1:
             return _here(tasks, tell, work)
-        return _in_processes(tasks, workers, tell, work)
+        with _scratch() as folder:
+            return _in_processes(tasks, workers, tell, partial(_in_scratch, folder, work))
 
     return run
 
@@ -67,6 +70,16 @@ def _here(tasks: Sequence[Task], count: Count, work: Work) -> list[Reduced]:
         count(len(out), len(tasks))
         out.append(work(task))
     return out
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Where workers on this machine unpack: what one that is killed leaves behind goes with it."""
+    return tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
+
+
+def _in_scratch(folder: str, work: Work, task: Task) -> Reduced:
+    tempfile.tempdir = folder
+    return work(task)
 
 
 # --- processes -----------------------------------------------------------------------------------
@@ -145,7 +158,9 @@ def _on_cluster(
     distributed = _distributed()
     tasks = [_absolute(task) for task in tasks]
     done: dict[int, Reduced] = {}
-    with _client(distributed, address, workers) as client:
+    with _scratch() as folder, _client(distributed, address, workers, folder) as client:
+        if address == "local":
+            work = partial(_in_scratch, folder, work)
         futures = {client.submit(work, task, pure=False): i for i, task in enumerate(tasks)}
         left = set(futures)
         while left:
@@ -198,12 +213,12 @@ def _distributed() -> Any:
 
 
 @contextmanager
-def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
+def _client(distributed: Any, address: str, workers: int, folder: str) -> Iterator[Any]:
     if address == "local":
         with (
             distributed.LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0",
-                silence_logs="CRITICAL",
+                silence_logs="CRITICAL", local_directory=folder,
             ) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,
         ):  # fmt: skip

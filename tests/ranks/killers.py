@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,6 +27,12 @@ def always_dies(task: Task) -> Reduced:
         os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)
     return reduce_capture(task)
+
+
+def leaves_a_copy(task: Task) -> Reduced:
+    """Killed while its capture lies unpacked in a temporary folder."""
+    Path(tempfile.mkdtemp(prefix="advisor-"), "capture").touch()
+    return always_dies(task)
 
 
 def slow(task: Task) -> Reduced:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -167,6 +168,21 @@ def test_ctrl_c_stops_the_workers(files: Files) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         diagnose_ranks(files, run=runner(2, count=stop))
+
+
+@pytest.mark.parametrize("cluster", [None, pytest.param("local", marks=needs_distributed)])
+def test_a_worker_that_is_killed_leaves_nothing_unpacked(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: str | None
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    before = set(tmp_path.iterdir())
+    diagnose_ranks(files, run=runner(2, cluster, work=killers.leaves_a_copy), tell=lambda _: None)
+    assert not list(scratch.glob("advisor-*"))
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_cores_are_counted() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gzip
 import os
+import signal
 import stat
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from advisor.cli.inputs import expand
 from advisor.errors import InputError
+from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace
 from tests.builder import Export
 
@@ -30,6 +34,10 @@ FAILS = """#!/bin/sh
 echo "Generating..."
 echo "Importer error status: the report was created by a newer version" >&2
 exit 1
+"""
+ENDLESS = """#!/bin/sh
+touch {mark}
+exec sleep 60
 """
 DOES_NOTHING = """#!/bin/sh
 exit 0
@@ -154,3 +162,34 @@ def test_a_folder_holds_reports_that_nobody_exported_yet(
     assert expand([report.parent]) == [twin]  # no nsys that could read them
     nsys.exports(twin)
     assert expand([report.parent]) == [twin, report]
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "code"),
+    [(signal.SIGINT, b"interrupted", 130), (signal.SIGTERM, b"terminated", 143)],
+)
+def test_an_export_that_is_interrupted_leaves_nothing(
+    nsys: Nsys, report: Path, scratch: Path, number: int, said: bytes, code: int
+) -> None:
+    mark = nsys.folder / "exporting"
+    nsys.installed(ENDLESS.format(mark=mark))
+    with subprocess.Popen(
+        [sys.executable, "-m", "advisor", str(report)],
+        env=os.environ | {"TMPDIR": str(scratch)}, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        while not mark.exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        assert list(scratch.iterdir())
+        process.send_signal(number)
+        assert process.stderr is not None
+        assert process.stderr.read() == b"advisor: " + said + b"\n"
+        assert process.wait() == code
+    assert not list(scratch.iterdir())
+
+
+def test_the_export_is_told_as_progress(nsys: Nsys, report: Path, export: Path) -> None:
+    nsys.exports(export)
+    told: list[str] = []
+    diagnose(report, progress=told.append)
+    assert told[:2] == ["exporting with nsys", "reading"]
