@@ -56,7 +56,7 @@ class Timeline {
   move(part) { const d = (this.b - this.a) * part; this.show(this.a + d, this.b + d); }
 
   draw() {
-    const box = this.canvas.getBoundingClientRect(), ratio = Math.max(devicePixelRatio || 1, 2);
+    const box = this.canvas.getBoundingClientRect(), ratio = this.ratio = Math.max(devicePixelRatio || 1, 2);
     this.width = box.width || 900;
     this.gutter = this.width < 520 ? 92 : 132;
     const height = this.canvas.clientHeight;
@@ -169,19 +169,21 @@ class Timeline {
       const last = Math.min(Math.ceil((this.b - this.low) / width), n);
       const pixels = Math.max(Math.floor(this.width - this.gutter - 8), 1);
       const merge = Math.max(Math.floor((last - first) / pixels), 1);
-      const peak = new Path2D(), mean = new Path2D();
+      // Whole device pixels: bars that touch leave no seam, and rectangles draw fast without a GPU.
+      const pixel = (x) => Math.round(x * this.ratio) / this.ratio;
+      const peak = [], mean = [];
       for (let i = first; i < last; i += merge) {
         let sum = 0, count = 0, most = 0;
         for (let k = i; k < Math.min(i + merge, last); k++) if (values[k] !== null) { sum += values[k]; count++; most = Math.max(most, values[k]); }
         if (!count) continue;
-        const x = this.x(this.low + i * width), w = Math.max(this.x(this.low + Math.min(i + merge, last) * width) - x, 0.5);
+        const x = pixel(this.x(this.low + i * width)), w = Math.max(pixel(this.x(this.low + Math.min(i + merge, last) * width)) - x, 1 / this.ratio);
         const full = Math.min(most / top, 1) * h, half = Math.min(sum / count / top, 1) * h;
-        peak.rect(x, y + h - full, w, full);
-        mean.rect(x, y + h - half, w, half);
+        peak.push([x, y + h - full, w, full]);
+        mean.push([x, y + h - half, w, half]);
       }
       g.fillStyle = colour;
-      g.globalAlpha = 0.35; g.fill(peak);
-      g.globalAlpha = 1; g.fill(mean);
+      g.globalAlpha = 0.35; peak.forEach((r) => g.fillRect(...r));
+      g.globalAlpha = 1; mean.forEach((r) => g.fillRect(...r));
     });
   }
 
