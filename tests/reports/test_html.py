@@ -27,7 +27,7 @@ from advisor.reports.html import report as html_report
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples" / "captures").glob("*.sqlite.xz"))
+EXAMPLES = sorted((ROOT / "examples" / "captures").glob("*.[gx]z"))
 LIMIT = 1_500_000
 VOID = {"meta", "br", "input", "path", "rect", "circle"}
 
@@ -223,6 +223,22 @@ def test_order_of_the_page() -> None:
 def test_values_close_to_their_threshold_differ() -> None:
     assert "9.96 %" in page()
     assert "10.00 %" in page()
+
+
+def test_steps_of_unknown_phase_are_just_steps() -> None:
+    steps = tuple(s.model_copy(update={"phase": "unknown"}) for s in DIAGNOSIS.steps[:1])
+    text = html_report.render([DIAGNOSIS.model_copy(update={"steps": steps})]).decode()
+    assert ">step, median (profiled)<" in text
+    assert "unknown step" not in text
+
+
+def test_bars_of_many_devices_say_shares_alone() -> None:
+    (one,) = [b for b in DIAGNOSIS.budget if b.phase is None][:1]
+    many = tuple(one.model_copy(update={"device": d}) for d in range(8))
+    text = html_report.render([DIAGNOSIS.model_copy(update={"budget": many})]).decode()
+    legend = text[text.index('<table class="legend">') :].partition("</table>")[0]
+    assert legend.count("<th scope=\"col\" class=\"n\">") == 8
+    assert " ms<" not in legend
 
 
 def test_same_input_same_bytes() -> None:

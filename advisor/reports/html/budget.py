@@ -15,6 +15,8 @@ from advisor.reports.numbers import milliseconds, percent, value_text
 SMALL = 0.0005
 #: From this share on a piece of the bar is wide enough for its sign and number.
 LABELLED = 0.055
+#: Beyond so many bars there is no room for times beside the shares.
+ROOMY = 4
 #: Beyond so many bars the legend says the least, middle and greatest share.
 COLUMNS = 8
 
@@ -64,9 +66,8 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
     largest = {p: max(s[p].share for s in shares if p in s) for p in order}
 
     def piece(part: str, share: float, ms: float) -> Piece:
-        css = f"p-{part}" if part in PARTS else "p-unknown"
         sign = given[part][0]
-        return Piece(part, words(part), sign, css, share, f"{percent(share)} %",
+        return Piece(part, words(part), sign, piece_css(part), share, f"{percent(share)} %",
                      f"{milliseconds(ms)} ms")  # fmt: skip
 
     bars = [
@@ -81,7 +82,7 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
     legend = [
         (
             piece(p, largest[p], 0.0),
-            [_share_cell(s[p].share, s[p].ms) if p in s else "" for s in shares],
+            [_share_cell(s[p].share, s[p].ms, len(bars)) if p in s else "" for s in shares],
         )
         for p in shown
     ]
@@ -94,9 +95,15 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
     return BudgetView(bars, columns, legend, rest)
 
 
+def piece_css(part: str) -> str:
+    """The class that gives a part its colour and pattern."""
+    return f"p-{part}" if part in PARTS else "p-unknown"
+
+
 def _spread(shares: Sequence[float]) -> list[str]:
     return [f"{percent(v)} %" for v in (min(shares), median(shares), max(shares))]
 
 
-def _share_cell(share: float, ms: float) -> str:
-    return f"{percent(share)} % · {milliseconds(ms)} ms"
+def _share_cell(share: float, ms: float, bars: int) -> str:
+    time = f" · {milliseconds(ms)} ms" if bars <= ROOMY else ""
+    return f"{percent(share)} %{time}"

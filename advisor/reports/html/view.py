@@ -22,6 +22,8 @@ from advisor.reports.html.gains import GainView, gain_view
 from advisor.reports.html.tables import TableView, fact_rows, table_view, threshold_rows
 from advisor.reports.layout import clean
 from advisor.reports.numbers import (
+    UNKNOWN,
+    amount,
     grouped,
     milliseconds,
     value_text,
@@ -139,8 +141,9 @@ def _figures(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     figures = []
     for s in diagnosis.steps[:3]:
         note = f"mean {milliseconds(s.mean_ms)}, p99 {milliseconds(s.p99_ms)}"
-        steps = f"{s.count:,} {clean(s.phase)} steps"
-        label = f"{clean(s.phase)} step, median (profiled)"
+        step = "step" if s.phase == UNKNOWN else f"{clean(s.phase)} step"
+        steps = amount(s.count, step)
+        label = f"{step}, median (profiled)"
         figures.append((label, f"{milliseconds(s.median_ms)} ms", f"{note} ms; {steps}"))
     for entry in diagnosis.inputs[:1] if len(diagnosis.inputs) == 1 else ():
         if entry.busy_share is not None:

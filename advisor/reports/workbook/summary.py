@@ -13,7 +13,7 @@ from openpyxl.worksheet.pagebreak import Break
 
 from advisor.model.findings import SEVERITIES, Diagnosis
 from advisor.reports import phrases
-from advisor.reports.numbers import amount
+from advisor.reports.numbers import UNKNOWN, amount
 from advisor.reports.wording import remedy_text
 from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures, Row
@@ -120,9 +120,10 @@ def _tiles(board: Board, d: Diagnosis) -> None:
     top = next((f for f in d.findings if f.impact and f.impact.share is not None), None)
     gains = [f.gain.speedup.mid for f in d.findings
              if f.gain and f.gain.speedup and f.gain.measure == "latency"]  # fmt: skip
+    phase = "" if step is None or step.phase == UNKNOWN else f"{step.phase} "
     counts = {s: sum(f.severity == s for f in d.findings) for s in SEVERITIES}
     tiles: list[tuple[str, Any, str]] = [
-        (f"{step.phase} step, median" if step else "steps", step.median_ms if step else "none",
+        (f"{phase}step, median" if step else "steps", step.median_ms if step else "none",
          "ms"),
         ("GPU busy in the window", fmean(busy) if busy else None, "ratio"),
         (f"largest share: {top.code}" if top else "largest share",
