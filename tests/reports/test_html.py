@@ -237,7 +237,7 @@ def test_bars_of_many_devices_say_shares_alone() -> None:
     many = tuple(one.model_copy(update={"device": d}) for d in range(8))
     text = html_report.render([DIAGNOSIS.model_copy(update={"budget": many})]).decode()
     legend = text[text.index('<table class="legend">') :].partition("</table>")[0]
-    assert legend.count("<th scope=\"col\" class=\"n\">") == 8
+    assert legend.count('<th scope="col" class="n">') == 8
     assert " ms<" not in legend
 
 
