@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.layout import clean
+from advisor.reports.ranks_text import path_of
 
 COMMANDS = {"high": "error", "medium": "warning", "low": "notice", "info": "notice"}
 
@@ -21,14 +22,15 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa
 
 
 def _lines(diagnosis: Diagnosis) -> list[str]:
-    file = diagnosis.inputs[0].path if diagnosis.inputs else ""
+    file = path_of(diagnosis, None)
     name = phrases.title(diagnosis)
     lines = [_command("notice", f"advisor: {name}", file, [diagnosis.verdict])]
     has_steps = bool(diagnosis.steps)
     lines += [
-        _command(COMMANDS[f.severity], _title(f), file, _said(f, has_steps))
+        _command(COMMANDS[f.severity], _title(f), path_of(diagnosis, f.scope.rank),
+                 _said(f, has_steps))
         for f in diagnosis.findings
-    ]
+    ]  # fmt: skip
     if diagnosis.baseline is not None:
         gone = [f"{phrases.STATUS[g.status]}: {phrases.name(g)}" for g in diagnosis.baseline.gone]
         said = [phrases.baseline_text(diagnosis), *gone]

@@ -22,6 +22,7 @@ from advisor.reports.numbers import (
     percent,
     value_text,
 )
+from advisor.reports.ranks_text import CAPTION, SHOWN, rank_columns
 from advisor.reports.wording import remedy_lead
 
 #: A comment on GitHub may hold 65,536 characters; counted in bytes, to be on the safe side.
@@ -125,7 +126,7 @@ def _diagnosis(diagnosis: Diagnosis, detail: Detail) -> str:
     parts.append(_overview(diagnosis, detail))
     steps = bool(diagnosis.steps)
     parts += [_finding(f, steps, detail) for f in diagnosis.findings[: detail.findings]]
-    parts += [_gone(diagnosis), _budget(diagnosis), _what_if(diagnosis)]
+    parts += [_gone(diagnosis), _budget(diagnosis), _ranks(diagnosis), _what_if(diagnosis)]
     if detail.lists:
         parts += [_kernels(diagnosis, detail), _healthy(diagnosis), _overruled(diagnosis)]
         parts += [_not_evaluated(diagnosis), _sensitivity(diagnosis), _thresholds(diagnosis)]
@@ -279,6 +280,17 @@ def _budget_table(budgets: Sequence[Budget]) -> str:
             for n, k in zip(shown, known, strict=True)
         ]
     return table(heads, [False, *[True] * (len(heads) - 1)], rows)
+
+
+def _ranks(diagnosis: Diagnosis) -> str:
+    """Whom each rank waits for and who comes last; the ranks that matter most of many."""
+    found = rank_columns(diagnosis, SHOWN)
+    if found is None:
+        return ""
+    rows = zip(*(texts for texts, _ in found.cells), strict=True)
+    shown = table([text(h) for h in found.heads], [n for _, n in found.cells], rows)
+    more = f"\n\nand {found.hidden} more that cause less waiting" if found.hidden else ""
+    return f"### Ranks\n\n{text(CAPTION.capitalize())}.\n\n{shown}{more}"
 
 
 def _what_if(diagnosis: Diagnosis) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from advisor.model.findings import UNREADABLE, Cell, Diagnosis
 from advisor.reports.layout import GLUE, Page, cut_middle
@@ -11,6 +12,7 @@ from advisor.reports.numbers import amount, column, value_text
 from advisor.reports.wording import serving_text
 
 SHOWN, WARNINGS = 16, 3
+CAPTION = "shares of each rank's window; last and causes: of all collectives"
 #: Columns of the table of ranks that are shown here, with a shorter head; all are in the document.
 _HEADS = {
     "rank": "rank",
@@ -67,17 +69,36 @@ def _same(texts: Sequence[str | None]) -> str | None:
 
 def ranks(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     """Nothing where one rank stands alone."""
+    table = rank_columns(diagnosis, SHOWN if verbosity <= 0 else None)
+    if table is None:
+        return
+    page.heading("Ranks", CAPTION)
+    page.table(table.heads, table.cells)
+    if table.hidden:
+        page.line("  ", (f"and {amount(table.hidden, 'rank')} that cause less waiting (-v)", "dim"))
+
+
+class RankTable(NamedTuple):
+    """The table of ranks by column: texts, and whether they are numbers; `hidden` ranks are left
+    out."""
+
+    heads: list[str]
+    cells: list[tuple[list[str], bool]]
+    hidden: int
+
+
+def rank_columns(diagnosis: Diagnosis, limit: int | None) -> RankTable | None:
+    """At most `limit` ranks, those that cause most waiting; None where one rank stands alone."""
     table = diagnosis.tables.get("ranks")
     if table is None or len(table.rows) < 2:
-        return
+        return None
     at = {head: i for i, head in enumerate(table.columns)}
     rows = list(table.rows)
     hidden = 0
-    if verbosity <= 0 and len(rows) > SHOWN:
+    if limit is not None and len(rows) > limit:
         rows.sort(key=lambda r: (-_number(r[at["causes:ratio"]]), -_number(r[at["waits:ratio"]])))
-        hidden = len(rows) - SHOWN
-        rows = rows[:SHOWN]
-    page.heading("Ranks", "shares of each rank's window; last and causes: of all collectives")
+        hidden = len(rows) - limit
+        rows = rows[:limit]
     heads, cells = [], []
     for head, short in _HEADS.items():
         values = [row[at[head]] for row in rows]
@@ -85,9 +106,13 @@ def ranks(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
             name, texts, number = column(short, values)
             heads.append(name)
             cells.append((texts, number))
-    page.table(heads, cells)
-    if hidden:
-        page.line("  ", (f"and {amount(hidden, 'rank')} that cause less waiting (-v)", "dim"))
+    return RankTable(heads, cells, hidden)
+
+
+def path_of(diagnosis: Diagnosis, rank: int | None) -> str:
+    """The file that a finding about this rank is about: else the first one."""
+    own = next((i.path for i in diagnosis.inputs if rank is not None and i.rank == rank), None)
+    return own or (diagnosis.inputs[0].path if diagnosis.inputs else "")
 
 
 def _number(cell: Cell) -> float:
