@@ -1,0 +1,99 @@
+"""A job in every kind of report: the late rank, the table of ranks, the rank that is missing."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advisor.cli.main import main
+from advisor.reports.ranks_text import SHOWN
+from tests.ranks.test_planted import job
+
+Report = Callable[..., str]
+COUNT, LATE, MISSING = 4, 2, 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    job(COUNT, more={LATE: 60}, steps=5).write(folder)
+    (folder / f"rank{MISSING}.sqlite").write_text("")
+    return folder
+
+
+@pytest.fixture
+def report(folder: Path, capsys: pytest.CaptureFixture[str]) -> Report:
+    def make(*args: str) -> str:
+        names = [str(folder / f"rank{i}.sqlite") for i in range(COUNT)]
+        assert main(["diagnose", *names, "--jobs", "1", *args]) == 2  # a rank is missing
+        return capsys.readouterr().out
+
+    return make
+
+
+def test_in_the_terminal(report: Report) -> None:
+    shown = report()
+    assert "COM102 rank-arrival-skew  rank 2" in shown
+    assert "ranks     3 read, 1 missing" in shown
+    assert "  rank    busy  exposed" in shown
+
+
+def test_in_json(report: Report) -> None:
+    document = json.loads(report("--format", "json"))
+    assert [i["rank"] for i in document["inputs"]] == [0, 1, 2, 3]
+    assert document["inputs"][MISSING]["format"] == "unreadable"
+    assert [row[0] for row in document["tables"]["ranks"]["rows"]] == [0, 1, 2]
+    assert {b["rank"] for b in document["budget"]} == {0, 1, 2}
+
+
+def test_in_markdown(report: Report) -> None:
+    shown = report("--format", "markdown")
+    assert "### Ranks" in shown
+    assert "without rank 3" in shown
+    lines = shown[shown.index("### Ranks") :].splitlines()
+    assert [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:4] == list(
+        "012"
+    )
+
+
+def test_annotations_stand_at_the_file_of_the_rank(report: Report) -> None:
+    lines = report("--format", "github").splitlines()
+    (late,) = [line for line in lines if "COM102" in line]
+    assert "/rank2.sqlite::" in late
+
+
+def test_in_sarif_and_junit(report: Report) -> None:
+    (run,) = json.loads(report("--format", "sarif"))["runs"]
+    (late,) = [r for r in run["results"] if r["ruleId"] == "COM102"]
+    assert late["locations"][0]["logicalLocations"][0]["fullyQualifiedName"] == "rank 2"
+    assert "rank 2" in report("--format", "junit")
+
+
+def test_in_html_and_in_the_workbook(report: Report, tmp_path: Path) -> None:
+    html, xlsx = tmp_path / "r.html", tmp_path / "r.xlsx"
+    report("--html", str(html), "--xlsx", str(xlsx))
+    text = html.read_text()
+    assert "rank-arrival-skew" in text
+    assert "Find a rank" in text
+    assert "without rank 3" in text
+    with zipfile.ZipFile(xlsx) as book:
+        strings = "".join(book.read(n).decode() for n in book.namelist() if n.endswith(".xml"))
+    assert "rank-arrival-skew" in strings
+    assert "rank 2" in strings
+
+
+def test_many_ranks_show_those_that_matter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count = SHOWN + 4
+    job(count, more={17: 60}, steps=3).write(tmp_path)
+    for heading, line, args in (("\nRanks", 3, ()), ("### Ranks", 6, ("--format", "markdown"))):
+        assert main(["diagnose", str(tmp_path), "--jobs", "1", *args]) == 0
+        shown = capsys.readouterr().out
+        table = shown[shown.index(heading) :]
+        assert table.splitlines()[line].strip(" |").startswith("17 ")
+        assert "and 4" in table
