@@ -76,10 +76,16 @@ def compare(
         str | None, typer.Option(metavar="|".join(CHOICES["engine"]), help="Inference engine.")
     ] = None,
     format: Annotated[
-        str, typer.Option(metavar="text|json|markdown|junit|github", help="Kind of report.")
+        str, typer.Option(metavar="text|json|markdown|sarif|junit|github", help="Kind of report.")
     ] = "text",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report as well.")
+    ] = None,
+    xlsx: Annotated[
+        Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a workbook as well.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The verdict alone.")] = False,
@@ -92,7 +98,7 @@ def compare(
     --before A1 A2 --after B1 B2.
     """
     from advisor.cli import compare_options as chosen
-    from advisor.cli.compare_output import FORMATS, GATE_FORMATS, check, deliver
+    from advisor.cli.compare_output import FORMATS, GATE_FORMATS, Target, check, deliver
     from advisor.cli.compare_output import gate as exit_code
     from advisor.cli.progress import Progress
     from advisor.pipeline import compare as run
@@ -103,7 +109,9 @@ def compare(
         raise InputError("--fail-on regression judges before against after; nothing else")
     plain = not (context or frameworks)
     named = [*(sources or ()), *(before or ()), *(after or ())]
-    output = check(format, output, force, named, GATE_FORMATS if plain else FORMATS)
+    target = check(
+        Target(format, output, html, xlsx, force), named, GATE_FORMATS if plain else FORMATS
+    )
     options = chosen.options(
         folder, window, nvtx, phase, rules, param, engine, gate=gate, noise_floor=noise_floor
     )
@@ -120,6 +128,6 @@ def compare(
             document = run.context(*sides, chosen.lengths(tokens), options, progress)
         else:
             document = run.compare(*chosen.sides(sources, before, after), options, progress)
-    deliver(document, format, output, force, verbosity)
+    deliver(document, target, verbosity)
     if document.kind == "comparison":
         raise typer.Exit(exit_code(document, fail_on))

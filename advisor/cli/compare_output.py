@@ -5,50 +5,62 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.cli.output import STDOUT, write_bytes, write_page
 from advisor.errors import InputError
-from advisor.reports.files import check_target
+from advisor.reports.files import check_targets, write_atomic
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
+    from advisor.reports.compare_formats import Document
 
 FORMATS = ("text", "json", "markdown")
 #: Of these a gate in CI can make something; they need a verdict on step times.
-GATE_FORMATS = (*FORMATS, "junit", "github")
+GATE_FORMATS = (*FORMATS, "sarif", "junit", "github")
 
 
-def check(
-    format: str, output: Path | None, force: bool, inputs: Sequence[str],
-    formats: Sequence[str] = FORMATS,
-) -> Path | None:  # fmt: skip
-    """The file to write, if any; what is wrong is told before a long analysis."""
-    if format not in formats:
-        raise InputError(f"--format: '{format}' is none of {', '.join(formats)}")
-    output = None if output == STDOUT else output
-    if output is not None:
-        check_target(output, force, [Path(i) for i in inputs])
-    return output
+class Target(NamedTuple):
+    """Where a document goes: `output` (None: stdout) in `format`, and files beside it."""
+
+    format: str
+    output: Path | None = None
+    html: Path | None = None
+    xlsx: Path | None = None
+    force: bool = False
 
 
-def deliver(
-    document: Any, format: str, output: Path | None, force: bool, verbosity: int = 0
-) -> None:
-    """Print a document of this family, or write it to `output`."""
-    from advisor.reports import blocks
-    from advisor.reports.compare_formats import blocks_of, github, junit
+def check(target: Target, inputs: Sequence[str], formats: Sequence[str] = FORMATS) -> Target:
+    """The target, fit to be written; what is wrong is told before a long analysis."""
+    if target.format not in formats:
+        raise InputError(f"--format: '{target.format}' is none of {', '.join(formats)}")
+    if target.output == STDOUT:
+        target = target._replace(output=None)
+    files = {"-o": target.output, "--html": target.html, "--xlsx": target.xlsx}
+    check_targets(files, target.force, [Path(i) for i in inputs])
+    return target
+
+
+def deliver(document: Document, target: Target, verbosity: int = 0) -> None:
+    """Print a document of this family, or write it to its files."""
+    from advisor.reports import blocks, compare_formats
     from advisor.reports.json_report import document_bytes
 
+    format, output, force = target.format, target.output, target.force
+    if target.html is not None:
+        write_atomic(target.html, compare_formats.html(document), force)
+    if target.xlsx is not None:
+        write_atomic(target.xlsx, compare_formats.workbook(document), force)
+    shown = compare_formats.blocks_of(document, verbosity)
     if format == "json":
         write_bytes(document_bytes(document), output, force)
-    elif format in ("junit", "github"):
-        write_bytes((junit if format == "junit" else github)(document), output, force)
+    elif format in ("sarif", "junit", "github"):
+        assert document.kind == "comparison"  # by `check`
+        write_bytes(getattr(compare_formats, format)(document), output, force)
     elif format == "markdown":
-        text = blocks.markdown(blocks_of(document, verbosity))
-        write_bytes(text.encode("utf-8", "replace"), output, force)
+        write_bytes(blocks.markdown(shown).encode("utf-8", "replace"), output, force)
     else:
-        write_page(lambda page: blocks.write(page, blocks_of(document, verbosity)), output, force)
+        write_page(lambda page: blocks.write(page, shown), output, force)
 
 
 def gate(document: Comparison, fail_on: str | None) -> int:

@@ -48,6 +48,12 @@ def moe(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report as well.")
+    ] = None,
+    xlsx: Annotated[
+        Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a workbook as well.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The verdict alone.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every row.")] = False,
@@ -59,7 +65,7 @@ def moe(
     the two commands to run.
     """
     from advisor.cli import compare_options as chosen
-    from advisor.cli.compare_output import check, deliver
+    from advisor.cli.compare_output import Target, check, deliver
     from advisor.cli.progress import Progress
     from advisor.pipeline import compare as run
 
@@ -73,11 +79,11 @@ def moe(
             "give LEARNED and PERFECT, or --learned RUN... --perfect RUN...; without any of them "
             "the commands to run are printed"
         ) from None
-    output = check(format, output, force, [*left, *right])
+    target = check(Target(format, output, html, xlsx, force), [*left, *right])
     options = chosen.options(param=param)
     with Progress("moe") as progress:
         document = run.router(left, right, unit, metric, traces, options, progress)
-    deliver(document, format, output, force, int(verbose) - int(quiet))
+    deliver(document, target, int(verbose) - int(quiet))
 
 
 def _how() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from advisor.cli.output import STDOUT, make_console, print_lines, write_bytes, w
 from advisor.cli.workbook_output import read_review, write_workbook
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError
-from advisor.reports.files import check_target, write_atomic
+from advisor.reports.files import check_targets, write_atomic
 
 if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
@@ -43,7 +43,7 @@ def report(
     if output == STDOUT:
         output = None
     saved = _baseline(settings)
-    _check_targets({"-o": output, "--html": html, "--xlsx": xlsx}, force, paths)
+    check_targets({"-o": output, "--html": html, "--xlsx": xlsx}, force, paths)
     before = read_review(review, xlsx)
     _check_codes(settings)
     done, failed, job = diagnosed(paths, settings)
@@ -85,18 +85,6 @@ def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis
             print(f"advisor: error: {error}", file=sys.stderr)
             failed = True
     return done, failed, False
-
-
-def _check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path]) -> None:
-    """Every file can be written, and none twice."""
-    taken: dict[Path, str] = {}
-    for name, target in targets.items():
-        if target is None:
-            continue
-        check_target(target, force, inputs)
-        other = taken.setdefault(target.resolve(), name)
-        if other != name:
-            raise InputError(f"{name} and {other} both name {target}; give each a file of its own")
 
 
 def _baseline(settings: Settings) -> tuple[Saved, ...]:

@@ -6,17 +6,16 @@ where its rule looked again: a capture that cannot answer has not got better.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from advisor.compare.store import documents, fault_text
 from advisor.errors import InputError
 from advisor.model.facts import Scope
 from advisor.model.findings import (
-    SCHEMA_VERSION,
     Baseline,
     Diagnosis,
     Gone,
@@ -81,29 +80,13 @@ class Saved(_Saved):
 
 def read(path: Path) -> tuple[Saved, ...]:
     """The saved diagnoses of a file. Raises InputError where it holds none."""
+    label = f"--baseline {path}"
+    entries = documents(path, label, HINT)
     try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"--baseline {path}: {error.strerror or error}; {HINT}") from error
-    except ValueError:
-        raise InputError(f"--baseline {path}: not a JSON document; {HINT}") from None
-    many = document.get("diagnoses") if isinstance(document, dict) else None
-    entries = many if isinstance(many, list) else [document]
-    try:
-        saved = tuple(Saved.model_validate(entry) for entry in entries)
+        return tuple(Saved.model_validate(entry) for entry in entries)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise InputError(
-            f"--baseline {path}: not a saved diagnosis ({where}: {first['msg']}); {HINT}"
-        ) from None
-    version = next((s.schema_version for s in saved if s.schema_version != SCHEMA_VERSION), None)
-    if version is not None:
-        raise InputError(
-            f"--baseline {path}: schema version {version}, this advisor reads {SCHEMA_VERSION}; "
-            f"{HINT}"
-        )
-    return saved
+        text = fault_text(error)
+        raise InputError(f"{label}: not a saved diagnosis ({text}); {HINT}") from None
 
 
 def mark_all(

@@ -20,6 +20,10 @@ from advisor.model.findings import Cell
 UNKNOWN = 0.95
 #: Different numbers of GPUs: the step is the same, what it costs is not.
 GPU_COUNT = 0.7
+#: Another driver or CUDA version: the same code ran about 3 % faster with the next one (CMP103).
+TOOLKIT = 0.97
+#: Steps that were found in another way may begin and end elsewhere.
+STEP_METHOD = 0.9
 #: SM clocks that differ by up to this do so by the load alone (CMP103 has it as a parameter).
 CLOCK = 0.05
 #: One more or less than this many layers may be a draft head.
@@ -86,14 +90,16 @@ def _machine(before: Side, after: Side) -> Iterator[Reason]:
     yield _alike("GPUs", n or None, m or None, GPU_COUNT, f"{n} GPUs worked before, {m} after")
     for check, name in (("driver", "driver"), ("CUDA", "cuda")):
         b, a = (", ".join(s.texts(name)) for s in (before, after))
-        yield _alike(check, b or None, a or None, 1.0, f"{check} {b} before, {a} after")
+        yield _alike(check, b or None, a or None, TOOLKIT, f"{check} {b} before, {a} after")
     clock = [_clock(s) for s in (before, after)]
-    apart = clock_shift(before, after) > CLOCK
+    shift = clock_shift(before, after)
+    apart = shift > CLOCK
     text = "the SM clock is {} before and {} after".format(
         *("unknown" if c is None else f"{c / 1e6:,.0f} MHz" for c in clock)
     )
     yield Reason(
-        check="clock", before=clock[0], after=clock[1], text=text if apart else "", score=1.0,
+        check="clock", before=clock[0], after=clock[1], text=text if apart else "",
+        score=1.0 / (1.0 + shift) if apart else 1.0,
         state="unknown" if None in clock else "differs" if apart else "same",
     )  # fmt: skip
 
@@ -130,8 +136,19 @@ def _capture(before: Side, after: Side) -> Iterator[Reason]:
     )  # fmt: skip
     b, a = (", ".join(sorted({x for w in s.works for x in w.sources})) for s in (before, after))
     yield _alike("traced", b or None, a or None, 0.9, f"traced are {b} before, {a} after")
+    b, a = (_sampling(s) for s in (before, after))
+    yield _alike("GPU metrics", b, a, 1.0, f"GPU metrics: {b} before, {a} after")
+    b, a = (", ".join(s.texts("step_method")) for s in (before, after))
+    yield _alike(
+        "steps", b or None, a or None, STEP_METHOD, f"steps are known by {b} before, {a} after"
+    )
     b, a = (", ".join(s.texts("serving_engine")) for s in (before, after))
     yield _alike("serving engine", b or None, a or None, 1.0, f"{b} served before, {a} after")
+
+
+def _sampling(side: Side) -> str:
+    rates = {f"{w.sample_hz / 1e3:,.3g} kHz" for w in side.works if w.sample_hz}
+    return ", ".join(sorted(rates)) or "not sampled"
 
 
 def _profiler(side: Side) -> str | None:
@@ -143,7 +160,7 @@ def _usable(before: Side, after: Side) -> Iterator[Reason]:
     """Captures that cannot be analysed cannot be compared."""
     for side in (before, after):
         void = [
-            f.cause for d in side.diagnoses for f in d.findings
+            f.title[:1].lower() + f.title[1:] for d in side.diagnoses for f in d.findings
             if f.invalidates and f.cause != _OPAQUE
         ]  # fmt: skip
         if void:
@@ -224,7 +241,9 @@ def _model_reason(
 
 def _mix(before: Side, after: Side, overlap: float) -> Reason:
     texts = [
-        ", ".join(f"{share:.0%} {p}" for p, share in sorted(s.shares.items()) if share >= 0.005)
+        ", ".join(
+            f"{100 * share:.0f} % {p}" for p, share in sorted(s.shares.items()) if share >= 0.005
+        )
         for s in (before, after)
     ]
     return Reason(

@@ -235,7 +235,7 @@ def _rank_chance(before: Array, after: Array) -> float:
     if max(n, m) <= _EXACT:
         ways = _rank_ways(n, m)
         at = np.arange(len(ways))
-        return float(min(ways[np.abs(at - n * m / 2) >= far - 1e-9].sum(), 1.0))
+        return min(float(ways[np.abs(at - n * m / 2) >= far - 1e-9].sum()), 1.0)
     ties = float((count**3 - count).sum()) / ((n + m) * (n + m - 1))
     sigma = math.sqrt(n * m / 12 * max(n + m + 1 - ties, 1e-9))
     return 2 * NormalDist().cdf(-max(far - 0.5, 0.0) / sigma)

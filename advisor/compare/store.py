@@ -37,29 +37,49 @@ def is_saved(path: Path) -> bool:
         return _HEAD.match(file.read(200)) is not None
 
 
-def read(path: Path) -> tuple[Diagnosis, ...]:
-    """The diagnoses of a file. Raises InputError, in one line, where it holds none."""
+def documents(path: Path, label: str, hint: str) -> list[Any]:
+    """The documents of a file that say they are diagnoses of this version, unchecked beyond that.
+
+    Raises InputError, in one line that begins with `label`, where it holds none.
+    """
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except ValueError:
-        raise InputError(f"{path}: not a JSON document; {_SAVE}") from None
+        raise InputError(f"{label}: {error.strerror or error}; {hint}") from error
+    except (ValueError, RecursionError):
+        raise InputError(f"{label}: not a JSON document; {hint}") from None
     many = document.get("diagnoses") if isinstance(document, dict) else None
     found = many if isinstance(many, list) else [document]
     if not found:
-        raise InputError(f"{path}: holds no diagnosis; {_SAVE}")
-    return tuple(_diagnosis(path, entry) for entry in found)
+        raise InputError(f"{label}: holds no diagnosis; {hint}")
+    for entry in found:
+        told = entry if isinstance(entry, dict) else {}
+        version = told.get("schema_version", "missing")
+        if version != SCHEMA_VERSION and isinstance(version, int):
+            raise InputError(
+                f"{label}: schema version {version}, this advisor reads {SCHEMA_VERSION}; {hint}"
+            )
+        if version != SCHEMA_VERSION:
+            raise InputError(f"{label}: not a saved diagnosis (schema_version: {version}); {hint}")
+        if isinstance(kind := told.get("kind"), str):
+            raise InputError(f"{label}: a saved {kind}, not a diagnosis; {hint}")
+    return found
+
+
+def fault_text(error: ValidationError) -> str:
+    """The first thing that is wrong with a document: where, and what."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the document"
+    return f"{where}: {first['msg']}"
+
+
+def read(path: Path) -> tuple[Diagnosis, ...]:
+    """The diagnoses of a file. Raises InputError, in one line, where it holds none."""
+    return tuple(_diagnosis(path, entry) for entry in documents(path, str(path), _SAVE))
 
 
 def _diagnosis(path: Path, entry: Any) -> Diagnosis:
     """One diagnosis; keys that a later version has added are left out."""
-    version = entry.get("schema_version") if isinstance(entry, dict) else None
-    if version != SCHEMA_VERSION:
-        raise InputError(
-            f"{path}: no diagnosis of schema version {SCHEMA_VERSION}, which this advisor reads "
-            f"(it says {version}); {_SAVE}"
-        )
     try:
         return Diagnosis.model_validate(entry)
     except ValidationError as error:
@@ -69,9 +89,7 @@ def _diagnosis(path: Path, entry: Any) -> Diagnosis:
     try:
         return Diagnosis.model_validate(entry)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: not a diagnosis ({where}: {first['msg']}); {_SAVE}") from None
+        raise InputError(f"{path}: not a saved diagnosis ({fault_text(error)}); {_SAVE}") from None
 
 
 def _drop(document: Any, loc: Sequence[int | str]) -> None:

@@ -62,9 +62,10 @@ Block = Heading | Paragraph | Labelled | Command | Grid
 
 
 def write(page: Page, blocks: Iterable[Block]) -> None:
-    """Blocks as lines of a page."""
+    """Blocks as lines of a page; labels that follow each other hang their texts alike."""
     before: Block | None = None
-    for block in blocks:
+    listed = list(blocks)
+    for i, block in enumerate(listed):
         if isinstance(block, Heading):
             page.heading(block.text, block.note)
         elif isinstance(block, Paragraph):
@@ -72,7 +73,7 @@ def write(page: Page, blocks: Iterable[Block]) -> None:
                 page.blank()
             page.wrapped(block.text, style="bold" if block.strong else "")
         elif isinstance(block, Labelled):
-            page.labelled(block.label, block.text, 2, max(LABEL, len(block.label) + 2))
+            page.labelled(block.label, block.text, 2, _hang(listed, i))
         elif isinstance(block, Command):
             for line in _shell(block.text, page.width):
                 page.line(line)
@@ -81,13 +82,24 @@ def write(page: Page, blocks: Iterable[Block]) -> None:
         before = block
 
 
+def _hang(blocks: Sequence[Block], at: int) -> int:
+    """How far the text of a label hangs: as far as the longest label around it wants."""
+    widest = LABEL - 2
+    for step in (-1, 1):
+        i = at
+        while 0 <= i < len(blocks) and isinstance(block := blocks[i], Labelled):
+            widest = max(widest, len(block.label))
+            i += step
+    return widest + 2
+
+
 def _shell(command: str, width: int) -> list[str]:
     from advisor.reports.shell import shell_lines
 
     return shell_lines(command, width, 2)
 
 
-def _columns(grid: Grid) -> list[tuple[str, list[str], bool]]:
+def columns(grid: Grid) -> list[tuple[str, list[str], bool]]:
     """Head, cells and whether they are numbers (or texts of numbers) of each column."""
     made = [column(h, [r[i] for r in grid.rows]) for i, h in enumerate(grid.heads)]
     return [
@@ -99,7 +111,7 @@ def _columns(grid: Grid) -> list[tuple[str, list[str], bool]]:
 def _grid(page: Page, grid: Grid) -> None:
     if not grid.rows:
         return
-    made = _columns(grid)
+    made = columns(grid)
     page.table([m[0] for m in made], [(m[1], m[2]) for m in made])
     if grid.more:
         page.line("  ", (f"... and {grid.more} more (-v)", "dim"))
@@ -132,7 +144,7 @@ def markdown(blocks: Iterable[Block]) -> str:
 def _md_grid(grid: Grid) -> list[str]:
     if not grid.rows:
         return []
-    made = _columns(grid)
+    made = columns(grid)
     lines = [_row(m[0] for m in made), _row("---:" if m[2] else "---" for m in made)]
     for i in range(len(grid.rows)):
         cells = (m[1][i] if m[2] else cut_middle(name_text(m[1][i]), NAME_WIDTH) for m in made)

@@ -93,13 +93,16 @@ def comparable(doc: Comparability, verbosity: int = 0) -> Iterator[Block]:
         yield Labelled("differs", reason.text)
     if verbosity > 0:
         table = tuple(
-            (r.check, r.phase or "", r.state, _cell(r.before), _cell(r.after), f"{r.score:.2f}")
+            (r.check, r.phase or "", r.state, _cell(r.before, r.check), _cell(r.after, r.check),
+             f"{r.score:.2f}")
             for r in doc.reasons
-        )
+        )  # fmt: skip
         yield Grid(("check", "phase", "state", "before", "after", "factor"), table)
 
 
-def _cell(value: Cell) -> Cell:
+def _cell(value: Cell, check: str) -> Cell:
+    if check == "clock" and isinstance(value, int | float):
+        return f"{value / 1e6:,.0f} MHz"
     return value_text(value) if isinstance(value, int | float) else value
 
 
@@ -154,7 +157,9 @@ def change(before: float, after: float) -> str:
     return f"{signed(after / before - 1)} %"
 
 
-def budget(parts: tuple[PartChange, ...], verbosity: int = 0) -> Iterator[Block]:
+def budget(
+    parts: tuple[PartChange, ...], verbosity: int = 0, names: tuple[str, str] = ("before", "after")
+) -> Iterator[Block]:
     """Part by part; the last row is the sum, which is the mean step."""
     for phase in dict.fromkeys(p.phase for p in parts):
         if phase is not None and verbosity <= 0:
@@ -175,7 +180,7 @@ def budget(parts: tuple[PartChange, ...], verbosity: int = 0) -> Iterator[Block]
             "all", milliseconds(whole[0]), milliseconds(whole[1]), f"{whole[1] - whole[0]:+,.2f}",
             change(*whole),
         ))  # fmt: skip
-        yield Grid(("part", "before", "after", "change", ""), tuple(table))
+        yield Grid(("part", *names, "change", ""), tuple(table))
 
 
 def _operations(

@@ -12,10 +12,19 @@ from advisor.model.comparison import (
     PhaseChange,
     RouterExperiment,
 )
+from advisor.reports import sarif as sarif_report
 from advisor.reports.blocks import Block
 from advisor.reports.compare_blocks import comparison, span
 from advisor.reports.experiment_blocks import context, frameworks, router
 from advisor.reports.layout import clean
+
+#: What the page is called.
+TITLES = {
+    "comparison": "Before against after",
+    "context-scaling": "Short against long context",
+    "frameworks": "Serving engines side by side",
+    "moe-router": "Learned against perfect routing",
+}
 
 Document = Comparison | ContextScaling | FrameworkTable | RouterExperiment
 
@@ -28,6 +37,25 @@ def blocks_of(document: Document, verbosity: int = 0) -> Iterator[Block]:
     if isinstance(document, FrameworkTable):
         return frameworks(document, verbosity)
     return router(document, verbosity)
+
+
+def html(document: Document) -> bytes:
+    """A page of its own, with every row."""
+    from advisor.reports.html.blocks import change_view, render
+
+    charts = {}
+    if isinstance(document, Comparison | ContextScaling):
+        names = ("before", "after") if isinstance(document, Comparison) else ("short", "long")
+        view = change_view(document.budget, names)
+        charts = {"Budget": view} if view is not None else {}
+    return render(TITLES[document.kind], document.tool.version, blocks_of(document, 1), charts)
+
+
+def workbook(document: Document) -> bytes:
+    """The numbers as sheets."""
+    from advisor.reports.workbook.changes import render
+
+    return render(document, TITLES[document.kind])
 
 
 def junit(document: Comparison) -> bytes:
@@ -51,6 +79,20 @@ def junit(document: Comparison) -> bytes:
         element.set("errors", str(counts["error"]))
     Xml.indent(root)
     return bytes(Xml.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def sarif(document: Comparison) -> bytes:
+    """One run over the captures of both sides. Where no phase could be compared there is no
+    result, and the run is said to have failed: it must not pass for a clean one."""
+    paths = [i.path for side in (document.before, document.after) for i in side.inputs]
+    judged = any(f.invalidates for f in document.findings)
+    unjudged = document.verdict == "not-comparable" and not judged
+    return sarif_report.log([sarif_report.run(
+        document.tool, "compare", list(dict.fromkeys(paths)), document.findings,
+        document.not_evaluated, steps=True, failed=document.summary if unjudged else "",
+        properties={"verdict": document.verdict, "summary": clean(document.summary),
+                    "comparability": round(document.comparability.score, 4)},
+    )])  # fmt: skip
 
 
 def _phase(phase: PhaseChange) -> str:

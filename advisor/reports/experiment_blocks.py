@@ -60,7 +60,7 @@ def context(doc: ContextScaling, verbosity: int = 0) -> Iterator[Block]:
         yield Heading("Operations", "milliseconds a step; of the short step")
         kept, more = first(rows, limit)
         yield Grid(("operation", "", "short", "long", "growth", "of step"), kept, more)
-    yield from budget(doc.budget, verbosity)
+    yield from budget(doc.budget, verbosity, ("short", "long"))
     yield from advice(doc.findings, verbosity)
     if verbosity > 0:
         yield from unknown(doc.not_evaluated)
@@ -80,9 +80,16 @@ def frameworks(doc: FrameworkTable, verbosity: int = 0) -> Iterator[Block]:
     for group in dict.fromkeys(m.group for m in doc.metrics):
         rows = [m for m in doc.metrics if m.group == group]
         yield Heading(group.capitalize(), f"{doc.phase} steps" if group == "time" else "")
+        shown = [m for m in rows if m.unit != "text" and (verbosity > 0 or any(m.values))]
         for at in range(0, len(names), ABREAST):
             part = slice(at, at + ABREAST)
-            yield Grid(("", *names[part]), tuple(_metric(m, m.values[part]) for m in rows))
+            yield Grid(("", *names[part]), tuple(_metric(m, m.values[part]) for m in shown))
+        for m in rows:
+            if m.unit == "text":
+                yield Labelled(m.name, _spoken(names, m.values))
+        none = [m.name for m in rows if m.unit != "text" and m not in shown]
+        if none:
+            yield Labelled("none", ", ".join(none))
     if doc.differences:
         yield Heading("What the differences mean")
         for text in doc.differences:
@@ -91,6 +98,14 @@ def frameworks(doc: FrameworkTable, verbosity: int = 0) -> Iterator[Block]:
     yield Heading("Notes")
     for note in doc.notes:
         yield Labelled("", note)
+
+
+def _spoken(names: Sequence[str], values: Sequence[Cell]) -> str:
+    """``eager, graph: FlashAttention 3; vllm: FlashInfer``"""
+    users: dict[str, list[str]] = {}
+    for name, value in zip(names, values, strict=True):
+        users.setdefault("not seen" if value is None else str(value), []).append(name)
+    return "; ".join(f"{', '.join(who)}: {what}" for what, who in users.items())
 
 
 def _metric(metric: Metric, values: Sequence[Cell]) -> tuple[Cell, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +23,20 @@ def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
         raise InputError(f"{path}: there is no folder {real.parent}; create it first")
     if real.exists() and _regular(real) and not force:
         raise InputError(f"{path} exists; add --force to replace it")
+
+
+def check_targets(
+    targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path] = ()
+) -> None:
+    """Every file can be written, and none twice; `targets` are by the option that names them."""
+    taken: dict[Path, str] = {}
+    for name, target in targets.items():
+        if target is None:
+            continue
+        check_target(target, force, inputs)
+        other = taken.setdefault(target.resolve(), name)
+        if other != name:
+            raise InputError(f"{name} and {other} both name {target}; give each a file of its own")
 
 
 def write_atomic(path: Path, data: bytes, force: bool = False) -> None:

@@ -12,7 +12,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from advisor.model.findings import Diagnosis, Finding, Gone, ScopeDoc, identity
+from advisor.model.findings import (
+    Diagnosis,
+    Finding,
+    Gone,
+    NotEvaluated,
+    ScopeDoc,
+    Tool,
+    identity,
+)
 from advisor.reports import phrases
 from advisor.reports.layout import clean
 from advisor.reports.numbers import condition_text
@@ -28,47 +36,70 @@ Json = dict[str, Any]
 
 
 def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
-    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(d) for d in diagnoses]}
+    return log([_run(d) for d in diagnoses])
+
+
+def log(runs: Sequence[Json]) -> bytes:
+    """The file that holds these runs."""
+    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": list(runs)}
     text = json.dumps(document, indent=2, ensure_ascii=False)
     return f"{text}\n".encode("utf-8", "backslashreplace")
 
 
 def _run(diagnosis: Diagnosis) -> Json:
-    files = [_uri(i.path) for i in diagnosis.inputs]
-    rules = {f.code: f for f in reversed(diagnosis.findings)}
     gone = diagnosis.baseline.gone if diagnosis.baseline is not None else ()
+    return run(
+        diagnosis.tool,
+        phrases.title(diagnosis),
+        [i.path for i in diagnosis.inputs],
+        diagnosis.findings,
+        diagnosis.not_evaluated,
+        gone,
+        steps=bool(diagnosis.steps),
+        properties={
+            "verdict": clean(diagnosis.verdict),
+            "engine": diagnosis.tool.engine,
+            "baseline": phrases.baseline_text(diagnosis) or None,
+        },
+    )
+
+
+def run(
+    tool: Tool, name: str, paths: Sequence[str], findings: Sequence[Finding],
+    not_evaluated: Sequence[NotEvaluated], gone: Sequence[Gone] = (), *, steps: bool,
+    properties: Json, failed: str = "",
+) -> Json:  # fmt: skip
+    """One run: findings of these files as results. `failed` says why there is no answer at all."""
+    files = [_uri(path) for path in paths]
+    rules = {f.code: f for f in reversed(findings)}
     descriptors = [_rule(rules[code]) for code in sorted(rules)]
     descriptors += [_bare_rule(g) for g in gone if g.code not in rules]
     index = {d["id"]: i for i, d in reversed(list(enumerate(descriptors)))}
-    results = [_result(f, files, index, bool(diagnosis.steps)) for f in diagnosis.findings]
+    results = [_result(f, files, index, steps) for f in findings]
     results += [_gone(g, files, index) for g in gone if g.status == "gone"]
+    failure = [{"level": "error", "message": {"text": clean(failed)}}] if failed else []
     return {
         "tool": {
             "driver": {
-                "name": diagnosis.tool.name,
-                "version": diagnosis.tool.version,
-                "semanticVersion": diagnosis.tool.version,
+                "name": tool.name,
+                "version": tool.version,
+                "semanticVersion": tool.version,
                 "shortDescription": {"text": "An expert system for GPU inference profiles."},
                 "rules": descriptors,
             }
         },
-        "automationDetails": {"id": f"advisor/{phrases.title(diagnosis)}/"},
+        "automationDetails": {"id": f"advisor/{name}/"},
         "artifacts": [{"location": {"uri": f}, "roles": ["analysisTarget"]} for f in files],
         "invocations": [
             {
-                "executionSuccessful": True,
-                "toolConfigurationNotifications": list(_notifications(diagnosis)),
+                "executionSuccessful": not failed,
+                **({"toolExecutionNotifications": failure} if failed else {}),
+                "toolConfigurationNotifications": list(_notifications(not_evaluated)),
             }
         ],
         "results": results,
         "columnKind": "utf16CodeUnits",
-        "properties": _without_none(
-            {
-                "verdict": clean(diagnosis.verdict),
-                "engine": diagnosis.tool.engine,
-                "baseline": phrases.baseline_text(diagnosis) or None,
-            }
-        ),
+        "properties": _without_none(properties),
     }
 
 
@@ -183,8 +214,8 @@ def _logical(scope: ScopeDoc) -> str:
     return "/".join(f"{k} {clean(str(v)).replace('/', '_')}" for k, v in named)
 
 
-def _notifications(diagnosis: Diagnosis) -> Iterable[Json]:
-    for entry in diagnosis.not_evaluated:
+def _notifications(entries: Sequence[NotEvaluated]) -> Iterable[Json]:
+    for entry in entries:
         why = entry.why or f"needs {', '.join(entry.missing)}"
         flag = f"; {remedy_text(entry.flag)}" if entry.flag else ""
         text = f"{entry.code} {entry.cause} was not evaluated: {why}{flag}."

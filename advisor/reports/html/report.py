@@ -30,11 +30,11 @@ SCRIPTS = ("page.js", "timeline.js")
 
 def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
     """One page; several captures stand one after the other under a list of them."""
-    environment = _environment()
-    script = "".join(_source(environment, name) for name in SCRIPTS)
+    known = environment()
+    script = "".join(_source(known, name) for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     captures = [capture_view(d, i) for i, d in enumerate(diagnoses)]
-    text = environment.get_template("report.html.j2").render(
+    text = known.get_template("report.html.j2").render(
         captures=captures,
         title=captures[0].title if len(captures) == 1 else f"{len(captures)} captures",
         version=diagnoses[0].tool.version if diagnoses else "",
@@ -45,8 +45,9 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Templates and what they may call."""
+    made = Environment(
         loader=PackageLoader("advisor.reports.html", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -54,8 +55,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    environment.globals |= {"levels": phrases.LEVELS, "status": phrases.STATUS}
-    environment.filters |= {
+    made.globals |= {"levels": phrases.LEVELS, "status": phrases.STATUS}
+    made.filters |= {
         "baseline": phrases.baseline_text,
         "condition": _condition,
         "cut": cut_middle,
@@ -69,13 +70,13 @@ def _environment() -> Environment:
         "scope": _scope,
         "verify": _verify,
     }
-    return environment
+    return made
 
 
-def _source(environment: Environment, name: str) -> str:
-    loader = environment.loader
+def _source(known: Environment, name: str) -> str:
+    loader = known.loader
     assert loader is not None
-    return loader.get_source(environment, name)[0]
+    return loader.get_source(known, name)[0]
 
 
 def _printable(value: Any) -> Any:
