@@ -171,7 +171,7 @@ def _waiting(
     if a.states.gc:
         out.put("host.gc_idle_ratio", budget.share("gc"), scope)
         spans = window.cut(a.states.gc[feeder]) if feeder in a.states.gc else None
-        longest = (spans.end - spans.start).max(initial=0) if spans is not None else 0
+        longest = np.max(spans.end - spans.start, initial=0) if spans is not None else 0
         out.put("host.gc_max_ns", float(longest), scope)
     if a.states.gil or "gil_hold" in a.roles.values():
         waits = a.states.gil.get(feeder) if feeder is not None else None

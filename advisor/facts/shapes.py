@@ -68,8 +68,8 @@ def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
     """Mask over names: launched with several shapes, and not with the same ones in every step."""
     steps = int(step.max(initial=0)) + 1
     # The sum of the shapes is a fingerprint of the multiset; exact in float64 up to 2^53.
-    mark = np.bincount(name * steps + step, shape % (1 << 24), minlength=names * steps)
-    mark = mark.reshape(names, steps)
+    sums = np.bincount(name * steps + step, shape % (1 << 24), minlength=names * steps)
+    mark = sums.reshape(names, steps)
     _, kind = dense(name * (1 << 24) + shape % (1 << 24))
     of_kind = np.zeros(int(kind.max(initial=0)) + 1, np.int64)
     of_kind[kind] = name

@@ -176,7 +176,7 @@ def _gpu_bounds(ops: Operations, op_step: Array, count: int) -> tuple[Array, Arr
     busy = inside & (ops.kind != Kind.COPY) if (inside & (ops.kind != Kind.COPY)).any() else inside
     keys, at = np.unique(stream[busy], return_inverse=True)
     weight = np.bincount(at, (ops.end - ops.start)[busy])
-    main = inside & (stream == keys[weight.argmax()])
+    main = inside & (stream == keys[np.argmax(weight)])
     first = np.full(count, np.iinfo(np.int64).max)
     last = np.full(count, np.iinfo(np.int64).min)
     np.minimum.at(first, op_step[main], ops.start[main])
@@ -207,7 +207,7 @@ def _from_graph_launches(trace: Trace, ops: Operations) -> Steps | None:
         return None
     launch = launch[np.argsort(calls["start"][launch], kind="stable")]
     thread = calls["thread"][launch]
-    main = np.bincount(np.unique(thread, return_inverse=True)[1]).argmax()
+    main = np.argmax(np.bincount(np.unique(thread, return_inverse=True)[1]))
     launch = launch[thread == np.unique(thread)[main]]
     start, end = calls["start"][launch], calls["end"][launch]
     at_op = np.full(len(calls["start"]), MISSING, np.int64)
@@ -248,7 +248,7 @@ def _from_kernel_sequence(ops: Operations, names: Array) -> Steps | None:
     if kernel.sum() < 8 * _MIN_REPEATS:
         return None
     keys, at = np.unique(stream[kernel], return_inverse=True)
-    main = np.flatnonzero((stream == keys[np.bincount(at).argmax()]) & kernel)
+    main = np.flatnonzero((stream == keys[np.argmax(np.bincount(at))]) & kernel)
     sequence = names[main]
     order = np.argsort(sequence, kind="stable")
     ranked = sequence[order]

@@ -103,4 +103,4 @@ def _mpi_rank(a: Analysis, device: int) -> int | None:
     if not known or len(process) == 0:
         return None
     ids, count = np.unique(process, return_counts=True)
-    return known.get(int(ids[count.argmax()]))
+    return known.get(int(ids[np.argmax(count)]))

@@ -165,7 +165,7 @@ def _complete(family: _Family) -> Array:
     sets, of, count = np.unique(there.T, axis=0, return_inverse=True, return_counts=True)
     of = of.reshape(-1)
     often = count >= max(2, _OFTEN * family.size)
-    often[count.argmax()] = True
+    often[np.argmax(count)] = True
     size, known = sets.sum(axis=1), sets[often]
     out = np.zeros(family.size, bool)
     for number, one in enumerate(sets):

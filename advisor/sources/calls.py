@@ -84,6 +84,6 @@ def inner_rows(thread: Ints, correlation: Ints, base: Ints, start: Ints, end: In
         return order
     first = np.ones(len(order), np.bool_)
     keys = (thread[order], correlation[order], base[order])
-    first[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    first[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
     outer = order[np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))]
     return order[~first & (start[order] >= start[outer]) & (end[order] <= end[outer])]

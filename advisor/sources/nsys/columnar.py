@@ -149,7 +149,7 @@ class ColumnarFolder:
         mask = np.zeros(self._shape(table)[0], np.bool_)
         for each in rows:
             found = self._load(table, list(each))
-            mask |= np.logical_and.reduce([_answers(found.column(c), a) for c, a in each.items()])
+            mask |= np.all([_answers(found.column(c), a) for c, a in each.items()], axis=0)
         return mask if rows else ~mask
 
     def _shape(self, table: str) -> tuple[int, tuple[str, ...]]:

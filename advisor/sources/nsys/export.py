@@ -208,7 +208,7 @@ class NsysExport:
         if np.count_nonzero(chains == 0) != 1 or "id" not in self._db.columns(table):
             return chains
         (ids,) = self._db.read(table, ["id"])
-        if not len(ids) or int(ids.min()) != 1 or int(ids.max()) != int(chains.max()) + 1:
+        if not len(ids) or int(np.min(ids)) != 1 or int(np.max(ids)) != int(np.max(chains)) + 1:
             return chains
         return np.where(chains == MISSING, MISSING, chains + 1)
 

@@ -147,7 +147,7 @@ def distinct(values: Ints) -> list[int]:
     """Sorted distinct values; by flags where they are dense, which spares a sort of the column."""
     if not len(values):
         return []
-    low, high = int(values.min()), int(values.max())
+    low, high = int(np.min(values)), int(np.max(values))
     if high - low > 4 * len(values) + (1 << 20):
         return [int(v) for v in np.unique(values)]
     seen = np.zeros(high - low + 1, np.bool_)

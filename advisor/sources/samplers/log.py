@@ -45,8 +45,8 @@ class SampleLog:
         dated = len(stamps) == len(samples) and all(s.dated for s in stamps)
         self.local = not all(s.zoned for s in stamps)
         times, known = _times(samples)
-        self.begin_ns = int(times.min()) if dated else None
-        self._columns = _as_columns(samples, times - times.min())
+        self.begin_ns = int(np.min(times)) if dated else None
+        self._columns = _as_columns(samples, times - np.min(times))
         names = {s.device: s.name for s in samples if s.name}
         total = self._columns["memory_total_bytes"]
         devices = []

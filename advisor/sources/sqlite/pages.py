@@ -192,11 +192,11 @@ class PageReader:
         if not len(cell):
             return [np.empty(0, np.int64) for _ in table.wanted]
         payload, record = _payload(raw, cell)
-        if int(payload.max()) > self._size - 35:
+        if int(np.max(payload)) > self._size - 35:
             raise NotPlain("rows that spill over to other pages")
         record = _after_varint(raw, record)  # the rowid
         header = raw[record]
-        if int(header.max()) > 127:
+        if int(np.max(header)) > 127:
             raise NotPlain("long record header")
         words = np.ndarray((len(raw) - 7,), ">i8", raw.data, strides=(1,))
         kind, rows = _group(words, record, header)
@@ -222,7 +222,7 @@ class PageReader:
         if (page[:, 0] != _LEAF).any():
             raise NotPlain("leaves at different depths")
         count = page[:, 3:5].copy().view(">u2").astype(np.int64)  # one column
-        most = int(count.max())
+        most = int(np.max(count))
         if 8 + 2 * most > self._size:
             raise NotPlain("more cells than fit a page")
         pointer = page[:, 8 : 8 + 2 * most].copy().view(">u2").astype(np.int64)
@@ -298,7 +298,7 @@ def _after_varint(raw: Bytes, pos: Ints) -> Ints:
 def _group(words: NDArray[Any], record: Ints, header: Bytes) -> tuple[Ints, Ints]:
     """Rows of equal record header: a number for each row's kind, and one row of each kind."""
     length = header.astype(np.int64)
-    longest, even = int(length.max()), int(length.min()) == int(length.max())
+    longest, even = int(np.max(length)), int(np.min(length)) == int(np.max(length))
     heads = []
     for at in range(0, longest, 8):
         word = words[record + at].astype(np.uint64)
