@@ -171,15 +171,24 @@ def pair_table(rows: list[Row]) -> str:
 
 
 def batch_table(captures: Captures, labels: dict[str, Any]) -> str:
+    """The labelled entries, each followed by other captures of the same step (NAME_...)."""
+    entries = [
+        (name, n, measured)
+        for capture, entry in labels["h200"].items()
+        for name in captures.names() if name == capture or name.startswith(f"{capture}_")
+        for n, measured in (entry.get("batch") or {}).items()
+    ]  # fmt: skip
     out = []
-    for capture, entry in labels["h200"].items():
-        for n, measured in (entry.get("batch") or {}).items():
-            found = Replayer(captures[capture]).estimate([make_fix("batch", {"n": n})])
-            error = found.after.mid / measured - 1.0
-            inside = found.after.low <= measured <= found.after.high
-            out.append([capture, str(n), span(found.after), f"{measured:.2f}", f"{error:+.1%}",
-                        "yes" if inside else "no"])  # fmt: skip
-    head = ["capture", "n", "step, ms (low / mid / high)", "measured", "error of mid", "inside"]
+    for capture, n, measured in entries:
+        found = Replayer(captures[capture]).estimate([make_fix("batch", {"n": n})])
+        error = found.after.mid / measured - 1.0
+        inside = found.after.low <= measured <= found.after.high
+        out.append([
+            capture, str(n), span(found.after), f"{measured:.2f}", f"{error:+.1%}",
+            "yes" if inside else "no", span(found.speedup, 1),
+        ])  # fmt: skip
+    head = ["capture", "n", "step, ms (low / mid / high)", "measured", "error of mid", "inside",
+            "tokens/s, x (low / mid / high)"]  # fmt: skip
     return table(head, out)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,14 +39,10 @@ def whatif(
 
     Several --fix are applied in order, and each shows what it wins after those before it.
     """
-    from advisor.cli.output import make_page, print_page, write_bytes
-
     if format not in ("text", "json"):
         raise InputError(f"--format: '{format}' is none of text, json")
     if list_:
-        page = make_page()
-        _list(page)
-        print_page(page)
+        _give(_list, _json_list, format, output, force)
         return
     if trace is None or not fix:
         raise InputError(
@@ -59,7 +56,6 @@ def whatif(
     from advisor.pipeline.diagnose import Options
     from advisor.pipeline.whatif import whatif as ask
     from advisor.reports import gain_text
-    from advisor.reports.layout import Page
 
     options = Options(
         window=window or None, phase=phase or None, weight_bytes=weight_bytes or None,
@@ -67,16 +63,39 @@ def whatif(
     )  # fmt: skip
     with Progress(trace.name) as progress:
         report = ask(trace, fix, options, progress)
+    _give(
+        lambda page: gain_text.whatif(page, report),
+        lambda: report.model_dump_json(indent=2), format, output, force,
+    )  # fmt: skip
+
+
+def _give(
+    write: Callable[[Page], None], document: Callable[[], str], format: str, output: Path | None,
+    force: bool,
+) -> None:  # fmt: skip
+    """The answer as text or JSON, on standard output or in a file."""
+    from advisor.cli.output import make_page, print_page, write_bytes
+    from advisor.reports.layout import Page
+
     if format == "json":
-        write_bytes(f"{report.model_dump_json(indent=2)}\n".encode(), output, force)
+        write_bytes(f"{document()}\n".encode(), output, force)
         return
     page = make_page() if output is None else Page(80)
-    gain_text.whatif(page, report)
+    write(page)
     if output is None:
         print_page(page)
     else:
         text = "".join(f"{line.plain}\n" for line in page.lines)
         write_bytes(text.encode("utf-8", "replace"), output, force)
+
+
+def _json_list() -> str:
+    import json
+
+    from advisor.gain.catalog import catalogue
+
+    known = {name: spec.model_dump() for name, spec in catalogue().whatifs.items()}
+    return json.dumps({"schema_version": 1, "whatifs": known}, indent=2)
 
 
 def _list(page: Page) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from advisor.errors import InputError
 from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
-from advisor.gain.estimate import Estimate, Replayer
+from advisor.gain.estimate import Estimate, Replayer, work_times
 from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.profiler import Scenario, has_launches, has_nodes
 from advisor.gain.work import NoEstimate
@@ -110,10 +112,11 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
             failed, now, note = reason, last, str(reason)
         steps.append(CombinedStep(
             code=fix.code, cause=fix.cause, what_if=fix.what_if, params=fix.shown,
+            measure=catalogue().whatifs[fix.what_if].measure,
             step_before_ms=last, step_after_ms=now, marginal_ms=last - now,
             marginal_share=(last - now) / first if first else 0.0,
-            speedup=_times(used) * first / now if now else 1.0,
-            bound_ms=replayer.bound_ns(used) / 1e6, note=note,
+            speedup=work_times(used) * first / now if now else 1.0,
+            bound_ms=replayer.bound_ns(used, Scenario(leans=(0,) * len(used))) / 1e6, note=note,
         ))  # fmt: skip
         last = now
     if not used and failed is not None:
@@ -121,19 +124,9 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
     found = replayer.estimate(used)
     return Combined(
         steps=tuple(steps), step_before_ms=found.before, step_after_ms=found.after,
-        speedup=found.speedup, bound_ms=found.bound,
-        bound_speedup=_times(used) * found.before.mid / found.bound if found.bound else 1.0,
+        speedup=found.speedup, bound_ms=found.bound, bound_speedup=found.bound_speedup,
         assumptions=assumptions(replayer, used),
     )  # fmt: skip
-
-
-def _times(fixes: Sequence[Fix]) -> float:
-    """How many times as much work a step does with these fixes."""
-    times = 1.0
-    for fix in fixes:
-        if catalogue().whatifs[fix.what_if].measure == "throughput":
-            times *= fix.number("n")
-    return times
 
 
 def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
@@ -150,6 +143,8 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             "traced graph launches cost 70 us untraced; the gap between graph nodes lies between "
             "the traced one and 0.5 us"
         )
+    if len(np.unique(replayer.work.device)) > 1:
+        out.append("the fix is made on every device")
     if len(inputs.origin) > 1:
         out.append("host threads keep their own pace: what they wait for among themselves stays")
     if replayer.excerpt.note:

@@ -16,6 +16,11 @@ from advisor.knowledge.shapes import Data, File, Text
 
 Value = float | str
 
+#: More than any time, size or count of a parameter.
+_UNBOUNDED = 1e15
+#: More names than this are not listed in a message.
+_FEW = 20
+
 
 class Constant(Data):
     """A number that no capture shows; times in ns."""
@@ -27,12 +32,15 @@ class Constant(Data):
 
 
 class Param(Data):
-    """One parameter of a what-if; `always`: reports show it even at its default."""
+    """One parameter of a what-if, a number from `least` to `most` or one of `choices`; `always`:
+    reports show it even at its default."""
 
     default: float | str
     unit: Text
     meaning: Text
     choices: tuple[str, ...] = ()
+    least: float = 0
+    most: float = _UNBOUNDED
     always: bool = False
 
 
@@ -123,24 +131,36 @@ def _value(name: str, key: str, param: Param, value: Any) -> Value:
         number = float(value)
     except (TypeError, ValueError):
         raise InputError(f"--fix: {name}:{key} is a number ({param.unit}), not '{value}'") from None
-    if not 0 <= number < float("inf"):
-        raise InputError(f"--fix: {name}:{key} must be 0 or more, not {value}")
+    if not param.least <= number <= param.most:
+        limit = f"{param.least:g} or more"
+        if param.most < _UNBOUNDED:
+            limit = f"from {param.least:g} to {param.most:g}"
+        raise InputError(f"--fix: {name}:{key} is {limit}, not {value}")
     return number
 
 
 def near(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    close = get_close_matches(name, names, 1, 0.5)
-    return f"did you mean '{close[0]}'?" if close else f"known are {', '.join(names)}"
+    close = get_close_matches(name, names, 1, 0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    if len(names) > _FEW:
+        return "see 'advisor whatif --list' and 'advisor rules list'"
+    return f"known are {', '.join(names)}"
 
 
 def split_fix(text: str) -> tuple[str, dict[str, str]]:
     """``batch:n=8`` -> name and parameters as typed. Raises InputError."""
     name, *rest = text.strip().split(":")
-    params = {}
+    params: dict[str, str] = {}
     for item in rest:
         key, sign, value = item.partition("=")
+        key, value = key.strip(), value.strip()
         if not sign or not key or not value:
             raise InputError(f"--fix: '{text}': write NAME:param=value, not ':{item}'")
-        params[key.strip()] = value.strip()
+        if key in params:
+            raise InputError(f"--fix: '{text}' gives {key} twice")
+        params[key] = value
+    if not name.strip():
+        raise InputError(f"--fix: '{text}' names no what-if; see 'advisor whatif --list'")
     return name.strip(), params

@@ -37,12 +37,13 @@ _IQR = 1.349
 @dataclass(frozen=True)
 class Estimate:
     """Predicted step times, ms, before and after some fixes. `bound` is what the GPU itself needs
-    then: no faster host makes a step shorter."""
+    then: no faster host makes a step shorter, and none wins more than `bound_speedup` (Amdahl)."""
 
     before: Span
     after: Span
     speedup: Span
-    bound: float
+    bound: Span
+    bound_speedup: Span
     measure: str
 
 
@@ -107,11 +108,11 @@ class Replayer:
         ops = inputs.ops
         mine = np.isin(ops.step, self.excerpt.measured)
         time = np.bincount(ops.stream[mine], ops.duration[mine], minlength=1)
-        return float(time.max()) / max(len(self.excerpt.measured), 1)
+        return float(np.max(time)) / max(len(self.excerpt.measured), 1)
 
-    def bound_ns(self, fixes: Sequence[Fix]) -> float:
-        """Mean step time if the host took no time at all and nothing waited."""
-        inputs = self.inputs(fixes, Scenario())
+    def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
+        """Mean step time under a scenario if the host took no time at all and nothing waited."""
+        inputs = self.inputs(fixes, scenario)
         calls = inputs.calls
         still = np.zeros(len(calls))
         free = inputs.with_calls(pre=still, own=still)
@@ -143,32 +144,43 @@ class Replayer:
     def estimate(self, fixes: Sequence[Fix]) -> Estimate:
         """Before, after and speed-up with their ranges. Raises NoEstimate."""
         middle = Scenario(leans=(0,) * len(fixes))
-        before, after = self.step_ns((), Scenario()), self.step_ns(fixes, middle)
-        times, throughput = 1.0, False
-        for fix in fixes:
-            if catalogue().whatifs[fix.what_if].measure == "throughput":
-                times, throughput = times * fix.number("n"), True
-        dims = self._dimensions(fixes)
-        pairs = [
-            (self.step_ns((), replace(s, leans=())), self.step_ns(fixes, s))
-            for pair in dims for s in pair
-        ]  # fmt: skip
+        ends = [s for pair in self._dimensions(fixes) for s in pair]
+        before = self.step_ns((), Scenario())
+        after, bound = self.step_ns(fixes, middle), self.bound_ns(fixes, middle)
+        befores = [self.step_ns((), replace(s, leans=())) for s in ends]
+        afters = [self.step_ns(fixes, s) for s in ends]
+        bounds = [self.bound_ns(fixes, s) for s in ends]
+        throughput = any(is_throughput(fix) for fix in fixes)
+        times = work_times(fixes)
         noise, model = self.noise, constant("model_error")
-        sure = math.hypot(noise, model)
-        ratios = [times * b / x for b, x in pairs]
-        speedup = _span(
-            times * before / after, ratios,
-            sure if throughput else _ratio_noise(before, after, sure),
-        )  # fmt: skip
+
+        def ratio(new: float, news: Sequence[float]) -> Span:
+            sure = math.hypot(noise, model)
+            return _span(
+                times * before / new,
+                [times * b / x for b, x in zip(befores, news, strict=True)],
+                sure if throughput else _ratio_noise(before, new, sure),
+            )
+
+        speedup, most = ratio(after, afters), ratio(bound, bounds)
         # What only takes time away makes nothing slower, however its errors add up.
-        least = min(1.0, speedup.mid, *ratios)
+        slowest = min((b / x for b, x in zip(befores, afters, strict=True)), default=1.0)
+        least = min(1.0, speedup.mid, times * slowest)
+        high = min(speedup.high, most.high)
+        if throughput:
+            # More work shortens no step, so it wins no more than there is more of it.
+            others = [fix for fix in fixes if not is_throughput(fix)]
+            high = min(high, times * (self.estimate(others).speedup.high if others else 1.0))
+        least_ns = _span(bound, bounds, model)
+        after_ns = _span(after, afters, model)
         return Estimate(
-            before=_ms(_span(before, [b for b, _ in pairs], noise)),
-            after=_ms(_span(after, [x for _, x in pairs], model)),
-            speedup=speedup.model_copy(update={"low": max(speedup.low, least)}),
-            bound=self.bound_ns(fixes) / 1e6,
+            before=_ms(_span(before, befores, noise)),
+            after=_ms(after_ns.model_copy(update={"low": max(after_ns.low, least_ns.low)})),
+            speedup=Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid)),
+            bound=_ms(least_ns),
+            bound_speedup=most,
             measure="throughput" if throughput else "latency",
-        )  # fmt: skip
+        )
 
     def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
         """Scenarios at both ends of each uncertain quantity."""
@@ -185,6 +197,16 @@ class Replayer:
                 down[i], up[i] = -1, 1
                 out.append((Scenario(leans=tuple(down)), Scenario(leans=tuple(up))))
         return out
+
+
+def is_throughput(fix: Fix) -> bool:
+    """The fix puts more work into a step; its gain counts work a second, not the step's time."""
+    return catalogue().whatifs[fix.what_if].measure == "throughput"
+
+
+def work_times(fixes: Sequence[Fix]) -> float:
+    """How many times as much work a step does with these fixes."""
+    return math.prod((fix.number("n") for fix in fixes if is_throughput(fix)), start=1.0)
 
 
 def _span(middle: float, ends: Sequence[float], noise: float) -> Span:

@@ -180,25 +180,43 @@ def _fewer_bytes(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -
 def batch(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
-    """Optimistic: nothing but bytes and tensor cores limits. Pessimistic: attention grows in
-    proportion at once, the rest from half of the device on."""
+    """Products grow from the ridge on, other kernels once they fill the device or its bandwidth.
+    Optimistic: blocks limit nothing, and levels lie at the low end of what the samples allow.
+    Pessimistic: blocks limit from half of the device on, levels lie at the high end, and attention
+    whose level nobody measured grows in proportion."""
     n = fix.number("n")
-    if n <= 0:
-        raise NoEstimate("batch:n must be above 0")
-    level = np.nan_to_num(work.dram[0])
-    kernel = (work.kind == Kind.KERNEL) & ~work.matmul
-    filling = work.filling * (2.0 if lean < 0 else 0.0 if lean > 0 else 1.0)
+    level, blur = work.dram_blur
+    level = np.clip(np.nan_to_num(level) - lean * blur, 0.0, ACHIEVABLE)
+    filling = work.filling * {-1: 2.0, 0: 1.0, 1: 0.0}[lean]
     if lean < 0:
-        filling = np.where(work.attention, 1.0, filling)
-    grows = np.maximum(1.0, n * np.maximum(filling, level / ACHIEVABLE))
-    factor = np.where(kernel, np.minimum(grows, max(n, 1.0)), 1.0)
-    # Few tokens are padded, so the tensor cores do the work of `padded_tokens` already.
-    tokens = max(1.0, n / constant("padded_tokens"))
-    busy = work.tensor * tokens
-    factor = np.where(work.matmul, np.maximum(1.0, busy / ACHIEVABLE), factor)
-    copies = np.isin(work.direction, (HTOD, DTOH))
-    factor = np.where(copies, n, factor)
+        filling = np.where(work.attention & np.isnan(work.dram[0]), 1.0, filling)
+    grown = np.clip(n * np.maximum(filling, level / ACHIEVABLE), 1.0, n)
+    kernel = work.kind == Kind.KERNEL
+    factor = np.where(kernel, np.where(work.matmul, _products(work, n, grown, lean), grown), 1.0)
+    factor = np.where(np.isin(work.direction, (HTOD, DTOH)), n, factor)
     return inputs.with_ops(duration=inputs.ops.duration * factor)
+
+
+def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
+    """How much longer matrix products take for n times the tokens: as before while their weights
+    stream, until the tensor cores are at their limit; in proportion for those whose tensor cores
+    are busier than their DRAM, which are past the ridge. `grown`: what their blocks ask for, which
+    counts where neither samples nor a decode step tell."""
+    dram, tensor = work.pipes
+    # Few tokens are padded, so the tensor cores do the work of `padded_tokens` already.
+    padded = constant("padded_tokens")
+    tokens = work.tokens
+    few = np.where(np.isnan(tokens), work.decode, tokens < 2 * padded)
+    more = n if lean < 0 else np.where(few, max(1.0, n / padded), n)
+    factor = np.clip(tensor * more / ACHIEVABLE, 1.0, n)
+    if lean <= 0:
+        factor = np.where(tensor > dram, n, factor)
+    if lean < 0 or work.ridge is None:
+        assumed = grown
+    else:
+        assumed = np.clip(padded / work.ridge * more / ACHIEVABLE, 1.0, n)
+    blind = np.where(work.decode, assumed, grown)
+    return np.where(np.isnan(tensor) | np.isnan(dram), blind, factor)
 
 
 def fuse_elementwise(

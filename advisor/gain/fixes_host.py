@@ -50,6 +50,9 @@ def cuda_graphs(
     step = calls.step[first]
     whole = np.bincount(step[step != NONE], nodes[step != NONE], minlength=int(step.max()) + 1)
     cost = UNTRACED_GRAPH_LAUNCH_NS * nodes / np.maximum(whole[step], 1)
+    # Launching a few nodes as a graph costs no more than launching them one by one did.
+    singly = np.bincount(piece[inside], (calls.own + calls.pre)[inside], minlength=len(first))
+    cost = np.minimum(cost, singly - calls.pre[first])
     own = np.where(inside, 0.0, calls.own)
     pre = np.where(inside, 0.0, calls.pre)
     own[first], pre[first] = cost, calls.pre[first]
@@ -142,6 +145,8 @@ def remove_sync(
     kind = calls.kind[waits.call]
     readback = (kind == Call.COPY) & (work.direction[waits.op] == DTOH)
     dropped = (kind == Call.SYNC) | readback
+    if not len(work.taken.inputs.waits):
+        raise NoEstimate("no call of the replayed steps waits for the device")
     if fix.params["which"] == "in_step":
         dropped &= _waits_in_steps(inputs)
     return _without_waits(inputs, dropped)
@@ -150,6 +155,8 @@ def remove_sync(
 def async_readback(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
+    if not work.to_host.any():
+        raise NoEstimate("the replayed steps copy nothing to the host")
     waits = inputs.waits
     small = (work.direction[waits.op] == DTOH) & (work.copied[waits.op] <= _SMALL_COPY)
     kind = inputs.calls.kind[waits.call]
@@ -190,6 +197,10 @@ def remove_host_gap(
     """Optimistic: the next step is launched before the result of the last one is read."""
     calls = inputs.calls
     if fix.params["what"] == "os":
+        if not calls.os.any():
+            raise NoEstimate(
+                "no blocking calls into the operating system were recorded on these threads"
+            )
         changed = inputs.with_calls(
             pre=np.maximum(calls.pre - calls.os, 0.0), os=np.zeros(len(calls))
         )

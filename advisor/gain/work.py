@@ -13,6 +13,8 @@ from advisor.facts.device import ACHIEVABLE
 from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE
+from advisor.knowledge.files import gpu
+from advisor.knowledge.shapes import GpuSpec
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
@@ -159,11 +161,11 @@ class Work:
 
     def _peak(self) -> float | None:
         """Peak DRAM bandwidth, bytes/s."""
-        from advisor.knowledge.files import gpu
-
-        device = self.a.device(int(self.device[0]))
-        about = gpu(device.name)
+        device, about = self.a.device(int(self.device[0])), self._about()
         return device.bandwidth_bytes_per_s or (about.dram_bytes_per_s if about else None)
+
+    def _about(self) -> GpuSpec | None:
+        return gpu(self.a.device(int(self.device[0])).name) if len(self) else None
 
     @property
     def peak(self) -> float | None:
@@ -192,14 +194,73 @@ class Work:
 
     @cached_property
     def tensor(self) -> Array:
-        """Tensor-core activity of every operation, 0..1; 0 where not known."""
-        out = np.zeros(len(self))
+        """Tensor-core activity of every operation, 0..1; NaN where not known."""
+        out = np.full(len(self), np.nan)
         for device, found in self.a.activity.items():
             if found is None or "tensor" not in found.level:
                 continue
             mine = self._sampled_group(device, found.groups)
-            out[mine != NONE] = found.level["tensor"][mine[mine != NONE]]
+            hit = mine != NONE
+            hit[hit] = found.resolved("tensor")[mine[hit]]
+            out[hit] = found.level["tensor"][mine[hit]]
         return out
+
+    @cached_property
+    def dram_blur(self) -> tuple[Array, Array]:
+        """DRAM level of every operation and how far it may be off: its error, and for short
+        kernels what samples that are stamped `sample_skew` off give them of their neighbours."""
+        level, error = self.dram
+        off = constant("sample_skew") / np.maximum(self.taken.inputs.ops.duration, 1.0)
+        swing = np.maximum(level, ACHIEVABLE - level)
+        return level, np.nan_to_num(error + np.minimum(off, 1.0) * swing)
+
+    @cached_property
+    def pipes(self) -> tuple[Array, Array]:
+        """DRAM and tensor-core activity of the matrix products: that of each where samples resolve
+        both, else the mean over all of them (that of the window over their share of it, so at most
+        too high); NaN without samples."""
+        dram, tensor = self.dram[0].copy(), self.tensor.copy()
+        for device in np.unique(self.device[self.matmul]).tolist():
+            samples = self.a.samples(device)
+            mine = self.matmul & (self.device == device) & (np.isnan(dram) | np.isnan(tensor))
+            if samples is None or not mine.any():
+                continue
+            at = self.a.device_kernels(device)
+            products = at[self.a.names.mask(lambda k: k.family in MATMUL)[self.a.op_name[at]]]
+            spent = (self.a.ops.end - self.a.ops.start)[products].sum()
+            share = max(float(spent) / max(self.a.window.length, 1), 1e-9)
+            seen = ((samples.dram, dram), (samples.values.get("tensor_active"), tensor))
+            for values, column in seen:
+                column[mine] = np.nan
+                if values is not None and not np.isnan(values).all():
+                    column[mine] = min(float(np.nanmean(values)) / share, 1.0)
+        return dram, tensor
+
+    @cached_property
+    def ridge(self) -> float | None:
+        """Tokens at which a matrix product turns from weights to arithmetic: peak operations over
+        peak bytes in 16 bit, where each byte of weight serves one multiply-add a token. In 8 bit
+        both halves double, so that the ridge holds for every precision."""
+        about = self._about()
+        peak = self._peak()
+        tflops = about.tensor_tflops.get("fp16") if about else None
+        return tflops * 1e12 / peak if tflops and peak else None
+
+    @cached_property
+    def tokens(self) -> Array:
+        """Tokens that each matrix product works on: its arithmetic intensity, from tensor-core over
+        DRAM activity; NaN where either is not resolved. A few are padded, and show as those."""
+        if self.ridge is None:
+            return np.full(len(self), np.nan)
+        level = self.dram[0]
+        return np.asarray(self.tensor / np.where(level > 0, level, np.nan) * self.ridge)
+
+    @cached_property
+    def decode(self) -> Array:
+        """Mask of the operations of decode steps, whose products work on one token a sequence."""
+        step = self.taken.inputs.ops.step
+        decodes = np.array([p == "decode" for p in self.a.steps.phase] + [False], bool)
+        return np.asarray(decodes[np.where(step == NONE, len(decodes) - 1, step)])
 
     # ------------------------------------------------------------ copies
 

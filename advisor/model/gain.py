@@ -33,12 +33,14 @@ class Gain(Frozen):
 
 class CombinedStep(Frozen):
     """One of several fixes applied in order. Times are middle estimates a step, with all fixes so
-    far; `bound_ms` is what the GPU itself needs then, however fast the host."""
+    far; `speedup` counts tokens a second once one of them wins throughput; `bound_ms` is what the
+    GPU itself needs then, however fast the host."""
 
     code: str | None = None
     cause: str | None = None
     what_if: str
     params: dict[str, Any] = Field(default_factory=dict)
+    measure: Literal["latency", "throughput"] = "latency"
     step_before_ms: float
     step_after_ms: float
     marginal_ms: float
@@ -49,14 +51,15 @@ class CombinedStep(Frozen):
 
 
 class Combined(Frozen):
-    """What the top fixes win together: nothing that one has won is counted for another."""
+    """What the top fixes win together: nothing that one has won is counted for another. The bound
+    is what the GPU itself needs then: no step is shorter, no speed-up larger, whatever the host."""
 
     steps: tuple[CombinedStep, ...]
     step_before_ms: Span
     step_after_ms: Span
     speedup: Span
-    bound_ms: float
-    bound_speedup: float
+    bound_ms: Span
+    bound_speedup: Span
     assumptions: tuple[str, ...] = ()
 
 

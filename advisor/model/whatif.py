@@ -32,7 +32,7 @@ class WhatIfReport(Frozen):
     step_before_ms: Span
     step_after_ms: Span
     speedup: Span
-    bound_ms: float
-    bound_speedup: float
+    bound_ms: Span
+    bound_speedup: Span
     assumptions: tuple[str, ...]
     replay: Replay

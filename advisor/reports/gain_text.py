@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advisor.model.findings import Diagnosis, Finding
@@ -24,10 +24,16 @@ def times(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
 
 
-def span_text(span: Span, shown: Callable[[float], str] = milliseconds) -> str:
-    """``3.45 (3.25 to 3.83)``."""
-    low, high = shown(span.low), shown(span.high)
-    return shown(span.mid) + ("" if low == high else f" ({low} to {high})")
+def span_text(span: Span) -> str:
+    """Milliseconds: ``3.45 (3.25 to 3.83)``."""
+    low, high = milliseconds(span.low), milliseconds(span.high)
+    return milliseconds(span.mid) + ("" if low == high else f" ({low} to {high})")
+
+
+def times_text(span: Span) -> str:
+    """``4.23 x (2.47 to 6.09)``."""
+    low, high = times(span.low), times(span.high)
+    return f"{times(span.mid)} x" + ("" if low == high else f" ({low} to {high})")
 
 
 def combined(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
@@ -58,7 +64,7 @@ def _steps(page: Page, steps: Sequence[CombinedStep], first: float) -> None:
     for step, name in zip(steps, names, strict=True):
         if step.note:
             page.labelled("", f"{name}: {step.note}")
-        elif abs(step.marginal_share) < _NOTHING:
+        elif step.measure == "latency" and abs(step.marginal_share) < _NOTHING:
             page.labelled("", f"{name}: nothing left to win after those before it")
 
 
@@ -66,12 +72,12 @@ def _sum(page: Page, found: Combined | WhatIfReport) -> None:
     page.labelled(
         "together",
         f"step {milliseconds(found.step_before_ms.mid)} {page.glyphs.arrow} "
-        f"{span_text(found.step_after_ms)} ms, {span_text(found.speedup, times)} x",
+        f"{span_text(found.step_after_ms)} ms, {times_text(found.speedup)}",
     )
     page.labelled(
         "bound",
-        f"the GPU's own time is {milliseconds(found.bound_ms)} ms a step then; no faster host wins "
-        f"more than {times(found.bound_speedup)} x (Amdahl)",
+        f"the GPU alone needs {span_text(found.bound_ms)} ms a step then; no faster host wins more "
+        f"than {times_text(found.bound_speedup)} (Amdahl)",
     )
 
 
@@ -92,7 +98,7 @@ def whatif(page: Page, report: WhatIfReport) -> None:
     page.blank()
     _sum(page, report)
     if report.measure == "throughput":
-        page.labelled("measure", "throughput: the speed-up counts tokens a second, not step time")
+        page.labelled("measure", "throughput: the speed-up counts tokens/s; a step gets no shorter")
     page.blank()
     for text in report.assumptions:
         page.labelled("assumes", text)

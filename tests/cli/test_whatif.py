@@ -65,12 +65,33 @@ def test_list(capsys: Captured) -> None:
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
+def test_list_as_json(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["whatif", "--list", "--format", "json"]) == 0
+    whatifs = json.loads(capsys.readouterr().out)["whatifs"]
+    assert whatifs["batch"]["measure"] == "throughput"
+    assert whatifs["batch"]["params"]["n"]["most"] == 4096
+    assert all(w["assumptions"] for w in whatifs.values())
+    out = tmp_path / "list.txt"
+    assert main(["whatif", "--list", "-o", str(out)]) == 0
+    assert "remove_gc  Keep the garbage collector" in out.read_text(encoding="utf-8")
+
+
+def test_a_batch_wins_tokens_not_time(trace: str, capsys: Captured) -> None:
+    assert main(["whatif", trace, "--fix", "batch:n=4"]) == 0
+    shown = capsys.readouterr().out
+    assert "throughput: the speed-up counts tokens/s" in shown
+    assert "nothing left to win" not in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (["whatif"], "at least one --fix"),
         (["whatif", "TRACE"], "at least one --fix"),
         (["whatif", "TRACE", "--fix", "nonsense"], "neither a what-if nor a rule"),
+        (["whatif", "TRACE", "--fix", "batch:n=0"], "from 1 to 4096"),
+        (["whatif", "TRACE", "--fix", ""], "names no what-if"),
+        (["whatif", "--list", "--format", "xml"], "none of text, json"),
         (["whatif", "TRACE", "--fix", "remove_gc"], "no estimate: no garbage collection"),
         (["whatif", "TRACE", "--fix", "HST101", "--format", "yaml"], "none of text, json"),
         (["whatif", "gone.sqlite", "--fix", "HST101"], "gone.sqlite"),

@@ -12,6 +12,7 @@ Step = Callable[[Export, int], object]
 
 GEMM = "nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT"
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>()"
+ATTENTION = "flash_fwd_splitkv_kernel"
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
@@ -67,14 +68,15 @@ def copying(memory: str = "pageable") -> Export:
 
 
 def kernels(
-    *rows: tuple[str, int], grid: int = 132, threads: int = 128, steps: int = 6
+    *rows: tuple[str, int], grid: int = 132, threads: int = 128, steps: int = 6,
+    step: str = "iteration",
 ) -> Export:  # fmt: skip
     """A step of one graph: kernels of (name, us), 1 us apart. The host launches one each 25 us and
     runs ahead, so the device limits."""
     export = Export().gpu().process(1)
     at = 30 * US
     for i in range(steps):
-        export.range(f"iteration {i}", i * 25 * US, i * 25 * US + 24 * US)
+        export.range(f"{step} {i}", i * 25 * US, i * 25 * US + 24 * US)
         nodes = []
         for name, length in rows:
             nodes.append((name, at, length * US))
@@ -83,3 +85,26 @@ def kernels(
             at=i * 25 * US, dur=20 * US, nodes=nodes, grid=(grid, 1, 1), block=(threads, 1, 1)
         )
     return export
+
+
+def sampled(
+    *rows: tuple[str, int, int, int], grid: int = 1, steps: int = 6, step: str = "decode_step"
+) -> Export:
+    """As `kernels`, with samples each 10 us: (name, us, DRAM %, tensor %), one kernel right behind
+    the other and all a multiple of 10 us long, so that each sample lies in one of them."""
+    export = Export().gpu().process(1)
+    at, dram, tensor = 30 * US, [0] * 3, [0] * 3
+    for i in range(steps):
+        export.range(f"{step} {i}", i * 25 * US, i * 25 * US + 24 * US)
+        nodes = []
+        for name, length, bytes_, cores in rows:
+            nodes.append((name, at, length * US))
+            at += length * US
+            dram += [bytes_] * (length // 10)
+            tensor += [cores] * (length // 10)
+        export.graph_launch(at=i * 25 * US, dur=20 * US, nodes=nodes, grid=(grid, 1, 1),
+                            block=(1024, 1, 1))  # fmt: skip
+    return export.gpu_metrics(
+        {"DRAM Read Bandwidth": dram, "Tensor Active": tensor, "SM Active": [50] * len(dram)},
+        period_ns=10 * US,
+    )

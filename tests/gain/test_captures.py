@@ -120,4 +120,6 @@ def test_no_combination_beats_the_gpu(name: str, fixes: tuple[str, ...]) -> None
         for order in (fixes, fixes[::-1]):
             found = r.estimate([make_fix(f, {}) for f in order])
             assert found.after.mid * 1e6 >= kernels
-            assert found.after.mid >= found.bound - 1e-9
+            assert found.after.mid >= found.bound.mid - 1e-9
+            assert found.after.low >= found.bound.low - 1e-9
+            assert found.speedup.high <= found.bound_speedup.high + 1e-9

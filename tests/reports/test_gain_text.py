@@ -6,6 +6,7 @@ from advisor.model.findings import Finding, Impact, Input, Tool
 from advisor.model.gain import Combined, CombinedStep, Gain, Ranking, Span
 from advisor.model.whatif import Replay, WhatIfReport
 from advisor.reports import gain_text
+from advisor.reports.finding_text import gain_text as gain_text_of
 from advisor.reports.layout import Page
 from advisor.reports.terminal import TextOptions, plain
 from tests.reports.fixture import DIAGNOSIS
@@ -31,9 +32,11 @@ SPANS = {
     "step_after_ms": Span(low=2.0, mid=2.25, high=2.5),
     "speedup": Span(low=3.5, mid=4.0, high=4.5),
 }
-COMBINED = Combined(
-    steps=STEPS, bound_ms=2.0, bound_speedup=4.5, assumptions=("shapes repeat",), **SPANS
-)
+BOUND = {
+    "bound_ms": Span(low=1.9, mid=2.0, high=2.1),
+    "bound_speedup": Span(low=4.0, mid=4.5, high=5.0),
+}
+COMBINED = Combined(steps=STEPS, assumptions=("shapes repeat",), **SPANS, **BOUND)
 
 
 def shown(lines: Page) -> str:
@@ -48,8 +51,9 @@ def test_fixes_together() -> None:
         "75.0 %",
         "ALC101 remove_allocations: nothing left to win after those before it",
         "remove_gc: no garbage collection was recorded",
-        "together  step 9.00 → 2.25 (2.00 to 2.50) ms, 4.00 (3.50 to 4.50) x",
-        "4.50 x (Amdahl)",
+        "together  step 9.00 → 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50)",
+        "alone needs 2.00 (1.90 to 2.10) ms a step then",
+        "than 4.50 x (4.00 to 5.00) (Amdahl)",
     ):
         assert part in text, part
     assert "shapes repeat" not in text
@@ -64,10 +68,10 @@ def test_fixes_together() -> None:
 def test_a_what_if() -> None:
     report = WhatIfReport(
         tool=Tool(version="1", engine="python"), input=Input(path="t.sqlite", format="nsys"),
-        fixes=STEPS[:1], measure="latency", per="step", bound_ms=2.0, bound_speedup=4.5,
+        fixes=STEPS[:1], measure="latency", per="step",
         assumptions=("shapes repeat",),
         replay=Replay(steps=24, of_steps=1279, captured_ms=9.5, replayed_ms=9.5, error=0.0),
-        **SPANS,
+        **SPANS, **BOUND,
     )  # fmt: skip
     page = Page(80)
     gain_text.whatif(page, report)
@@ -76,14 +80,30 @@ def test_a_what_if() -> None:
         "t.sqlite",
         "24 of 1279 steps, 9.50 ms a step (captured 9.50 ms, error +0.00%)",
         "9.00 (8.00 to 10.00) ms a step, without the profiler's part",
-        "4.00 (3.50 to 4.50) x",
+        "4.00 x (3.50 to 4.50)",
         "assumes   shapes repeat",
     ):
         assert part in text, part
     assert "throughput" not in text
     page = Page(80)
     gain_text.whatif(page, report.model_copy(update={"measure": "throughput"}))
-    assert "counts tokens a second" in shown(page)
+    assert "counts tokens/s; a step gets no shorter" in shown(page)
+
+
+def test_a_finding_says_step_and_range() -> None:
+    gain = Gain(what_if="cuda_graphs", measure="latency", per="step", **SPANS)
+    assert gain_text_of(gain) == (
+        "step 9.00 (8.00 to 10.00) -> 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50) by what-if "
+        "cuda_graphs"
+    )
+
+
+def test_throughput_is_never_taken_for_a_shorter_step() -> None:
+    gain = Gain(what_if="batch", params={"n": 8}, measure="throughput", per="token", **SPANS)
+    assert gain_text_of(gain) == (
+        "throughput 4.00 x (3.50 to 4.50) in tokens/s by what-if batch:n=8; step 9.00 (8.00 to "
+        "10.00) -> 2.25 (2.00 to 2.50) ms"
+    )
 
 
 def ranked(gain: Gain | None = None, impact: float | None = None, **terms: object) -> Finding:

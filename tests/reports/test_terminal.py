@@ -40,7 +40,7 @@ def test_order_of_the_report() -> None:
         "1. ▲ HIGH   LCH101 launch-bound",
         "launch.idle_ratio 55.3 % >= 10.0 %",
         "55.3 % of the step (launch call, 5.49 ms a step)",
-        "step 9.92 → 2.31 ms (2.10 to 2.90), 4.29 x (3.10 to 4.70)",
+        "step 9.92 (9.10 to 10.60) → 2.31 (2.10 to 2.90) ms, 4.29 x",
         "Idle by the call that ends it",
         "1.234567s for 124 us, stream 7, thread 41873",
         "Capture the decode step as a CUDA graph",

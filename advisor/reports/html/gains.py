@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from advisor.model.findings import Diagnosis, Finding, Gain, Span
 from advisor.reports import phrases
+from advisor.reports.gain_text import span_text, times_text
 from advisor.reports.layout import clean
 from advisor.reports.numbers import milliseconds
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """An estimate; `low`, `mid` and `high` are places of the speed-up on a scale of 0..100."""
+    """An estimate; `low`, `mid` and `high` are places of the speed-up on a scale of 0..100. What
+    counts tokens a second has no place on the scale of step times (`drawn`)."""
 
     rank: int
     code: str
@@ -24,6 +26,7 @@ class WhatIf:
     low: float
     mid: float
     high: float
+    drawn: bool
     assumptions: str
 
 
@@ -57,7 +60,7 @@ def gain_view(diagnosis: Diagnosis) -> GainView | None:
     combined = diagnosis.combined
     if not rows and combined is None:
         return None
-    ends = [g.speedup for _, g in rows if g.speedup]
+    ends = [g.speedup for _, g in rows if g.speedup and g.measure != "throughput"]
     top = max([max(s.low, s.high) for s in ends] + [1.1])
     together = [
         Together(
@@ -75,8 +78,8 @@ def gain_view(diagnosis: Diagnosis) -> GainView | None:
     bound = ""
     if combined is not None:
         bound = (
-            f"The GPU itself needs {milliseconds(combined.bound_ms)} ms then, however fast the "
-            f"host: {combined.bound_speedup:.2f} x is the most."
+            f"The GPU alone needs {span_text(combined.bound_ms)} ms a step then, however fast the "
+            f"host: {times_text(combined.bound_speedup)} is the most (Amdahl)."
         )
     return GainView(
         what_ifs=[_row(f, g, top) for f, g in rows],
@@ -92,23 +95,18 @@ def _row(found: Finding, gain: Gain, top: float) -> WhatIf:
     speedup = gain.speedup or Span(low=1.0, mid=1.0, high=1.0)
     low, high = sorted((speedup.low, speedup.high))
     places = [_place(v, top) for v in (low, speedup.mid, high)]
-    after = ""
-    if gain.step_after_ms is not None:
-        ends = sorted((gain.step_after_ms.low, gain.step_after_ms.high))
-        span = f"{milliseconds(ends[0])} to {milliseconds(ends[1])}"
-        after = f"{milliseconds(gain.step_after_ms.mid)} ({span})"
-    shown = f"{speedup.mid:.2f} x ({low:.2f} to {high:.2f})"
     return WhatIf(
         rank=found.rank,
         code=clean(found.code),
         cause=clean(found.cause),
         text=phrases.what_if(gain.what_if, gain.params),
-        before=milliseconds(gain.step_before_ms.mid) if gain.step_before_ms else "",
-        after=after,
-        speedup=shown + (" throughput" if gain.measure == "throughput" else ""),
+        before=span_text(gain.step_before_ms) if gain.step_before_ms else "",
+        after=span_text(gain.step_after_ms) if gain.step_after_ms else "",
+        speedup=times_text(speedup) + (" in tokens/s" if gain.measure == "throughput" else ""),
         low=places[0],
         mid=places[1],
         high=places[2],
+        drawn=gain.measure != "throughput",
         assumptions=clean("; ".join(gain.assumptions)),
     )
 
