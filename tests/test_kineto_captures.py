@@ -148,6 +148,8 @@ def test_amd_is_judged_by_what_it_tells(tmp_path: Path) -> None:
                  "copy.pageable_ratio", "copy.link_time_ratio"):  # fmt: skip
         assert name not in known
     assert known["copy.exposed_ratio"] > 0
+    assert found.next_target is not None  # with a tool that knows this GPU
+    assert found.next_target.command.startswith("rocprof-compute profile")
     unjudged = {n.cause for n in found.not_evaluated}
     assert {"under-filled-gpu", "pageable-copies", "old-architecture-kernels"} <= unjudged
 
@@ -219,3 +221,22 @@ def test_real_traces_read_whole(path: Path, want: dict[str, Any]) -> None:
             )  # fmt: skip
             assert sorted(zip(*(v.tolist() for v in read.values()), strict=True)) == want_rows
             assert trace.has(table) == bool(mine)
+
+
+@pytest.mark.parametrize("name", ["AMD Instinct MI300X", ""])
+def test_an_amd_gpu_is_not_told_to_use_tools_of_another_vendor(tmp_path: Path, name: str) -> None:
+    """What cannot be known of it is not evaluated, and no option of nsys would help."""
+    profile = Profile(amd=True).gpu(name=name, sms=304, capability=(9, 4)).process(100)
+    for step in range(5):
+        at = step * 1_000_000
+        profile.annotation(f"step[DECODE bs={32}]", at, 900_000)
+        for i in range(20):
+            profile.launch(
+                at=at + i * 40_000, kernel="Cijk_Alik", kernel_start=at + i * 40_000 + 9_000
+            )
+    found = diagnose(profile.write(tmp_path / "t.json"))
+    assert "no-gpu-metrics" not in causes(found)
+    unknown = {n.cause: n.flag for n in found.not_evaluated}
+    assert {"no-gpu-metrics", "low-gpu-utilisation", "under-filled-gpu"} <= unknown.keys()
+    assert not [flag for flag in unknown.values() if flag and ("nsys" in flag or "--gpu" in flag)]
+    assert found.steps[0].phase == "decode"

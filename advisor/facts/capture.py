@@ -13,6 +13,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
+from advisor.model.capture import Capture
 from advisor.model.facts import TRACE
 from advisor.sources.samplers.log import FORMATS as SAMPLE_LOGS
 from advisor.sources.schema import MISSING, OPERATIONS, Call
@@ -54,13 +55,15 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     out.put_all({
         "capture.gpu_work_count": len(a.ops) + graph_launches,
         "capture.kernel_count": trace.rows("kernels"),
+        "capture.cuda_traced": _cuda_traced(capture),
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum())
         if trace.has("kernels") else None,
         "capture.startup_ms": a.startup.length / 1e6,
         "capture.size_bytes": capture.size_bytes,
         "capture.event_count": sum(trace.rows(t) for t in _EVENT_TABLES),
         "capture.nvtx_range_count": _written_ranges(a),
-        "capture.sample_count": trace.rows("samples"),
+        # No tool that is read here samples other GPUs: that there are none says nothing then.
+        "capture.sample_count": trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
         "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
         "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in
                                          capture.environment_names),
@@ -112,6 +115,12 @@ def _known_schema(version: str) -> bool:
     return len(parts) == 2 and (2, 9) <= (parts[0], parts[1]) <= (3, 30)
 
 
+def _cuda_traced(capture: Capture) -> bool | None:
+    """Whether CUDA was among the traced sources; None where the export does not list them."""
+    types = {s.lower() for s in capture.trace_sources if not s.startswith("COLLECT_")}
+    return "cuda" in types if types and capture.format.startswith("nsys") else None
+
+
 def _graph_launches(a: Analysis) -> int:
     if not a.trace.has("api_calls"):
         return 0
@@ -131,9 +140,9 @@ def _calls(a: Analysis, out: FactWriter, graph_launches: int) -> None:
     kernel = (a.ops.kind == Kind.KERNEL) & (a.ops.api >= 0)
     issued[a.ops.api[kernel]] = True
     out.put("capture.graph_launch_count", graph_launches)
-    lost = float((launch & ~issued).sum() / launch.sum()) if launch.any() else 0.0
+    lost = float((launch & ~issued).sum()) / float(launch.sum()) if launch.any() else 0.0
     out.put("capture.launch_without_kernel_ratio", lost)
-    opaque = float((graph & ~issued).sum() / graph.sum()) if graph.any() else 0.0
+    opaque = float((graph & ~issued).sum()) / float(graph.sum()) if graph.any() else 0.0
     out.put("capture.opaque_graph_ratio", 1.0 if a.trace.has("graph_runs") else opaque)
     bad = np.flatnonzero(failed)
     if (calls["result"] != MISSING).any():
@@ -255,4 +264,6 @@ def _coverage(a: Analysis, out: FactWriter) -> None:
         if len(spans):
             covered &= begun < spans.end[np.maximum(k, 0)]
     if duration.sum() > 0:
-        out.put("capture.nvtx_coverage_ratio", float(duration[covered].sum() / duration.sum()))
+        out.put(
+            "capture.nvtx_coverage_ratio", float(duration[covered].sum()) / float(duration.sum())
+        )

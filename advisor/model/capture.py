@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -28,7 +30,7 @@ class Capture(Frozen):
     """Metadata of one capture. Environment variables appear by name only, never with a value.
 
     `process_ranks` are (process, MPI rank), where several ranks may be in one capture;
-    `utc_offset_s` is by how much the machine's own clock is ahead of UTC.
+    `utc_offset_s` is by how much the machine's own clock is ahead of UTC. `vendor` made the GPUs.
     """
 
     path: str
@@ -40,6 +42,7 @@ class Capture(Frozen):
     start_utc_ns: int | None = None
     utc_offset_s: int | None = None
     duration_ns: int | None = None
+    vendor: Literal["NVIDIA", "AMD"] = "NVIDIA"
     driver: str | None = None
     cuda: str | None = None
     command: tuple[str, ...] = ()

@@ -333,6 +333,7 @@ def test_04_amd(opened: Opened) -> None:
     used = next(d for d in trace.devices if d.id == 9)
     assert (used.name, used.compute_capability) == ("AMD Instinct MI300X", None)
     assert trace.capture.cuda is None
+    assert trace.capture.vendor == "AMD"
 
 
 # ------------------------------------------------------------------ 5. collectives
