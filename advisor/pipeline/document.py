@@ -106,7 +106,8 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
     opaque = base.value("capture.opaque_graph_ratio")
     hidden = isinstance(opaque, float) and opaque >= HIDDEN
     traced = {source.lower() for source in a.trace.capture.trace_sources}
-    idle = "cuda" in traced and base.value("capture.gpu_work_count") == 0
+    foreign = a.trace.capture.vendor != "NVIDIA"
+    idle = no_gpu_work(base)
 
     def of(name: str) -> str | None:
         if name not in CATALOGUE:
@@ -117,6 +118,9 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
         )  # fmt: skip
 
     return of
+        # nsys records nothing of another vendor's GPUs.
+        of_nsys = found is not None and by_tool(found, by_nsys=False) != found
+        return None if foreign and of_nsys else found
 
 
 def reasons(a: Analysis, base: FactBase) -> Remedy:
