@@ -336,6 +336,12 @@ def test_other_ranges_mean_nothing(text: str) -> None:
         ("NVIDIA H200 NVL", "H200 NVL", 4800, 132),
         ("NVIDIA H100 80GB HBM3", "H100 SXM", 3350, 132),
         ("NVIDIA H100 PCIe", "H100 PCIe", 2039, 114),
+        ("NVIDIA H800", "H800 SXM", 3350, 132),
+        ("NVIDIA A800-SXM4-80GB", "A800 80 GB SXM", 2039, 108),
+        ("NVIDIA A800 80GB PCIe", "A800 80 GB PCIe", 1935, 108),
+        ("A100-SXM-80GB", "A100 80 GB SXM", 2039, 108),
+        ("NVIDIA L20", "L20", 864, 92),
+        ("NVIDIA RTX A5000", "RTX A5000", 768, 64),
         ("NVIDIA H100 NVL", "H100 NVL", 3938, 132),
         ("NVIDIA GH200 480GB", "GH200 96 GB", 4000, 132),
         ("NVIDIA B200", "B200", 8000, 148),
@@ -362,7 +368,7 @@ def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None
 
 
 def test_unknown_gpus_have_no_peaks() -> None:
-    for name in (None, "", "NVIDIA H800", "AMD Instinct MI300X", "NVIDIA GeForce RTX 4090 D"):
+    for name in (None, "", "NVIDIA H900", "AMD Instinct MI300X", "NVIDIA GeForce RTX 4090 D"):
         assert knowledge.gpu(name) is None
 
 

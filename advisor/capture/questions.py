@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from advisor.engine.text import percent
-from advisor.facts.missing import NODES
+from advisor.facts.missing import NODES, OWNER
 from advisor.model.checkup import Answer, Question
 from advisor.model.facts import FactBase
 
@@ -32,6 +32,7 @@ class Seen:
     phases: tuple[str, ...] = ()
     world_size: int | None = None
     backtraces: bool = False
+    no_gpu_work: bool = False  # CUDA was traced, and the process never used the GPU
 
     def number(self, name: str) -> float | None:
         """A fact of the whole trace, else the largest over the scopes that have it."""
@@ -56,7 +57,12 @@ class Seen:
     @property
     def kernel_flag(self) -> str:
         """What would record the kernels."""
-        return NODES if self.hidden >= SOME else _CUDA
+        return NODES if self.hidden >= SOME else self.cuda_flag
+
+    @property
+    def cuda_flag(self) -> str:
+        """What would record CUDA at work."""
+        return OWNER if self.no_gpu_work else _CUDA
 
     @property
     def damaged(self) -> bool:
@@ -74,7 +80,7 @@ def _kernel_breakdown(seen: Seen) -> _Reply:
     if not seen.kernels and seen.hidden >= SOME:
         return "no", "the kernels are hidden inside CUDA graphs", NODES
     if not seen.kernels:
-        return "no", "no kernel was recorded", _CUDA
+        return "no", "no kernel was recorded", seen.cuda_flag
     count = f"{seen.number('capture.kernel_count') or 0:,.0f} kernels were recorded"
     if seen.hidden >= SOME:
         return (
@@ -89,7 +95,7 @@ def _kernel_breakdown(seen: Seen) -> _Reply:
 
 def _host_overhead(seen: Seen) -> _Reply:
     if "api_calls" not in seen.tables:
-        return "no", "no CUDA call was recorded", _CUDA
+        return "no", "no CUDA call was recorded", seen.cuda_flag
     if seen.damaged:
         return "partly", "events were lost", None
     cost = seen.number("capture.traced_call_cost_ratio") or 0.0
@@ -102,7 +108,7 @@ def _idle(seen: Seen) -> _Reply:
     if seen.hidden >= SOME:
         return "no", "a graph run whose kernels are hidden looks like idle time", NODES
     if not seen.has("budget.idle_ratio"):
-        return "no", "no GPU work was recorded", _CUDA
+        return "no", "no GPU work was recorded", seen.cuda_flag
     if "api_calls" not in seen.tables:
         return "partly", "idle time is known, the calls that end it are not", _CUDA
     if seen.damaged:
@@ -186,7 +192,7 @@ def _phases(seen: Seen) -> _Reply:
     told = tuple(p for p in seen.phases if p in ("prefill", "decode", "mixed"))
     if not seen.number("capture.step_count"):
         return "no", "no step structure was found", (
-            "an NVTX range around each step" if "ranges" in seen.tables else _CUDA
+            "an NVTX range around each step" if "ranges" in seen.tables else seen.cuda_flag
         )  # fmt: skip
     if not told:
         return "partly", "steps were found, not what they do", "an NVTX range around each step"

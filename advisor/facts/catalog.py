@@ -73,6 +73,7 @@ IDLE_PARTS = PARTS[5:]
 _CAPTURE = _group("trace", CUDA, [
     ("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls"),
     ("capture.kernel_count", "count", "", "Kernel rows", "row count"),
+    ("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export tells them)", "options of the capture"),
     ("capture.launch_without_kernel_ratio", "ratio", "api_calls", "Kernel-launch calls that succeeded (not graph launches) without a kernel row", "join by (process, correlation)"),
     ("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch"),
     ("capture.opaque_graph_ratio", "ratio", "api_calls", "Graph launches whose kernels are not in the kernel table", "graph-launch calls without a kernel of the same (process, correlation); graph_runs rows count as opaque"),
@@ -143,7 +144,7 @@ _KERNEL = _group("device", CUDA, [
     ("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled"),
     ("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
     ("kernel.moe_ratio", "ratio", "kernels", "Share of the busy time in mixture-of-experts kernels", "family moe"),
-    ("kernel.unmapped_ratio", "ratio", "kernels", "Share of kernel time that no pattern names", "family `other`"),
+    ("kernel.unmapped_ratio", "ratio", "kernels", "Share of kernel time that only a catch-all of knowledge/kernel_families.yaml names", "operations `other` and `other ATen kernel`"),
     ("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
     ("kernel.skinny_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMV and skinny GEMM kernels (few output columns)", "names and tile sizes"),
     ("kernel.matmul_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMM-shaped kernels", "families gemm, gemv, conv, moe"),

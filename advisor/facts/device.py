@@ -12,7 +12,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
 from advisor.metrics.operations import Kind
 from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import Call
@@ -137,7 +137,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         "kernel.unfused_window_ratio": unfused / window,
         "kernel.fp32_matmul_ratio": fp32 / busy,
         "kernel.fp32_matmul_window_ratio": fp32 / window,
-        "kernel.unmapped_ratio": composition(a.names, name, duration).get("other", 0.0) / total,
+        "kernel.unmapped_ratio": held(lambda k: k.operation.startswith("other")) / total,
     }, scope)  # fmt: skip
     about = a.device(device)
     old = of_older_architecture(a, device)

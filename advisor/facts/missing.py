@@ -12,7 +12,7 @@ _FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
 _LONGER = "a longer capture (10 to 50 steps)"
 _SECONDS = "a capture of several seconds"
 _STEP_RANGES = "an NVTX range around each step"
-_OWNER = "GPU work in the captured process"
+OWNER = "GPU work in the captured process"
 _RANKS = "the captures of all ranks"
 _WEIGHTS = "--weight-bytes"
 _SIZES = "a PyTorch profiler trace, which records the arguments of NCCL"
@@ -102,7 +102,7 @@ def remedy(
         # CUDA was traced: what is missing are the kernels inside the graphs.
         return combine([NODES, _besides(name, absent, serving)])
     if no_gpu_work and (spec.flag == CUDA or "kernels" in absent):
-        return combine([_besides(name, absent, serving), _OWNER])
+        return combine([_besides(name, absent, serving), OWNER])
     if switch := _switch(name, serving):
         return combine([switch, CUDA if "ranges" in absent else ""])
     if absent:

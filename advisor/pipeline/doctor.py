@@ -55,6 +55,7 @@ def checkup(done: Analysed) -> Checkup:
         phases=tuple(sorted({s.phase for s in document.steps(a)})),
         world_size=capture.world_size,
         backtraces=backtraces,
+        no_gpu_work=document.no_gpu_work(facts),
     )
     asked = tuple(questions(seen))
     rules = len(done.inference.program.by_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -43,6 +44,7 @@ _TABLE_ROWS = 200
 WORTH = 0.03
 #: From this share of graph launches without kernels on, kernels are missing for that reason.
 HIDDEN = 0.01
+_AMD = re.compile(r"(?i)\b(?:amd|radeon|instinct)\b|^gfx\d")
 NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 
 
@@ -112,15 +114,20 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
     def of(name: str) -> str | None:
         if name not in CATALOGUE:
             return None
-        return remedy(
+        found = remedy(
             name, a.trace.tables, hidden_graphs=hidden, no_gpu_work=idle,
             nvtx="nvtxevents" in traced, serving=serving.name,
         )  # fmt: skip
-
-    return of
         # nsys records nothing of another vendor's GPUs.
         of_nsys = found is not None and by_tool(found, by_nsys=False) != found
         return None if foreign and of_nsys else found
+
+    return of
+
+
+def no_gpu_work(base: FactBase) -> bool:
+    """CUDA was traced, and the process never used the GPU: tracing it again records nothing new."""
+    return base.value("capture.cuda_traced") is True and base.value("capture.gpu_work_count") == 0
 
 
 def reasons(a: Analysis, base: FactBase) -> Remedy:
@@ -325,10 +332,17 @@ def next_target(a: Analysis, base: FactBase) -> NextTarget | None:
     short = a.names.short[i]
     return NextTarget(
         family=family, share=times[family] / sum(times.values()), kernel=kernel,
-        command=f"ncu --set full --kernel-name-base function -k regex:{_regex(short)} "
-                "--launch-skip 50 --launch-count 5 COMMAND",
+        command=_measure(_regex(short), a.device(a.devices[0]).name or ""),
         why=f"{row[1]}: {float(row[5] or 0):.0%} of kernel time in {row[3]} calls",
     )  # fmt: skip
+
+
+def _measure(kernel: str, device: str) -> str:
+    """The command that looks at some calls of one kernel, with the tool of the GPU's vendor."""
+    if _AMD.search(device):
+        return f"rocprof-compute profile --name measured --kernel {kernel} -- COMMAND"
+    return (f"ncu --set full --kernel-name-base function -k regex:{kernel} "
+            "--launch-skip 50 --launch-count 5 COMMAND")  # fmt: skip
 
 
 def _regex(name: str) -> str:

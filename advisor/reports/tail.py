@@ -22,6 +22,8 @@ from advisor.reports.wording import remedy_lead
 
 TOP_KERNELS = 5
 TOP_HEALTHY = 8
+#: Kernel time that only a catch-all names is worth a line from this share on.
+UNNAMED = 0.01
 #: Columns of the kernel table that a report shows, under any of their names, in this order.
 KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("kernel", "name"))
 
@@ -36,6 +38,9 @@ def kernels(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
         shown = [next((at[n] for n in names if n in at), None) for names in KERNEL_COLUMNS]
         made = [column(table.columns[i], [r[i] for r in rows]) for i in shown if i is not None]
         page.table([m[0] for m in made], [(m[1], m[2]) for m in made])
+    if unnamed := _unnamed(diagnosis):
+        share = value_text(unnamed, "ratio")
+        page.labelled("unnamed", f"{share} of kernel time, in kernels that no pattern knows")
     target = diagnosis.next_target
     if target is not None:
         if table is None or not table.rows:
@@ -48,6 +53,17 @@ def kernels(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
         page.line(("  " + pad("measure", 10), "dim"), name)
         for line in shell_lines(target.command, page.width, 4):
             page.line((line, "bold"))
+
+
+def _unnamed(diagnosis: Diagnosis) -> float:
+    """The share of kernel time that only a catch-all names, of the device where it is largest; 0
+    where it is not worth a line."""
+    shares = [
+        float(f.value)
+        for f in diagnosis.facts
+        if f.name == "kernel.unmapped_ratio" and isinstance(f.value, int | float)
+    ]
+    return max((s for s in shares if s >= UNNAMED), default=0.0)
 
 
 def healthy(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:

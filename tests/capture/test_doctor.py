@@ -182,6 +182,7 @@ def base(values: Mapping[str, Any]) -> FactBase:
         ("kernel-breakdown", {"capture.opaque_graph_ratio": 0.4}, "kernels", {}, "partly"),
         ("kernel-breakdown", {"capture.damaged_ratio": 0.1}, "kernels", {}, "partly"),
         ("kernel-breakdown", {"capture.opaque_graph_ratio": 1.0}, "", {}, "no"),
+        ("kernel-breakdown", {}, "", {"no_gpu_work": True}, "no"),
         ("host-overhead", {}, "api_calls", {}, "yes"),
         ("host-overhead", {"capture.traced_call_cost_ratio": 0.1}, "api_calls", {}, "partly"),
         ("host-overhead", {}, "kernels", {}, "no"),

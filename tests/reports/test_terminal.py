@@ -8,7 +8,14 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from advisor.model.findings import Diagnosis, NotEvaluated, Option, ScopeDoc
+from advisor.model.findings import (
+    Diagnosis,
+    Evidence,
+    FactDoc,
+    NotEvaluated,
+    Option,
+    ScopeDoc,
+)
 from advisor.model.sensitivity import Flip, FlipFact, StateChange
 from advisor.reports.layout import print_lines
 from advisor.reports.terminal import TextOptions, plain, render
@@ -67,6 +74,34 @@ def test_order_of_the_report() -> None:
         assert place in shown[at:], place
         at = shown.index(place, at)
     assert shown.rstrip().splitlines()[-1] == "Next: advisor explain LCH101"
+
+
+def test_functions_that_make_the_calls_are_shown_wherever_their_table_stands() -> None:
+    first, sites, last = (
+        Evidence(title=title, columns=(head, "calls"), rows=((row, 3),))
+        for title, head, row in (
+            ("Copies", "direction", "HtoD"),
+            ("Where the copy calls come from", "called from", "load_batch"),
+            ("Calls by time", "call", "cudaMemcpy"),
+        )
+    )
+    found = DIAGNOSIS.findings[0].model_copy(update={"evidence": (first, last, sites)})
+    shown = text(DIAGNOSIS.model_copy(update={"findings": (found,)}))
+    assert "HtoD" in shown
+    assert "load_batch" in shown
+    assert "Calls by time" not in shown
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.034, True), (0.009, False), (None, False)])
+def test_kernels_that_no_pattern_knows_are_told_by_their_share(
+    share: float | None, told: bool
+) -> None:
+    name = "kernel.unmapped_ratio"
+    facts = tuple(f for f in DIAGNOSIS.facts if f.name != name)
+    if share is not None:
+        facts += (FactDoc(name=name, value=share, unit="ratio"),)
+    shown = text(DIAGNOSIS.model_copy(update={"facts": facts}))
+    assert ("unnamed   3.4 % of kernel time" in shown) is told
 
 
 def test_a_condition_that_does_not_hold_is_shown_only_on_request() -> None:

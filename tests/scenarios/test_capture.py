@@ -145,6 +145,26 @@ def test_no_gpu_work(tmp_path: Path, export: Callable[[], Export]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sources", "told"),
+    [(("Cuda", "NvtxEvents"), False), (("NvtxEvents",), True), ((), True)],
+    ids=["CUDA traced", "CUDA not traced", "not told"],
+)
+def test_what_was_traced_already_is_not_advised(
+    tmp_path: Path, sources: tuple[str, ...], told: bool
+) -> None:
+    export = Export().gpu().process(1).osrt("poll", 0, 1_000_000)
+    if sources:
+        export.traced(*sources)
+    path = export.write(tmp_path / "t.sqlite")
+    advice = {a.id for a in advisor.diagnose(path).findings[0].recommendations}
+    assert {"attach-to-gpu-process", "check-gpu-access"} <= advice
+    assert ("trace-cuda" in advice) is told
+    asked = {q.id: q.remedy for q in advisor.doctor(path).questions}
+    wanted = "--trace=cuda,nvtx" if told else "GPU work in the captured process"
+    assert asked["kernel-breakdown"] == asked["host-overhead"] == wanted
+
+
+@pytest.mark.parametrize(
     ("command", "client"),
     [
         (("/usr/bin/curl", "-s", "http://localhost:8000/v1/completions"), True),

@@ -45,6 +45,13 @@ def sample() -> StatsTable:
     )
 
 
+def test_a_tail_table_keeps_its_percentiles_in_80_columns(trace: Path, capsys: Captured) -> None:
+    text = printed(capsys, trace, "--report", "tail")
+    head = next(line for line in text.splitlines() if line.startswith("Count"))
+    assert {"P50", "P95", "P99", "Max", "Tail", "Max/P50"} <= set(head.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_csv() -> None:
     assert csv_text([sample()]) == (
         "Time (%),Total Time (ns),Avg (ns),Bytes (B),Name\n"

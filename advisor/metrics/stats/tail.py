@@ -85,8 +85,8 @@ def _columns(blocks: list[Block]) -> tuple[Column, ...]:
     return (
         Column("Count", numbers("count").astype(whole)),
         Column("P50", p50, "ns", 1),
-        Column("P95", numbers("p95").astype(whole), "ns", rank=4),
-        Column("P99", numbers("p99").astype(whole), "ns", rank=1),
+        Column("P95", numbers("p95").astype(whole), "ns"),
+        Column("P99", numbers("p99").astype(whole), "ns"),
         Column("Max", numbers("max").astype(whole), "ns"),
         Column("Tail", numbers("tail"), "ns", 1),
         Column("Max/P50", numbers("max") / some, "x", 2, absent=zero),
