@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from advisor.model.facts import Scope
 from advisor.model.findings import (
@@ -11,11 +11,11 @@ from advisor.model.findings import (
     Finding,
     Gain,
     ScopeDoc,
-    Span,
     TimeRange,
     Verify,
 )
 from advisor.reports.budget_bar import words
+from advisor.reports.gain_text import params_text, span_text, times_text
 from advisor.reports.layout import Page, Segment, pad
 from advisor.reports.numbers import (
     CHANGES,
@@ -23,7 +23,6 @@ from advisor.reports.numbers import (
     column,
     condition_text,
     fact_unit,
-    milliseconds,
     session_time,
     value_text,
 )
@@ -143,31 +142,18 @@ def gain_text(gain: Gain, arrow: str = "->") -> str:
     """The estimate with its range, or why there is none; empty where neither is known."""
     if gain.speedup is None and gain.step_after_ms is None:
         return f"not estimated: {gain.reason}" if gain.reason else ""
-    parts = []
+    by = f" by what-if {gain.what_if}{params_text(gain.params)}" if gain.what_if else ""
+    step = ""
     if gain.step_before_ms is not None and gain.step_after_ms is not None:
-        before, after = gain.step_before_ms, gain.step_after_ms
-        parts.append(
-            f"{gain.per or 'step'} {milliseconds(before.mid)} {arrow} "
-            f"{milliseconds(after.mid)} ms{_range(after, milliseconds)}"
-        )
-    if gain.speedup is not None:
-        parts.append(f"{_times(gain.speedup.mid)} x{_range(gain.speedup, _times)}")
-    text = ", ".join(parts)
+        before, after = span_text(gain.step_before_ms), span_text(gain.step_after_ms)
+        step = f"step {before} {arrow} {after} ms"
+    if gain.speedup is None:
+        return step + by
+    speedup = times_text(gain.speedup)
     if gain.measure == "throughput":
-        text += " throughput"
-    if gain.what_if:
-        params = "".join(f":{k}={v}" for k, v in sorted(gain.params.items()))
-        text += f" by what-if {gain.what_if}{params}"
-    return text
-
-
-def _range(span: Span, shown: Callable[[float], str]) -> str:
-    low, high = sorted((span.low, span.high))
-    return "" if shown(low) == shown(high) else f" ({shown(low)} to {shown(high)})"
-
-
-def _times(value: float) -> str:
-    return f"{value:.2f}"
+        # It counts tokens a second; the step itself does not get shorter.
+        return f"throughput {speedup} in tokens/s{by}" + (f"; {step}" if step else "")
+    return ", ".join(part for part in (step, speedup) if part) + by
 
 
 def evidence(page: Page, table: Evidence, rows: int | None) -> None:
