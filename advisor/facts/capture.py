@@ -63,7 +63,8 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.event_count": sum(trace.rows(t) for t in _EVENT_TABLES),
         "capture.nvtx_range_count": _written_ranges(a),
         # No tool that is read here samples other GPUs: that there are none says nothing then.
-        "capture.sample_count": trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
+        "capture.sample_count":
+            trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
         "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
         "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in
                                          capture.environment_names),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -44,7 +43,6 @@ _TABLE_ROWS = 200
 WORTH = 0.03
 #: From this share of graph launches without kernels on, kernels are missing for that reason.
 HIDDEN = 0.01
-_AMD = re.compile(r"(?i)\b(?:amd|radeon|instinct)\b|^gfx\d")
 NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 
 
@@ -332,14 +330,14 @@ def next_target(a: Analysis, base: FactBase) -> NextTarget | None:
     short = a.names.short[i]
     return NextTarget(
         family=family, share=times[family] / sum(times.values()), kernel=kernel,
-        command=_measure(_regex(short), a.device(a.devices[0]).name or ""),
+        command=_measure(_regex(short), a.trace.capture.vendor),
         why=f"{row[1]}: {float(row[5] or 0):.0%} of kernel time in {row[3]} calls",
     )  # fmt: skip
 
 
-def _measure(kernel: str, device: str) -> str:
+def _measure(kernel: str, vendor: str) -> str:
     """The command that looks at some calls of one kernel, with the tool of the GPU's vendor."""
-    if _AMD.search(device):
+    if vendor == "AMD":
         return f"rocprof-compute profile --name measured --kernel {kernel} -- COMMAND"
     return (f"ncu --set full --kernel-name-base function -k regex:{kernel} "
             "--launch-skip 50 --launch-count 5 COMMAND")  # fmt: skip
