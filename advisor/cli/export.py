@@ -40,7 +40,7 @@ def perfetto(
     """Write an overlay that Perfetto (ui.perfetto.dev) or chrome://tracing opens.
 
     Findings as named ranges, the largest idle gaps cut into the parts of the budget, steps, and
-    GPU metrics as counters. Times are session times, exact to the nanosecond.
+    GPU metrics as counters. Times are those of the capture's file, exact to the nanosecond.
     """
     from advisor.cli.deliver import check_output
     from advisor.cli.output import write_bytes

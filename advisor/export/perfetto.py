@@ -1,13 +1,14 @@
 """A Chrome trace that Perfetto opens beside the capture: findings, idle gaps, steps, samples.
 
-Times are session times, exact to the nanosecond: microseconds with three decimals, written from
-integers. Everything lies on processes of its own, named ``advisor: ...``.
+Times are those of the capture's own file, exact to the nanosecond: microseconds with three
+decimals, written from integers. Everything lies on processes of its own, named ``advisor: ...``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def render(analysis: Analysis, diagnosis: Diagnosis, gaps: int = GAPS) -> bytes:
         "tool": f"{diagnosis.tool.name} {diagnosis.tool.version}",
         "capture": ", ".join(i.path for i in diagnosis.inputs),
         "verdict": diagnosis.verdict,
-        "times": "session time of the capture",
+        "times": "those of the capture's own file",
     }
     events = ",\n".join(_events(analysis, diagnosis, gaps))
     head = f'{{"displayTimeUnit":"ns","otherData":{_json(about)},"traceEvents":[\n'
@@ -70,19 +71,23 @@ def render(analysis: Analysis, diagnosis: Diagnosis, gaps: int = GAPS) -> bytes:
 
 
 def _events(analysis: Analysis, diagnosis: Diagnosis, gaps: int) -> Iterator[str]:
-    yield from _findings(diagnosis)
+    at = _Clock(analysis.trace.capture.zero_ns)
+    yield from _findings(diagnosis, at)
     for device in sorted(analysis.budgets):
         process = BUDGET + device
         yield _name("process_name", process, 0, f"advisor: budget, device {device}")
-        yield from _steps(analysis, process)
-        yield from _gaps(analysis, device, process, gaps)
-    yield from _samples(analysis)
+        yield from _steps(analysis, process, at)
+        yield from _gaps(analysis, device, process, gaps, at)
+    if not analysis.budgets and analysis.step_count:
+        yield _name("process_name", BUDGET, 0, "advisor: steps")
+        yield from _steps(analysis, BUDGET, at)
+    yield from _samples(analysis, at)
 
 
 # ------------------------------------------------------------------ findings
 
 
-def _findings(diagnosis: Diagnosis) -> Iterator[str]:
+def _findings(diagnosis: Diagnosis, at: _Clock) -> Iterator[str]:
     """A track for each finding that has places; overlapping ones continue on a second track."""
     yield _name("process_name", FINDINGS, 0, "advisor: findings")
     for finding in diagnosis.findings:
@@ -90,14 +95,9 @@ def _findings(diagnosis: Diagnosis) -> Iterator[str]:
             track = finding.rank * 100 + row
             yield _name("thread_name", FINDINGS, track, _title(finding))
             for place in places:
-                yield _slice(
-                    FINDINGS,
-                    track,
-                    f"{finding.code} {finding.cause}",
-                    place.start_ns,
-                    place.end_ns,
-                    _told(finding, place),
-                )
+                name = f"{finding.code} {finding.cause}"
+                span = at.span(place.start_ns, place.end_ns)
+                yield _slice(FINDINGS, track, name, span, _told(finding, place))
 
 
 def _title(finding: Finding) -> str:
@@ -131,7 +131,7 @@ def _rows(ranges: Iterable[TimeRange]) -> list[list[TimeRange]]:
 # ------------------------------------------------------------------ budget
 
 
-def _steps(analysis: Analysis, process: int) -> Iterator[str]:
+def _steps(analysis: Analysis, process: int, at: _Clock) -> Iterator[str]:
     steps = analysis.steps
     if not analysis.step_count:
         return
@@ -139,10 +139,10 @@ def _steps(analysis: Analysis, process: int) -> Iterator[str]:
     for number, i in enumerate(analysis.window_steps.tolist(), 1):
         start = int(steps.gpu_end[i - 1] if i else steps.gpu_start[0])
         name = f"{steps.phase[i] or 'step'} {number}"
-        yield _slice(process, STEPS_TRACK, name, start, int(steps.gpu_end[i]), {})
+        yield _slice(process, STEPS_TRACK, name, at.span(start, int(steps.gpu_end[i])), {})
 
 
-def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[str]:
+def _gaps(analysis: Analysis, device: int, process: int, most: int, at: _Clock) -> Iterator[str]:
     """Each gap as a slice, the parts of the budget in it as slices below."""
     found = largest_gaps(analysis, device, most)
     if not found:
@@ -157,9 +157,10 @@ def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[
             told[key] = told.get(key, 0) + end - start
         if gap.thread is not None:
             told["thread that issued the next operation"] = gap.thread
-        yield _slice(process, GAPS_TRACK, "GPU idle", gap.start, gap.end, told)
+        yield _slice(process, GAPS_TRACK, "GPU idle", at.span(gap.start, gap.end), told)
         for part, start, end in gap.parts:
-            yield _slice(process, GAPS_TRACK, _words(part), start, end, {}, COLOURS.get(part))
+            span = at.span(start, end)
+            yield _slice(process, GAPS_TRACK, _words(part), span, {}, COLOURS.get(part))
 
 
 def _words(part: str) -> str:
@@ -169,9 +170,11 @@ def _words(part: str) -> str:
 # ------------------------------------------------------------------ samples
 
 
-def _samples(analysis: Analysis) -> Iterator[str]:
-    """Sampled metrics as counters; thinned, each value a mean over what it stands for."""
-    found = [(d, s) for d in analysis.devices if (s := analysis.samples(d)) is not None]
+def _samples(analysis: Analysis, at: _Clock) -> Iterator[str]:
+    """Sampled metrics as counters; thinned, each value a mean over what it stands for. A device
+    without recorded work may have samples all the same."""
+    devices = sorted({*analysis.devices, *(d.id for d in analysis.trace.devices)})
+    found = [(d, s) for d in devices if (s := analysis.samples(d)) is not None]
     count = sum(len(s) * len(s.values) for _, s in found)
     every = max(-(-count // SAMPLES), 1)
     for device, samples in found:
@@ -180,23 +183,38 @@ def _samples(analysis: Analysis) -> Iterator[str]:
         yield _name("process_name", process, 0, f"advisor: GPU metrics, device {device}{note}")
         for column, name in COUNTER_NAMES.items():
             if column in samples.values:
-                yield from _counter(process, name, samples, column, every)
+                yield from _counter(process, name, samples, column, every, at)
 
 
-def _counter(process: int, name: str, samples: Samples, column: str, every: int) -> Iterator[str]:
+def _counter(
+    process: int, name: str, samples: Samples, column: str, every: int, at: _Clock
+) -> Iterator[str]:
     starts = np.arange(0, len(samples), every)
     values = samples.values[column]
     known = ~np.isnan(values)
     total = np.add.reduceat(np.where(known, values, 0.0), starts)
     count = np.add.reduceat(known.astype(np.int64), starts)
     head = f'{{"ph":"C","pid":{process},"name":{_json(name)},"ts":'
-    for at, value, n in zip(samples.time[starts].tolist(), total.tolist(), count.tolist(),
-                            strict=True):  # fmt: skip
+    for time, value, n in zip(samples.time[starts].tolist(), total.tolist(), count.tolist(),
+                              strict=True):  # fmt: skip
         if n:
-            yield f'{head}{_us(at)},"args":{{"value":{100.0 * value / n:.4g}}}}}'
+            yield f'{head}{at.stamp(time)},"args":{{"value":{100.0 * value / n:.4g}}}}}'
 
 
 # ------------------------------------------------------------------ lines
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Writes times as the capture's file counts them; `zero` is its time of our 0, ns."""
+
+    zero: int
+
+    def stamp(self, ns: int) -> str:
+        return _us(self.zero + ns)
+
+    def span(self, start: int, end: int) -> str:
+        return f'"ts":{self.stamp(start)},"dur":{_us(max(end - start, 0))}'
 
 
 def _name(kind: str, process: int, track: int, name: str) -> str:
@@ -208,8 +226,7 @@ def _slice(
     process: int,
     track: int,
     name: str,
-    start: int,
-    end: int,
+    span: str,
     told: dict[str, Any],
     colour: str | None = None,
 ) -> str:
@@ -217,7 +234,7 @@ def _slice(
     args = f',"args":{_json(told)}' if told else ""
     return (
         f'{{"ph":"X","pid":{process},"tid":{track},"cat":"advisor","name":{_json(name)},'
-        f'"ts":{_us(start)},"dur":{_us(max(end - start, 0))}{tint}{args}}}'
+        f"{span}{tint}{args}}}"
     )
 
 

@@ -31,6 +31,7 @@ class Capture(Frozen):
 
     `process_ranks` are (process, MPI rank), where several ranks may be in one capture;
     `utc_offset_s` is by how much the machine's own clock is ahead of UTC. `vendor` made the GPUs.
+    `zero_ns` is what the file itself calls our time 0.
     """
 
     path: str
@@ -42,6 +43,7 @@ class Capture(Frozen):
     start_utc_ns: int | None = None
     utc_offset_s: int | None = None
     duration_ns: int | None = None
+    zero_ns: int = 0
     vendor: Literal["NVIDIA", "AMD"] = "NVIDIA"
     driver: str | None = None
     cuda: str | None = None

@@ -19,6 +19,7 @@ from advisor.export import perfetto
 from advisor.export.gap_slices import largest_gaps
 from advisor.pipeline.diagnose import analyse, assemble
 from tests.builder import Export
+from tests.kineto_builder import Profile, Style, decode
 from tests.test_captures import committed
 
 CAPTURES = ("decode_eager_bs1", "decode_h2d_pageable", "decode_gc", "two_processes")
@@ -108,6 +109,35 @@ def test_gaps_begin_and_end_with_operations_of_the_capture(name: str, tmp_path: 
         start, end = span(event)
         assert start in ends
         assert end in starts
+
+
+@pytest.mark.parametrize("style", ["new", "epoch", "whole"])
+def test_beside_a_trace_of_pytorch_times_are_those_of_its_file(
+    style: Style, tmp_path: Path
+) -> None:
+    path = decode(profile=Profile(style).gpu().process(100)).write(tmp_path / "trace.json")
+    own = json.loads(path.read_bytes(), parse_float=Decimal)["traceEvents"]
+    work = [e for e in own if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    starts = {ns(Decimal(e["ts"])) for e in work}
+    ends = {ns(Decimal(e["ts"]) + Decimal(e["dur"])) for e in work}
+    # Since 1970 a time in nanoseconds is beyond what a float tells apart.
+    assert style == "new" or min(starts) > 2**53
+    assert main(["export", "perfetto", str(path), "-o", str(tmp_path / "o.json")]) == 0
+    drawn = events((tmp_path / "o.json").read_bytes())
+    gaps = sorted(span(e) for e in drawn if e["name"] == "GPU idle")
+    assert len(gaps) > 10
+    for start, end in gaps[1:-1]:
+        assert start in ends
+        assert end in starts
+
+
+def test_samples_and_steps_of_graphs_that_hide_their_kernels() -> None:
+    drawn = overlay("decode_graph_opaque")
+    assert sum(e["ph"] == "C" for e in drawn) > 1_000
+    steps = [span(e) for e in drawn if e["ph"] == "X" and e["tid"] == perfetto.STEPS_TRACK]
+    with analyse(committed("decode_graph_opaque")) as done:
+        a = done.analysis
+        assert [end for _, end in steps] == a.steps.gpu_end[a.window_steps].tolist()
 
 
 @pytest.mark.parametrize("name", [*CAPTURES, "decode8b_graph_bs1", "decode_cpu_gap"])

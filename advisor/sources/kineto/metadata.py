@@ -76,6 +76,7 @@ def read_capture(
         producer=PRODUCER,
         start_utc_ns=begun if begun > _EPOCH_NS else None,
         duration_ns=None if span is None else span[1] - span[0],
+        zero_ns=zero,
         vendor="AMD" if is_amd(head) else "NVIDIA",
         cuda=_cuda_version(head.cuda_runtime_version),
         options=options,
