@@ -300,18 +300,13 @@ class VerifySpec(Strict):
 
 
 class Recommendation(Strict):
-    """`option` is the key of the serving-engine action that carries it out; the id by default."""
+    """`id` is the key of the action by which serving engines list the options that carry it out."""
 
     id: Kebab
     action: Prose
     effort: Literal["low", "medium", "high"]
     verify: VerifySpec | None = None
     applies_when: Annotated[tuple[FactCondition, ...], _Items, Field(max_length=4)] = ()
-    option: Kebab | None = None
-
-    @property
-    def option_key(self) -> str:
-        return self.option or self.id
 
 
 class Docs(Strict):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from advisor.model.findings import Diagnosis
 from tests.builder import Export
 from tests.scenarios.machine import (
     ADD,
@@ -53,6 +54,31 @@ def test_decode_launched_one_by_one(tmp_path: Path) -> None:
     assert fact(d, "launch.idle_ratio") == pytest.approx(0.70, abs=0.01)
     assert "The calling functions are not recorded" in evidence(d, "launch-bound")
     assert d.inputs[0].workload == "LLM inference"
+
+
+def advice(d: Diagnosis, cause: str) -> set[str]:
+    return {r.id for f in d.findings if f.cause == cause for r in f.recommendations}
+
+
+def test_graphs_that_leave_some_steps_out(tmp_path: Path) -> None:
+    """Decode is replayed; one step in four is launched one by one, and is all that is wrong."""
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            if i % 4 == 3:
+                m.layers(22, SHORT)
+            else:
+                m.replay(22)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "launch-bound")
+    assert 0 < fact(d, "launch.eager_kernel_ratio") < 0.5
+    assert "graph-what-is-left" in advice(d, "launch-bound")
+    assert "enable-cuda-graphs" not in advice(d, "launch-bound")
+    (tmp_path / "eager").mkdir()
+    eager = advice(diagnosed(launch_bound(), tmp_path / "eager"), "launch-bound")
+    assert "graph-what-is-left" not in eager
+    assert "enable-cuda-graphs" in eager
 
 
 def test_launches_are_traced_to_the_functions_that_make_them(tmp_path: Path) -> None:
