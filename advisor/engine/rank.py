@@ -66,21 +66,26 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
         default=None,
     )
 
+    def held(t: Terms) -> float | None:
+        """The score that a throughput gain may not exceed, where it would."""
+        if t.tier != 1 or not t.throughput or ceiling is None or t.score <= ceiling:
+            return None
+        return ceiling
+
     def place(item: tuple[Finding, Terms]) -> tuple[object, ...]:
         finding, t = item
         if t.tier == 0:  # by what they take away from the analysis, however sure
             return (0, -t.share, False, 0.0, finding.code, scope_key(finding.scope))
-        score = t.score
-        if t.tier == 1 and t.throughput and ceiling is not None:
-            score = min(score, ceiling)
+        most = held(t)
+        score = t.score if most is None else most
         return (t.tier, -score, t.throughput, -t.score, finding.code, scope_key(finding.scope))
 
     return tuple(
-        finding.model_copy(
-            update={"rank": number, "score": t.score, "ranking": Ranking(**t._asdict())}
-        )
+        finding.model_copy(update={
+            "rank": number, "score": t.score, "ranking": Ranking(**t._asdict(), placed=held(t)),
+        })
         for number, (finding, t) in enumerate(sorted(rated, key=place), 1)
-    )
+    )  # fmt: skip
 
 
 def scope_key(scope: ScopeDoc) -> tuple[tuple[int, str], ...]:

@@ -65,7 +65,8 @@ class Combined(Frozen):
 
 class Ranking(Frozen):
     """The arithmetic of a finding's place: share of the step x confidence = score. `share_from`
-    is "gain" or "impact"; tier 0 invalidates the capture, 2 is capped at info."""
+    is "gain" or "impact"; tier 0 invalidates the capture, 2 is capped at info. `placed` is the
+    score of the latency finding that a throughput gain was placed behind."""
 
     share: float
     share_from: Literal["gain", "impact"]
@@ -73,3 +74,4 @@ class Ranking(Frozen):
     score: float
     throughput: bool
     tier: int
+    placed: float | None = None

@@ -121,28 +121,30 @@ def ranking(page: Page, diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
         page.wrapped(ranking_text(finding), [f"{finding.rank:>3} "], 4)
     page.wrapped(
-        "Findings that invalidate the capture come first, those capped at info last. A throughput "
-        "gain never outranks a latency finding that holds 10 % or more.",
+        "Findings that invalidate the capture come first, by share; those capped at info last. A "
+        "throughput gain never outranks a latency finding that holds 10 % or more.",
         ["    "], 4, "dim",
     )  # fmt: skip
 
 
 def ranking_text(finding: Finding) -> str:
-    """``LCH101 launch-bound: (9.01 - 2.13) / 9.01 = 0.763 x 0.839 = 0.641``."""
+    """``LCH101 launch-bound: (9.007 - 2.130) / 9.007 = 0.7635 x 0.8390 = 0.6406``."""
     terms = finding.ranking
     if terms is None:
-        return f"{finding.code} {finding.cause}: score {finding.score:.3f}"
-    share = f"{terms.share:.3f}"
+        return f"{finding.code} {finding.cause}: score {finding.score:.4f}"
+    share = f"{terms.share:.4f}"
     gain = finding.gain
     if terms.share_from == "impact":
         why = f"share {share} (impact)"
     elif terms.throughput and gain is not None and gain.speedup is not None:
-        why = f"1 - 1 / {gain.speedup.mid:.2f} = {share} (throughput)"
+        why = f"1 - 1 / {gain.speedup.mid:.3f} = {share} (throughput)"
     elif gain is not None and gain.step_before_ms is not None and gain.step_after_ms is not None:
         before, after = gain.step_before_ms.mid, gain.step_after_ms.mid
-        why = f"({milliseconds(before)} - {milliseconds(after)}) / {milliseconds(before)} = {share}"
+        why = f"({before:.3f} - {after:.3f}) / {before:.3f} = {share}"
     else:
         why = f"share {share}"
     place = {0: ", invalidates the capture", 2: ", capped at info"}.get(terms.tier, "")
+    if terms.placed is not None:
+        place = f", placed at {terms.placed:.4f} as it wins no latency"
     head = f"{finding.code} {finding.cause}"
-    return f"{head}: {why} x {terms.confidence:.3f} = {terms.score:.3f}{place}"
+    return f"{head}: {why} x {terms.confidence:.4f} = {terms.score:.4f}{place}"

@@ -110,4 +110,4 @@ def test_diagnose_explains_its_ranking(trace: str, capsys: Captured) -> None:
     assert main(["diagnose", trace, "--explain-ranking"]) == 0
     shown = capsys.readouterr().out
     assert "Ranking  share of the step x confidence = score" in shown
-    assert "/ 0.16 =" in shown
+    assert "/ 0.162 =" in shown

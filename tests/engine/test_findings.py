@@ -267,6 +267,12 @@ def test_throughput_never_outranks_a_large_latency_finding() -> None:
     quant = finding("ABC104", 0.8, gain=throughput(1.5))
     assert order(batch, quant, small, big) == ["ABC101", "ABC103", "ABC104", "ABC102"]
     assert order(batch, quant, small) == ["ABC103", "ABC104", "ABC102"]
+    # A report can say at which score it was placed instead.
+    first, held, _ = rank([batch, quant, big], {})
+    assert first.ranking is not None
+    assert held.ranking is not None
+    assert first.ranking.placed is None
+    assert held.ranking.placed == first.score < held.score
 
 
 def test_the_order_does_not_depend_on_the_order_given() -> None:

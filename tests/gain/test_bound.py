@@ -117,6 +117,8 @@ def test_ranges_are_in_order_and_within_the_bound(
     assert math.isclose(won, found.before.mid - found.after.mid, abs_tol=1e-9)
     assert found.after.low >= found.bound.low * (1 - 1e-9)
     assert found.speedup.high <= found.bound_speedup.high * (1 + 1e-9)
-    assert found.speedup.low >= min(1.0, found.speedup.mid)
+    if all(f.what_if != "cuda_graphs" for f in used):
+        # All others only take time away. A graph also changes when its first kernel starts.
+        assert found.speedup.low >= min(1.0, found.speedup.mid) * (1 - 1e-9)
     if n and not used:
         assert found.speedup.high <= n * (1 + 1e-9)

@@ -7,6 +7,7 @@ from advisor.model.gain import Combined, CombinedStep, Gain, Ranking, Span
 from advisor.model.whatif import Replay, WhatIfReport
 from advisor.reports import gain_text
 from advisor.reports.finding_text import gain_text as gain_text_of
+from advisor.reports.html.gains import gain_view
 from advisor.reports.layout import Page
 from advisor.reports.terminal import TextOptions, plain
 from tests.reports.fixture import DIAGNOSIS
@@ -106,6 +107,22 @@ def test_throughput_is_never_taken_for_a_shorter_step() -> None:
     )
 
 
+def test_the_html_table_keeps_tokens_off_the_scale_of_step_times() -> None:
+    step = Gain(what_if="cuda_graphs", measure="latency", per="step", **SPANS)
+    tokens = Gain(what_if="batch", params={"n": 8}, measure="throughput", per="token", **SPANS)
+    found = (ranked(step), ranked(tokens.model_copy(
+        update={"speedup": Span(low=7.0, mid=8.0, high=8.0)}
+    )))  # fmt: skip
+    view = gain_view(DIAGNOSIS.model_copy(update={"findings": found, "combined": COMBINED}))
+    assert view is not None
+    first, second = view.what_ifs
+    assert (first.speedup, first.drawn) == ("4.00 x (3.50 to 4.50)", True)
+    assert (second.speedup, second.drawn) == ("8.00 x (7.00 to 8.00) in tokens/s", False)
+    assert view.top == "4.5 x"
+    assert first.before == "9.00 (8.00 to 10.00)"
+    assert "2.00 (1.90 to 2.10) ms a step" in view.bound
+
+
 def ranked(gain: Gain | None = None, impact: float | None = None, **terms: object) -> Finding:
     return Finding(
         rank=1, code="LCH101", cause="launch-bound", title="", severity="high", confidence=0.8,
@@ -120,18 +137,21 @@ def ranked(gain: Gain | None = None, impact: float | None = None, **terms: objec
 def test_the_arithmetic_of_a_rank() -> None:
     gain = Gain(what_if="cuda_graphs", measure="latency", **SPANS)
     assert gain_text.ranking_text(ranked(gain)) == (
-        "LCH101 launch-bound: (9.00 - 2.25) / 9.00 = 0.750 x 0.800 = 0.600"
+        "LCH101 launch-bound: (9.000 - 2.250) / 9.000 = 0.7500 x 0.8000 = 0.6000"
     )
     tokens = gain.model_copy(update={"measure": "throughput"})
-    assert "1 - 1 / 4.00 = 0.750 (throughput) x" in gain_text.ranking_text(
+    assert "1 - 1 / 4.000 = 0.7500 (throughput) x" in gain_text.ranking_text(
         ranked(tokens, throughput=True)
     )
     assert gain_text.ranking_text(ranked(impact=0.75, share_from="impact", tier=0)) == (
-        "LCH101 launch-bound: share 0.750 (impact) x 0.800 = 0.600, invalidates the capture"
+        "LCH101 launch-bound: share 0.7500 (impact) x 0.8000 = 0.6000, invalidates the capture"
+    )
+    assert gain_text.ranking_text(ranked(tokens, throughput=True, placed=0.125)).endswith(
+        "= 0.6000, placed at 0.1250 as it wins no latency"
     )
     assert "capped at info" in gain_text.ranking_text(ranked(impact=0.1, tier=2))
     bare = ranked().model_copy(update={"ranking": None})
-    assert gain_text.ranking_text(bare) == "LCH101 launch-bound: score 0.000"
+    assert gain_text.ranking_text(bare) == "LCH101 launch-bound: score 0.0000"
 
 
 def test_the_ranking_is_shown_on_demand() -> None:

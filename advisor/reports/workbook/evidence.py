@@ -104,13 +104,14 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
         return
     sheet.heading("What a fix would win", _what_if(gain))
     columns = [Column("estimate"), Column("low"), Column("middle"), Column("high")]
-    per = gain.per or "step"
+    tokens = gain.measure == "throughput"
     rows = [
         [name, *(Number(v, unit) for v in (span.low, span.mid, span.high))]
         for name, span, unit in (
-            (f"{per} before", gain.step_before_ms, "ms"),
-            (f"{per} after", gain.step_after_ms, "ms"),
-            (f"speed-up ({gain.measure or 'latency'})", gain.speedup, "times"),
+            ("step before", gain.step_before_ms, "ms"),
+            ("step after", gain.step_after_ms, "ms"),
+            ("tokens a second" if tokens else "speed-up of a step", gain.speedup,
+             "throughput" if tokens else "times"),
         )
         if span is not None
     ]  # fmt: skip
