@@ -141,7 +141,12 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
 
     found = conclude(inference or done.inference, ms_of=document.milliseconds(done.analysis))
     rules = done.inference.program.rules.by_code
-    return replace(found, findings=rank(done.gains.with_gains(found.findings), rules))
+    findings = done.gains.with_gains(found.findings)
+    if done.waits is not None:  # several ranks in one capture tell what only all of them can
+        from advisor.ranks.gains import with_arrivals
+
+        findings = with_arrivals(findings, done.waits)
+    return replace(found, findings=rank(findings, rules))
 
 
 def assemble(done: Analysed) -> Diagnosis:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from advisor.errors import AdvisorError, InputError
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
-from advisor.pipeline.diagnose import Options, analyse, assemble
+from advisor.pipeline.diagnose import Options, analyse, assemble, conclusions
 from advisor.pipeline.weights import parse_weights
 from advisor.ranks import sections
 from advisor.ranks.job import Job, conclude_job, numbered, scopes
@@ -88,6 +88,13 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         operation for operation, family in zip(names.operations, names.families, strict=True)
         if family == "communication"
     }))  # fmt: skip
+    of_all = replace(done.inference, outcomes=tuple(
+        o for o in done.inference.outcomes if o.code in codes
+    ))  # fmt: skip
+    gains = tuple(
+        (f.scope.device, f.code, f.gain) for f in conclusions(done, of_all).findings
+        if f.scope.device is not None and f.gain is not None and f.gain.what_if is not None
+    )  # fmt: skip
     return RankSummary(
         trimmed(assemble(alone), whole),
         flat_facts(base),
@@ -95,7 +102,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         {key: table for key, table in base.tables.items() if key[0] in evidence},
         {key: tuple(places) for key, places in base.intervals.items() if key[0] in parts},
         rows, capture.rank, capture.world_size, known,
-        isinstance(opaque, float) and opaque >= _OPAQUE, collectives,
+        isinstance(opaque, float) and opaque >= _OPAQUE, collectives, gains,
     )  # fmt: skip
 
 
@@ -184,6 +191,7 @@ def _document(
 ) -> Diagnosis:
     from advisor.facts.catalog import CATALOGUE
     from advisor.facts.missing import combine, remedy
+    from advisor.gain.catalog import no_estimate
     from advisor.pipeline import document
     from advisor.serving.detect import ServingEngine
 
@@ -194,7 +202,9 @@ def _document(
     )
     codes = communication_codes(program)
     findings = tuple(
-        f if f.code not in codes else f.model_copy(update={"gain": Gain(reason=_NO_GAIN)})
+        f
+        if f.gain is not None and (f.gain.speedup is not None or f.gain.reason)
+        else f.model_copy(update={"gain": Gain(reason=no_estimate(f.cause))})
         for f in document.with_options(job.findings, serving)
     )
     tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)
@@ -241,9 +251,6 @@ def _document(
         next_target=first.next_target,
         work=first.work,
     )  # fmt: skip
-
-
-_NO_GAIN = "a replay takes one capture, not all ranks; ranked by the share of the step"
 
 
 def _facts(job: Job) -> Iterable[Fact]:

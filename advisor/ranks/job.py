@@ -17,8 +17,10 @@ from advisor.facts.missing import reason
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import TRACE, Fact, FactBase, Scope
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Threshold
+from advisor.model.gain import Gain
 from advisor.ranks import merge
 from advisor.ranks.facts import job_facts, rank_call_facts
+from advisor.ranks.gains import with_gain
 from advisor.ranks.merge import Said
 from advisor.ranks.rows import RankRows
 from advisor.ranks.summary import RankSummary, communication_codes, whole_fact
@@ -114,7 +116,7 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     for number, base in enumerate(_chunks(facts)):
         found = conclude(infer(base, small, engine=engine), ms_of=_milliseconds(waits))
         thresholds = found.thresholds
-        for f in found.findings:
+        for f in (_estimated(f, waits, parts, base) for f in found.findings):
             if by_code[f.code].scope not in ("trace", "rank"):
                 said.append(Said(_about(f.scope.rank, ranks), f))
             elif f.scope.rank is not None or number == 0:
@@ -138,6 +140,21 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
         tuple(merge.merge_healthy(healthy, fired, total)),
         tuple(merge.merge_not_evaluated(missing, total)), thresholds,
     )  # fmt: skip
+
+
+def _estimated(finding: Finding, waits: Waits, parts: Sequence[Part], base: FactBase) -> Finding:
+    """The finding with what its end would win the job."""
+    rank_, device = finding.scope.rank, finding.scope.device
+    alone: dict[str, Gain] = {}
+    exposed = transfer = 0.0
+    part = next((p for p in parts if rank_ in p.ranks), None)
+    if part is not None and device is not None:
+        alone = {code: gain for on, code, gain in part.summary.gains if on == device}
+        known = part.summary.value("comm.exposed_ratio", Scope(device=device))
+        told = base.value("comm.exposed_transfer_ratio", Scope(rank=rank_, device=device))
+        exposed = known if isinstance(known, float) else 0.0
+        transfer = told if isinstance(told, float) else exposed
+    return with_gain(finding, waits, alone, transfer, exposed)
 
 
 def _about(one: int | None, ranks: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.facts.origins import over_window, sources
 from advisor.model.facts import Fact, FactBase, Interval, Provenance, Scope, Table, Value
 from advisor.model.findings import Diagnosis, Timeline
+from advisor.model.gain import Gain
 from advisor.ranks.rows import RankRows
 
 #: Rows of each table that travel from all ranks but the first.
@@ -24,7 +25,8 @@ Key = tuple[str, Scope]
 class RankSummary:
     """One capture. `rows` has an entry for each rank in it, numbered within the capture unless its
     metadata say more; `numbered` is true where they do. `facts` are scoped as in the capture;
-    `collectives` are the names of the operations that wait for other ranks."""
+    `collectives` are the names of the operations that wait for other ranks; `gains` has by device
+    and code what the rank by itself would win of what only all ranks can judge."""
 
     diagnosis: Diagnosis
     facts: tuple[tuple[str, Scope, Value], ...]
@@ -37,6 +39,7 @@ class RankSummary:
     numbered: bool
     opaque: bool
     collectives: tuple[str, ...] = ()
+    gains: tuple[tuple[int, str, Gain], ...] = ()
 
     def value(self, name: str, scope: Scope) -> Value | None:
         """A fact in exactly this scope."""
@@ -96,7 +99,7 @@ def encode(summary: RankSummary) -> bytes:
     rest = (
         summary.facts, summary.trace_tables, summary.tables, summary.places,
         tuple(r.packed() for r in summary.rows), summary.rank, summary.world_size,
-        summary.numbered, summary.opaque, summary.collectives,
+        summary.numbered, summary.opaque, summary.collectives, summary.gains,
     )  # fmt: skip
     return zlib.compress(pickle.dumps((document, rest), protocol=5), 1)
 

@@ -27,7 +27,9 @@ class Late:
 
     `lead` is its own time by `RankRows.leads`, `others` the mean of the other ranks; `unseen` is
     by how much it was late to collectives before which its window shows nothing, `began_later` how
-    much later than the others its capture began, where it did.
+    much later than the others its capture began, where it did. Of the waiting with no other kernel
+    beside it, the unseen left out, `surplus` is what ends when this rank comes with the last but
+    one, `shared` what ends when its lateness is spread evenly over all ranks.
     """
 
     calls: int
@@ -36,6 +38,8 @@ class Late:
     others: Array
     unseen: int
     began_later: int
+    surplus: int
+    shared: int
     worst: tuple[tuple[int, int, int], ...]  # start, end in session time, waiting of the others
 
 
@@ -137,6 +141,9 @@ def _late(
     number = np.add.reduceat(known.astype(np.int64), first) - known[first]
     waited = np.add.reduceat(wait[calls], first)
     lateness = waited / np.maximum(size - 1, 1)
+    bare = np.minimum(wait, np.concatenate([r.exposed for r in ranks]))[calls]
+    surplus = bare[np.minimum(first + 1, len(bare) - 1)]  # the shortest wait of the others
+    shared = np.add.reduceat(bare, first) / size
     begun = np.array([int(c(np.array([r.begin]))[0]) for r, c in zip(ranks, clocks, strict=True)])
     begun -= begun.min()
     out: list[Late | None] = []
@@ -154,6 +161,7 @@ def _late(
             np.rint((total[seen] / number[seen][:, None]).sum(axis=0)).astype(np.int64),
             int(lateness[unseen].sum()),
             max(int(begun[i] - (begun.sum() - begun[i]) / max(len(begun) - 1, 1)), 0),
+            int(surplus[seen].sum()), int(shared[seen].sum()),
             tuple(zip(rows.start[own].tolist(), (rows.start + rows.duration)[own].tolist(),
                       waited[worst].tolist(), strict=True)),
         ))  # fmt: skip

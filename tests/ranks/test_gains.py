@@ -1,0 +1,92 @@
+"""What mending a late rank and hiding transfers would win, against jobs that were made so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.model.findings import Diagnosis, Gain
+from advisor.model.gain import Span
+from advisor.ranks.gains import arrival_gain, transfer_gain
+from advisor.ranks.waits import reduce_ranks
+from tests.ranks.support import diagnosed, finding, rows
+from tests.ranks.test_planted import LAYERS, job
+
+RANKS, LATE, MORE = 4, 2, 60.0
+
+
+def step_ms(diagnosis: Diagnosis) -> float:
+    return diagnosis.steps[0].mean_ms
+
+
+def test_the_mended_job_is_as_fast_as_was_said(tmp_path: Path) -> None:
+    """Two ways to mend it: take the surplus away, or share it out; the range is theirs."""
+    for name in ("before", "without", "shared"):
+        (tmp_path / name).mkdir()
+    before = diagnosed(job(RANKS, more={LATE: MORE}).write(tmp_path / "before"))
+    without = diagnosed(job(RANKS).write(tmp_path / "without"))
+    everyone = dict.fromkeys(range(RANKS), MORE / RANKS)
+    shared = diagnosed(job(RANKS, more=everyone).write(tmp_path / "shared"))
+    gain = finding(before, "rank-arrival-skew").gain
+    assert gain is not None
+    assert gain.step_before_ms is not None
+    assert gain.step_after_ms is not None
+    assert (gain.measure, gain.per, gain.reason) == ("latency", "step", None)
+    assert len(gain.assumptions) == 2
+    assert gain.step_before_ms.mid == pytest.approx(step_ms(before), rel=0.02)
+    assert gain.step_after_ms.low == pytest.approx(step_ms(without), rel=0.03)
+    assert gain.step_after_ms.high == pytest.approx(step_ms(shared), rel=0.03)
+
+
+def test_waiting_that_other_kernels_hide_wins_nothing() -> None:
+    """Half of each wait lies under a kernel of another stream."""
+    some = [rows(r, [1_000.0 * i for i in range(1, 40)], 20.0 + 60.0 * (r != 1),
+                 lead=[(10.0, 5.0)] * 39) for r in range(3)]  # fmt: skip
+    whole = arrival_gain(reduce_ranks(some), 1)
+    half = [type(r)(**{**r.__dict__, "exposed": r.exposed // 2}) for r in some]
+    less = arrival_gain(reduce_ranks(half), 1)
+    assert whole.speedup is not None
+    assert less.speedup is not None
+    assert 1 < less.speedup.high < whole.speedup.high
+
+
+def test_lateness_before_the_window_is_no_gain() -> None:
+    some = [rows(r, [1_000.0 * i for i in range(1, 10)], [80.0 if r != 1 and i == 0 else 20.0
+                 for i in range(9)]) for r in range(3)]  # fmt: skip
+    gain = arrival_gain(reduce_ranks(some), 1)
+    assert gain.speedup is None
+    assert "before its window" in (gain.reason or "")
+
+
+def test_an_exposed_transfer_in_a_job(tmp_path: Path) -> None:
+    found = diagnosed(job(transfer=60).write(tmp_path))
+    gain = finding(found, "exposed-communication").gain
+    assert gain is not None
+    assert gain.step_before_ms is not None
+    assert gain.step_after_ms is not None
+    hidden = gain.step_before_ms.mid - gain.step_after_ms.mid
+    assert hidden == pytest.approx(0.6 * LAYERS * 0.060, rel=0.1)
+    assert any("of the exposed time is transfer" in text for text in gain.assumptions)
+
+
+def test_only_the_transfer_is_hidden() -> None:
+    span = Span(low=10, mid=10, high=10)
+    alone = Gain(what_if="overlap_communication", measure="latency", step_before_ms=span,
+                 step_after_ms=Span(low=4, mid=5, high=8),
+                 speedup=Span(low=1.25, mid=2, high=2.5))  # fmt: skip
+    gain = transfer_gain(alone, transfer=0.1, exposed=0.4)
+    assert gain.step_after_ms is not None
+    assert gain.step_after_ms.mid == pytest.approx(10 - 5 / 4)
+    assert gain.speedup is not None
+    assert gain.speedup.mid == pytest.approx(10 / 8.75)
+    assert gain.what_if == "overlap_communication"
+    assert transfer_gain(Gain(reason="why"), 0.1, 0.4).reason == "why"
+
+
+def test_every_finding_of_a_job_has_an_estimate_or_a_reason(tmp_path: Path) -> None:
+    for i, made in enumerate((job(more={1: 60}), job(transfer=60), job(host={1: 400}))):
+        (tmp_path / str(i)).mkdir()
+        for f in diagnosed(made.write(tmp_path / str(i))).findings:
+            assert f.gain is not None
+            assert bool(f.gain.reason) != (f.gain.speedup is not None), f.cause
