@@ -15,6 +15,7 @@ from advisor.capture.redact_text import (
     SECRET_NAME,
     Scrubber,
     is_environment,
+    other_gpu,
     path_users,
     variables,
 )
@@ -32,6 +33,8 @@ PROCESS_TABLES = {
     "ThreadNames": ("globalTid", "names of other processes' threads"),
     "TARGET_INFO_PROCESS": ("processId", "process list"),
 }
+#: Tables of GPUs, with the id of each in `uuid`.
+GPUS = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE")
 #: Columns that tell which processes were traced.
 TRACED = ("globalPid", "globalTid", "processId", "pid")
 #: Columns that refer to a string of StringIds: of kernels and calls, of programs, of any text.
@@ -80,6 +83,7 @@ def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
         db.execute("begin")
         kept = _metadata(db, tables, scrubber, counts)
         _system(db, tables, counts)
+        _gpus(db, tables, counts)
         _processes(db, tables, counts)
         for table, what in DROPPED_ROWS.items():
             if table in tables:
@@ -141,7 +145,7 @@ def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
             if is_environment(value):
                 for pair in variables(value):
                     variable(*pair)
-    return Scrubber(words, secrets)
+    return Scrubber(words, secrets, _serials(db, tables))
 
 
 def _metadata(
@@ -186,6 +190,26 @@ def _system(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
         if value and (_SYSTEM_KEY.search(key) or is_environment(value)):
             what = "environments" if is_environment(value) else "names of hosts, users and folders"
             _delete(db, table, row, counts, what)
+
+
+def _serials(db: sqlite3.Connection, tables: Tables) -> list[str]:
+    """Ids of the GPUs, which tell the very card."""
+    found: list[str] = []
+    for table in GPUS:
+        if "uuid" in tables.get(table, ()):
+            rows = db.execute(f"select distinct uuid from {table} where typeof(uuid) = 'text'")
+            found += (text for (text,) in rows if len(text) >= 8)
+    return list(dict.fromkeys(found))
+
+
+def _gpus(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
+    """The ids of GPUs become others; which GPU is which stays."""
+    for serial in _serials(db, tables):
+        for table in GPUS:
+            if "uuid" in tables.get(table, ()):
+                sql = f"update {table} set uuid = ? where uuid = ?"
+                done = db.execute(sql, (other_gpu(serial), serial))
+                counts["ids of GPUs", table] += done.rowcount
 
 
 def _processes(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:

@@ -6,6 +6,7 @@ what follows ``site-packages``), so that a redacted capture is still diagnosed a
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -42,6 +43,8 @@ _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+-]{1,15})://[^\s\"'<>\0]+", re.I)
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 _IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
                    r"(?![\w.])")  # fmt: skip
+#: The id of a GPU, or of a part of one, as nvidia-smi and CUDA_VISIBLE_DEVICES write it.
+_GPU = re.compile(r"\b((?:GPU|MIG)-)([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\b")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])")
 
 _PART = r"[^\s/\\\"'`,;:|<>()\[\]{}=&?*\0]+"
@@ -71,12 +74,16 @@ _PRIVATE_KEY = re.compile(
 class Scrubber:
     """Takes out what is private anywhere, and the words that this capture shows to be."""
 
-    def __init__(self, words: Iterable[str] = (), secrets: Iterable[str] = ()) -> None:
-        """`words` name people and machines, `secrets` are values of variables named like one."""
+    def __init__(
+        self, words: Iterable[str] = (), secrets: Iterable[str] = (), gpus: Iterable[str] = ()
+    ) -> None:
+        """`words` name people and machines, `secrets` are values of variables named like one,
+        `gpus` are the serial ids of GPUs."""
         self.secrets = tuple(sorted(filter(_is_secret, set(secrets)), key=len, reverse=True))
         self.words = tuple(sorted({w for w in words if is_telling(w)}, key=len, reverse=True))
         self._words = _any_of(self.words, r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])")
         self._secrets = _any_of(self.secrets)
+        self._gpus = _any_of(tuple(sorted(set(gpus))))
         self.text = lru_cache(maxsize=1 << 16)(self._text)
         self.name = lru_cache(maxsize=1 << 16)(self._name)
         self.program = lru_cache(maxsize=1 << 16)(self._program)
@@ -120,7 +127,9 @@ class Scrubber:
         return self._words.sub(MARK, text) if self._words else text
 
     def _without_secrets(self, text: str) -> str:
-        return self._secrets.sub(MARK, text) if self._secrets else text
+        text = self._secrets.sub(MARK, text) if self._secrets else text
+        text = self._gpus.sub(lambda m: other_gpu(m[0]), text) if self._gpus else text
+        return _GPU.sub(lambda m: f"{m[1]}{other_gpu(m[2])}", text)
 
     def _document(self, text: str) -> str | None:
         """JSON with its values taken care of; None where it is no JSON."""
@@ -144,6 +153,13 @@ class Scrubber:
         if isinstance(value, list):
             return [self._value(v) for v in value]
         return self._text(value) if isinstance(value, str) else value
+
+
+def other_gpu(serial: str) -> str:
+    """The id that stands for a GPU: of the same length, the same in every capture of that GPU, and
+    nobody can work out the GPU from it."""
+    digest = iter(hashlib.sha256(serial.lower().encode("utf-8", "surrogateescape")).hexdigest() * 2)
+    return "".join(next(digest) if c.isalnum() else c for c in serial)
 
 
 def is_telling(word: str) -> bool:

@@ -18,7 +18,8 @@ def redact(
 
     Environment variables, the list of processes, program output, attached files, folders, names of
     hosts and users, and arguments that look like secrets are taken out, wherever the export keeps
-    them. Kernel names, NVTX ranges, times and devices stay: the copy is diagnosed alike.
+    them; ids of GPUs become others. Kernel names, NVTX ranges, times and devices stay: the copy is
+    diagnosed alike.
     OUT may end in .xz or .gz.
     """
     from advisor.capture.redact import redact as run

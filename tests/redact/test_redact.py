@@ -155,6 +155,24 @@ def test_the_rank_stays(tmp_path: Path) -> None:
         assert trace.capture.processes == ((100, "/redacted/python3"),)
 
 
+@pytest.mark.parametrize("name", ["decode_eager_bs1", "two_processes"])
+def test_ids_of_gpus_become_others(name: str, tmp_path: Path) -> None:
+    plain = tmp_path / "plain.sqlite"
+    with lzma.open(committed(name)) as packed, plain.open("wb") as file:
+        shutil.copyfileobj(packed, file)
+    redact(plain, tmp_path / "out.sqlite")
+    serials = []
+    for path in (plain, tmp_path / "out.sqlite"):
+        with sqlite3.connect(path) as db:
+            serials.append(db.execute("select uuid from TARGET_INFO_GPU").fetchall())
+    ((before,),), ((after,),) = serials
+    raw = (tmp_path / "out.sqlite").read_bytes()
+    assert before.encode() in plain.read_bytes()
+    assert before.encode() not in raw
+    # In the table and in what describes the machine: the same one.
+    assert raw.count(after.encode()) == plain.read_bytes().count(before.encode()) >= 2
+
+
 @pytest.mark.parametrize(
     "name", ["decode_eager_bs1", "decode_gc", "two_processes", "no_gpu_work", "decode_graph_opaque"]
 )

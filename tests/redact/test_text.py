@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.capture.redact_text import Scrubber, is_environment, is_telling, variables
+from advisor.capture.redact_text import (
+    Scrubber,
+    is_environment,
+    is_telling,
+    other_gpu,
+    variables,
+)
 
 SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hunter2", "enabled"))
 
@@ -104,6 +110,19 @@ def test_a_word_in_the_name_of_a_kernel_is_no_person() -> None:
 )
 def test_arguments(after: str, text: str, clean: str) -> None:
     assert SCRUBBER.argument(text, after) == clean
+
+
+def test_ids_of_gpus_become_others_of_the_same_length() -> None:
+    serial = "77026cf3-d79c-8f7b-9ebf-40dfd4901e3f"
+    scrub = Scrubber(gpus=[serial])
+    other = other_gpu(serial)
+    assert scrub.text(f'{{"Uuid": "{serial}"}}') == f'{{"Uuid": "{other}"}}'
+    assert (len(other), [i for i, c in enumerate(other) if c == "-"]) == (36, [8, 13, 18, 23])
+    # The same card is the same in every capture, however it is written.
+    assert other_gpu(serial.upper()) == other != serial
+    plain = Scrubber()
+    assert plain.text(f"--gpu GPU-{serial}") == f"--gpu GPU-{other}"
+    assert plain.text(f"request {serial}") == f"request {serial}"
 
 
 def test_environments() -> None:
