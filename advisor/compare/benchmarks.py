@@ -16,6 +16,8 @@ from advisor.knowledge.compare import BenchmarkMetric, benchmark_metrics
 
 #: What a bare number may be, and whether more of it is better.
 UNITS: Mapping[str, bool] = {"tok/s": True, "req/s": True, "ms": False}
+#: Metric of bare numbers, before their unit.
+GIVEN = "given "
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _MOST_BYTES = 64 << 20
 
@@ -29,6 +31,11 @@ class Runs:
     better_high: bool
     values: tuple[float, ...]
     sources: tuple[str, ...]
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the numbers were given as they are, and not read from reports."""
+        return self.metric.startswith(GIVEN)
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -56,7 +63,7 @@ def read_sides(
     for name, runs in zip(("LEARNED", "PERFECT"), sides, strict=True):
         if not runs:
             raise InputError(f"{name}: no run is given")
-    order = [metric] if metric else [*([f"given {unit}"] if unit else []), *benchmark_metrics()]
+    order = [metric] if metric else [*([f"{GIVEN}{unit}"] if unit else []), *benchmark_metrics()]
     chosen = next((m for m in order if all(m in v for runs in sides for _, v in runs)), None)
     if chosen is None:
         told = [sorted({m for _, v in runs for m in v}) for runs in sides]
@@ -75,8 +82,7 @@ def read_sides(
 
 
 def _runs(sources: Sequence[str], unit: str | None) -> Iterator[Run]:
-    for source in (part for s in sources for part in s.split(",") if part.strip()):
-        text = source.strip()
+    for text in (part for s in sources for part in _parts(s)):
         number = _number(text)
         if number is not None:
             if unit is None:
@@ -84,9 +90,14 @@ def _runs(sources: Sequence[str], unit: str | None) -> Iterator[Run]:
                     f"{text}: say what the numbers are: --unit tok/s (more is better) or "
                     "--unit ms (less is better)"
                 )
-            yield text, {f"given {unit}": number}
+            yield text, {f"{GIVEN}{unit}": number}
             continue
         yield from _read(Path(text))
+
+
+def _parts(source: str) -> list[str]:
+    """Several runs stand with commas between them."""
+    return [part.strip() for part in source.split(",") if part.strip()]
 
 
 def _number(text: str) -> float | None:
@@ -114,8 +125,9 @@ def _read(path: Path) -> list[Run]:
     told = [run for run in found if run]
     if not told:
         raise InputError(
-            f"{path}: no throughput or time of trtllm-bench, vllm bench, sglang, genai-perf or CSV "
-            "is found in it; give the number itself, with --unit"
+            f"{path}: no throughput or time of trtllm-bench, vllm bench, sglang or genai-perf is "
+            "found in it, nor a CSV column such as output_throughput; give the number itself, with "
+            "--unit (captures go with --traces)"
         )
     many = len(told) > 1
     return [(f"{path} ({i})" if many else str(path), run) for i, run in enumerate(told, 1)]

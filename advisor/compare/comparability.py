@@ -87,7 +87,7 @@ def _machine(before: Side, after: Side) -> Iterator[Reason]:
     b, a = (", ".join(dict.fromkeys(g for w in s.works for g in w.gpus)) for s in (before, after))
     yield _alike("GPU", b or None, a or None, 0.0, f"the GPU is {b} before and {a} after")
     n, m = (max((w.gpu_count for w in s.works), default=0) for s in (before, after))
-    yield _alike("GPUs", n or None, m or None, GPU_COUNT, f"{n} GPUs worked before, {m} after")
+    yield _alike("GPUs", n or None, m or None, GPU_COUNT, f"GPUs at work: {n} before, {m} after")
     for check, name in (("driver", "driver"), ("CUDA", "cuda")):
         b, a = (", ".join(s.texts(name)) for s in (before, after))
         yield _alike(check, b or None, a or None, TOOLKIT, f"{check} {b} before, {a} after")
@@ -134,8 +134,10 @@ def _capture(before: Side, after: Side) -> Iterator[Reason]:
         "graphs", b, a, 0.0,
         f"CUDA graphs are recorded as {b} before and as {a} after (--cuda-graph-trace)",
     )  # fmt: skip
-    b, a = (", ".join(sorted({x for w in s.works for x in w.sources})) for s in (before, after))
-    yield _alike("traced", b or None, a or None, 0.9, f"traced are {b} before, {a} after")
+    traced = [{x for w in s.works for x in w.sources} for s in (before, after)]
+    b, a = (", ".join(sorted(t)) or None for t in traced)
+    only = (", ".join(sorted(t - o)) or "nothing more" for t, o in (traced, traced[::-1]))
+    yield _alike("traced", b, a, 0.9, "traced besides: {} before, {} after".format(*only))
     b, a = (_sampling(s) for s in (before, after))
     yield _alike("GPU metrics", b, a, 1.0, f"GPU metrics: {b} before, {a} after")
     b, a = (", ".join(s.texts("step_method")) for s in (before, after))
@@ -249,7 +251,7 @@ def _mix(before: Side, after: Side, overlap: float) -> Reason:
     return Reason(
         check="phases", before=texts[0] or None, after=texts[1] or None,
         state="same" if overlap > 0.98 else "differs", score=overlap,
-        text=f"the step time is {texts[0]} before and {texts[1]} after",
+        text="the step time is {} before and {} after".format(*(t or "unknown" for t in texts)),
     )  # fmt: skip
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,12 +85,21 @@ class Judgement:
 
 def _chosen(subject: Subject, options: RuleOptions) -> tuple[RuleSet, dict[ParamKey, Any]]:
     """The rules of a subject, and the parameters that differ from their defaults."""
-    rules = load_rules(builtin_dir(), *options.rules).about(subject)
+    rules = _read(options.rules, subject) if options.rules else _builtin(subject)
     params: dict[ParamKey, Any] = dict(parse_params(rules, options.params))
     for key, value in (options.settings or {}).items():
         if key[0] in rules.by_code and key[1] in rules.by_code[key[0]].params:
             params.setdefault(key, value)
     return rules, params
+
+
+@cache
+def _builtin(subject: Subject) -> RuleSet:
+    return _read((), subject)
+
+
+def _read(folders: Sequence[Path], subject: Subject) -> RuleSet:
+    return load_rules(builtin_dir(), *folders).about(subject)
 
 
 def parameter(subject: Subject, code: str, name: str, options: RuleOptions) -> float:

@@ -17,6 +17,7 @@ from advisor.compare.facts import (
 from advisor.compare.sides import Side
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.compare.text import milliseconds, ratio
+from advisor.errors import InputError
 from advisor.knowledge.compare import moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.work import KernelWork
@@ -28,6 +29,10 @@ _PRODUCTS = frozenset(("gemm", "gemv"))
 #: The activation between the products of an expert is sized by its tokens, padded to the most.
 _SIZED = "activation"
 _EVEN = "launch sizes do not vary: tokens are even, padded to a fixed count, or grouped"
+#: Runs of one benchmark differ by at least so much (one sigma; calibration#compare-noise).
+_LEAST_SPREAD = 0.003
+#: A throughput that differs by more than this factor is another benchmark's.
+_SAME_BENCHMARK = 3.0
 #: Launch sizes that vary by less than this factor are no sign of uneven experts.
 _UNEVEN = 1.05
 
@@ -40,6 +45,8 @@ def experiment(
     """The verdict of the experiment, by the runs of both sides. Raises InputError for inputs that
     hold no number."""
     a, b = read_sides(learned, perfect, unit, metric)
+    if not a.is_bare and (twice := set(a.sources) & set(b.sources)):
+        raise InputError(f"{min(twice)}: the same report on both sides says nothing of the router")
     gain = fmean(b.rates) / fmean(a.rates) - 1.0
     low, high = _interval(a, b, gain)
     facts = ComparisonFacts()
@@ -78,6 +85,7 @@ def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None
     if freedom == 0:
         return None, None
     pooled = sum((len(s) - 1) * variance(s) for s in logs if len(s) > 1) / freedom
+    pooled = max(pooled, _LEAST_SPREAD**2)  # few runs may agree by luck
     far = t_quantile(freedom) * math.sqrt(pooled * sum(1 / len(s) for s in logs))
     mid = math.log1p(gain)
     return math.expm1(mid - far), math.expm1(mid + far)
@@ -120,6 +128,11 @@ def _notes(
     gain: float, low: float | None, certain: bool, line: float, judged: Judgement
 ) -> list[str]:
     known, notes = moe_router(), []
+    if not 1 / _SAME_BENCHMARK <= 1 + gain <= _SAME_BENCHMARK:
+        notes.append(
+            f"A factor of {max(1 + gain, 1 / (1 + gain)):.3g} is more than balance can do: are "
+            "both sides the same benchmark of the same model?"
+        )
     if low is None:
         notes.append(
             "One run a side gives no interval. Repeats of a host-bound loop differed by up to 18 "

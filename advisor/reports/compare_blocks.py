@@ -82,15 +82,12 @@ def comparable(doc: Comparability, verbosity: int = 0) -> Iterator[Block]:
     """How far the sides may be compared, and why not further."""
     rows = [r for r in doc.reasons if r.state == "differs" and r.text]
     yield Heading("Comparability", f"{100 * doc.score:.0f} %")
-    if not rows and verbosity <= 0:
-        same = [r.check for r in doc.reasons if r.state == "same"]
-        yield Labelled("same", ", ".join(dict.fromkeys(same)) or "nothing is known")
-        missing = [r.check for r in doc.reasons if r.state == "unknown"]
-        if missing:
-            yield Labelled("unknown", ", ".join(dict.fromkeys(missing)))
-        return
     for reason in rows:
         yield Labelled("differs", reason.text)
+    for state in ("same", "unknown"):
+        checks = dict.fromkeys(r.check for r in doc.reasons if r.state == state)
+        if checks and verbosity <= 0:
+            yield Labelled(state, ", ".join(checks))
     if verbosity > 0:
         table = tuple(
             (r.check, r.phase or "", r.state, _cell(r.before, r.check), _cell(r.after, r.check),
@@ -154,6 +151,8 @@ def change(before: float, after: float) -> str:
     """A relative change, or that something came or went."""
     if before <= 0 or after <= 0:
         return "" if before <= 0 and after <= 0 else "new" if before <= 0 else "gone"
+    if after >= 10 * before:
+        return f"{after / before:,.0f} x"
     return f"{signed(after / before - 1)} %"
 
 
@@ -186,12 +185,15 @@ def budget(
 def _operations(
     operations: tuple[OperationChange, ...], doc: Comparison, limit: int | None
 ) -> Iterator[Block]:
-    moved = operations if limit is None else tuple(o for o in operations if o.status != "same")
     if not operations:
         return
+    trifle = WORTH * sum(p.before_ms for p in doc.budget if p.phase is None)
+    moved = tuple(o for o in operations if limit is None or _has_moved(o, trifle))
     yield Heading("Operations", "kernels matched by what they do, a step")
     if not moved:
-        yield Labelled("", f"All {len(operations)} take the same time in the same calls.")
+        yield Labelled(
+            "", f"None of {len(operations)} moved by {100 * WORTH:g} % of the step or more."
+        )
         return
     several = len(doc.phases) > 1
     rows = [
@@ -208,6 +210,13 @@ def _operations(
             yield Labelled(
                 "kernel", f"{o.operation}: {o.kernels_before[0]} became {o.kernels_after[0]}"
             )
+
+
+def _has_moved(o: OperationChange, trifle: float) -> bool:
+    """Something changed that is worth a line: what came or went from `trifle` ms a step on."""
+    if o.status in ("added", "gone"):
+        return abs(o.change_ms) >= trifle
+    return o.status != "same"
 
 
 def _calls_text(o: OperationChange) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from advisor.reports.json_report import document_bytes
 from tests.compare.support import (
     ATTENTION,
     LABELLED,
+    ROOT,
     committed,
     committed_diagnosis,
     decoder,
@@ -156,15 +158,72 @@ def test_what_is_not_the_same_is_not_comparable(
     )
 
 
-def test_a_driver_that_differs_is_noted(base: Diagnosis, tmp_path: Path) -> None:
-    for changes in ({"driver": "570.86"}, {"cuda": "12.8"}, {"clock": 1.7e9}):
-        found = against(base, tmp_path, **changes)
-        (noted,) = [f for f in found.findings if f.cause == "toolkit-differs"]
-        assert noted.code == "CMP103"
-        assert noted.severity == "info"
-        assert noted.message in found.notes
-        assert found.verdict == "no-change"
-        (tmp_path / "after.sqlite").unlink()
+@pytest.mark.parametrize(("changes", "check", "score", "said"), [
+    ({"driver": "570.86"}, "driver", 0.97, "driver 580.159 before, 570.86 after"),
+    ({"cuda": "12.8"}, "CUDA", 0.97, "CUDA 13.0 before, 12.8 after"),
+    ({"clock": 1.7e9}, "clock", 1980 / 2260, "the SM clock is 1,980 MHz before and 1,700 MHz"),
+])  # fmt: skip
+def test_another_toolkit_is_noted_and_costs_a_little(
+    base: Diagnosis, tmp_path: Path, changes: dict[str, Any], check: str, score: float, said: str
+) -> None:
+    found = against(base, tmp_path, **changes)
+    (noted,) = [f for f in found.findings if f.cause == "toolkit-differs"]
+    assert (noted.code, noted.severity) == ("CMP103", "info")
+    assert noted.message in found.notes
+    assert found.verdict == "no-change"
+    (reason,) = [r for r in found.comparability.reasons if r.state == "differs"]
+    assert reason.check == check
+    assert reason.text.startswith(said)
+    # The clock is 280 MHz, or 280 / 1980, lower: 1 / (1 + 280 / 1980).
+    assert reason.score == found.comparability.score == pytest.approx(score)
+
+
+def test_drivers_of_the_same_version_are_in_order(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path)
+    assert not [f for f in found.findings if f.code == "CMP103"]
+    (well,) = [h for h in found.healthy if h.code == "CMP103"]
+    assert "same on both sides" in well.text
+
+
+@pytest.mark.parametrize(("work", "check", "score", "said"), [
+    ({"sources": ("Cuda",)}, "traced", 0.9, "traced besides: NvtxEvents before, nothing"),
+    ({"sample_hz": 10_000.0}, "GPU metrics", 1.0, "GPU metrics: not sampled before, 10 kHz after"),
+    ({"gpu_count": 2}, "GPUs", 0.7, "GPUs at work: 1 before, 2 after"),
+    ({"gpus": ("NVIDIA B200",)}, "GPU", 0.0, "the GPU is NVIDIA H200 before and NVIDIA B200 after"),
+    ({"opaque": True}, "graphs", 0.0, "CUDA graphs are recorded as kernels before and as one"),
+])  # fmt: skip
+def test_each_check_has_a_score_and_a_reason(
+    base: Diagnosis, work: dict[str, Any], check: str, score: float, said: str
+) -> None:
+    assert base.work is not None
+    other = base.model_copy(update={"work": base.work.model_copy(update=work)})
+    found = compare(side("before", base), side("after", other))
+    (reason,) = [r for r in found.comparability.reasons if r.state == "differs"]
+    assert (reason.check, reason.score) == (check, score)
+    assert reason.text.startswith(said)
+    assert found.comparability.score == pytest.approx(score)
+    assert found.verdict == ("not-comparable" if score < 0.5 else "no-change")
+
+
+def test_steps_that_were_found_in_another_way_cost_a_little(
+    base: Diagnosis, tmp_path: Path
+) -> None:
+    found = against(base, tmp_path, ranges=False)
+    (reason,) = [r for r in found.comparability.reasons if r.check == "steps"]
+    assert reason.score == 0.9
+    assert reason.text == "steps are known by ranges before, kernel sequence after"
+
+
+def test_the_model_and_the_mix_of_phases_have_scores(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, layers=3)
+    (model,) = [r for r in found.comparability.reasons if r.check == "model"]
+    assert model.score < 0.75
+    assert "6 layers, 6 matrix products" in model.text
+    (tmp_path / "after.sqlite").unlink()
+    found = against(base, tmp_path, prefills=30)
+    (mix,) = [r for r in found.comparability.reasons if r.check == "phases"]
+    assert mix.score < 0.6
+    assert mix.text.startswith("the step time is 100 % decode before and ")
 
 
 def test_what_one_side_does_not_tell_is_unknown_and_not_different(
@@ -249,6 +308,56 @@ def test_random_halves_of_one_capture_are_no_change(name: str) -> None:
                 half[phase.phase] = [phase.times_ms[i] for i in sorted(part.tolist())]
         one, other = (with_times(found, h) for h in halves)
         assert compare(side("before", one), side("after", other)).verdict == "no-change"
+
+
+# --- the gate --------------------------------------------------------------------------------
+
+
+def resampled(diagnosis: Diagnosis, rng: np.random.Generator, scale: float = 1.0) -> Diagnosis:
+    """As many steps, drawn from those that were recorded."""
+    assert diagnosis.work is not None
+    times = {}
+    for phase in diagnosis.work.phases:
+        own = np.array(phase.times_ms)
+        times[phase.phase] = (scale * own[rng.integers(0, len(own), len(own))]).tolist()
+    return with_times(diagnosis, times)
+
+
+def verdicts(name: str, scale: float, count: int) -> Counter[str]:
+    found, rng = committed_diagnosis(name), np.random.default_rng(11)
+    return Counter(
+        compare(
+            side("before", resampled(found, rng)), side("after", resampled(found, rng, scale))
+        ).verdict
+        for _ in range(count)
+    )
+
+
+@pytest.mark.parametrize("name", ["decode8b_graph_bs1", "two_processes", "prefill8b_bs4"])
+def test_the_gate_raises_less_than_one_false_alarm_in_a_hundred(name: str) -> None:
+    assert verdicts(name, 1.0, 300)["regression"] < 3
+
+
+def test_the_gate_sees_a_tenth_on_steps_that_the_gpu_drives() -> None:
+    assert verdicts("decode8b_graph_bs1", 1.10, 100)["regression"] >= 99
+    assert verdicts("decode8b_graph_bs1", 1.03, 100)["regression"] == 0
+
+
+def test_one_capture_of_a_host_bound_step_sees_only_large_slow_downs() -> None:
+    assert verdicts("decode_eager_bs1", 1.10, 50)["regression"] == 0
+    assert verdicts("decode_eager_bs1", 1.40, 50)["regression"] == 50
+
+
+def test_rules_of_ones_own_judge_a_comparison(base: Diagnosis, tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    text = (ROOT / "rules" / "comparison" / "CMP101.yaml").read_text(encoding="utf-8")
+    (folder / "CMP101.yaml").write_text(text.replace("gate: {default: 0.05", "gate: {default: 0.3"))
+    other = diagnosed(tmp_path / "slow.sqlite", steps=40, attention=30.0)
+    sides = side("before", base), side("after", other)
+    assert compare(*sides).verdict == "regression"
+    assert compare(*sides, RuleOptions(rules=(folder,))).verdict != "regression"
+    assert compare(*sides).verdict == "regression"
 
 
 # --- sides -----------------------------------------------------------------------------------
@@ -364,14 +473,59 @@ def _share(diagnosis: Diagnosis, code: str) -> float | None:
     return None if finding.impact is None else finding.impact.share
 
 
+def mended(before: Diagnosis, ms: float) -> Diagnosis:
+    """The launch-bound capture after its launches went into a graph, with steps of `ms`."""
+    assert before.work is not None
+    phase = before.work.phases[0]
+    mean = sum(phase.times_ms) / len(phase.times_ms)
+    moved = {"launch.idle_ratio": 0.0, "launch.calls_per_step": 1.0}
+    return with_times(before, {phase.phase: [t * ms / mean for t in phase.times_ms]}).model_copy(
+        update={
+            "findings": tuple(f for f in before.findings if f.cause != "launch-bound"),
+            "facts": tuple(
+                f.model_copy(update={"value": moved[f.name]}) if f.name in moved else f
+                for f in before.facts
+            ),
+        }
+    )
+
+
 def test_predicted_gains_are_held_against_the_measured_step() -> None:
-    before, after = (committed_diagnosis(n) for n in ("decode_h2d_pageable", "decode8b_graph_bs1"))
-    finding = before.findings[0]
-    if finding.gain is None or finding.gain.step_after_ms is None:
-        pytest.skip("no what-if has estimated this finding")
-    found = compare(side("before", before), side("after", before))
-    assert {g.outcome for g in found.gains} <= {"not applied"}
-    assert compare(side("before", before), side("after", after)).gains == ()
+    before = committed_diagnosis("decode_eager_bs1")
+    (finding,) = [f for f in before.findings if f.cause == "launch-bound"]
+    assert finding.gain is not None
+    promised = finding.gain.step_after_ms
+    assert promised is not None
+
+    def outcome(after: Diagnosis) -> tuple[str, float]:
+        found = compare(side("before", before), side("after", after))
+        (gain,) = [g for g in found.gains if g.cause == "launch-bound"]
+        assert gain.predicted.step_after_ms == promised
+        return gain.outcome, gain.measured_after_ms
+
+    assert outcome(before)[0] == "not applied"
+    assert outcome(mended(before, promised.mid)) == (
+        "as predicted",
+        pytest.approx(promised.mid, rel=0.05),
+    )
+    assert outcome(mended(before, 1.3 * promised.high))[0] == "less than predicted"
+    assert outcome(mended(before, 0.7 * promised.low))[0] == "more than predicted"
+    mean = before.steps[0].mean_ms
+    assert outcome(mended(before, mean))[0] == "no effect"
+
+
+def test_every_number_to_watch_is_checked_after_the_fix() -> None:
+    before = committed_diagnosis("decode_eager_bs1")
+    found = compare(side("before", before), side("after", mended(before, 2.0)))
+    watched = {
+        (f.code, a.verify.fact) for f in before.findings for a in f.recommendations if a.verify
+    }
+    assert {(c.code, c.verify.fact) for c in found.checks} == watched
+    outcome = {c.verify.fact: (c.outcome, c.after) for c in found.checks}
+    assert outcome["launch.idle_ratio"] == ("as promised", 0.0)
+    assert outcome["launch.calls_per_step"] == ("as promised", 1.0)
+    worse = compare(side("before", mended(before, 2.0)), side("after", before))
+    assert not [c for c in worse.checks if c.cause == "launch-bound"]
 
 
 # --- the labelled pairs ----------------------------------------------------------------------

@@ -35,6 +35,40 @@ def test_only_attention_grows(tmp_path: Path) -> None:
     assert "100 % of it by attention" in found.summary or "99 %" in found.summary
 
 
+def test_growth_by_hand(tmp_path: Path) -> None:
+    """Six layers of norm 6, GEMM 40, attention 10, concatenate 4 and add 4 us, 0.2 us between
+    kernels, then 10 us of sampling: 400.2 us a step. At the long context attention takes 40 and
+    concatenate 20 us a layer: 6 x 46 = 276 us more."""
+    same = {"jitter": 0.0, "steps": 20}
+    short = diagnosed(tmp_path / "s.sqlite", attention=10.0, cat=4.0, **same)
+    long = diagnosed(tmp_path / "l.sqlite", attention=40.0, cat=20.0, **same)
+    found = scaling(side("short", short), side("long", long), (1_000, 3_000))
+    assert found.step_short_ms == pytest.approx(0.4002)
+    assert found.step_long_ms == pytest.approx(0.6762)
+    assert found.growth is not None
+    assert found.growth.mid == pytest.approx(276 / 400.2)
+    assert found.growth_per_1k_ms is not None
+    assert found.growth_per_1k_ms.mid == pytest.approx(0.276 / 2)
+    assert found.attention_growth_ms == pytest.approx(0.180)
+    rows = {o.operation: o for o in found.operations}
+    assert rows["concatenate"].growth == pytest.approx(4.0)
+    assert rows["concatenate"].step_growth == pytest.approx(96 / 400.2)
+    (named,) = found.findings
+    assert (named.code, named.scope.operation) == ("CMP102", "concatenate")
+    assert named.impact is not None
+    assert named.impact.share == pytest.approx(96 / 400.2, rel=0.01)
+    assert "65 % of it by attention" in found.summary  # 180 of 276
+
+
+@pytest.mark.parametrize(("cat", "grows"), [(4.36, False), (4.44, False), (6.0, True)])
+def test_small_growth_is_none(tmp_path: Path, cat: float, grows: bool) -> None:
+    """A tenth of the operation and 1 % of the step: 4.44 us a layer is 11 % but 0.7 %."""
+    short = diagnosed(tmp_path / "s.sqlite", cat=4.0, jitter=0.0)
+    long = diagnosed(tmp_path / "l.sqlite", cat=cat, jitter=0.0)
+    found = scaling(side("short", short), side("long", long))
+    assert any(f.code == "CMP102" for f in found.findings) == grows
+
+
 def test_a_cache_that_is_copied_grows_too_and_is_named(tmp_path: Path) -> None:
     short = side("short", diagnosed(tmp_path / "s.sqlite", attention=10.0, cat=4.0))
     long = side("long", diagnosed(tmp_path / "l.sqlite", attention=40.0, cat=20.0, seed=1))
@@ -277,6 +311,25 @@ def test_the_verdict_at_ten_per_cent(
     causes = {f.cause for f in found.findings} | {h.cause for h in found.healthy}
     assert causes == {verdict}
     assert (found.gain_low is None) == (len(learned) + len(perfect) == 2)
+
+
+def test_runs_that_agree_by_luck_do_not_make_the_verdict_certain() -> None:
+    found = experiment(["100", "100"], ["111"], "tok/s")
+    assert found.gain_low is not None
+    assert found.gain_low < 0.10 < found.gain
+    assert not found.certain
+
+
+def test_reports_of_other_benchmarks_are_doubted(tmp_path: Path) -> None:
+    told = " ".join(experiment(["5530"], ["261"], "tok/s").notes)
+    assert "A factor of 21.2" in told
+    assert "same benchmark" in told
+    assert "A factor" not in " ".join(experiment(["100"], ["140"], "tok/s").notes)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(TRTLLM))
+    with pytest.raises(InputError, match="the same report on both sides"):
+        experiment([str(path)], [str(path)])
+    assert experiment(["100"], ["100"], "tok/s").gain == 0
 
 
 def test_the_labelled_experiment_names_the_loss() -> None:

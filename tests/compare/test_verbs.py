@@ -235,6 +235,29 @@ def test_the_report_goes_to_a_file_and_replaces_none(run: Run, tmp_path: Path) -
     assert run("compare", "base", "slow", "-o", "r.txt", "--force", "--format", "json") == 0
 
 
+def test_a_page_and_a_workbook_beside_the_report(
+    run: Run, capsys: Captured, tmp_path: Path
+) -> None:
+    files = ("--html", "r.html", "--xlsx", "r.xlsx")
+    for args in (
+        ("compare", "base", "slow"),
+        ("compare", "base", "slow", "--context"),
+        ("compare", "base", "slow", "--frameworks"),
+        ("moe", "1", "2", "--unit", "tok/s"),
+    ):
+        assert run(*args, *files, "--force", "-q") == 0
+        assert (tmp_path / "r.html").read_bytes().startswith(b"<!doctype html>")
+        assert (tmp_path / "r.xlsx").read_bytes().startswith(b"PK")
+        capsys.readouterr()
+        assert run(*args, *files) == 2
+        assert "add --force" in capsys.readouterr().err
+        assert run(*args, "--html", "x", "--xlsx", "x") == 2
+        assert "both name x" in capsys.readouterr().err
+    assert run("compare", "base", "other", "--format", "sarif") == 0
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    assert found["properties"]["verdict"] == "not-comparable"
+
+
 def test_a_diagnosis_does_not_mention_comparisons(run: Run, capsys: Captured) -> None:
     assert run("base", "--format", "json") == 0
     document = json.loads(capsys.readouterr().out)
