@@ -85,6 +85,12 @@ def test_reports_and_gate(tmp_path: Path) -> None:
     known = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline))
     assert known.returncode == 0, known.stderr
     assert "0 new" in known.stdout
+    # A name that `advisor baseline save` gave serves as well.
+    (tmp_path / ".advisor").mkdir()
+    shutil.copy(baseline, tmp_path / ".advisor" / "main.json")
+    named = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE="main")
+    assert named.returncode == 0, named.stderr
+    assert "0 new" in named.stdout
     still = run(
         tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline), ONLY_NEW="false"
     )

@@ -13,9 +13,10 @@ mapfile -t captures < <(printf '%s\n' "$CAPTURES" | sed '/^[[:space:]]*$/d')
 mapfile -t options < <(printf '%s\n' "${OPTIONS:-}" | sed '/^[[:space:]]*$/d')
 mkdir -p "$output"
 
-# A baseline that is not there yet (the first run on a branch) is no error: nothing is compared.
+# A file, or a name that `advisor baseline save` gave. One that is not there yet (the first run
+# on a branch) is no error: nothing is compared.
 compared=()
-if [[ -n ${BASELINE:-} && -f $BASELINE ]]; then
+if [[ -n ${BASELINE:-} && ( -f $BASELINE || -f .advisor/$BASELINE.json ) ]]; then
   compared+=("--baseline=$BASELINE")
 elif [[ -n ${BASELINE:-} ]]; then
   echo "no baseline at $BASELINE: all findings count as they are" >&2
