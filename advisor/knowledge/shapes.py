@@ -37,7 +37,8 @@ Key = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 
 
 class Data(Frozen):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Built on first use: most commands read one or two of these files.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class File(Data):

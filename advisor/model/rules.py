@@ -100,9 +100,10 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Strict(Frozen):
-    """No coercion: "no" is not false and 1.10 is not a text."""
+    """No coercion: "no" is not false and 1.10 is not a text. Built on first use, since
+    `advisor explain` has to be quick."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Param(Strict):

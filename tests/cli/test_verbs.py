@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import driver
 from tests.cli.conftest import RULES, Run
 
 Captured = pytest.CaptureFixture[str]
@@ -48,6 +49,15 @@ def test_facts_lists_the_catalogue(run: Run, capsys: Captured) -> None:
 def test_facts_of_a_capture(run: Run, capsys: Captured) -> None:
     assert run("facts", "a.sqlite") == 0
     assert "launch.idle_ratio = 55.3 %  device 0" in capsys.readouterr().out
+
+
+def test_facts_take_the_choices_of_a_diagnosis(run: Run, capsys: Captured) -> None:
+    options = "--window 5s/7s --nvtx step --phase decode --weight-bytes 16e9"
+    assert run("facts", "a.sqlite", *options.split()) == 0
+    assert driver.CALLS[0][1] == driver.Options("5s/7s", "step", "decode", "16e9")
+    capsys.readouterr()
+    assert run("facts", "--phase", "decode") == 2
+    assert capsys.readouterr().err == "advisor: error: --phase needs a TRACE\n"
 
 
 def test_rules_list(run: Run, capsys: Captured) -> None:
