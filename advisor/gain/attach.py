@@ -143,6 +143,11 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             "traced graph launches cost 70 us untraced; the gap between graph nodes lies between "
             "the traced one and 0.5 us"
         )
+    if replayer.inflation > 1.0:
+        out.append(
+            f"tracing made the kernels of graphs {replayer.inflation:.2f} times as long: the same "
+            "ones took less outside graphs in this capture"
+        )
     if len(np.unique(replayer.work.device)) > 1:
         out.append("the fix is made on every device")
     if len(inputs.origin) > 1:

@@ -22,7 +22,14 @@ from advisor.gain.excerpt import DIAGNOSIS_OPS, Excerpt, choose_steps
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import LEANING, apply
 from advisor.gain.inputs import NONE, Inputs
-from advisor.gain.profiler import Scenario, corrected, has_launches, has_nodes
+from advisor.gain.profiler import (
+    Scenario,
+    corrected,
+    has_launches,
+    has_nodes,
+    node_inflation,
+    without_inflation,
+)
 from advisor.gain.replay import Played, replay
 from advisor.gain.work import Work
 from advisor.metrics.analysis import Analysis
@@ -58,6 +65,8 @@ class Replayer:
         self.excerpt: Excerpt = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
+        self.inflation = node_inflation(a)
+        self._untraced = without_inflation(a, self.taken.inputs, self.inflation)
         self._known: dict[tuple[Any, ...], float] = {}
         self._corrected: dict[tuple[float, float], Inputs] = {}
 
@@ -67,7 +76,7 @@ class Replayer:
         """The capture's inputs without the profiler, changed by the fixes in their order."""
         key = (scenario.launch, scenario.node_gap)
         if key not in self._corrected:
-            self._corrected[key] = corrected(self.taken.inputs, scenario)
+            self._corrected[key] = corrected(self._untraced, scenario)
         inputs = self._corrected[key]
         for i, fix in enumerate(fixes):
             inputs = apply(fix, inputs, self.work, scenario, scenario.lean(i))
@@ -112,12 +121,14 @@ class Replayer:
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         """Mean step time under a scenario if the host took no time at all and nothing waited."""
-        inputs = self.inputs(fixes, scenario)
-        calls = inputs.calls
-        still = np.zeros(len(calls))
-        free = inputs.with_calls(pre=still, own=still)
-        free = replace(free, waits=free.waits.without(np.ones(len(free.waits), bool)))
-        return self.mean_step(free, replay(free))
+        key = ("bound", tuple(f.key for f in fixes), scenario)
+        if key not in self._known:
+            inputs = self.inputs(fixes, scenario)
+            still = np.zeros(len(inputs.calls))
+            free = inputs.with_calls(pre=still, own=still)
+            free = replace(free, waits=free.waits.without(np.ones(len(free.waits), bool)))
+            self._known[key] = self.mean_step(free, replay(free))
+        return self._known[key]
 
     @cached_property
     def noise(self) -> float:

@@ -4,6 +4,8 @@
   call was the profiler's. Sure, so always taken out.
 * Between two nodes of a graph run passes what node tracing shows, or up to what NVIDIA published
   for untraced graphs: a range.
+* Kernels of graph runs keep their captured times, unless the capture proves that node tracing made
+  them longer: the same kernels, launched one by one, took much less. Sure, too.
 * An eager launch was traced at a cost of 0 to 16 us, which nothing in the capture reveals, but a
   launch cannot have cost less without tracing than launches cost: a range, too.
 """
@@ -18,7 +20,9 @@ from numpy.typing import NDArray
 
 from advisor.gain.catalog import constant
 from advisor.gain.inputs import Inputs
+from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
+from advisor.metrics.operations import Kind
 from advisor.sources.schema import Call
 
 Array = NDArray[Any]
@@ -27,6 +31,8 @@ Array = NDArray[Any]
 TRACED = (Call.LAUNCH, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE)
 #: Longer gaps between nodes are waits of the graph, not the usual step from node to node.
 _NODE_GAP_NS = 5_000
+#: Runs of a kernel inside and outside graphs that tell its usual time.
+_PROOF = 8
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,44 @@ def corrected(inputs: Inputs, scenario: Scenario) -> Inputs:
     inputs = _graph_launches(inputs)
     inputs = _node_gaps(inputs, scenario.node_gap)
     return _traced_calls(inputs, scenario.launch)
+
+
+def node_inflation(a: Analysis) -> float:
+    """How many times as long kernels took in node-traced graph runs as the same kernels with the
+    same launch shape took when launched one by one; 1 where the capture does not prove it: where
+    they are not most of the graphs' work, or the difference is one that clocks and caches make."""
+    kernel = np.flatnonzero(a.ops.kind == Kind.KERNEL)
+    node = a.ops.graph_node[kernel] != 0
+    if not node.any() or node.all():
+        return 1.0
+    columns = a.trace.columns("kernels", ("blocks", "threads"))
+    row = a.ops.row[kernel]
+    shape = (columns["blocks"][row] << 11) | columns["threads"][row]  # at most 2^31 and 2^10
+    _, group = np.unique((a.op_name[kernel] << 42) | shape, return_inverse=True)
+    time = (a.ops.end - a.ops.start)[kernel].astype(float)
+    both = np.flatnonzero(
+        (np.bincount(group, node) >= _PROOF) & (np.bincount(group, ~node) >= _PROOF)
+    )
+    inside = outside = 0.0
+    for one in both.tolist():
+        mine = group == one
+        traced = float(time[mine & node].sum())
+        inside += traced
+        usual = float(np.median(time[mine & node])) / float(np.median(time[mine & ~node]))
+        outside += traced / usual
+    if inside < 0.5 * float(time[node].sum()) or inside < outside * (1 + constant("inflation")):
+        return 1.0
+    return inside / outside
+
+
+def without_inflation(a: Analysis, inputs: Inputs, inflation: float) -> Inputs:
+    """The inputs with the kernels of graph runs as short as they are outside."""
+    if inflation <= 1.0:
+        return inputs
+    at = inputs.ops.at
+    mine = (a.ops.graph_node[at] != 0) & (a.ops.kind[at] == Kind.KERNEL)
+    duration = inputs.ops.duration
+    return inputs.with_ops(duration=np.where(mine, duration / inflation, duration))
 
 
 def has_nodes(inputs: Inputs) -> bool:

@@ -80,6 +80,8 @@ def finding(
             page.labelled("gain", text, 3)
         if verbosity > 0 and found.gain.assumptions:
             page.labelled("assumes", "; ".join(found.gain.assumptions), 3)
+        elif found.gain.assumptions and found.rank == 1:
+            page.labelled("", "(-v says what the estimates assume)", 3)
     tables = found.evidence if verbosity > 0 else _telling(found.evidence)
     for table in tables:
         before = shown.setdefault(table, found.rank)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.gain.attach import assumptions
 from advisor.gain.profiler import Scenario, corrected, has_launches, has_nodes
 from tests.builder import Export
 from tests.gain import scenes
@@ -34,6 +35,49 @@ def test_the_gap_between_nodes_has_a_range(tmp_path: Path) -> None:
     r = replayer(scenes.capture(traced_graph, 811), tmp_path)
     assert step_us(r, scenario=Scenario(0.0, 1.0)) == pytest.approx(281 - 0.5)
     assert step_us(r, scenario=Scenario(0.0, 0.5)) == pytest.approx(281 - 0.25)
+
+
+def inflated(times: float, count: int = 10) -> Export:
+    """Steps of one graph with two kernels of 50 us; before them each kernel ran `count` times by a
+    launch of its own, `times` as fast."""
+    export = Export().gpu().process(1)
+    for i in range(2 * count):
+        at = i * 100 * US
+        export.launch(at=at, dur=5 * US, kernel="ab"[i % 2], kernel_start=at + 7 * US,
+                      kernel_dur=round(50 * US / times))  # fmt: skip
+    for i in range(9):
+        t = (200 * count + i * 811) * US
+        export.range(f"iteration {i}", t, t + 810 * US)
+        traced_graph(export, t)
+    return export
+
+
+def test_graph_kernels_are_shortened_where_the_capture_proves_it(tmp_path: Path) -> None:
+    r = replayer(inflated(1.25), tmp_path)
+    assert r.inflation == pytest.approx(1.25)
+    # The capture itself is replayed as it is; without the profiler, 281 us lose 2 x 10.
+    assert r.captured_ns == 811 * US
+    assert step_us(r, scenario=NOTHING) == pytest.approx(281 - 20)
+    assert any("1.25 times as long" in text for text in assumptions(r, []))
+
+
+@pytest.mark.parametrize(("times", "count"), [(1.15, 10), (1.25, 7), (0.8, 10)])
+def test_graph_kernels_keep_their_time_without_proof(
+    tmp_path: Path, times: float, count: int
+) -> None:
+    r = replayer(inflated(times, count), tmp_path)
+    assert r.inflation == 1.0
+    assert step_us(r, scenario=NOTHING) == 281
+
+
+def test_kernels_that_never_ran_outside_prove_nothing(tmp_path: Path) -> None:
+    assert replayer(scenes.capture(traced_graph, 811), tmp_path).inflation == 1.0
+    # A tenth of the graph's work does not stand for the rest.
+    export = inflated(2.0)
+    for i in range(20):
+        t = (10_000 + 800 * i) * US
+        export.graph_launch(at=t, dur=20 * US, nodes=[("other", t + 30 * US, 700 * US)])
+    assert replayer(export, tmp_path).inflation == 1.0
 
 
 def test_a_graph_without_nodes_keeps_its_launch(tmp_path: Path) -> None:
