@@ -220,6 +220,13 @@ def baseline_text(diagnosis: Diagnosis) -> str:
     return f"Against {clean(b.path)} ({clean(b.capture)}): {text}"
 
 
+def clock(diagnosis: Diagnosis) -> str:
+    """What the times of places count from, and who else shows them so."""
+    if any(i.format.startswith("kineto") for i in diagnosis.inputs):
+        return "times from the first event of the trace on, as Perfetto shows them"
+    return "session times, as the Nsight Systems GUI shows them"
+
+
 def table_cells(
     table: Evidence, rows: int | None = None, width: int | None = None
 ) -> tuple[list[str], list[bool], list[list[str]]]:

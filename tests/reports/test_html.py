@@ -225,6 +225,15 @@ def test_values_close_to_their_threshold_differ() -> None:
     assert "10.00 %" in page()
 
 
+def test_times_are_those_of_the_viewer_of_the_capture() -> None:
+    nsys = html_report.render([FULL]).decode()
+    assert "Session times, as the Nsight Systems GUI shows them." in nsys
+    entry = FULL.inputs[0].model_copy(update={"format": "kineto-json"})
+    torch = html_report.render([FULL.model_copy(update={"inputs": (entry,)})]).decode()
+    assert "Times from the first event of the trace on, as Perfetto shows them." in torch
+    assert "Nsight Systems GUI" not in torch
+
+
 def test_steps_of_unknown_phase_are_just_steps() -> None:
     steps = tuple(s.model_copy(update={"phase": "unknown"}) for s in DIAGNOSIS.steps[:1])
     text = html_report.render([DIAGNOSIS.model_copy(update={"steps": steps})]).decode()

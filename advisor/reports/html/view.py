@@ -100,6 +100,10 @@ class CaptureView:
     lanes: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
+    def clock(self) -> str:
+        return phrases.clock(self.diagnosis)
+
+    @property
     def changed(self) -> int:
         return sum(t.value != t.default for t in self.diagnosis.thresholds)
 

@@ -52,7 +52,7 @@ def _finding(sheet: Sheet, row: Row, many: bool) -> None:
         if table.rows:
             sheet.heading(table.title)
             _lay(sheet, *shown(table))
-    _places(sheet, f.time_ranges)
+    _places(sheet, f.time_ranges, phrases.clock(row.diagnosis))
     _explains(sheet, f)
     _references(sheet, f)
 
@@ -129,11 +129,11 @@ def _what_if(gain: Gain) -> str:
     return f"what-if {gain.what_if}{params}"
 
 
-def _places(sheet: Sheet, places: Sequence[TimeRange]) -> None:
-    """Where on the timeline, in session time as the viewer shows it."""
+def _places(sheet: Sheet, places: Sequence[TimeRange], clock: str) -> None:
+    """Where on the timeline, in the times that the viewer shows."""
     if not places:
         return
-    sheet.heading("Where", "session time, as Nsight Systems shows it")
+    sheet.heading("Where", clock)
     columns = [
         Column("what"), Column("stream"), Column("thread"), Column("at", unit="s"),
         Column("for", unit="ns"),
