@@ -26,8 +26,10 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "h200"
 SAMPLE = SHARED / "decode_graph_bs1.parquetdir.tar.xz"
-#: Facts that need the command line, and the size of the files themselves.
-OF_METADATA = {"capture.client_command", "capture.debug_build", "capture.size_bytes"}
+#: Facts that need META_DATA_CAPTURE (command line, options), and the size of the files themselves.
+OF_METADATA = {
+    "capture.client_command", "capture.cuda_traced", "capture.debug_build", "capture.size_bytes",
+}  # fmt: skip
 KINDS = ("parquet", "arrow", "arrow-stream")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device
 from advisor.sources.calls import classify, inner_rows, shared_bases
+from advisor.sources.nsys import collectives as nsys_collectives
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys.metadata import distinct, read_capture, read_devices
 from advisor.sources.nsys.raw import ALL, Is, RawTables, Rows, named_rows
@@ -53,6 +54,7 @@ class NsysExport:
         self._raw_names: dict[str, str] = {}
         self._kept_rows: dict[str, Ints | None] = {}
         self._samples: Columns | None = None
+        self._collectives: Columns | None = None
         self.devices: tuple[Device, ...]
         self.capture: Capture
         try:
@@ -76,6 +78,7 @@ class NsysExport:
         """The columns as contiguous int64 or float64 arrays, in the order of the file."""
         special: dict[str, Callable[[Sequence[str]], Columns]] = {
             "api_calls": self._read_calls,
+            "collectives": self._read_collectives,
             "diagnostics": self._read_diagnostics,
             "overheads": self._read_overheads,
             "ranges": self._read_ranges,
@@ -118,8 +121,9 @@ class NsysExport:
             return self._has_ranges()
         if table == "diagnostics":
             return self._db.has(self._raw(DIAGNOSTICS))
-        if table == "collectives":  # kernels of an export carry no arguments
-            return False
+        if table == "collectives":  # kernels carry no arguments; the NVTX ranges of NCCL may
+            told = nsys_collectives.recorded(self._db, self._raw(NVTX))
+            return told and self._has("kernels") and self._has("api_calls")
         for raw, fills in JOINED_TABLES.get(table) or (ROW_TABLES[table],):
             # Rows without a start, which only a mangled export has, cannot be placed in time.
             start = fills.get("start", plain("id")).raw[0]
@@ -250,6 +254,27 @@ class NsysExport:
         known = [i for i in distinct(ids) if i != MISSING]
         codes, texts = self._db.text_codes(raw, "text", rows, "textId" if known else None)
         return self._strings.merged(ids, known, codes, texts)
+
+    def _read_collectives(self, columns: Sequence[str]) -> Columns:
+        if self._collectives is None:
+            kernels = self.read_columns(
+                "kernels", ("start", "device", "stream", "process", "correlation", "name_id")
+            )
+            names = distinct(kernels["name_id"])
+            texts = self._strings.text(names)
+            of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
+            calls = self.read_columns(
+                "api_calls", ("start", "process", "thread", "correlation", "call")
+            )
+            read = nsys_collectives.collectives(
+                self._db, self._raw(NVTX), kernels,
+                np.flatnonzero(np.isin(kernels["name_id"], of_nccl)), calls,
+            )  # fmt: skip
+            groups, at = np.unique(read.pop("communicator"), return_inverse=True)
+            ids = [self._strings.intern(f"{int(g) & (1 << 64) - 1:#x}") for g in groups]
+            read["group_id"] = np.array(ids, np.int64)[at] if ids else np.empty(0, np.int64)
+            self._collectives = read
+        return {c: self._collectives[c] for c in columns}
 
     # -------------------------------------------------------------- the rest
 

@@ -47,6 +47,9 @@ class RawTables(Protocol):
     def records(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Rows of a small table, with the types that they have there."""
 
+    def blobs(self, table: str, column: str) -> list[bytes | None]:
+        """A column of bytes in the order of the file, also where it is declared as text."""
+
     def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
         """How many such rows there are, counted up to `at_most`."""
 

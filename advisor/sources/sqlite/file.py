@@ -121,6 +121,11 @@ class SqliteFile:
         """Rows of a small table, with the types that they have there."""
         return self.rows(f"select {', '.join(map(quoted, columns))} from {quoted(table)}")
 
+    def blobs(self, table: str, column: str) -> list[bytes | None]:
+        """A column of bytes in the order of the file, also where it is declared as text."""
+        cast = f"cast({quoted(column)} as blob)"
+        return [row[0] for row in self.rows(f"select {cast} from {source_of_rows(table)}")]
+
     def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
         """How many such rows there are, counted up to `at_most`."""
         chosen = f"select 1 from {source_of_rows(table)} where {_condition(rows)}"
