@@ -184,6 +184,11 @@ def batch(
     Optimistic: blocks limit nothing, and levels lie at the low end of what the samples allow.
     Pessimistic: blocks limit from half of the device on, levels lie at the high end, and attention
     whose level nobody measured grows in proportion."""
+    if (work.kind == Kind.GRAPH_RUN).any():
+        raise NoEstimate(
+            "how the kernels inside CUDA graphs grow cannot be told from whole graphs: capture "
+            "with --cuda-graph-trace=node"
+        )
     n = fix.number("n")
     level, blur = work.dram_blur
     level = np.clip(np.nan_to_num(level) - lean * blur, 0.0, ACHIEVABLE)

@@ -98,7 +98,7 @@ def whatif(page: Page, report: WhatIfReport) -> None:
     page.blank()
     _sum(page, report)
     if report.measure == "throughput":
-        page.labelled("measure", "throughput: the speed-up counts tokens/s; a step gets no shorter")
+        page.labelled("measure", "throughput: the speed-up counts tokens a second, not step time")
     page.blank()
     for text in report.assumptions:
         page.labelled("assumes", text)

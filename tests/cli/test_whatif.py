@@ -79,7 +79,7 @@ def test_list_as_json(tmp_path: Path, capsys: Captured) -> None:
 def test_a_batch_wins_tokens_not_time(trace: str, capsys: Captured) -> None:
     assert main(["whatif", trace, "--fix", "batch:n=4"]) == 0
     shown = capsys.readouterr().out
-    assert "throughput: the speed-up counts tokens/s" in shown
+    assert "throughput: the speed-up counts tokens a second" in shown
     assert "nothing left to win" not in shown
 
 

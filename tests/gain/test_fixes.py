@@ -374,6 +374,16 @@ def test_sampled_weights(tmp_path: Path) -> None:
     assert before - after(export, tmp_path, fix("fp8_weights")) == pytest.approx(150, rel=1e-3)
 
 
+def test_a_batch_of_unseen_kernels(tmp_path: Path) -> None:
+    """What lies inside a graph that was traced as a whole may grow or not; nothing tells."""
+
+    def step(e: Export, t: int) -> None:
+        e.graph_launch(at=t, dur=20 * US, nodes=[("a", t + 30 * US, 50 * US)], mode="graph")
+
+    with pytest.raises(NoEstimate, match="--cuda-graph-trace=node"):
+        after(scenes.capture(step, 100), tmp_path, fix("batch"))
+
+
 def test_a_batch_grows_its_copies(tmp_path: Path) -> None:
     # 100 us of copy become 200 us, which the host waits for.
     assert after(scenes.copying(), tmp_path, fix("batch", n=2)) == 300

@@ -88,7 +88,7 @@ def test_a_what_if() -> None:
     assert "throughput" not in text
     page = Page(80)
     gain_text.whatif(page, report.model_copy(update={"measure": "throughput"}))
-    assert "counts tokens/s; a step gets no shorter" in shown(page)
+    assert "counts tokens a second, not step time" in shown(page)
 
 
 def test_a_finding_says_step_and_range() -> None:
