@@ -53,9 +53,11 @@ def title(diagnosis: Diagnosis) -> str:
 
 def headline(diagnosis: Diagnosis) -> tuple[str, str]:
     """The verdict as a short sentence and the rest of it."""
-    head, colon, rest = diagnosis.verdict.partition(": ")
-    if colon and any(f.title == head for f in diagnosis.findings):
-        return clean(head), clean(rest)
+    for finding in diagnosis.findings:
+        before, found, rest = diagnosis.verdict.partition(f"{finding.title}: ")
+        # Before the title stands at most what kind of work it is about.
+        if found and (not before or before.endswith(": ")):
+            return clean(before + finding.title), clean(rest)
     return "", clean(diagnosis.verdict)
 
 

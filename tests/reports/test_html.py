@@ -234,6 +234,17 @@ def test_times_are_those_of_the_viewer_of_the_capture() -> None:
     assert "Nsight Systems GUI" not in torch
 
 
+def test_the_headline_is_the_title_of_the_cause() -> None:
+    title = DIAGNOSIS.findings[0].title
+    for verdict, head in (
+        (f"{title}: 55 % of it.", title),
+        (f"GPU compute: {title}: 55 % of it.", f"GPU compute: {title}"),
+    ):
+        text = html_report.render([DIAGNOSIS.model_copy(update={"verdict": verdict})]).decode()
+        assert re.search(rf"<h1[^>]*>{re.escape(head)}</h1>", text)
+        assert "55 % of it." in text
+
+
 def test_steps_of_unknown_phase_are_just_steps() -> None:
     steps = tuple(s.model_copy(update={"phase": "unknown"}) for s in DIAGNOSIS.steps[:1])
     text = html_report.render([DIAGNOSIS.model_copy(update={"steps": steps})]).decode()

@@ -86,6 +86,15 @@ def test_no_sideways_scrolling(opened: Browser, width: int) -> None:
     assert opened.ask("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_what_is_said_of_a_finding_has_room(opened: Browser, width: int) -> None:
+    opened.resize(width, 900)
+    rooms = opened.ask(
+        "[...document.querySelectorAll('.finding[open] dl.said > div')].map(e => e.clientWidth)"
+    )
+    assert min(rooms) > 240
+
+
 def test_headings_go_down_one_by_one(opened: Browser) -> None:
     levels = opened.ask("[...document.querySelectorAll('h1,h2,h3,h4')].map(e => +e.tagName[1])")
     assert levels[0] == 1
