@@ -15,7 +15,7 @@ _STEP_RANGES = "an NVTX range around each step"
 OWNER = "GPU work in the captured process"
 _RANKS = "the captures of all ranks"
 _WEIGHTS = "--weight-bytes"
-_SIZES = "a PyTorch profiler trace, which records the arguments of NCCL"
+_SIZES = "an nsys of 2026 or a PyTorch profiler trace, which record the arguments of NCCL"
 NODES = "--cuda-graph-trace=node"
 
 #: What fills a table; CUDA fills the others.

@@ -112,11 +112,12 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
         (p.about(n.scope.device), n) for p in parts for n in p.summary.diagnosis.not_evaluated
     ]
     by_code = program.rules.by_code
+    part_of = {r: p for p in parts for r in p.ranks}
     thresholds: tuple[Threshold, ...] = ()
     for number, base in enumerate(_chunks(facts)):
         found = conclude(infer(base, small, engine=engine), ms_of=_milliseconds(waits))
         thresholds = found.thresholds
-        for f in (_estimated(f, waits, parts, base) for f in found.findings):
+        for f in (_estimated(f, waits, part_of, base) for f in found.findings):
             if by_code[f.code].scope not in ("trace", "rank"):
                 said.append(Said(_about(f.scope.rank, ranks), f))
             elif f.scope.rank is not None or number == 0:
@@ -142,12 +143,14 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     )  # fmt: skip
 
 
-def _estimated(finding: Finding, waits: Waits, parts: Sequence[Part], base: FactBase) -> Finding:
+def _estimated(
+    finding: Finding, waits: Waits, part_of: Mapping[int, Part], base: FactBase
+) -> Finding:
     """The finding with what its end would win the job."""
     rank_, device = finding.scope.rank, finding.scope.device
     alone: dict[str, Gain] = {}
     exposed = transfer = 0.0
-    part = next((p for p in parts if rank_ in p.ranks), None)
+    part = None if rank_ is None else part_of.get(rank_)
     if part is not None and device is not None:
         alone = {code: gain for on, code, gain in part.summary.gains if on == device}
         known = part.summary.value("comm.exposed_ratio", Scope(device=device))
