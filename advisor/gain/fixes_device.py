@@ -21,6 +21,8 @@ Array = NDArray[Any]
 
 #: Overlap that is poor and that is very good, around the one asked for (peers-7).
 _OVERLAP_SPREAD = 0.3
+#: Kernels of which a larger batch reads more weights.
+_EXPERTS = frozenset(("moe",))
 
 
 # ---------------------------------------------------------------- copies
@@ -183,7 +185,8 @@ def batch(
     """Products grow from the ridge on, other kernels once they fill the device or its bandwidth.
     Optimistic: blocks limit nothing, and levels lie at the low end of what the samples allow.
     Pessimistic: blocks limit from half of the device on, levels lie at the high end, and attention
-    whose level nobody measured grows in proportion."""
+    whose level nobody measured grows in proportion. More tokens ask for more experts, so the bytes
+    of their weights grow in proportion, too, but not in the optimistic reading."""
     if (work.kind == Kind.GRAPH_RUN).any():
         raise NoEstimate(
             "how the kernels inside CUDA graphs grow cannot be told from whole graphs: capture "
@@ -197,7 +200,8 @@ def batch(
         filling = np.where(work.attention & np.isnan(work.dram[0]), 1.0, filling)
     grown = np.clip(n * np.maximum(filling, level / ACHIEVABLE), 1.0, n)
     kernel = work.kind == Kind.KERNEL
-    factor = np.where(kernel, np.where(work.matmul, _products(work, n, grown, lean), grown), 1.0)
+    dense = work.matmul & (~work.family(_EXPERTS) | (lean > 0))
+    factor = np.where(kernel, np.where(dense, _products(work, n, grown, lean), grown), 1.0)
     factor = np.where(np.isin(work.direction, (HTOD, DTOH)), n, factor)
     return inputs.with_ops(duration=inputs.ops.duration * factor)
 

@@ -357,6 +357,15 @@ def test_attention_grows_with_its_bytes(tmp_path: Path) -> None:
     assert slow == pytest.approx(200 * (8 * (0.46 + 0.01 * 0.46) / 0.92 - 1), rel=1e-2)
 
 
+def test_more_tokens_read_more_experts(tmp_path: Path) -> None:
+    # At three quarters of what the DRAM can do, twice the experts take half as long again.
+    export = scenes.sampled(("fused_moe_kernel", 200, 69, 2), (scenes.ADD, 50, 0, 0))
+    before = after(export, tmp_path)
+    grown = after(export, tmp_path, fix("batch", n=2)) - before
+    assert grown == pytest.approx(100, rel=1e-2)
+    assert after(export, tmp_path, fix("batch", n=2), lean=1) == pytest.approx(before)
+
+
 def test_a_smaller_kv_cache(tmp_path: Path) -> None:
     # Attention at half of what the DRAM can do loses half of half of its time.
     export = scenes.sampled((scenes.ATTENTION, 200, 46, 0), (scenes.GEMM, 200, 80, 4))
