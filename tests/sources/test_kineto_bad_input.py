@@ -112,6 +112,25 @@ def test_numbers_that_are_none(path: Path, number: str) -> None:
     assert starts(path, "copies") == [6_000]
 
 
+@pytest.mark.parametrize("end", [",]", " , \n ]", ",\n]"])
+def test_a_comma_after_the_last_event(path: Path, end: str) -> None:
+    """As scripts leave it that cut events out; commas inside names stay."""
+    text = Profile().launch(at=0, kernel="k<int,]>, }").text()
+    head, _, rest = text.rpartition("]")
+    path.write_text(head + end + rest)
+    with open_trace(path) as trace:
+        assert trace.texts(trace.columns("kernels", ["name_id"])["name_id"]) == ["k<int,]>, }"]
+
+
+def test_a_trace_that_was_still_being_written(path: Path) -> None:
+    """Events come in no order of time: a part of them would show idle GPUs that were busy."""
+    text = decode(steps=2).text()
+    whole = text[: text.rindex("}", 0, len(text) // 2) + 1]
+    for cut in (whole, whole + ",", whole + ",\n"):
+        path.write_text(cut)
+        assert "cut short" in refused(path)
+
+
 def test_control_characters_and_lone_backslashes(path: Path) -> None:
     text = Profile().annotation("C:@temp^x", 0, 9).launch(at=0).text()
     path.write_text(text.replace("@", "\\d").replace("^", "\n"))

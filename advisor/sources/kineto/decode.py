@@ -19,6 +19,8 @@ _PART = 1 << 15
 
 #: What old versions wrote where a division by zero left no number. Not JSON.
 _NO_NUMBER = re.compile(rb"(?<=[:\[,\s])(?:-?(?:inf(?:inity)?|nan)|N/A)(?=\s*[,}\]])", re.I)
+#: A comma before a closing bracket, which scripts that cut a trace leave behind; texts are kept.
+_LAST_COMMA = re.compile(rb'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])')
 _ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _CONTROL = bytes(range(0x20))
 _BLANK = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
@@ -214,10 +216,11 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
 
 
 def _mended(data: bytes) -> bytes:
-    """JSON for what is nearly JSON: bare `inf` and `N/A`, control characters, lone backslashes and
-    bytes that are not UTF-8."""
+    """JSON for what is nearly JSON: bare `inf` and `N/A`, control characters, lone backslashes,
+    bytes that are not UTF-8 and a comma after the last event."""
     data = _NO_NUMBER.sub(b"null", data.translate(_BLANK))
     data = _ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", data)
+    data = _LAST_COMMA.sub(lambda found: b"" if found[0] == b"," else found[0], data)
     return data.decode("utf-8", "replace").encode()
 
 
