@@ -40,6 +40,7 @@ class Settings:
     fail_on: str | None = None
     fail_on_new: bool = False
     baseline: str | None = None
+    folder: str | None = None
     top: int = 5
     sensitivity: bool = False
     explain_ranking: bool = False

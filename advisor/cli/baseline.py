@@ -11,8 +11,9 @@ from advisor.cli.lazy import HELP
 from advisor.errors import InputError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=HELP)
-Folder = Annotated[Path, typer.Option(metavar="DIR", help="Folder that holds the baselines.")]
-FOLDER = Path(".advisor")
+Folder = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Folder that holds the baselines (.advisor).")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -27,7 +28,7 @@ def _group(ctx: typer.Context) -> None:
 def save(
     name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)],
     source: Annotated[str, typer.Argument(metavar="TRACE", hidden=True)],
-    folder: Folder = FOLDER,
+    folder: Folder = None,
     window: Annotated[str | None, typer.Option(metavar="FROM/TO", help="Part to analyse.")] = None,
     nvtx: Annotated[
         str | None, typer.Option(metavar="RANGE[@DOMAIN][/N]", help="Ranges to analyse.")
@@ -37,30 +38,42 @@ def save(
 ) -> None:
     """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
     from advisor.cli import compare_options as chosen
+    from advisor.cli.output import make_page, print_page
     from advisor.cli.progress import Progress
     from advisor.compare import store
     from advisor.pipeline.compare import load
     from advisor.reports import json_report
+    from advisor.reports.baseline_text import entry
     from advisor.reports.files import check_target, write_atomic
 
+    folder = chosen.baseline_folder(folder)
     path = store.path_of(name, folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; baselines lie in a folder")
     if path.is_file() and not force:
         raise InputError(f"{path} exists; add --force to replace it")
     with Progress(name) as progress:
         found = load(source, chosen.options(folder, window, nvtx, phase), progress)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror or error})") from error
     check_target(path, force)
     write_atomic(path, json_report.render(found), force)
-    typer.echo(f"{path}: {found[0].verdict}")
+    page = make_page()
+    entry(page, f"{name}, saved as {path}", found)
+    print_page(page)
 
 
 @app.command("list")
-def list_(folder: Folder = FOLDER) -> None:
+def list_(folder: Folder = None) -> None:
     """One line a baseline: name, capture, steps, verdict."""
+    from advisor.cli import compare_options as chosen
     from advisor.cli.output import make_page, print_page
     from advisor.compare import store
     from advisor.reports.baseline_text import listing
 
+    folder = chosen.baseline_folder(folder)
     page = make_page()
     found = store.entries(folder)
     listing(page, str(folder), [(e.name, e.diagnoses, e.fault) for e in found])
@@ -70,17 +83,18 @@ def list_(folder: Folder = FOLDER) -> None:
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)],
-    folder: Folder = FOLDER,
+    folder: Folder = None,
     format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="As for diagnose.")] = False,
 ) -> None:
     """Print the diagnosis that is saved under NAME."""
+    from advisor.cli import compare_options as chosen
     from advisor.cli.output import make_console, print_lines, write_bytes
     from advisor.compare import store
     from advisor.reports import json_report
     from advisor.reports.terminal import TextOptions, render
 
-    found = store.named(name, folder)
+    found = store.named(name, chosen.baseline_folder(folder))
     if format not in ("text", "json"):
         raise InputError(f"--format: '{format}' is none of text, json")
     if format == "json":

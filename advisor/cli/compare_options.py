@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.config import CHOICES
+from advisor.config import CHOICES, from_files
 from advisor.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,8 +39,15 @@ def options(
             window=window, nvtx=nvtx, phase=phase, rules=tuple(map(Path, rules or ())),
             params=tuple(param or ()), engine=engine,  # type: ignore[arg-type]
         ),
-        folder, settings,
+        baseline_folder(folder), settings,
     )  # fmt: skip
+
+
+def baseline_folder(given: Path | None) -> Path:
+    """The folder of named baselines: the flag's, else that of the files here, else the usual."""
+    from advisor.compare.store import FOLDER
+
+    return given or Path(from_files(Path.cwd()).get("folder") or FOLDER)
 
 
 def percent(text: str, option: str) -> float:

@@ -63,8 +63,9 @@ def diagnose(
     param: Annotated[Texts, _text("CODE.NAME=VALUE", "Change a threshold (repeatable).")] = None,
     engine: Annotated[Text, _one_of("engine", "Inference engine of the rules.")] = None,
     baseline: Annotated[
-        Text, _text("FILE", "Saved JSON diagnosis: mark findings as new, known, gone.")
+        Text, _text("NAME|FILE", "Saved diagnosis: mark findings as new, known, gone.")
     ] = None,
+    folder: Annotated[Text, _text("DIR", "Folder of named baselines (.advisor).")] = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="List verdicts near a threshold.")
     ] = False,
@@ -127,6 +128,7 @@ def diagnose(
         "param": param,
         "engine": engine,
         "baseline": baseline,
+        "folder": folder,
         "sensitivity": sensitivity,
         "explain_ranking": explain_ranking,
         "fail_on": fail_on,

@@ -94,9 +94,9 @@ def _baseline(settings: Settings) -> tuple[Saved, ...]:
             raise InputError("--fail-on-new needs a --baseline FILE to tell what is new")
         return ()
     from advisor.compare.baseline import read
-    from advisor.compare.store import locate
+    from advisor.compare.store import FOLDER, locate
 
-    return read(locate(settings.baseline))
+    return read(locate(settings.baseline, Path(settings.folder or FOLDER), "--baseline "))
 
 
 def _selected(done: Sequence[Diagnosis], settings: Settings) -> list[Diagnosis]:

@@ -75,6 +75,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     changes = [_phase(m, before, after, alike, judged) for m in measured]
     verdict, findings = _verdict(changes), finding_changes(before, after)
     # What another model or batch does says nothing of the advice.
+    doubts = tuple(_doubts(changes, judged.param(*_GATE)))
     checks = advice_checks(before, after) if verdict != "not-comparable" else ()
     return Comparison(
         before=side_doc(before), after=side_doc(after), verdict=verdict,
@@ -87,7 +88,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
         operations=operation_changes(before, after, phases), calls=call_changes(before, after),
         changes=findings, checks=checks,
         gains=gain_checks(before, changes, findings, checks) if checks else (),
-        notes=tuple(_notes(before, after, changes, judged)), **judged.parts(),
+        notes=(*_notes(before, after, changes, judged), *doubts), doubts=doubts, **judged.parts(),
     )  # fmt: skip
 
 
@@ -271,7 +272,6 @@ def _notes(
             f"Profiled times: {extra:,.0f} more eager launches a step {more} than {less} cost "
             f"{low:.1f} to {high:.0f} ms of tracing there; without a profiler that side is faster."
         )
-    gate = judged.param(*_GATE)
     for p in phases:
         few = p.before is not None and p.after is not None and p.noise is not None
         if few and min(s.samples for s in (p.before, p.after) if s is not None) < 2:
@@ -279,13 +279,25 @@ def _notes(
                 f"{phase_words(p.phase).capitalize()}: one time on a side shows no spread; the "
                 "usual one is assumed. Record several steps, or several captures a side."
             )
-        if p.verdict == "no-change" and p.resolution is not None and p.resolution > gate:
-            notes.append(
-                f"{phase_words(p.phase).capitalize()}: only slow-downs from "
-                f"{ratio(p.resolution, sign=False)} on would have shown, which is more than the "
-                f"gate; {_would_help(p)} would show smaller ones."
-            )
     return notes
+
+
+def _doubts(phases: Sequence[PhaseChange], gate: float) -> list[str]:
+    """Slow-downs of the gate's size that could not have shown."""
+    doubts = []
+    for p in phases:
+        step = phase_words(p.phase).capitalize()
+        if p.verdict == "no-change" and p.resolution is not None and p.resolution > gate:
+            doubts.append(
+                f"{step}: only slow-downs from {ratio(p.resolution, sign=False)} on would have "
+                f"shown, which is more than the gate; {_would_help(p)} would show smaller ones."
+            )
+        elif p.verdict == "not-comparable" and any(q.verdict != p.verdict for q in phases):
+            doubts.append(
+                f"{step}: not compared ({p.why.partition('; ')[0]}); it holds "
+                f"{100 * p.share:.0f} % of the step time."
+            )
+    return doubts
 
 
 def _would_help(phase: PhaseChange) -> str:

@@ -118,10 +118,18 @@ def find(name: str, folder: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def locate(text: str, folder: Path = FOLDER) -> Path:
-    """The file that `text` names: a path as it stands, else a baseline of the folder."""
+def locate(text: str, folder: Path, lead: str = "") -> Path:
+    """The file that `text` names: a path as it stands, else a baseline of `folder`, or of the
+    folder in front of the name. Raises InputError, which lists the names there are."""
     path = Path(text)
-    return path if path.exists() else find(text, folder) or path
+    if path.exists():
+        return path
+    found = find(text, folder) or find(path.name, path.parent)
+    if found is None:
+        known = ", ".join(names(folder))
+        hint = f" (saved in {folder}: {known})" if known else f" in {folder}"
+        raise InputError(f"{lead}{text}: no such file, and no baseline of that name{hint}")
+    return found
 
 
 def named(name: str, folder: Path) -> Entry:

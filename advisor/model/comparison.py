@@ -196,6 +196,8 @@ class Comparison(Frozen):
     checks: tuple[AdviceCheck, ...] = ()
     gains: tuple[GainCheck, ...] = ()
     notes: tuple[str, ...] = ()
+    #: Slow-downs that this verdict could hide; they stand among the notes, too.
+    doubts: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     healthy: tuple[Healthy, ...] = ()
     not_evaluated: tuple[NotEvaluated, ...] = ()

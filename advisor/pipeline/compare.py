@@ -35,20 +35,18 @@ def load(
 ) -> tuple[Diagnosis, ...]:
     """The diagnosis of a capture, or the saved one of a file or a baseline's name."""
     from advisor.compare import store
+    from advisor.sources.open import is_export_folder
 
     chosen = options or CompareOptions()
-    path = Path(source)
-    if store.is_saved(path):
+    path = store.locate(source, chosen.folder or store.FOLDER)
+    if not Path(source).exists() or store.is_saved(path):
         return store.read(path)
-    if path.exists():
-        return (diagnose(path, chosen.diagnose, progress),)
-    folder = chosen.folder or store.FOLDER
-    found = store.find(source, folder)
-    if found is None:
-        known = ", ".join(store.names(folder))
-        hint = f" (saved in {folder}: {known})" if known else f" in {folder}"
-        raise InputError(f"{source}: no such file, and no baseline of that name{hint}")
-    return store.read(found)
+    if path.is_dir() and not is_export_folder(path):
+        raise InputError(
+            f"{source}: a folder; name a capture in it, or, for the ranks of a job, save their "
+            f"diagnosis ('advisor {source} --format json -o FILE') and compare that"
+        )
+    return (diagnose(path, chosen.diagnose, progress),)
 
 
 def side(

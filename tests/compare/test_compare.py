@@ -258,6 +258,9 @@ def test_a_phase_that_one_side_lacks_is_said(base: Diagnosis, tmp_path: Path) ->
         "not-comparable",
         "only after",
     )
+    (doubt,) = found.doubts
+    assert doubt.startswith("Prefill step: not compared (only after); it holds ")
+    assert doubt in found.notes
 
 
 def test_steps_without_names_pair_with_the_only_phase(base: Diagnosis, tmp_path: Path) -> None:
@@ -390,6 +393,12 @@ def test_the_same_capture_twice_is_no_repeat(tmp_path: Path) -> None:
     two = str(decoder(tmp_path / "two.sqlite", seed=1))
     with pytest.raises(InputError, match="holds the same steps as"):
         pipeline_compare.compare([one, one], [two])
+
+
+def test_a_folder_of_captures_says_how_to_compare_a_job(tmp_path: Path) -> None:
+    one = str(decoder(tmp_path / "rank0.sqlite"))
+    with pytest.raises(InputError, match="for the ranks of a job, save their diagnosis"):
+        pipeline_compare.compare([str(tmp_path)], [one])
 
 
 def test_saved_diagnoses_compare_like_their_captures(tmp_path: Path) -> None:

@@ -80,6 +80,15 @@ def test_a_gate_that_could_not_have_seen_much_says_so(
     assert "gate passed, but weakly" in capsys.readouterr().err
 
 
+def test_a_phase_that_was_not_compared_does_not_pass_in_silence(
+    run: Run, capsys: Captured, tmp_path: Path
+) -> None:
+    decoder(tmp_path / "p.sqlite", steps=30, prefills=1, seed=3)
+    assert run("compare", "base", "p.sqlite", "--fail-on", "regression", "-q") == 0
+    err = capsys.readouterr().err
+    assert err.startswith("advisor: gate passed, but weakly: Prefill step: not compared")
+
+
 def test_gate_and_noise_floor(run: Run, capsys: Captured) -> None:
     for gate in ("30%", "30", "0.3"):
         assert run("compare", "base", "slow", "--gate", gate, "-q") == 0
@@ -144,6 +153,37 @@ def test_baselines_in_a_folder_of_ones_own(run: Run, capsys: Captured, tmp_path:
     assert run("baseline", "list", "--folder", "kept/here") == 0
     assert "unusable" in capsys.readouterr().out
     assert store.names(tmp_path / "kept" / "here") == ["a", "b", "bad"]
+
+
+def test_one_folder_of_baselines_for_all_verbs(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    """By --folder, in front of the name, or once in advisor.toml."""
+    assert run("baseline", "save", "main", "base", "--folder", "kept") == 0
+    assert "main, saved as kept/main.json" in capsys.readouterr().out
+    assert run("slow", "--baseline", "main", "--folder", "kept", "-q") == 0
+    assert "known" in capsys.readouterr().out
+    assert run("slow", "--baseline", "kept/main", "-q") == 0
+    assert run("compare", "kept/main", "slow", "-q") == 0
+    assert run("slow", "--baseline", "main") == 2
+    capsys.readouterr()
+    assert run("slow", "--baseline", "nosuch", "--folder", "kept") == 2
+    assert (
+        "--baseline nosuch: no such file, and no baseline of that name (saved in kept: main)"
+        in (capsys.readouterr().err)
+    )
+    (tmp_path / "advisor.toml").write_text('folder = "kept"\n')
+    assert run("slow", "--baseline", "main", "-q") == 0
+    assert run("compare", "main", "slow", "-q") == 0
+    assert run("baseline", "show", "main") == 0
+    assert run("baseline", "list") == 0
+    assert "1 baseline in kept" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_one(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert run("baseline", "save", "main", "base", "--folder", "file") == 2
+    assert capsys.readouterr().err == (
+        "advisor: error: file is a file; baselines lie in a folder\n"
+    )
 
 
 @pytest.mark.parametrize("args", [
