@@ -108,6 +108,7 @@ _CAPTURE = _group("trace", CUDA, [
 
 _BUDGET = _group("device", CUDA, [
     ("budget.idle_ratio", "ratio", "", "Share of the window in which the device runs nothing", "window minus the union of all operations"),
+    ("budget.waiting_ratio", "ratio", "", "Idle in which the device waits for the program: without the gaps between the nodes of one graph run, and without what the profiler added", "idle minus budget parts graph_internal, profiler"),
     ("budget.busy_ratio", "ratio", "", "Share of the window in which the device runs anything", "union of kernels, copies, memsets and graph runs"),
     *_parts(),
 ])  # fmt: skip

@@ -33,6 +33,8 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     scope, budget = Scope(device=device), a.budgets[device]
     window = max(budget.window.length, 1)
     out.put("budget.idle_ratio", budget.idle_ns / window, scope)
+    unavoidable = budget.share("graph_internal") + budget.share("profiler")
+    out.put("budget.waiting_ratio", max(budget.idle_ns / window - unavoidable, 0.0), scope)
     out.put("budget.busy_ratio", budget.busy_ns / window, scope)
     for part in PARTS:
         out.put(f"budget.{part}_ratio", budget.share(part), scope)

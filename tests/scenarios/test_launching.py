@@ -106,6 +106,32 @@ def test_replayed_graphs_are_healthy(tmp_path: Path) -> None:
     assert {"UTL100", "LCH104", "HST101"} <= {h.code for h in d.healthy}
 
 
+def test_gaps_between_the_nodes_of_a_graph_are_not_the_program_s(tmp_path: Path) -> None:
+    """Replays back to back, their nodes as far apart as they are long: half of the window idle."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, SHORT, between=1.5)
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "budget.graph_internal_ratio") == pytest.approx(0.5, abs=0.05)
+    assert fact(d, "budget.waiting_ratio") == pytest.approx(0, abs=0.05)
+    assert alarms(d) == []
+    assert not HOST_SIDE & {f.cause for f in d.findings}
+
+
+def test_what_tracing_adds_to_graph_launches_is_not_the_program_s(tmp_path: Path) -> None:
+    """A step waits for its result, so that the stretched launch of the next one shows as idle."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, call=270)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "budget.idle_ratio") > 0.2
+    assert fact(d, "budget.waiting_ratio") < 0.15
+    assert not {"gpu-idle", "launch-bound"} & {f.cause for f in d.findings}
+
+
 def test_a_wait_behind_every_replay_is_no_alarm(tmp_path: Path) -> None:
     """Each step then pays for one untraced graph launch, 70 us of 1,000."""
     m = Machine()
