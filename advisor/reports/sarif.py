@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from advisor.model.findings import (
@@ -35,6 +35,13 @@ FINGERPRINT = "advisorFinding/v1"
 Json = dict[str, Any]
 
 
+class File(NamedTuple):
+    """A capture, and its rank in the job that several are of."""
+
+    uri: str
+    rank: int | None
+
+
 def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
     return log([_run(d) for d in diagnoses])
 
@@ -56,6 +63,7 @@ def _run(diagnosis: Diagnosis) -> Json:
         diagnosis.not_evaluated,
         gone,
         steps=bool(diagnosis.steps),
+        ranks=[i.rank for i in diagnosis.inputs],
         properties={
             "verdict": clean(diagnosis.verdict),
             "engine": diagnosis.tool.engine,
@@ -67,10 +75,11 @@ def _run(diagnosis: Diagnosis) -> Json:
 def run(
     tool: Tool, name: str, paths: Sequence[str], findings: Sequence[Finding],
     not_evaluated: Sequence[NotEvaluated], gone: Sequence[Gone] = (), *, steps: bool,
-    properties: Json, failed: str = "",
+    properties: Json, failed: str = "", ranks: Sequence[int | None] = (),
 ) -> Json:  # fmt: skip
-    """One run: findings of these files as results. `failed` says why there is no answer at all."""
-    files = [_uri(path) for path in paths]
+    """One run: findings of these files as results; `ranks` are those of the files, where they are
+    ranks. `failed` says why there is no answer at all."""
+    files = [File(_uri(path), ranks[i] if i < len(ranks) else None) for i, path in enumerate(paths)]
     rules = {f.code: f for f in reversed(findings)}
     descriptors = [_rule(rules[code]) for code in sorted(rules)]
     descriptors += [_bare_rule(g) for g in gone if g.code not in rules]
@@ -89,7 +98,7 @@ def run(
             }
         },
         "automationDetails": {"id": f"advisor/{name}/"},
-        "artifacts": [{"location": {"uri": f}, "roles": ["analysisTarget"]} for f in files],
+        "artifacts": [{"location": {"uri": f.uri}, "roles": ["analysisTarget"]} for f in files],
         "invocations": [
             {
                 "executionSuccessful": not failed,
@@ -149,7 +158,7 @@ def _markdown_advice(finding: Finding) -> list[str]:
     return ["\n".join(out)] if out else []
 
 
-def _result(finding: Finding, files: Sequence[str], index: dict[str, int], steps: bool) -> Json:
+def _result(finding: Finding, files: Sequence[File], index: dict[str, int], steps: bool) -> Json:
     cost = phrases.cost_text(finding, steps)
     text = [f"{clean(finding.title)}. {clean(finding.message)}"]
     text += [f"Cost: {cost}."] * bool(cost)
@@ -179,7 +188,7 @@ def _result(finding: Finding, files: Sequence[str], index: dict[str, int], steps
     return result
 
 
-def _gone(entry: Gone, files: Sequence[str], index: dict[str, int]) -> Json:
+def _gone(entry: Gone, files: Sequence[File], index: dict[str, int]) -> Json:
     return {
         **_common(entry, files, index),
         "kind": "fail",
@@ -189,12 +198,14 @@ def _gone(entry: Gone, files: Sequence[str], index: dict[str, int]) -> Json:
     }
 
 
-def _common(entry: Finding | Gone, files: Sequence[str], index: dict[str, int]) -> Json:
+def _common(entry: Finding | Gone, files: Sequence[File], index: dict[str, int]) -> Json:
     digest = hashlib.sha256(identity(entry.code, entry.scope).encode()).hexdigest()[:32]
+    about = [i for i, f in enumerate(files) if f.rank is not None and f.rank == entry.scope.rank]
+    at = about[0] if about else 0
     location: Json = {
         "physicalLocation": {
             # Code scanning wants a region; a capture has no lines but the first.
-            "artifactLocation": {"uri": files[0], "index": 0},
+            "artifactLocation": {"uri": files[at].uri, "index": at},
             "region": {"startLine": 1},
         }
     } if files else {}  # fmt: skip

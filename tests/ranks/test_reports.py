@@ -69,7 +69,11 @@ def test_annotations_stand_at_the_file_of_the_rank(report: Report) -> None:
 def test_in_sarif_and_junit(report: Report) -> None:
     (run,) = json.loads(report("--format", "sarif"))["runs"]
     (late,) = [r for r in run["results"] if r["ruleId"] == "COM102"]
-    assert late["locations"][0]["logicalLocations"][0]["fullyQualifiedName"] == "rank 2"
+    (location,) = late["locations"]
+    assert location["logicalLocations"][0]["fullyQualifiedName"] == "rank 2"
+    file = location["physicalLocation"]["artifactLocation"]
+    assert file["uri"].endswith("/rank2.sqlite")
+    assert run["artifacts"][file["index"]]["location"]["uri"] == file["uri"]
     assert "rank 2" in report("--format", "junit")
 
 
