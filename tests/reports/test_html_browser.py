@@ -15,6 +15,7 @@ from tests.reports import browser
 from tests.reports.browser import Browser
 from tests.reports.fixture import HEALTHY
 from tests.reports.test_html import FULL
+from tests.test_captures import committed
 
 pytestmark = pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
 
@@ -230,6 +231,15 @@ def test_several_captures_and_one_without_a_timeline(shared: Browser, tmp_path: 
     assert shared.errors == []
     assert shared.ask("document.querySelectorAll('.capture').length") == 2
     assert shared.ask("document.querySelectorAll('canvas').length") == 1
+
+
+def test_every_column_of_the_kernel_table_is_in_sight(shared: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_bytes(html_report.render([diagnose(committed("decode8b_graph_bs1"))]))
+    shared.resize(1280, 900)
+    shared.open(page)
+    table = "document.querySelector('#c0-kernel-table').parentNode"
+    assert shared.ask(f"{table}.scrollWidth <= {table}.clientWidth")
 
 
 def test_a_capture_of_100_000_kernels_is_a_light_page(shared: Browser, tmp_path: Path) -> None:
