@@ -117,6 +117,7 @@ _LAUNCH = _group("device", CUDA, [
     ("launch.idle_ratio", "ratio", "kernels api_calls", "Idle that launching kernels one by one causes", "budget parts launch_call + launch_latency + host_between_launches"),
     ("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns", "launch call end after gap start"),
     ("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the host a step (graph launches are not counted)", "calls in the window / steps"),
+    ("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
     ("launch.calls_per_s", "count_per_s", "api_calls", "Kernel-launch calls of the host a second", "calls in the window / window"),
     ("launch.call_p50_ns", "ns", "api_calls", "Median length of a kernel-launch call", "quantile"),
     ("launch.call_time_ratio", "ratio", "api_calls", "Share of the window that the feeding thread spends in kernel-launch calls", "sum / window"),

@@ -63,6 +63,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
     if not a.trace.has("api_calls"):
         return
     window, steps = max(budget.window.length, 1), a.step_count
+    out.put("launch.process_count", len(np.unique(a.ops.process[a.device_ops(device)])), scope)
     out.put("launch.idle_ratio",
             budget.share("launch_call") + budget.share("launch_latency")
             + budget.share("host_between_launches"), scope)  # fmt: skip

@@ -235,3 +235,4 @@ def test_two_processes_take_turns(tmp_path: Path) -> None:
     d = diagnosed(export, tmp_path)
     expect(d, "launch-queue-latency", never=("launch-bound", "host-gap", *SYNCS))
     assert fact(d, "budget.queued_ratio") == pytest.approx(0.25, abs=0.1)
+    assert fact(d, "launch.process_count") == 2
