@@ -107,7 +107,7 @@ def _late_table(out: FactWriter, scope: Scope, late: Late, leads: Sequence[str])
     if late.unseen:
         rows.append((unseen_name(late), None, None, late.unseen / 1e6))
     rows.sort(key=lambda r: -r[3])
-    title = f"What rank {scope.rank} did before the {late.calls} collectives it came last to"
+    title = f"What rank {scope.rank} did before the {late.calls:,} collectives it came last to"
     heads = ("since_the_collective_before", "this_rank:ms", "other_ranks:ms", "more:ms")
     out.table("ranks.late", scope, title, heads, rows)
 

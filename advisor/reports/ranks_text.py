@@ -49,8 +49,8 @@ def job(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
             page.labelled("workload", read[0].workload)
         busy = [i.busy_share for i in read if i.busy_share is not None]
         if busy:
-            page.labelled("load", f"GPUs busy {value_text(min(busy), 'ratio')} to "
-                          f"{value_text(max(busy), 'ratio')} of their windows")  # fmt: skip
+            ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))
+            page.labelled("load", f"GPUs busy {' to '.join(ends)} of their windows")
     for entry in lost:
         page.labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
     said = [(i.rank, w) for i in read for w in i.warnings]
