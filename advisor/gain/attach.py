@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
-from advisor.gain.estimate import Estimate, Replayer, work_times
+from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
 from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.profiler import Scenario, has_launches, has_nodes
 from advisor.gain.work import NoEstimate
@@ -106,6 +106,8 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
         note = None
         tried = [*used, fix]
         try:
+            if any(_repeats(fix, other) for other in used):
+                raise NoEstimate(f"{fix.what_if} is applied already")
             now = replayer.step_ns(tried, Scenario(leans=(0,) * len(tried))) / 1e6
             used = tried
         except NoEstimate as reason:
@@ -127,6 +129,13 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
         speedup=found.speedup, bound_ms=found.bound, bound_speedup=found.bound_speedup,
         assumptions=assumptions(replayer, used),
     )  # fmt: skip
+
+
+def _repeats(fix: Fix, other: Fix) -> bool:
+    """The second would win what the first has won: it is the same, or scales the same times."""
+    if is_throughput(fix) or fix.what_if != other.what_if:
+        return False
+    return fix.key == other.key or catalogue().whatifs[fix.what_if].once
 
 
 def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:

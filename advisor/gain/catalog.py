@@ -45,10 +45,12 @@ class Param(Data):
 
 
 class WhatIf(Data):
-    """What a fix changes in the replay, and what is assumed."""
+    """What a fix changes in the replay, and what is assumed; `once`: a second one in the same
+    question, with whatever parameters, would scale the same times again."""
 
     title: Text
     measure: Literal["latency", "throughput"]
+    once: bool = False
     params: dict[str, Param]
     changes: Text
     assumptions: list[Text] = Field(min_length=1)

@@ -120,6 +120,17 @@ def test_a_fix_that_finds_nothing_left_says_why(tmp_path: Path) -> None:
         combine(r, [fix("remove_gc")])
 
 
+def test_the_same_fix_wins_once(tmp_path: Path) -> None:
+    """Half the bytes twice would be a quarter; a batch may be doubled twice."""
+    export = scenes.sampled((scenes.GEMM, 200, 69, 4), (scenes.GEMM, 200, 69, 4))
+    r = replayer(export, tmp_path)
+    for again in (fix("fp8_weights"), fix("fp8_weights", bytes_ratio=0.25)):
+        found = combine(r, [fix("fp8_weights"), again])
+        assert [s.note for s in found.steps] == [None, "fp8_weights is applied already"]
+        assert found.steps[1].marginal_ms == 0
+        assert found.step_after_ms.mid == found.steps[0].step_after_ms
+
+
 def test_throughput_in_between(tmp_path: Path) -> None:
     export = scenes.kernels((scenes.GEMM, 100), (scenes.ADD, 50), grid=8, step="decode_step")
     r = replayer(export, tmp_path)
