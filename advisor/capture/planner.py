@@ -14,9 +14,10 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from advisor.capture.options import flag_of, joined, newer, number, spelled
+from advisor.capture.options import flag_of, joined, newer, spelled
 from advisor.capture.recording import TRACE_ORDER, Recording
 from advisor.facts.missing import NODES
+from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable
 from advisor.model.checkup import Also, LeftOut, Named, Pitfall, Plan, PlanOption
@@ -289,14 +290,13 @@ def _left_out(left: Sequence[_Needs]) -> Iterator[LeftOut]:
 
 def _too_old(recording: Recording, cuda: str | None) -> str | None:
     """Which release of nsys the driver needs, where the one in use is older."""
-    major = re.match(r"\d+", cuda or "")
-    if major is None or recording.release is None:
+    if cuda is None or recording.release is None:
         return None
-    for entry in capture_knowledge().releases:
-        if entry.cuda == int(major[0]) and recording.release < number(entry.nsys):
-            used = ".".join(map(str, recording.release))
-            return f"nsys {entry.nsys} or newer: {used} is older than CUDA {cuda} of the driver"
-    return None
+    needed = nsys_needed(recording.release, cuda)
+    if needed is None:
+        return None
+    used = ".".join(map(str, recording.release))
+    return f"nsys {needed} or newer: {used} is older than CUDA {cuda} of the driver"
 
 
 def _pitfalls(

@@ -5,6 +5,7 @@ A comparison is true, false or not known; an item is answered only where that de
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 
 from advisor import __version__
 from advisor.engine.text import Placeholder, Shown, placeholders, render
+from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.checklist import (
     Applies,
     ChecklistItem,
@@ -20,10 +22,12 @@ from advisor.knowledge.checklist import (
     checklist_items,
 )
 from advisor.model.checklist import Answer, CheckEntry, Checklist
-from advisor.model.findings import Cell, ConditionDoc, Diagnosis, Tool
+from advisor.model.findings import Cell, ConditionDoc, Diagnosis, Input, Tool
 
 #: What is told of each input without being a fact of the catalogue.
-INPUT_FACTS = ("producer", "device", "driver", "cuda", "serving_engine", "workload", "format")
+INPUT_FACTS = ("producer", "device", "driver", "cuda", "serving_engine", "workload", "format",
+               "nsys_fits")  # fmt: skip
+_NSYS = re.compile(r"Nsight Systems (\d+)\.(\d+)")
 _OPS: dict[str, Callable[[Any, Any], bool]] = {
     "lt": lt, "le": le, "gt": gt, "ge": ge, "eq": eq, "ne": ne,
 }  # fmt: skip
@@ -59,7 +63,8 @@ def known_of(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> Known
             put(fact.name, at, fact.value, fact.unit)
         for entry in diagnosis.inputs:
             for name in INPUT_FACTS:
-                put(f"input.{name}", at, getattr(entry, name), "text")
+                value = _nsys_fits(entry) if name == "nsys_fits" else getattr(entry, name)
+                put(f"input.{name}", at, value, "text")
         limits |= {f"{t.code}.{t.param}": t.value for t in diagnosis.thresholds}
         for wanting in diagnosis.not_evaluated:
             if wanting.flag:
@@ -74,6 +79,14 @@ def known_of(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> Known
         limits=limits,
         remedies=remedies,
     )
+
+
+def _nsys_fits(entry: Input) -> bool | None:
+    """Whether the nsys that recorded is as new as the driver's CUDA; None where nobody knows."""
+    release = _NSYS.search(entry.producer or "")
+    if release is None or entry.cuda is None:
+        return None
+    return nsys_needed((int(release[1]), int(release[2])), entry.cuda) is None
 
 
 def checklist(known: Known, session: str | None = None) -> Checklist:

@@ -132,6 +132,15 @@ def capture_goals() -> GoalFile:
     return load(data_dir("knowledge") / "capture_goals.yaml", GoalFile)
 
 
+def nsys_needed(release: tuple[int, int], cuda: str) -> str | None:
+    """The release of nsys that a driver of this CUDA version needs, where `release` is older."""
+    major = cuda.partition(".")[0]
+    for entry in capture_knowledge().releases:
+        if str(entry.cuda) == major and release < tuple(int(n) for n in entry.nsys.split(".")):
+            return entry.nsys
+    return None
+
+
 # --- troubleshooting.yaml ------------------------------------------------------------------------
 
 

@@ -179,6 +179,27 @@ def test_known_of_takes_facts_inputs_and_limits() -> None:
     assert known_of([diagnosis], "sglang").engine == "sglang"
 
 
+@pytest.mark.parametrize(
+    ("producer", "cuda", "answer"),
+    [
+        ("NVIDIA Nsight Systems 2023.4.4.54", "13.0", "no"),
+        ("NVIDIA Nsight Systems 2025.5.1", "13.0", None),
+        ("NVIDIA Nsight Systems 2023.4.4.54", "12.2", None),
+        ("NVIDIA Nsight Systems 2023.4.4.54", None, None),
+        ("PyTorch profiler", "13.0", None),
+    ],
+)
+def test_an_nsys_older_than_the_driver_is_told(
+    producer: str, cuda: str | None, answer: str | None
+) -> None:
+    entry = Input(path="a.sqlite", format="nsys-sqlite", producer=producer, cuda=cuda)
+    diagnosis = Diagnosis(tool=Tool(version="1", engine="python"), inputs=(entry,), verdict="")
+    found = {e.id: e for e in checklist(known_of([diagnosis])).entries}["nsys-new-enough"]
+    # Whether the viewer is new enough only a person knows, so nothing but a no comes from facts.
+    assert found.answer == answer
+    assert producer in found.proof
+
+
 # --- all items -------------------------------------------------------------------------------
 
 
