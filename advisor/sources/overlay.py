@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ class WithSamples:
         if offset_ns is not None:
             self._shift = offset_ns
             if not _meets(source, log, offset_ns):
-                raise _missed(source, log, offset_ns)
+                raise _missed(source, log, offset_ns, None)
         elif log.begin_ns is not None and source.capture.start_utc_ns is not None:
             self._shift, said = _joined(source, log)
             warnings += said
@@ -87,7 +88,7 @@ def _joined(source: Source, log: SampleLog) -> tuple[int, list[str]]:
         if len(fitting) == 1:
             said = f"their stamps are taken for {_zone(fitting[0])}, the only time zone in which"
             return begun - fitting[0] * 10**9, [f"{said} they meet the capture"]
-    raise _missed(source, log, begun - (own or 0) * 10**9)
+    raise _missed(source, log, begun - (own or 0) * 10**9, source.capture.start_utc_ns)
 
 
 def _zone(seconds: int) -> str:
@@ -112,9 +113,19 @@ def _meets(source: Source, log: SampleLog, shift: int) -> bool:
     return end >= 0 and (last is None or begin <= last)
 
 
-def _missed(source: Source, log: SampleLog, shift: int) -> InputError:
+def _missed(source: Source, log: SampleLog, shift: int, zero: int | None) -> InputError:
+    """`zero` is the absolute time of the session's 0, where that is what joined them."""
     begin, end, _ = _span(source, log, shift)
+    if zero is None:
+        when = f"run from {begin / 1e9:.3f}s to {end / 1e9:.3f}s of the session"
+    else:
+        when = f"are of {_moment(zero + begin)} to {_moment(zero + end)}, UTC, the capture of "
+        when += _moment(zero)
     return InputError(
-        f"--gpu-metrics: the samples run from {begin / 1e9:.3f}s to {end / 1e9:.3f}s of the "
-        "session and miss the capture; say where the log begins with --gpu-metrics-offset"
+        f"--gpu-metrics: the samples {when}: they miss the capture; say where the log begins in "
+        "session time with --gpu-metrics-offset"
     )
+
+
+def _moment(ns: int) -> str:
+    return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d %H:%M:%S}"
