@@ -74,19 +74,12 @@ def _give(
     force: bool,
 ) -> None:  # fmt: skip
     """The answer as text or JSON, on standard output or in a file."""
-    from advisor.cli.output import make_page, print_page, write_bytes
-    from advisor.reports.layout import Page
+    from advisor.cli.output import write_bytes, write_page
 
     if format == "json":
         write_bytes(f"{document()}\n".encode(), output, force)
-        return
-    page = make_page() if output is None else Page(80)
-    write(page)
-    if output is None:
-        print_page(page)
     else:
-        text = "".join(f"{line.plain}\n" for line in page.lines)
-        write_bytes(text.encode("utf-8", "replace"), output, force)
+        write_page(write, output, force)
 
 
 def _json_list() -> str:
