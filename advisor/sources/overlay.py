@@ -10,8 +10,11 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.sources.samplers.log import SampleLog, read_log
+from advisor.sources.schema import FLOAT_COLUMNS
 from advisor.sources.trace import Columns, Source, Trace
 
+#: For so many periods of the log its last sample stands; then it was not running.
+_HELD = 2.0
 #: Time zones lie a multiple of this from UTC, between these hours.
 _ZONE_STEP_S = 900
 _ZONES_S = range(-12 * 3600, 14 * 3600 + 1, _ZONE_STEP_S)
@@ -26,7 +29,8 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
 
 
 class WithSamples:
-    """`source` with its table `samples` replaced by those of `log`, in the source's own time.
+    """`source` with the samples of `log` in its table `samples`, in the source's own time. Where it
+    has samples itself, which are finer, the log only fills the columns that these lack.
 
     Device numbers of both tools are those of the driver. Raises InputError where the two share no
     clock and no `offset_ns` says where the log begins in session time, or where they do not meet.
@@ -59,10 +63,31 @@ class WithSamples:
     def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
         if table != "samples":
             return self._source.read_columns(table, columns)
+        if table in self._source.tables():
+            return self._filled(columns)
         read = self._log.read_columns(table, columns)
         if "time" in read:
             read["time"] = np.asarray(read["time"] + self._shift)
         return read
+
+    def _filled(self, columns: Sequence[str]) -> Columns:
+        """The source's own samples; what it does not measure is that of the log's last one."""
+        own = self._source.read_columns(
+            "samples", list(dict.fromkeys(("time", "device", *columns)))
+        )
+        lacking = [n for n in columns if n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
+        log = self._log.read_columns("samples", ("time", "device", *lacking))
+        for device in np.unique(log["device"]).tolist() if lacking else ():
+            theirs = np.flatnonzero(log["device"] == device)
+            mine = np.flatnonzero(own["device"] == device)
+            time = log["time"][theirs] + self._shift
+            at = np.searchsorted(time, own["time"][mine], "right") - 1
+            hold = _HELD * float(np.median(np.diff(time))) if len(time) > 1 else np.inf
+            held = (at >= 0) & (own["time"][mine] - time[np.maximum(at, 0)] <= hold)
+            for name in lacking:
+                filled = own[name] = own[name].copy()
+                filled[mine[held]] = log[name][theirs[at[held]]]
+        return {name: own[name] for name in columns}
 
     def text(self, ids: Sequence[int]) -> list[str]:
         return self._source.text(ids)

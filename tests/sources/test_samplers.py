@@ -341,3 +341,22 @@ def test_samples_of_another_hour_are_refused(tmp_path: Path) -> None:
     trace = traced(tmp_path, 1_700_000_000 * 10**9 + 3600 * 10**9)
     with pytest.raises(InputError, match="miss the capture"):
         WithSamples(trace.source, log(tmp_path, SMI), None)
+
+
+def test_a_capture_keeps_its_own_samples_and_takes_what_they_lack(tmp_path: Path) -> None:
+    """SM and DRAM activity at 10 kHz must not give way to a log that says only `busy`."""
+    export = Export(start_utc_ns=1_700_000_000 * 10**9, duration=500_000_000).gpu().process(1)
+    export.launch(at=0, kernel_dur=400_000_000)
+    export.gpu_metrics({"SMs Active": [80] * 40}, period_ns=10_000_000)
+    with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
+        own = trace.columns("samples", ("time", "sm_active"))
+        joined = Trace(WithSamples(trace.source, log(tmp_path, SMI), None))
+        read = joined.columns("samples", ("time", "sm_active", "power_w", "gr_active"))
+    assert read["time"].tolist() == own["time"].tolist()
+    assert read["sm_active"].tolist() == own["sm_active"].tolist()
+    held = read["time"] <= 300_000_000  # two periods after the last row of the log
+    assert np.isnan(read["gr_active"][~held]).all()
+    assert read["gr_active"][held].tolist() == [
+        1.0 if t < 10**8 else 0.5 for t in read["time"][held]
+    ]
+    assert read["power_w"][0] == pytest.approx(690.1)
