@@ -346,8 +346,11 @@ def test_several_captures_are_compared() -> None:
     matrix = table(sheet, "Code and cause")
     assert matrix[0]["decode_[eager]_batch_size_1"].value == 0.553
     facts = table(sheet, "Fact")
-    change = facts[0]["well: change"].value
-    assert change.startswith("=IF(AND(ISNUMBER($B")
+    changes = {f["Fact"].value: f["well: change"] for f in facts}
+    assert all(c.value.startswith("=IF(AND(ISNUMBER($B") for c in changes.values())
+    # A share changes by points, whatever it was before; anything else by a part of itself.
+    points = {n for n, c in changes.items() if "pts" in c.number_format and "100*" in c.value}
+    assert points == {n for n in changes if n.endswith("_ratio")} != set()
     assert table(book["Findings"], "Capture")[0]["Capture"].value == "decode_[eager]_batch_size_1"
 
 

@@ -85,28 +85,34 @@ def _largest(cells: Sequence[float | str | None]) -> float:
 
 def _facts(sheet: Sheet, captures: Captures) -> None:
     """Telling facts, and how the others differ from the first capture."""
-    sheet.heading("Facts", "changes are formulas: this capture over the first one, minus one")
+    sheet.heading("Facts", "changes are formulas: against the first capture, shares in points")
     columns = [Column("Fact", 36), *_heads(captures)]
     columns += [Column(f"{label}: change", 16) for label in captures.labels[1:]]
     diagnoses = captures.diagnoses
-    rows = []
+    rows: list[list[Any]] = []
+    shares: list[bool] = []
     for name in FACTS:
         found = [_single(d, name) for d in diagnoses]
         if any(f is not None for f in found):
             cells = [None if f is None else Number(*f) for f in found]
             rows.append([name, *cells, *[None] * (len(diagnoses) - 1)])
+            shares.append(any(f is not None and f[1] == "ratio" for f in found))
     area = sheet.table(columns, rows)
     if not rows:
         return
-    for row in range(area.first, area.last + 1):
+    for row, share in zip(range(area.first, area.last + 1), shares, strict=True):
         base = f"$B{row}"
         for i in range(1, len(diagnoses)):
             other = f"{get_column_letter(2 + i)}{row}"
             cell = sheet.ws.cell(row, 1 + len(diagnoses) + i)
-            cell.value = (
-                f'=IF(AND(ISNUMBER({base}),ISNUMBER({other}),{base}<>0),{other}/{base}-1,"")'
-            )
-            cell.number_format = '+0.0%;-0.0%;"="'
+            known = f"ISNUMBER({base}),ISNUMBER({other})"
+            if share:
+                cell.value = f'=IF(AND({known}),ROUND(100*({other}-{base}),1),"")'
+                cell.number_format = '+0.0" pts";-0.0" pts";"="'
+            else:
+                part = f'IF({base}<>0,{other}/{base}-1,"")'
+                cell.value = f'=IF(AND({known}),IF({other}={base},0,{part}),"")'
+                cell.number_format = '+0.0%;-0.0%;"="'
             cell.font, cell.border = font(), UNDER
             cell.alignment = align(right=True)
     sheet.text(1, "A comparison with a verdict: advisor compare BEFORE AFTER", color=MUTED)
