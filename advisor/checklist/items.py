@@ -102,8 +102,13 @@ def checklist(known: Known, session: str | None = None) -> Checklist:
     )
 
 
+def command_of(item: ChecklistItem, captures: Sequence[str]) -> str | None:
+    """The command that helps, with the path of the first capture in its place."""
+    trace = shlex.quote(captures[0]) if captures else "TRACE"
+    return None if item.command is None else item.command.replace("{trace}", trace)
+
+
 def _entry(item: ChecklistItem, known: Known) -> CheckEntry:
-    trace = shlex.quote(known.captures[0]) if known.captures else "TRACE"
     answer, proof, conditions = _judged(item, known)
     return CheckEntry(
         id=item.id,
@@ -111,7 +116,7 @@ def _entry(item: ChecklistItem, known: Known) -> CheckEntry:
         question=item.question,
         why=item.why,
         how=item.how,
-        command=None if item.command is None else item.command.replace("{trace}", trace),
+        command=command_of(item, known.captures),
         source=item.source,
         answer=answer,
         by=None if answer is None else "capture",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from advisor.checklist.answers import Reply, load, parse, with_replies
+from advisor.checklist.items import command_of
 from advisor.errors import InputError
+from advisor.knowledge.checklist import checklist_items
 from advisor.model.checklist import Answer, Checklist
 from advisor.reports.files import write_atomic
 
@@ -95,8 +96,11 @@ def _with_measured(fresh: Checklist, content: dict[str, Any]) -> Checklist:
         proof = str(value.get("proof") or "")
         answer = value.get("answer")
         measured[name] = proof if answer is None else Reply(parse(answer, name).answer, proof)
+    captures = tuple(map(str, content.get("captures") or ()))
+    commands = {i.id: command_of(i, captures) for i in checklist_items().items}
     entries = []
     for entry in fresh.entries:
+        entry = entry.model_copy(update={"command": commands[entry.id]})
         kept = measured.get(entry.id)
         if isinstance(kept, Reply):
             changes: dict[str, Any] = {
@@ -106,10 +110,9 @@ def _with_measured(fresh: Checklist, content: dict[str, Any]) -> Checklist:
         elif kept:
             entry = entry.model_copy(update={"proof": kept})
         entries.append(entry)
-    captures: Sequence[str] = tuple(map(str, content.get("captures") or ()))
     changes = {
         "entries": tuple(entries),
-        "captures": tuple(captures),
+        "captures": captures,
         "serving_engine": fresh.serving_engine or content.get("serving_engine"),
     }
     return fresh.model_copy(update=changes)

@@ -184,6 +184,9 @@ def test_a_session_survives_without_the_capture(measured: Checklist, tmp_path: P
     # Numbers of a capture that is there again win over those that were kept.
     again = session.restore(place, checklist(known([{**FACTS, "capture.debug_build": True}])))
     assert of(again, "release-build").answer == "no"
+    # Commands still name the capture, not a word for one.
+    assert [e.command for e in back.entries] == [e.command for e in measured.entries]
+    assert any(measured.captures[0] in (e.command or "") for e in back.entries)
 
 
 def test_the_session_to_resume(tmp_path: Path, measured: Checklist) -> None:
