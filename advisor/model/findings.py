@@ -16,11 +16,11 @@ from advisor.model.gain import Span as Span
 from advisor.model.scope import Cell as Cell
 from advisor.model.scope import ScopeDoc as ScopeDoc
 from advisor.model.sensitivity import Flip
+from advisor.model.severity import SEVERITIES as SEVERITIES
+from advisor.model.severity import Severity as Severity
 from advisor.model.work import Work
 
 SCHEMA_VERSION = 1
-Severity = Literal["info", "low", "medium", "high"]
-SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high")
 #: The `format` of an input that could not be read: a rank of a job that is missing.
 UNREADABLE = "unreadable"
 

@@ -23,7 +23,7 @@ from pydantic import (
 
 from advisor.model.capture import Frozen
 from advisor.model.facts import Level, Unit, Value
-from advisor.model.findings import Severity
+from advisor.model.severity import Severity
 
 Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of"]
 Kind = Literal["symptom", "cause", "note"]
