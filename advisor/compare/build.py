@@ -272,7 +272,14 @@ def _notes(
             f"Profiled times: {extra:,.0f} more eager launches a step {more} than {less} cost "
             f"{low:.1f} to {high:.0f} ms of tracing there; without a profiler that side is faster."
         )
+    gate = judged.param(*_GATE)
     for p in phases:
+        if _medians_differ(p, gate):
+            notes.append(
+                f"{phase_words(p.phase).capitalize()}: steps of several lengths are mixed, so that "
+                "the medians say otherwise than most pairs of steps; compare one kind of step "
+                "(--phase, --nvtx, --window)."
+            )
         few = p.before is not None and p.after is not None and p.noise is not None
         if few and min(s.samples for s in (p.before, p.after) if s is not None) < 2:
             notes.append(
@@ -280,6 +287,14 @@ def _notes(
                 "usual one is assumed. Record several steps, or several captures a side."
             )
     return notes
+
+
+def _medians_differ(p: PhaseChange, gate: float) -> bool:
+    """Whether the medians moved the other way than the typical pair of steps, both by the gate."""
+    if p.before is None or p.after is None or p.typical is None:
+        return False
+    medians = p.after.median_ms / p.before.median_ms - 1.0
+    return medians * p.typical.mid < 0 and min(abs(medians), abs(p.typical.mid)) >= gate
 
 
 def _doubts(phases: Sequence[PhaseChange], gate: float) -> list[str]:

@@ -115,6 +115,23 @@ def test_steps_that_stall_are_a_regression_of_the_mean(base: Diagnosis, tmp_path
     assert "mean" in found.summary
 
 
+def test_steps_of_several_lengths_are_said_to_be_mixed(base: Diagnosis) -> None:
+    """Before, a little more than half of the steps is long; after, a little less, and all of them
+    take twice as long: most pairs got slower while the median fell."""
+    before = with_times(base, {"decode": [220.0] * 11 + [68.0] * 9})
+    after = with_times(base, {"decode": [440.0] * 9 + [136.0] * 11})
+    found = compare(side("before", before), side("after", after))
+    (phase,) = found.phases
+    assert phase.before is not None
+    assert phase.after is not None
+    assert phase.typical is not None
+    assert phase.after.median_ms < phase.before.median_ms
+    assert phase.typical.mid > 0.05
+    assert any("several lengths are mixed" in n for n in found.notes)
+    same = compare(side("before", before), side("after", before))
+    assert not any("several lengths" in n for n in same.notes)
+
+
 def test_added_and_gone_kernels(base: Diagnosis, tmp_path: Path) -> None:
     found = against(base, tmp_path, cat=6.0)
     added = found.operations[0]
