@@ -36,11 +36,12 @@ def shell_lines(command: str, width: int, indent: int) -> list[str]:
 
 
 def _units(words: Sequence[str], room: int) -> Iterator[str]:
-    """The words; ``-o`` stays with what it names."""
+    """The words; an option stays with the value behind it."""
     left = list(words)
     while left:
         word = left.pop(0)
-        if word == "-o" and left and len(word) + 1 + len(left[0]) <= room:
+        takes = word.startswith("-") and "=" not in word and left and not left[0].startswith("-")
+        if takes and len(word) + 1 + len(left[0]) <= room:
             word += f" {left.pop(0)}"
         yield word
 

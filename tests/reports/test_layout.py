@@ -81,3 +81,13 @@ def test_a_broken_command_line_still_means_the_same(command: str, width: int) ->
     lines = shell_lines(command, width, 4)
     assert all(len(line) <= width for line in lines)
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(command)
+
+
+def test_an_option_stays_with_its_value() -> None:
+    command = "bench --model M throughput --dataset DATA --flag --report FILE"
+    lines = shell_lines(command, 34, 0)
+    assert [line.removesuffix(" \\").strip() for line in lines] == [
+        "bench --model M throughput",
+        "--dataset DATA --flag",
+        "--report FILE",
+    ]
