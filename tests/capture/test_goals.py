@@ -315,6 +315,8 @@ def test_command_lines_are_well_quoted() -> None:
 
 def test_the_symptoms_of_the_issue_are_there() -> None:
     ids = {n.id for n in troubleshooting().nodes if n.symptom}
+    # Each can be picked from the first question, none only on the way.
+    assert ids == set(troubleshooting().start.symptoms)
     assert ids >= {
         "permission-denied", "no-cuda", "empty-report", "leftover-qdstrm", "version-mismatch",
         "no-nvtx", "too-large", "wrapped-client",
