@@ -24,6 +24,7 @@ def plan(wish: Wish) -> CapturePlan:
     options, variables = _options(case), _variables(case)
     off = _action("profile-without-graphs", case.engine) if wish.without_graphs else ()
     done = steps(case, options, variables, off)
+    flags = tuple(explained(line.command for s in done for line in s.lines))
     return CapturePlan(
         tool=Tool(version=__version__, engine="planner"),
         goal=case.goal.id,
@@ -35,12 +36,12 @@ def plan(wish: Wish) -> CapturePlan:
         place=case.place.id,
         place_title=case.place.title,
         steps=done,
-        flags=tuple(explained(line.command for s in done for line in s.lines)),
+        flags=flags,
         variables=tuple(
             VariableText(variable=v.variable, value=v.value, effect=v.effect) for v in variables
         ),
         pitfalls=(*_too_new(options, wish), *_pitfalls(case, options)),
-        variants=tuple(_variants(case, options)),
+        variants=tuple(_variants(case, options, {f.option for f in flags})),
         again=again(wish),
         command_file=tuple(_file(case, options, variables)),
     )
@@ -102,7 +103,9 @@ def _too_new(options: Sequence[str], wish: Wish) -> list[Pitfall]:
     return [Pitfall(id="newer-nsys", text=text) for text in newer(options, wish.release)]
 
 
-def _variants(case: Case, options: Sequence[str]) -> Iterator[Variant]:
+def _variants(case: Case, options: Sequence[str], told: set[str]) -> Iterator[Variant]:
+    """Every variant that fits; options that are not in `told` yet are explained where they first
+    come."""
     known = {v.id: v for v in capture_goals().variants}
     for name in case.goal.variants:
         data = known[name]
@@ -110,12 +113,16 @@ def _variants(case: Case, options: Sequence[str]) -> Iterator[Variant]:
             continue
         if name in _settled(case.wish):
             continue
+        lines = tuple(_variant_lines(case, data, options))
+        flags = tuple(f for f in explained(lines) if f.option not in told)
+        told |= {f.option for f in flags}
         yield Variant(
             id=data.id,
             title=data.title,
             text=data.text,
             options=() if data.action is None else _action(data.action, case.engine),
-            lines=tuple(_variant_lines(case, data, options)),
+            lines=lines,
+            flags=flags,
         )
 
 

@@ -34,11 +34,16 @@ def _flags() -> list[Flag]:
 
 
 def flag_of(option: str) -> Flag | None:
-    """What is known of an option: by its whole text, else by its name, else by an old spelling."""
+    """What is known of an option: by its whole text or the most of it, else by its name, else by an
+    old spelling. A source of --trace is known by an entry that lists it."""
     flags = _flags()
-    same = next((f for f in flags if f.flag == option), None)
-    if same is not None or name_of(option) == "--trace":
-        return same
+    if name_of(option) == "--trace":
+        source = option[8:]
+        return next((f for f in flags if name_of(f.flag) == "--trace"
+                     and source in (f.flag[8:], *f.flag[8:].split(","))), None)  # fmt: skip
+    begun = [f for f in flags if "=" in f.flag and option.startswith(f.flag)]
+    if begun:
+        return max(begun, key=lambda f: len(f.flag))
     plain = next((f for f in flags if f.flag == name_of(option)), None)
     alike = next((f for f in flags if name_of(f.flag) == name_of(option)), None)
     old = next((f for f in flags if f.spelled is not None and f.spelled.as_ == option), None)
@@ -93,7 +98,7 @@ def options_in(command: str) -> list[str]:
     found: list[str] = []
     for call in _NSYS.finditer(command):
         mine = command[call.end() - 1 :].partition(";")[0]
-        end = re.search(r" -o \S+| -- ", mine)
+        end = re.search(r" -o \S+| -- | \.\.\.", mine)
         mine = mine[: end.end()] if end else mine
         for option in _OPTION.findall(f"{mine} "):
             if option.startswith("--trace="):

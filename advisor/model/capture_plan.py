@@ -42,13 +42,15 @@ class VariableText(Frozen):
 
 
 class Variant(Frozen):
-    """What else may be wanted for the same goal."""
+    """What else may be wanted for the same goal; `flags` are the options that no other part of the
+    plan explains."""
 
     id: str
     title: str
     text: str
     options: tuple[Option, ...] = ()
     lines: tuple[str, ...] = ()
+    flags: tuple[FlagText, ...] = ()
 
 
 class CapturePlan(Frozen):

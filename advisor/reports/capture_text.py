@@ -8,6 +8,7 @@ from rich.cells import cell_len
 
 from advisor.model.capture_plan import (
     CapturePlan,
+    FlagText,
     PlanStep,
     TroubleNode,
     Troubles,
@@ -34,9 +35,7 @@ def plan(page: Page, planned: CapturePlan, verbosity: int = 0) -> None:
     if planned.flags:
         page.heading("Options", "what each is for, and what it costs")
         for flag in planned.flags:
-            supplies = f"supplies {', '.join(flag.supplies)}" if flag.supplies else ""
-            cost = f"cost: {flag.overhead}" if flag.overhead != "none" else ""
-            _explained(page, flag.option, [flag.why, supplies, cost])
+            _explained(page, flag.option, _purpose(flag))
     if planned.pitfalls:
         page.heading("Mind")
         for trap in planned.pitfalls:
@@ -61,6 +60,13 @@ def _step(page: Page, step: PlanStep, number: int) -> None:
         page.wrapped(note, ["  ", ("note ", "dim")], 7)
 
 
+def _purpose(flag: FlagText) -> list[str]:
+    """What an option is for, what it supplies and what it costs."""
+    supplies = f"supplies {', '.join(flag.supplies)}" if flag.supplies else ""
+    cost = f"cost: {flag.overhead}" if flag.overhead not in ("", "none") else ""
+    return [flag.why, supplies, cost]
+
+
 def _explained(page: Page, name: str, texts: Iterable[str]) -> None:
     """``--trace=cuda   what it does; supplies kernels; cost: ...``"""
     text = "; ".join(t for t in texts if t)
@@ -79,6 +85,9 @@ def _variant(page: Page, variant: Variant) -> None:
     for line in variant.lines:
         for part in shell_lines(line, page.width, 4):
             page.line((part, "bold"))
+    for flag in variant.flags:
+        text = "; ".join(p for p in _purpose(flag) if p)
+        page.wrapped(text, ["      ", (f"{flag.option}  ", "dim")], 8)
 
 
 def goals(page: Page, known: Sequence[tuple[str, str, str]], names: dict[str, list[str]]) -> None:

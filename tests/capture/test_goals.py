@@ -49,6 +49,12 @@ def test_every_plan_is_whole(goal: str, engine: str) -> None:
         used = {o for c in commands(made) for o in options_in(c)}
         assert used <= {f.option for f in made.flags}
         assert [f.option for f in made.flags if not f.why] == []
+        # So is what a variant adds, once.
+        more = [f for v in made.variants for f in v.flags]
+        added = {o for v in made.variants for line in v.lines for o in options_in(line)}
+        assert {f.option for f in more} == added - {f.option for f in made.flags}
+        assert len({f.option for f in more}) == len(more)
+        assert [f.option for f in more if not f.why] == []
         assert made.command_file
 
 
@@ -268,6 +274,7 @@ def test_options_of_nsys_only() -> None:
     line = "A=1 nsys profile --trace=cuda,nvtx --sample=none -o x python y.py --delay 3 -o z"
     assert options_in(line) == ["--trace=cuda", "--trace=nvtx", "--sample=none", "-o"]
     assert options_in("nsys launch --trace=cuda -- server --delay=1") == ["--trace=cuda"]
+    assert options_in("exec nsys profile --sample=none ... run --bin x") == ["--sample=none"]
     assert options_in("nsys --version; dpkg --force-depends nsys") == []
 
 
@@ -281,6 +288,12 @@ def test_options_joined_merged_spelled() -> None:
     assert spelled("--gpu-metrics-devices=all", (2023, 4)) == "--gpu-metrics-device=all"
     assert flag_of("--no-such-option=3") is None
     assert flag_of("--trace=unheard") is None
+    ended = flag_of("--capture-range-end=repeat:3")
+    assert ended is not None
+    assert ended.note.startswith("repeat[:N] records every range")
+    library = flag_of("--trace=cudnn")
+    assert library is not None
+    assert library.flag == "--trace=cublas,cudnn"
 
 
 # --- the data --------------------------------------------------------------------------------
