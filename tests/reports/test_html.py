@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -150,11 +151,15 @@ def test_a_name_with_script_in_it_stays_text() -> None:
     assert "<script>alert(1)" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert NASTY.replace("\x1b", "?") in "".join(checked(text).text)
-    # The embedded document cannot end its element, and reads back as it was.
-    blocks = re.findall(r'<script type="application/json" id="c0-json">(.*?)</script>', text, re.S)
+    # What is embedded cannot end its element, and reads back as it was.
+    whole = json.loads(json_report.render([FULL]))
+    blocks = re.findall(r'<script type="application/json" id="c0-drawn">(.*?)</script>', text, re.S)
     assert len(blocks) == 1
     assert "<" not in blocks[0]
-    assert json.loads(blocks[0]) == json.loads(json_report.render([FULL]))
+    drawn = json.loads(blocks[0])
+    assert drawn == {key: whole[key] for key in ("inputs", "findings", "timeline")}
+    (saved,) = re.findall(r'<script type="application/gzip" id="c0-json">(.*?)</script>', text)
+    assert gzip.decompress(base64.b64decode(saved)) == json_report.render([FULL])
 
 
 def test_only_our_own_script_may_run() -> None:
@@ -284,3 +289,11 @@ def test_size_of_the_examples(capture: Path) -> None:
     text = html_report.render([diagnose(capture)])
     assert len(text) < LIMIT
     assert checked(text.decode()).problems == []
+
+
+def test_size_of_the_ranks_of_a_job() -> None:
+    from advisor.pipeline.ranks import diagnose_ranks
+
+    folder = ROOT / "examples" / "captures" / "dlrm_8_ranks"
+    found = diagnose_ranks([(None, path) for path in sorted(folder.glob("*.gz"))])
+    assert len(html_report.render([found])) < LIMIT

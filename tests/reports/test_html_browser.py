@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.pipeline.diagnose import diagnose
+from advisor.reports import json_report
 from advisor.reports.html import report as html_report
 from tests.builder import Export
 from tests.reports import browser
@@ -54,8 +56,13 @@ def opened(shared: Browser, report: Path) -> Iterator[Browser]:
     assert all(url == report.as_uri() for url in shared.requests), shared.requests
 
 
+def test_the_document_can_be_saved(opened: Browser) -> None:
+    text = opened.ask("unpacked('c0-json').then((blob) => blob.text())")
+    assert json.loads(text) == json.loads(json_report.render([FULL]))
+
+
 def test_no_errors_and_no_requests(opened: Browser) -> None:
-    assert opened.ask("document.scripts.length") == 2
+    assert opened.ask("document.scripts.length") == 3
     assert opened.ask("document.title") == "decode_[eager]_batch_size_1.sqlite · advisor"
     assert opened.ask("window.alerted") is None
 

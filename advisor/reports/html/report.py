@@ -1,12 +1,14 @@
 """One HTML file with everything in it: no network, light and dark, printable.
 
-Templates escape whatever they are given. The document itself is embedded as JSON for the timeline;
-a policy in the page lets only our own script run, whatever a kernel is called.
+Templates escape whatever they are given. The document itself is embedded twice: packed, to be
+saved, and as JSON what the timeline draws of it. A policy in the page lets only our own script run,
+whatever a kernel is called.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -60,11 +62,12 @@ def environment() -> Environment:
         "baseline": phrases.baseline_text,
         "condition": _condition,
         "cut": cut_middle,
-        "embedded": embedded,
+        "drawn": drawn,
         "flip_lines": phrases.flip_lines,
         "is_link": _is_link,
         "lead": remedy_lead,
         "ms": milliseconds,
+        "packed": packed,
         "prose": prose,
         "ratio": _ratio,
         "scope": _scope,
@@ -93,13 +96,19 @@ def prose(text: str) -> Markup:
     )
 
 
-def embedded(diagnosis: Diagnosis) -> Markup:
-    """The document for a script element: no `<`, so that nothing in it can end the element."""
-    document = json.loads(json_report.render([diagnosis]).decode("utf-8", "backslashreplace"))
-    text = json.dumps(document, ensure_ascii=True, separators=(",", ":"))
+def drawn(diagnosis: Diagnosis) -> Markup:
+    """What the timeline draws, for a script element: no `<`, so that nothing can end it."""
+    whole = json.loads(json_report.render([diagnosis]).decode("utf-8", "backslashreplace"))
+    parts = {key: whole[key] for key in ("inputs", "findings", "timeline")}
+    text = json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return Markup(text)
+
+
+def packed(diagnosis: Diagnosis) -> str:
+    """The whole document, to be saved from the page: gzip in base64, a tenth of its length."""
+    return base64.b64encode(gzip.compress(json_report.render([diagnosis]), mtime=0)).decode()
 
 
 def _condition(condition: ConditionDoc) -> str:

@@ -48,11 +48,16 @@ function folding() {
   reveal();
 }
 
+function unpacked(id) {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream, { headers: { "Content-Type": "application/json" } }).blob();
+}
+
 function saving() {
-  $$("[data-do=save]").forEach((button) => button.addEventListener("click", () => {
-    const text = document.getElementById(button.dataset.json).textContent;
+  $$("[data-do=save]").forEach((button) => button.addEventListener("click", async () => {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+    link.href = URL.createObjectURL(await unpacked(button.dataset.json));
     link.download = button.dataset.name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);

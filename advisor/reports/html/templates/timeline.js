@@ -313,7 +313,7 @@ class Timeline {
 
 function timelines() {
   $$("[data-timeline]").forEach((section) => {
-    const doc = JSON.parse(document.getElementById(`${section.dataset.timeline}-json`).textContent);
+    const doc = JSON.parse(document.getElementById(`${section.dataset.timeline}-drawn`).textContent);
     section.timeline = new Timeline(section, doc);
   });
 }
