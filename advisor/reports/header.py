@@ -8,7 +8,7 @@ from advisor.model.findings import Diagnosis, Input, StepSummary
 from advisor.reports import ranks_text
 from advisor.reports.layout import GLUE, Page, cut_middle
 from advisor.reports.numbers import grouped, milliseconds, session_time, value_text
-from advisor.reports.wording import serving_text
+from advisor.reports.phrases import machine
 
 SHOWN_INPUTS = 4
 
@@ -39,15 +39,7 @@ def header_input(page: Page, entry: Input, verbosity: int = 0) -> None:
 
 def _input(page: Page, entry: Input, steps: tuple[StepSummary, ...], verbosity: int) -> None:
     page.line((cut_middle(entry.path, page.width, page.glyphs.ellipsis), "bold"))
-    machine = [
-        entry.device,
-        (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys"),
-        f"driver {entry.driver}" if entry.driver else None,
-        f"CUDA {entry.cuda}" if entry.cuda else None,
-        serving_text(entry),
-        f"{entry.ranks} ranks" if entry.ranks > 1 else None,
-    ]
-    known = [part for part in machine if part]
+    known = machine(entry)
     if known:
         page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(known))
     if verbosity > 0 and entry.serving_evidence:
