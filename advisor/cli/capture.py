@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from advisor.cli import flags
 from advisor.errors import InputError
 
 FORMATS = ("text", "json")
@@ -55,10 +56,8 @@ def capture(
     ] = False,
     show: Annotated[bool, typer.Option("--list", help="List goals, engines and places.")] = False,
     format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Kind of plan.")] = "text",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan here.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    output: flags.Output = None,
+    force: flags.Force = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Commands only.")] = False,
 ) -> None:
     """Plan a capture: for a GOAL the nsys command, variables, and the advisor command after it.

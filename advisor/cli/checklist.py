@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from advisor.cli import flags
 from advisor.errors import InputError
 
 FORMATS = ("text", "markdown", "json")
@@ -33,12 +34,8 @@ def checklist(
     format: Annotated[
         str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")
     ] = "text",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result here.")
-    ] = None,
-    xlsx: Annotated[
-        Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a review workbook as well.")
-    ] = None,
+    output: flags.Output = None,
+    xlsx: flags.Xlsx = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace FILE, or start a session over.")
     ] = False,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
+from advisor.cli import flags
+from advisor.cli.flags import Texts
 from advisor.cli.greedy import GreedyCommand
 from advisor.cli.lazy import HELP
 from advisor.config import CHOICES
@@ -21,7 +23,6 @@ class _Compare(GreedyCommand):
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-Texts = list[str] | None
 
 
 @app.command("compare", cls=_Compare, context_settings=HELP)
@@ -68,26 +69,18 @@ def compare(
     phase: Annotated[
         str | None, typer.Option(metavar="|".join(CHOICES["phase"]), help="Phase to compare.")
     ] = None,
-    rules: Annotated[Texts, typer.Option(metavar="DIR", help="Rules to add or replace.")] = None,
-    param: Annotated[
-        Texts, typer.Option(metavar="CODE.NAME=VALUE", help="Change a threshold (repeatable).")
-    ] = None,
+    rules: flags.Rules = None,
+    param: flags.Params = None,
     engine: Annotated[
         str | None, typer.Option(metavar="|".join(CHOICES["engine"]), help="Inference engine.")
     ] = None,
     format: Annotated[
         str, typer.Option(metavar="text|json|markdown|sarif|junit|github", help="Kind of report.")
     ] = "text",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report as well.")
-    ] = None,
-    xlsx: Annotated[
-        Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a workbook as well.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    output: flags.Output = None,
+    html: flags.Html = None,
+    xlsx: flags.Xlsx = None,
+    force: flags.Force = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The verdict alone.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every row.")] = False,
 ) -> None:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from advisor.cli import flags
+from advisor.cli.flags import Text, Texts
 from advisor.config import CHOICES, settle
 from advisor.errors import InputError
 
@@ -21,27 +23,17 @@ def _one_of(name: str, help: str) -> Any:
     return typer.Option(metavar="|".join(choices), help=help, autocompletion=lambda: list(choices))
 
 
-Text = str | None
-Texts = list[str] | None
-
-
 def diagnose(
     traces: Annotated[list[Path] | None, typer.Argument(metavar="TRACE", hidden=True)] = None,
     format: Annotated[Text, _one_of("format", "Kind of report.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report as well.")
-    ] = None,
-    xlsx: Annotated[
-        Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a review workbook as well.")
-    ] = None,
+    output: flags.Output = None,
+    html: flags.Html = None,
+    xlsx: flags.Xlsx = None,
     review: Annotated[
         Path | None,
         typer.Option("--review", metavar="FILE", help="Start it from an earlier one's decisions."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    force: flags.Force = False,
     window: Annotated[Text, _text("FROM/TO", "Analyse this part: 5s/7s, 5s/, 1s2ms/.")] = None,
     nvtx: Annotated[Text, _text("RANGE[@DOMAIN][/N]", "Analyse these NVTX ranges.")] = None,
     phase: Annotated[Text, _one_of("phase", "Analyse this phase.")] = None,
@@ -57,10 +49,10 @@ def diagnose(
     serving_engine: Annotated[
         Text, _text("NAME", "Serving engine, where the capture hides it.")
     ] = None,
-    rules: Annotated[Texts, _text("DIR", "Rules to add or replace (repeatable).")] = None,
+    rules: flags.Rules = None,
     select: Annotated[Texts, _text("CODES", "Show only these: SYN101,LCH (prefixes).")] = None,
     ignore: Annotated[Texts, _text("CODES", "Do not show these.")] = None,
-    param: Annotated[Texts, _text("CODE.NAME=VALUE", "Change a threshold (repeatable).")] = None,
+    param: flags.Params = None,
     engine: Annotated[Text, _one_of("engine", "Inference engine of the rules.")] = None,
     baseline: Annotated[
         Text, _text("NAME|FILE", "Saved diagnosis: mark findings as new, known, gone.")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-Text = str | None
-Texts = list[str] | None
+from advisor.cli import flags
+from advisor.cli.flags import Text
 
 
 def doctor(
@@ -16,17 +16,13 @@ def doctor(
     serving_engine: Annotated[
         Text, typer.Option(metavar="NAME", help="Serving engine, where the capture hides it.")
     ] = None,
-    rules: Annotated[
-        Texts, typer.Option(metavar="DIR", help="Rules to add or replace (repeatable).")
-    ] = None,
+    rules: flags.Rules = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 on a finding of medium or above.")
     ] = False,
     format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    output: flags.Output = None,
+    force: flags.Force = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Every option, reason and advice.")
     ] = False,

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from advisor.cli import flags
+from advisor.cli.flags import Text
 from advisor.config import CHOICES
-
-Text = str | None
-Texts = list[str] | None
 
 
 def _text(metavar: str, help: str) -> Any:
@@ -28,14 +27,12 @@ def explain(
     phase: Annotated[Text, _text("|".join(CHOICES["phase"]), "As for diagnose.")] = None,
     weight_bytes: Annotated[Text, _text("N|config.json", "As for diagnose.")] = None,
     serving_engine: Annotated[Text, _text("NAME", "As for diagnose.")] = None,
-    rules: Annotated[Texts, _text("DIR", "Rules to look in first (repeatable).")] = None,
-    param: Annotated[Texts, _text("CODE.NAME=VALUE", "As for diagnose (repeatable).")] = None,
+    rules: flags.Rules = None,
+    param: flags.Params = None,
     engine: Annotated[Text, _text("|".join(CHOICES["engine"]), "As for diagnose.")] = None,
     format: Annotated[Text, _text("text|json", "Kind of answer, with --trace.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the answer here.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    output: flags.Output = None,
+    force: flags.Force = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Every place, branch and number.")
     ] = False,

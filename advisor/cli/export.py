@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from advisor.cli import flags
 from advisor.cli.lazy import HELP
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=HELP)
@@ -27,10 +28,8 @@ def _group(ctx: typer.Context) -> None:
 @app.command()
 def perfetto(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the overlay here.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    output: flags.Output = None,
+    force: flags.Force = False,
     window: Annotated[str | None, _text("FROM/TO", "As for diagnose.")] = None,
     nvtx: Annotated[str | None, _text("RANGE[@DOMAIN][/N]", "As for diagnose.")] = None,
     phase: Annotated[str | None, _text("PHASE", "As for diagnose.")] = None,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 import typer
 
+from advisor.cli import flags
+from advisor.cli.flags import Texts
 from advisor.cli.greedy import GreedyCommand
 from advisor.cli.lazy import HELP
 from advisor.errors import InputError
@@ -17,7 +18,6 @@ class _Moe(GreedyCommand):
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-Texts = list[str] | None
 
 
 @app.command("moe", cls=_Moe, context_settings=HELP)
@@ -39,22 +39,14 @@ def moe(
         tuple[str, str] | None,
         typer.Option(metavar="LEARNED PERFECT", help="Captures of both: expert kernels, balance."),
     ] = None,
-    param: Annotated[
-        Texts, typer.Option(metavar="CODE.NAME=VALUE", help="Change a threshold (repeatable).")
-    ] = None,
+    param: flags.Params = None,
     format: Annotated[
         str, typer.Option(metavar="text|json|markdown", help="Kind of report.")
     ] = "text",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report as well.")
-    ] = None,
-    xlsx: Annotated[
-        Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a workbook as well.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    output: flags.Output = None,
+    html: flags.Html = None,
+    xlsx: flags.Xlsx = None,
+    force: flags.Force = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The verdict alone.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every row.")] = False,
 ) -> None:

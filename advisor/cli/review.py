@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from advisor.cli import flags
 from advisor.cli.lazy import HELP
 from advisor.errors import InputError
 
@@ -28,10 +29,8 @@ def import_(
     format: Annotated[
         str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")
     ] = "text",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result here.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    output: flags.Output = None,
+    force: flags.Force = False,
 ) -> None:
     """Read owners, decisions, due dates and checklist answers from a workbook of --xlsx.
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from advisor.cli import flags
 from advisor.cli.lazy import HELP
 from advisor.cli.output import make_page, print_page, write_bytes
 from advisor.config import CHOICES
@@ -22,8 +23,6 @@ Directories = Annotated[list[Path] | None, typer.Argument(metavar="DIR", hidden=
 Rules = Annotated[
     list[Path] | None, typer.Option(metavar="DIR", help="Rules to add or replace (repeatable).")
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -95,7 +94,7 @@ def run_cases(
 
 
 @app.command()
-def schema(output: Output = None, force: Force = False) -> None:
+def schema(output: flags.Output = None, force: flags.Force = False) -> None:
     """The JSON Schema of a rule file, for editors."""
     from advisor.model.rules import RuleSpec
 
@@ -104,7 +103,7 @@ def schema(output: Output = None, force: Force = False) -> None:
 
 
 @app.command()
-def docs(rules: Rules = None, output: Output = None, force: Force = False) -> None:
+def docs(rules: Rules = None, output: flags.Output = None, force: flags.Force = False) -> None:
     """The documentation of all rules in Markdown."""
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.knowledge.files import references

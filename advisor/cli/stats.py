@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from advisor.cli import flags
+
 
 class Names(StrEnum):
     full = "full"
@@ -62,10 +64,8 @@ def stats(
         str | None, typer.Option(metavar="RANGE[@DOMAIN][/N]", help="Count these NVTX ranges.")
     ] = None,
     phase: Annotated[Phase | None, typer.Option(help="Count steps of this phase.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    output: flags.Output = None,
+    force: flags.Force = False,
 ) -> None:  # fmt: skip
     """Print tables of a capture.
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from advisor.cli import flags
+from advisor.cli.flags import Texts
 from advisor.errors import InputError
 
 if TYPE_CHECKING:
     from advisor.reports.layout import Page
-
-Texts = list[str] | None
 
 
 def whatif(
@@ -24,16 +24,14 @@ def whatif(
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the what-ifs.")] = False,
     format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report here.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+    output: flags.Output = None,
+    force: flags.Force = False,
     window: Annotated[str, typer.Option(metavar="FROM/TO", help="As for diagnose.")] = "",
     phase: Annotated[str, typer.Option(metavar="PHASE", help="As for diagnose.")] = "",
     weight_bytes: Annotated[
         str, typer.Option(metavar="N|config.json", help="Size of the weights, for bandwidth.")
     ] = "",
-    rules: Annotated[Texts, typer.Option(metavar="DIR", help="As for diagnose.")] = None,
+    rules: flags.Rules = None,
 ) -> None:
     """Predict the step time after a change, by replaying the capture without the cause.
 
