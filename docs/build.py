@@ -27,6 +27,8 @@ def build() -> dict[Path, str]:
     readme, examples = ROOT / "README.md", ROOT / "examples/README.md"
     files[readme] = outputs.with_block(readme, "output", outputs.readme_output())
     files[examples] = outputs.with_block(examples, "table", outputs.examples_table(examples))
+    guide = ROOT / "CONTRIBUTING.md"
+    files[guide] = outputs.with_block(guide, "folders", pages.folders())
     keys, tour = ROOT / "docs/json.md", ROOT / "docs/tour.md"
     files[keys] = outputs.with_block(keys, "keys", pages.json_keys())
     files[tour] = outputs.with_outputs(tour)

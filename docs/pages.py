@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import os
@@ -16,6 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 80
 #: A rule's cases are shown on its page where there are at most this many, each with few facts.
 FEW_CASES, FEW_FACTS = 12, 4
+#: Packages from the command line down to the model.
+ORDER = (
+    "cli", "checklist", "pipeline", "reports", "compare", "ranks", "capture", "export", "gain",
+    "engine", "serving", "facts", "metrics", "sources", "knowledge", "model",
+)  # fmt: skip
 GENERATED = "<!-- Written by docs/build.py from {source}; do not edit. -->"
 
 FACT_GROUPS = {
@@ -41,6 +47,25 @@ FACT_GROUPS = {
     "context": "Two context lengths (rules of subject `context`)",
     "moe": "Learned against perfect routing (rules of subject `router`)",
 }
+
+
+# --- folders ---------------------------------------------------------------------------------
+
+
+def folders() -> str:
+    """The packages of `advisor`, from the command line down, in their own words."""
+    from advisor.reports.rule_markdown import row
+
+    found = []
+    for package in (ROOT / "advisor").glob("*/__init__.py"):
+        words = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or ""
+        name = package.parent.name
+        found.append(
+            (ORDER.index(name), row((f"`{name}/`", " ".join(words.split("\n\n")[0].split()))))
+        )
+    return "\n".join(
+        ["| folder | what it does |", "|---|---|", *(text for _, text in sorted(found))]
+    )
 
 
 # --- rules -----------------------------------------------------------------------------------
