@@ -17,7 +17,6 @@ from advisor.reports import (
     tail,
 )
 from advisor.reports.layout import Page, Segment, pad
-from advisor.reports.numbers import value_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -122,15 +121,13 @@ def _quiet(page: Page, diagnosis: Diagnosis, options: TextOptions) -> None:
 
 
 def _one_line(page: Page, finding: Finding) -> list[Segment]:
-    share = "" if finding.impact is None else value_text(finding.impact.share, "ratio")
-    if finding.impact is not None and finding.impact.share is None:
-        share = ""
+    share = phrases.share_text(finding)
     return [
         f"{finding.rank:>3} ",
         finding_text.level(page, finding.severity),
         f" {finding.code} ",
         (finding.cause, "bold"),
         finding_text.baseline_mark(finding),
-        f" {pad(share, 6, right=True)}  " if share else "  ",
+        f" {pad(share, 7, right=True)}  " if share else "  ",
         finding.title,
     ]

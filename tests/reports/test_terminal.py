@@ -154,6 +154,14 @@ def test_quiet_is_the_verdict_and_one_line_a_finding() -> None:
     assert len(lines) == 5
 
 
+def test_a_share_of_all_is_a_percentage_too() -> None:
+    first = DIAGNOSIS.findings[0]
+    assert first.impact is not None
+    whole = first.model_copy(update={"impact": first.impact.model_copy(update={"share": 1.0})})
+    shown = text(DIAGNOSIS.model_copy(update={"findings": (whole,)}), verbosity=-1)
+    assert f"{first.cause} 100.0 %  " in shown
+
+
 def test_verbose_adds_facts_overruled_and_phases() -> None:
     shown = text(verbosity=1)
     for part in ("Overruled", "Facts", "Budget by phase", "Changed thresholds", "max_over_p50"):
