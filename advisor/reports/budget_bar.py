@@ -12,7 +12,7 @@ from advisor.reports.numbers import amount, percent, value_text
 #: come first, then idle time by its owner.
 PARTS: dict[str, tuple[str, str, str]] = {
     "compute": ("", "green", "compute"),
-    "communication": ("C", "magenta", "communication"),
+    "communication": ("N", "magenta", "communication"),
     "htod": (">", "blue", "HtoD copies"),
     "dtoh": ("<", "blue", "DtoH copies"),
     "other_copy": ("=", "blue", "other copies"),
