@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
@@ -269,12 +269,3 @@ def _shown(known: Known, wanted: Placeholder, at: int) -> Shown | None:
         return Shown(tuple(str(c) for c in cells), "text")
     value = cells[0]
     return None if value is None else Shown(value, unit)
-
-
-def named_facts(item: ChecklistItem) -> Iterator[str]:
-    """Every fact that an item speaks of; a test holds them against the catalogue."""
-    for comparison in (*item.met, *(item.unmet or ()), *item.applies.facts):
-        yield comparison.fact
-    for line in item.say:
-        for placeholder in placeholders(line):
-            yield placeholder.name

@@ -12,7 +12,7 @@ from advisor.checklist.answers import Reply, load, parse, with_replies
 from advisor.checklist.items import command_of
 from advisor.errors import InputError
 from advisor.knowledge.checklist import checklist_items
-from advisor.model.checklist import Answer, Checklist
+from advisor.model.checklist import Checklist
 from advisor.reports.files import write_atomic
 
 SCHEMA = 1
@@ -116,8 +116,3 @@ def _with_measured(fresh: Checklist, content: dict[str, Any]) -> Checklist:
         "serving_engine": fresh.serving_engine or content.get("serving_engine"),
     }
     return fresh.model_copy(update=changes)
-
-
-def answer_of(checklist: Checklist, name: str) -> Answer | None:
-    """The answer to one question."""
-    return next((e.answer for e in checklist.entries if e.id == name), None)

@@ -8,7 +8,7 @@ join a quiet one in which it alone stands in the way, numbers just across their 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -303,8 +303,3 @@ def _when(outcome: Outcome) -> bool:
 
 def _joined(outcome: Outcome) -> bool:
     return all(j.truth for j in outcome.joins if j.join.required)
-
-
-def problems_of(runs: Iterable[CaseRun]) -> list[Problem]:
-    """Everything that is wrong with the cases of several rules, in order of place."""
-    return sorted({p for run in runs for p in run.all_problems})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from advisor.checklist.items import INPUT_FACTS, Known, checklist, known_of, named_facts
+from advisor.checklist.items import INPUT_FACTS, Known, checklist, known_of
 from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.text import placeholders
 from advisor.facts.catalog import CATALOGUE
 from advisor.knowledge.checklist import ChecklistFile, ChecklistItem, checklist_items
 from advisor.knowledge.files import engines, references
@@ -201,6 +203,15 @@ def test_an_nsys_older_than_the_driver_is_told(
 
 
 # --- all items -------------------------------------------------------------------------------
+
+
+def named_facts(item: ChecklistItem) -> Iterator[str]:
+    """Every fact that an item speaks of."""
+    for comparison in (*item.met, *(item.unmet or ()), *item.applies.facts):
+        yield comparison.fact
+    for line in item.say:
+        for placeholder in placeholders(line):
+            yield placeholder.name
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda i: i.id)

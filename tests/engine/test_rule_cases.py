@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.cases import problems_of, run_all, run_cases
+from advisor.engine.cases import run_all, run_cases
 from advisor.engine.durable import available
 from advisor.engine.infer import Engine
 from advisor.engine.load import builtin_dir, load_rules
@@ -144,7 +144,7 @@ def test_the_contract_asks_for_all_outcomes(tmp_path: Path) -> None:
 
 def test_a_stable_rule_without_cases(tmp_path: Path) -> None:
     write(tmp_path, GOOD.replace("preview", "stable"))
-    (found,) = problems_of(run_all(load_rules(tmp_path)))
+    (found,) = [p for each in run_all(load_rules(tmp_path)) for p in each.all_problems]
     assert found.path.endswith("ABC101.cases.yaml")
     assert "cannot be read (No such file or directory); mend it" in found.text
 
