@@ -346,6 +346,14 @@ def test_04_node_mode_work_is_kernels_with_a_node(opened: Any) -> None:
     assert all(node > 0 for _, _, node in found)
 
 
+@pytest.mark.parametrize("column", ["start", "end"])
+def test_rows_without_a_place_in_time_are_no_rows(opened: Any, column: str) -> None:
+    export = Export().process(1).launch(at=0)
+    trace = opened(export.without_columns(KERNEL, column))
+    assert not trace.has("kernels")
+    assert trace.has("api_calls")
+
+
 def test_05_absent_kernel_columns_read_as_missing(opened: Any) -> None:
     gone = ("mangledName", "registersPerThread", "gridZ", "staticSharedMemory",
             "dynamicSharedMemory", "graphNodeId", "contextId", "globalPid")  # fmt: skip

@@ -125,11 +125,9 @@ class NsysExport:
             told = nsys_collectives.recorded(self._db, self._raw(NVTX))
             return told and self._has("kernels") and self._has("api_calls")
         for raw, fills in JOINED_TABLES.get(table) or (ROW_TABLES[table],):
-            # Rows without a start, which only a mangled export has, cannot be placed in time.
-            start = fills.get("start", plain("id")).raw[0]
-            if self._db.has(self._raw(raw)) and (
-                start in self._db.columns(self._raw(raw)) or "start" not in fills
-            ):
+            # Without a start or an end, as in a mangled export, rows have no place in time.
+            needed = {fills[name].raw[0] for name in ("start", "end") if name in fills}
+            if self._db.has(self._raw(raw)) and needed <= set(self._db.columns(self._raw(raw))):
                 return True
         return False
 
