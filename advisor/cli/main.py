@@ -71,8 +71,9 @@ def _group(
 ) -> None:
     """Find out why GPU inference is slow.
 
-    advisor reads an Nsight Systems export and says what holds the GPU back, with the numbers
-    that prove it and what to change. `advisor TRACE` is `advisor diagnose TRACE`.
+    advisor reads an Nsight Systems export or a PyTorch profiler trace and says what holds the
+    GPU back, with the numbers that prove it and what to change. `advisor TRACE` is
+    `advisor diagnose TRACE`.
     """
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help(), err=True)
