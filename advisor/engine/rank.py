@@ -12,7 +12,7 @@ Ties by code, then by scope.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from advisor.model.facts import Scope
 from advisor.model.findings import Finding, ScopeDoc
@@ -23,19 +23,8 @@ from advisor.model.rules import RuleSpec
 LATENCY_FIRST = 0.10
 
 
-class Terms(NamedTuple):
-    """What a finding's place was computed from; `share_from` is "gain" or "impact"."""
-
-    share: float
-    share_from: Literal["gain", "impact"]
-    confidence: float
-    score: float
-    throughput: bool
-    tier: int
-
-
-def terms(finding: Finding, rules: Mapping[str, RuleSpec]) -> Terms:
-    """The ranking terms of one finding; `rules` by code."""
+def terms(finding: Finding, rules: Mapping[str, RuleSpec]) -> Ranking:
+    """What a finding's place is computed from, before others are looked at; `rules` by code."""
     share = (finding.impact.share if finding.impact else None) or 0.0
     source: Literal["gain", "impact"] = "impact"
     gain = finding.gain
@@ -51,7 +40,10 @@ def terms(finding: Finding, rules: Mapping[str, RuleSpec]) -> Terms:
     capped = rule is not None and rule.severity.cap == "info"
     tier = 0 if finding.invalidates else 2 if capped else 1
     score = round(share * finding.confidence, 6)
-    return Terms(share, source, finding.confidence, score, throughput, tier)
+    return Ranking(
+        share=share, share_from=source, confidence=finding.confidence, score=score,
+        throughput=throughput, tier=tier,
+    )  # fmt: skip
 
 
 def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Finding, ...]:
@@ -66,13 +58,13 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
         default=None,
     )
 
-    def held(t: Terms) -> float | None:
+    def held(t: Ranking) -> float | None:
         """The score that a throughput gain may not exceed, where it would."""
         if t.tier != 1 or not t.throughput or ceiling is None or t.score <= ceiling:
             return None
         return ceiling
 
-    def place(item: tuple[Finding, Terms]) -> tuple[object, ...]:
+    def place(item: tuple[Finding, Ranking]) -> tuple[object, ...]:
         finding, t = item
         if t.tier == 0:  # by what they take away from the analysis, however sure
             return (0, -t.share, False, 0.0, finding.code, scope_key(finding.scope))
@@ -82,7 +74,7 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
 
     return tuple(
         finding.model_copy(update={
-            "rank": number, "score": t.score, "ranking": Ranking(**t._asdict(), placed=held(t)),
+            "rank": number, "score": t.score, "ranking": t.model_copy(update={"placed": held(t)}),
         })
         for number, (finding, t) in enumerate(sorted(rated, key=place), 1)
     )  # fmt: skip
