@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -62,12 +62,11 @@ def environment() -> Environment:
         "baseline": phrases.baseline_text,
         "condition": _condition,
         "cut": cut_middle,
-        "drawn": drawn,
+        "embedded": embedded,
         "flip_lines": phrases.flip_lines,
         "is_link": _is_link,
         "lead": remedy_lead,
         "ms": milliseconds,
-        "packed": packed,
         "prose": prose,
         "ratio": _ratio,
         "scope": _scope,
@@ -96,19 +95,24 @@ def prose(text: str) -> Markup:
     )
 
 
-def drawn(diagnosis: Diagnosis) -> Markup:
-    """What the timeline draws, for a script element: no `<`, so that nothing can end it."""
-    whole = json.loads(json_report.render([diagnosis]).decode("utf-8", "backslashreplace"))
+class Embedded(NamedTuple):
+    """The document in a page: for its scripts to draw, and packed to be saved from it."""
+
+    drawn: Markup
+    packed: str
+
+
+def embedded(diagnosis: Diagnosis) -> Embedded:
+    """What the timeline draws holds no `<`, so that nothing in it can end its element; the whole
+    document is gzip in base64, a tenth of its length."""
+    document = json_report.render([diagnosis])
+    whole = json.loads(document.decode("utf-8", "backslashreplace"))
     parts = {key: whole[key] for key in ("inputs", "findings", "timeline")}
     text = json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(text)
-
-
-def packed(diagnosis: Diagnosis) -> str:
-    """The whole document, to be saved from the page: gzip in base64, a tenth of its length."""
-    return base64.b64encode(gzip.compress(json_report.render([diagnosis]), mtime=0)).decode()
+    packed = base64.b64encode(gzip.compress(document, mtime=0)).decode()
+    return Embedded(Markup(text), packed)
 
 
 def _condition(condition: ConditionDoc) -> str:
