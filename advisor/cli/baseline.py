@@ -7,21 +7,13 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.lazy import HELP
+from advisor.cli.lazy import verb_group
 from advisor.errors import InputError
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=HELP)
+app = verb_group("Keep diagnoses by name.")
 Folder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Folder that holds the baselines (.advisor).")
 ]
-
-
-@app.callback(invoke_without_command=True)
-def _group(ctx: typer.Context) -> None:
-    """Keep diagnoses by name."""
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help(), err=True)
-        raise typer.Exit(2)
 
 
 @app.command()
@@ -89,14 +81,14 @@ def show(
 ) -> None:
     """Print the diagnosis that is saved under NAME."""
     from advisor.cli import compare_options as chosen
+    from advisor.cli.deliver import check_format
     from advisor.cli.output import make_console, print_lines, write_bytes
     from advisor.compare import store
     from advisor.reports import json_report
     from advisor.reports.terminal import TextOptions, render
 
     found = store.named(name, chosen.baseline_folder(folder))
-    if format not in ("text", "json"):
-        raise InputError(f"--format: '{format}' is none of text, json")
+    check_format(format)
     if format == "json":
         write_bytes(json_report.render(found.diagnoses), None)
         return

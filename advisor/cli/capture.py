@@ -67,9 +67,9 @@ def capture(
     symptom (all of them without one).
     """
     from advisor.cli import capture_steps as steps
+    from advisor.cli.deliver import check_format
 
-    if format not in FORMATS:
-        raise InputError(f"--format: '{format}' is none of {', '.join(FORMATS)}")
+    check_format(format)
     if phase is not None and phase not in PHASES:
         raise InputError(f"--phase: '{phase}' is none of {', '.join(PHASES)}")
     targets = steps.check(output, command_file, force)

@@ -11,17 +11,13 @@ from advisor.cli.deliver import deliver
 from advisor.cli.output import STDOUT, make_page, print_page
 from advisor.errors import InputError
 from advisor.reports import capture_text
-from advisor.reports.files import check_target, write_atomic
+from advisor.reports.files import check_targets, write_atomic
 
 
 def check(output: Path | None, command_file: Path | None, force: bool) -> Path | None:
     """The file of the plan, if any; what is wrong with a file is told at once."""
     output = None if output == STDOUT else output
-    for target in (output, command_file):
-        if target is not None:
-            check_target(target, force)
-    if output and command_file and output.resolve() == command_file.resolve():
-        raise InputError(f"--command-file and -o both name {output}")
+    check_targets({"-o": output, "--command-file": command_file}, force)
     return output
 
 

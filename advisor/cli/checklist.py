@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from advisor.cli import flags
-from advisor.errors import InputError
 
 FORMATS = ("text", "markdown", "json")
 
@@ -48,9 +47,9 @@ def checklist(
     --answers FILE --no-input.
     """
     from advisor.cli import checklist_steps as steps
+    from advisor.cli.deliver import check_format
 
-    if format not in FORMATS:
-        raise InputError(f"--format: '{format}' is none of {', '.join(FORMATS)}")
+    check_format(format, FORMATS)
     asks = not (no_input or show)
     if asks:
         from advisor.checklist.prompts import need_terminal

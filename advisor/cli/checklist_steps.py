@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from advisor.checklist.session import find, path_of, resume_command
 from advisor.cli.output import STDOUT, make_page, print_page, write_bytes
 from advisor.errors import InputError
-from advisor.reports.files import check_target
+from advisor.reports.files import check_target, check_targets
 
 if TYPE_CHECKING:
     from advisor.checklist.items import Known
@@ -28,11 +28,7 @@ def check(
     asks: bool,
 ) -> Path | None:
     """The session's file, if one is to be kept; what is wrong with a file is told at once."""
-    targets = [t for t in (output, xlsx) if t is not None and t != STDOUT]
-    for target in targets:
-        check_target(target, force, traces)
-    if len({t.resolve() for t in targets}) < len(targets):
-        raise InputError(f"--xlsx and -o both name {xlsx}; give each a file of its own")
+    check_targets({"-o": None if output == STDOUT else output, "--xlsx": xlsx}, force, traces)
     if resume:
         return find(session)
     if session is None and not asks:

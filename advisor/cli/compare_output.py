@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from advisor.cli.deliver import check_format
 from advisor.cli.output import STDOUT, write_bytes, write_page
-from advisor.errors import InputError
 from advisor.reports.files import check_targets, write_atomic
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ class Target(NamedTuple):
 
 def check(target: Target, inputs: Sequence[str], formats: Sequence[str] = FORMATS) -> Target:
     """The target, fit to be written; what is wrong is told before a long analysis."""
-    if target.format not in formats:
-        raise InputError(f"--format: '{target.format}' is none of {', '.join(formats)}")
+    check_format(target.format, formats)
     if target.output == STDOUT:
         target = target._replace(output=None)
     files = {"-o": target.output, "--html": target.html, "--xlsx": target.xlsx}

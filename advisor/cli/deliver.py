@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,18 +18,28 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json")
 
 
+def check_format(format: str, formats: Sequence[str] = FORMATS) -> None:
+    """Raises InputError for a format that is none of these."""
+    if format not in formats:
+        raise InputError(f"--format: '{format}' is none of {', '.join(formats)}")
+
+
+def target_of(output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> Path | None:
+    """The file to write, or None for stdout; what is wrong with it is told at once."""
+    if output is None or output == STDOUT:
+        return None
+    check_target(output, force, inputs)
+    return output
+
+
 def check_output(format: str, output: Path | None, force: bool, trace: Path) -> Path | None:
-    """The file to write, if any; what is wrong with it is told before a long analysis."""
-    if format not in FORMATS:
-        raise InputError(f"--format: '{format}' is none of {', '.join(FORMATS)}")
+    """Format, capture and target of a verb that reads one capture; returns the target."""
+    check_format(format)
     if not trace.exists():
         raise InputError(f"{trace}: no such file or folder")
     if trace.is_dir():
         raise InputError(f"{trace} is a folder; name one capture")
-    output = None if output == STDOUT else output
-    if output is not None:
-        check_target(output, force, [trace])
-    return output
+    return target_of(output, force, [trace])
 
 
 def deliver(

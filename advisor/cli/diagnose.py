@@ -105,7 +105,7 @@ def diagnose(
     from advisor.cli.inputs import expand
     from advisor.cli.report import report
 
-    flags = {
+    given = {
         "format": format,
         "window": window,
         "nvtx": nvtx,
@@ -133,7 +133,7 @@ def diagnose(
         "quiet": quiet,
         "verbose": verbose,
     }
-    settings = settle(flags)
+    settings = settle(given)
     if not traces and settings.gpu_metrics:  # the log alone is what there is to judge
         traces = [Path(settings.gpu_metrics)]
         settings = replace(settings, gpu_metrics=None)

@@ -38,9 +38,9 @@ def doctor(
     from advisor.reports.checkup_text import checkup
 
     output = check_output(format, output, force, trace)
-    flags = {"serving_engine": serving_engine, "rules": rules}
+    given = {"serving_engine": serving_engine, "rules": rules}
     with Progress(trace.name) as progress:
-        found = examine(trace, options_of(settle(flags)), progress)
+        found = examine(trace, options_of(settle(given)), progress)
     deliver(found, lambda page: checkup(page, found, int(verbose)), format, output, force)
     if strict and any(f.severity in ("medium", "high") for f in found.findings):
         raise typer.Exit(1)

@@ -42,7 +42,7 @@ def explain(
     With --trace: why it fired in that capture, down to the facts with both numbers and where they
     come from; or why not and how far it missed; or what is missing and what would supply it.
     """
-    flags = {
+    given = {
         "window": window,
         "nvtx": nvtx,
         "phase": phase,
@@ -53,10 +53,10 @@ def explain(
         "engine": engine,
     }
     if trace is None:
-        needing = {**flags, "format": format, "output": output, "rules": None}
+        needing = {**given, "format": format, "output": output, "rules": None}
         _page(code, [Path(r) for r in rules or ()], [n for n, v in needing.items() if v])
         return
-    _answer(code, trace, flags, format or "text", output, force, int(verbose))
+    _answer(code, trace, given, format or "text", output, force, int(verbose))
 
 
 def _page(code: str, rules: list[Path], needing: list[str]) -> None:
@@ -80,7 +80,7 @@ def _page(code: str, rules: list[Path], needing: list[str]) -> None:
 def _answer(
     code: str,
     trace: Path,
-    flags: dict[str, Any],
+    given: dict[str, Any],
     format: str,
     output: Path | None,
     force: bool,
@@ -94,7 +94,7 @@ def _answer(
     from advisor.reports.explanation_text import explanation
 
     output = check_output(format, output, force, trace)
-    options = options_of(settle(flags))
+    options = options_of(settle(given))
     with Progress(trace.name) as progress:
         found = explain(trace, code, options, progress)
     deliver(found, lambda page: explanation(page, found, verbosity), format, output, force)

@@ -8,21 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from advisor.cli import flags
-from advisor.cli.lazy import HELP
+from advisor.cli.lazy import verb_group
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=HELP)
+app = verb_group("Write what was found for other viewers.")
 
 
 def _text(metavar: str, help: str) -> Any:
     return typer.Option(metavar=metavar, help=help)
-
-
-@app.callback(invoke_without_command=True)
-def _group(ctx: typer.Context) -> None:
-    """Write what was found for other viewers."""
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help(), err=True)
-        raise typer.Exit(2)
 
 
 @app.command()

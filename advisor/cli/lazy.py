@@ -94,6 +94,19 @@ class LazyGroup(TyperGroup):
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
+def verb_group(help: str) -> typer.Typer:
+    """A verb with verbs of its own; without one it prints its help and ends with exit code 2."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)
+
+    @app.callback(invoke_without_command=True, help=help)
+    def _group(ctx: typer.Context) -> None:
+        if ctx.invoked_subcommand is None:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(2)
+
+    return app
+
+
 def _refuse_mistyped(word: str, verbs: list[str]) -> None:
     """`advisor explian` is a slip of the finger, not a file without suffix."""
     if "." in word or os.sep in word or os.path.exists(word):

@@ -9,28 +9,16 @@ from typing import Annotated, Literal, cast
 import typer
 
 from advisor.cli import flags
-from advisor.cli.lazy import HELP
+from advisor.cli.lazy import verb_group
 from advisor.cli.output import make_page, print_page, write_bytes
 from advisor.config import CHOICES
 from advisor.errors import InputError, RuleError
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    context_settings=HELP,
-)
+app = verb_group("List, check, test and document rules.")
 Directories = Annotated[list[Path] | None, typer.Argument(metavar="DIR", hidden=True)]
 Rules = Annotated[
     list[Path] | None, typer.Option(metavar="DIR", help="Rules to add or replace (repeatable).")
 ]
-
-
-@app.callback(invoke_without_command=True)
-def _group(ctx: typer.Context) -> None:
-    """List, check, test and document rules."""
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help(), err=True)
-        raise typer.Exit(2)
 
 
 @app.command("list")

@@ -72,18 +72,15 @@ def stats(
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
     histogram, pace and budget look at the steady window.
     """
-    from advisor.cli.output import STDOUT
+    from advisor.cli.deliver import target_of
     from advisor.cli.progress import Progress
     from advisor.cli.stats_output import write
     from advisor.metrics.analysis import Analysis, Selection
     from advisor.metrics.stats.reports import make_report, report_names
-    from advisor.reports.files import check_target
     from advisor.sources.open import open_trace
 
     wanted = report_names(report or ["kernels"])
-    output = None if output == STDOUT else output
-    if output is not None:
-        check_target(output, force, [trace])
+    output = target_of(output, force, [trace])
     with Progress(trace.name) as progress, open_trace(trace) as source:
         analysis = Analysis(source, Selection(window, nvtx, phase and phase.value))
         tables = []

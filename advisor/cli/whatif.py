@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,19 +36,17 @@ def whatif(
 
     Several --fix are applied in order, and each shows what it wins after those before it.
     """
-    if format not in ("text", "json"):
-        raise InputError(f"--format: '{format}' is none of text, json")
+    from advisor.cli.deliver import check_format, deliver, target_of
+
+    check_format(format)
     if list_:
-        _give(_list, _json_list, format, output, force)
+        _known(format, target_of(output, force), force)
         return
     if trace is None or not fix:
         raise InputError(
             "whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'"
         )
-    from advisor.reports.files import check_target
-
-    if output is not None:
-        check_target(output, force, [trace])
+    output = target_of(output, force, [trace])
     from advisor.cli.progress import Progress
     from advisor.pipeline.diagnose import Options
     from advisor.pipeline.whatif import whatif as ask
@@ -61,23 +58,17 @@ def whatif(
     )  # fmt: skip
     with Progress(trace.name) as progress:
         report = ask(trace, fix, options, progress)
-    _give(
-        lambda page: gain_text.whatif(page, report),
-        lambda: report.model_dump_json(indent=2), format, output, force,
-    )  # fmt: skip
+    deliver(report, lambda page: gain_text.whatif(page, report), format, output, force)
 
 
-def _give(
-    write: Callable[[Page], None], document: Callable[[], str], format: str, output: Path | None,
-    force: bool,
-) -> None:  # fmt: skip
-    """The answer as text or JSON, on standard output or in a file."""
+def _known(format: str, output: Path | None, force: bool) -> None:
+    """The what-ifs, as text or JSON."""
     from advisor.cli.output import write_bytes, write_page
 
     if format == "json":
-        write_bytes(f"{document()}\n".encode(), output, force)
+        write_bytes(f"{_json_list()}\n".encode(), output, force)
     else:
-        write_page(write, output, force)
+        write_page(_list, output, force)
 
 
 def _json_list() -> str:
