@@ -39,6 +39,13 @@ def test_json(trace: str, capsys: Captured) -> None:
     assert report["speedup"]["mid"] == pytest.approx(2.0)
 
 
+def test_json_of_a_file_whose_name_is_not_utf_8(trace: str) -> None:
+    odd = Path(trace).rename("bad\udcff.sqlite")
+    wanted = ["--fix", "HST101", "--format", "json", "-o", "out.json"]
+    assert main(["whatif", str(odd), *wanted]) == 0
+    assert json.loads(Path("out.json").read_bytes())["schema_version"] == 1
+
+
 def test_several_fixes_in_order(trace: str, capsys: Captured) -> None:
     wanted = ["--fix", "remove_host_gap:idle_waits=kept", "--fix", "remove_sync:which=all"]
     assert main(["whatif", trace, *wanted, "--format", "json"]) == 0
