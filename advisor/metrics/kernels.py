@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,11 @@ class Names:
         """Names for which `wanted(KernelFamily)` is true."""
         return np.array([bool(wanted(k)) for k in self.known], bool)
 
-    @property
+    @cached_property
     def families(self) -> list[str]:
         return [k.family for k in self.known]
 
-    @property
+    @cached_property
     def operations(self) -> list[str]:
         return [k.operation for k in self.known]
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import EMPTY, Spans, union
+from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
 from advisor.sources.schema import HTOD, MISSING, Call
@@ -151,22 +152,18 @@ def find_damage(trace: Trace, steps: Steps) -> Damage:
     One empty range at an edge of the capture is a cut range; it counts as damage only when
     a quarter or more of the ranges are empty.
     """
-    start, end, jump = [], [], 0
+    jump, start, end = 0, list[int](), list[int]()
     if trace.has("api_calls"):
         calls = trace.columns("api_calls", ("start", "end", "process", "correlation"))
-        for process in np.unique(calls["process"]).tolist():
-            mine = (calls["process"] == process) & (calls["correlation"] != MISSING)
-            order = np.flatnonzero(mine)
-            order = order[np.argsort(calls["start"][order], kind="stable")]
-            ids, at, until = (calls[n][order] for n in ("correlation", "start", "end"))
-            if len(ids) < 2:
-                continue
-            step = np.diff(ids)
-            usual = max(_JUMP, _IDS_PER_CALL * len(ids))
-            for i in np.flatnonzero(step > usual).tolist():
-                jump = max(jump, int(step[i]))
-                start.append(int(until[i]))
-                end.append(int(at[i + 1]))
+        known = np.flatnonzero(calls["correlation"] != MISSING)
+        order = known[np.lexsort((calls["start"][known], calls["process"][known]))]
+        process = dense(calls["process"][order])[1]
+        usual = np.maximum(_JUMP, _IDS_PER_CALL * np.bincount(process))
+        step = np.diff(calls["correlation"][order])
+        jumps = np.flatnonzero((step > usual[process[1:]]) & (process[1:] == process[:-1]))
+        jump = int(step[jumps].max(initial=0))
+        start = calls["end"][order][jumps].tolist()
+        end = calls["start"][order][jumps + 1].tolist()
     if steps.empty and steps.ranges_seen and len(steps.empty) >= 0.25 * steps.ranges_seen:
         start += [a for a, _ in steps.empty]
         end += [b for _, b in steps.empty]

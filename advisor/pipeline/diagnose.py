@@ -183,7 +183,7 @@ def assemble(done: Analysed) -> Diagnosis:
         thresholds=found.thresholds,
         tables=tables,
         timeline=document.timeline(analysis),
-        next_target=document.next_target(analysis, facts),
+        next_target=document.next_target(analysis),
         sensitivity=_sensitivity(done) if done.options.sensitivity else None,
         work=work_of(analysis),
     )

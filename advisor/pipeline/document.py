@@ -313,25 +313,25 @@ def timeline(a: Analysis) -> Timeline:
     )
 
 
-def next_target(a: Analysis, base: FactBase) -> NextTarget | None:
+def next_target(a: Analysis) -> NextTarget | None:
     """The family that holds most kernel time, its largest kernel and the command to look at it."""
     if not a.devices or not a.trace.has("kernels"):
         return None
-    table = base.table("kernels.top", Scope(device=a.devices[0]))
-    if table is None:
-        return None
     at = a.device_kernels(a.devices[0])
-    times = composition(a.names, a.op_name[at], (a.ops.end - a.ops.start)[at])
+    if len(at) == 0:
+        return None
+    names, duration = a.op_name[at], (a.ops.end - a.ops.start)[at]
+    times = composition(a.names, names, duration)
     # What a collective takes is not the kernel's doing: ncu has nothing to say about it.
     family = next((f for f in times if f != "communication"), next(iter(times)))
-    row = next(r for r in table.rows if r[2] == family)
-    kernel = str(row[0])
-    i = a.names.texts.index(kernel)
-    short = a.names.short[i]
+    by_name = np.bincount(names, duration, minlength=len(a.names.ids))
+    i = int(np.argmax(np.where(a.names.mask(lambda k: k.family == family), by_name, -1.0)))
+    total = sum(times.values())
     return NextTarget(
-        family=family, share=times[family] / sum(times.values()), kernel=kernel,
-        command=_measure(_regex(short), a.trace.capture.vendor),
-        why=f"{row[1]}: {float(row[5] or 0):.0%} of kernel time in {row[3]} calls",
+        family=family, share=times[family] / total, kernel=a.names.texts[i],
+        command=_measure(_regex(a.names.short[i]), a.trace.capture.vendor),
+        why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in "
+            f"{np.count_nonzero(names == i)} calls",
     )  # fmt: skip
 
 

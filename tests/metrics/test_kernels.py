@@ -139,3 +139,11 @@ def test_too_few_samples_attribute_nothing(tmp_path: Path) -> None:
     a = analysis(export, tmp_path)
     assert a.activity.get(0) is None
     assert a.samples(0) is not None
+
+
+def test_families_and_operations_of_names_are_looked_up_once(tmp_path: Path) -> None:
+    """Tables index them for every name: lists made anew at each access made this quadratic."""
+    names = analysis(Export().gpu().process(1).launch(0, kernel="sgemm"), tmp_path).names
+    assert names.families == ["gemm"]
+    assert names.families is names.families
+    assert names.operations is names.operations

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
+from advisor.metrics.startup import Damage
 from advisor.metrics.window import parse_time, parse_window
 from tests.builder import Export
 from tests.metrics.support import analysis
@@ -118,6 +119,33 @@ def test_a_jump_of_correlation_ids_is_a_hole(tmp_path: Path) -> None:
     assert a.damage.holes.total == pytest.approx(50 * MS, rel=0.01)
     idle = sum(a.budgets[0].ns.values()) - a.budgets[0].busy_ns
     assert idle < 5 * MS
+
+
+def test_a_jump_is_judged_within_its_process(tmp_path: Path) -> None:
+    """Two processes whose calls alternate and whose ids are far apart: no jump, no hole; then one
+    of them loses 500,000 ids."""
+
+    def damage(lost: int) -> Damage:
+        folder = tmp_path / str(lost)
+        folder.mkdir()
+        e = Export().gpu()
+        for i in range(40):
+            for pid, first in ((100, 1), (200, 900_000)):
+                at = i * 20_000 + (pid == 200) * 10_000
+                e.process(pid).call(
+                    "cudaLaunchKernel_v7000",
+                    at,
+                    1_000,
+                    correlation=first + i + lost * (i >= 20 and pid == 200),
+                )
+                e.kernel(at + 2_000, 5_000)  # fmt: skip
+        return analysis(e, folder).damage
+
+    whole = damage(lost=0)
+    assert (whole.jump, len(whole.holes)) == (0, 0)
+    cut = damage(lost=500_000)
+    assert cut.jump == 500_001
+    assert (cut.holes.start.tolist(), cut.holes.end.tolist()) == ([391_000], [410_000])
 
 
 def test_time_between_capture_ranges_is_not_idle(tmp_path: Path) -> None:

@@ -195,3 +195,17 @@ def test_prefill_at_the_limit_of_the_tensor_cores(tmp_path: Path, sampled: bool)
     d = diagnosed(m, tmp_path)
     expect(d, "compute-bound", never=(*HOST_SIDE, "memory-bandwidth-bound", "below-target"))
     assert ("no-gpu-metrics" in {f.cause for f in d.findings}) is not sampled
+
+
+def test_more_kernel_names_than_the_report_shows(tmp_path: Path) -> None:
+    """The largest family is named even where each of its kernels is too small for the table: 201
+    elementwise kernels of 10 us fill it, and 250 GEMM kernels of 9 us hold more time."""
+    m = Machine()
+    for i in range(201):
+        m.launch(Kernel(f"void at::native::vectorized_elementwise_kernel<{i}, Add>(int)"), 10)
+    for i in range(250):
+        m.launch(Kernel(f"ampere_bf16_s16816gemm_bf16_{i}x128_tn"), 9)
+    target = diagnosed(m, tmp_path).next_target
+    assert target is not None
+    assert (target.family, target.kernel) == ("gemm", "ampere_bf16_s16816gemm_bf16_0x128_tn")
+    assert target.share == pytest.approx(2250 / 4260)

@@ -239,7 +239,9 @@ class Collector:
         return columns
 
     def _overheads(self, events: list[Event]) -> Columns | None:
-        events = [e for e in events if e.name and PROFILER_COST.search(e.name)]
+        named = {e.name for e in events if e.name}
+        costs = {name for name in named if PROFILER_COST.search(name)}
+        events = [e for e in events if e.name in costs]
         if not events:
             return None
         events, columns = self._timed(events)
