@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import which
@@ -26,7 +27,7 @@ def expand(paths: Sequence[Path]) -> list[Path]:
             found.append(path)
             continue
         try:
-            inside = _inside(path) or _below(path)
+            inside = _inside(path, [path]) or _inside(path, _subfolders(path))
         except OSError as error:
             raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
         if not inside:
@@ -39,25 +40,48 @@ def expand(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _inside(folder: Path) -> list[Path]:
-    found = [each for each in sorted(folder.iterdir()) if _is_capture(each)]
-    return found + _reports(folder, found)
+def _subfolders(folder: Path) -> list[Path]:
+    return [p for p in sorted(folder.iterdir()) if p.is_dir() and not p.name.startswith(".")]
 
 
-def _below(folder: Path) -> list[Path]:
-    shown = (each for each in sorted(folder.iterdir()) if not each.name.startswith("."))
-    return [capture for each in shown if each.is_dir() for capture in _inside(each)]
+def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:
+    """The captures that lie in the folders, and the files that were meant to be some: a rank that
+    cannot be read must not go unnoticed among the others."""
+    found: list[Path] = []
+    others: list[Path] = []
+    for folder in folders:
+        captures = []
+        for each in sorted(folder.iterdir()):
+            if _is_capture(each):
+                captures.append(each)
+            elif each.name.endswith(JSON_SUFFIXES) and each.is_file():
+                others.append(each)
+        found += captures + _reports(folder, captures)
+    series = {_series(root, path) for path in found}
+    found += [path for path in others if _series(root, path) in series]
+    return sorted(found, key=lambda path: folders.index(path.parent))
+
+
+def _series(root: Path, path: Path) -> str:
+    """The name without its numbers: equal for the files of one recording."""
+    name = str(path.relative_to(root)).removesuffix(".gz").removesuffix(".xz")
+    return re.sub(r"\d+", "#", name)
 
 
 def _is_capture(path: Path) -> bool:
-    """True for what a folder of captures may hold."""
-    from advisor.sources.open import is_export_folder, is_profiler_json
+    """True for what a folder of captures may hold, and for JSON that cannot be looked into."""
+    from advisor.sources.open import begins_like_profiler_json, is_export_folder
 
     if path.is_dir():
         return is_export_folder(path)
     if path.name.endswith(SUFFIXES):
         return path.is_file()
-    return path.name.endswith(JSON_SUFFIXES) and path.is_file() and is_profiler_json(path)
+    if not (path.name.endswith(JSON_SUFFIXES) and path.is_file()):
+        return False
+    try:
+        return begins_like_profiler_json(path)
+    except InputError:
+        return True
 
 
 def _reports(folder: Path, captures: Sequence[Path]) -> list[Path]:

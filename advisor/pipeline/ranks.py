@@ -233,7 +233,9 @@ def _document(
             *(Input(path=str(path), format=UNREADABLE, rank=n, warnings=(why,))
               for n, path, why in lost),
         ),
-        verdict=sections.verdict(diagnoses, job.count, findings, sorted(numbers)),
+        verdict=sections.verdict(
+            diagnoses, job.count, job.world, findings, sorted(numbers)
+        ),
         findings=findings,
         overruled=job.overruled,
         healthy=job.healthy,

@@ -59,6 +59,7 @@ class Job:
     """All that is concluded about a job, before it is made into a document."""
 
     parts: tuple[Part, ...]
+    world: int  # ranks of the job, read or not
     waits: Waits
     facts: FactBase
     findings: tuple[Finding, ...]
@@ -69,6 +70,7 @@ class Job:
 
     @property
     def count(self) -> int:
+        """Ranks that were read."""
         return len(self.waits.ranks)
 
 
@@ -101,7 +103,8 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     parts = tuple(sorted(parts, key=lambda p: p.ranks))
     waits = reduce_ranks([r for p in parts for r in p.rows])
     small = _subset(program)
-    facts = _facts(parts, waits, _world_size(parts, given), _looked_at(small))
+    world = _world_size(parts, given)
+    facts = _facts(parts, waits, world, _looked_at(small))
     total = len(waits.ranks)
     ranks = tuple(r.rank for r in waits.ranks)
     said = [Said(p.about(f.scope.device), f) for p in parts for f in p.summary.diagnosis.findings]
@@ -133,12 +136,12 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
             (s.ranks, Overruled(code=s.what.code, cause=s.what.cause, by=late.code,
                                 scope=s.what.scope)) for s in slow
         ]  # fmt: skip
-    merged = merge.refold([*own, *merge.merge_findings(said, total)], by_code)
+    merged = merge.refold([*own, *merge.merge_findings(said, total, world)], by_code)
     fired = {f.code for f in merged} | {s.code for f in merged for s in f.explains}
     return Job(
-        parts, waits, facts, rank(merged, by_code),
+        parts, world, waits, facts, rank(merged, by_code),
         tuple(merge.merge_overruled(overruled, total)),
-        tuple(merge.merge_healthy(healthy, fired, total)),
+        tuple(merge.merge_healthy(healthy, fired, total, world)),
         tuple(merge.merge_not_evaluated(missing, total)), thresholds,
     )  # fmt: skip
 

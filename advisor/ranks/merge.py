@@ -30,18 +30,19 @@ class Said(NamedTuple):
     what: Finding
 
 
-def merge_findings(found: Iterable[Said], total: int) -> list[Finding]:
+def merge_findings(found: Iterable[Said], total: int, world: int | None = None) -> list[Finding]:
     """One finding for a code, phase and operation, with the numbers of the rank where it weighs
-    most; it is about no rank where it holds on most of the `total` ranks, else about that one."""
+    most; it is about no rank where it holds on most of the `total` ranks that were read, else about
+    that one. `world` counts the ranks of the job, read or not."""
     grouped: dict[Hashable, list[Said]] = {}
     for said in found:
         scope = said.what.scope
         key = (said.what.code, scope.phase or "", scope.operation or "")
         grouped.setdefault(key, []).append(said)
-    return [_merged(grouped[key], total) for key in sorted(grouped, key=str)]
+    return [_merged(grouped[key], total, world or total) for key in sorted(grouped, key=str)]
 
 
-def _merged(group: list[Said], total: int) -> Finding:
+def _merged(group: list[Said], total: int, world: int) -> Finding:
     group = sorted(group, key=lambda s: (-_weight(s.what), s.ranks, _order(s.what.scope)))
     worst = group[0]
     ranks = sorted({r for said in group for r in said.ranks})
@@ -56,7 +57,7 @@ def _merged(group: list[Said], total: int) -> Finding:
     })  # fmt: skip
     changes: dict[str, object] = {
         "scope": scope,
-        "message": f"{worst.what.message} {_extent(ranks, total, worst.ranks, most)}".strip(),
+        "message": f"{worst.what.message} {_extent(ranks, total, world, worst.ranks, most)}".strip(),
         "time_ranges": tuple(
             t.model_copy(update={"label": f"rank {shown}: {t.label}"})
             for t in worst.what.time_ranges
@@ -87,17 +88,24 @@ def _weight(finding: Finding) -> float:
     return (share or 0.0) * finding.confidence
 
 
-def _extent(ranks: Sequence[int], total: int, shown: tuple[int, ...], most: bool) -> str:
+def _extent(
+    ranks: Sequence[int], total: int, world: int, shown: tuple[int, ...], most: bool
+) -> str:
     """Where else it holds."""
-    if total == 1:
+    if world == 1:
         return ""
     if most:
         of = "" if len(shown) > 1 else f"; the numbers are those of rank {shown[0]}"
-        return f"On {len(ranks)} of {total} ranks{of}."
+        return f"On {len(ranks)} of {world} ranks{unread(total, world)}{of}."
     if len(shown) > 1:
         return f"On {listed(ranks)}."
     others = [r for r in ranks if r not in shown]
     return f"Also on {listed(others)}." if others else ""
+
+
+def unread(total: int, world: int) -> str:
+    """`` (1 not read)`` where `total` of the `world` ranks were read."""
+    return f" ({world - total} not read)" if world > total else ""
 
 
 def listed(ranks: Sequence[int]) -> str:
@@ -150,10 +158,13 @@ def merge_not_evaluated(
 
 
 def merge_healthy(
-    said: Iterable[tuple[tuple[int, ...], Healthy]], unhealthy: Iterable[str], total: int
+    said: Iterable[tuple[tuple[int, ...], Healthy]],
+    unhealthy: Iterable[str],
+    total: int,
+    world: int,
 ) -> list[Healthy]:
-    """What is in order on every rank, in the words of the first one; `unhealthy` are codes of
-    which some rank says otherwise."""
+    """What is in order on all `total` ranks that were read, in the words of the first one;
+    `unhealthy` are codes of which some rank says otherwise."""
     bad = set(unhealthy)
     grouped: dict[Hashable, list[tuple[tuple[int, ...], Healthy]]] = {}
     for ranks, what in said:
@@ -166,7 +177,9 @@ def merge_healthy(
         first, what = group[0]
         if what.code in bad or len(on) < total:
             continue
-        text = what.text if total == 1 else f"On all {total} ranks; on rank {first[0]}: {what.text}"
+        on_all = f"{total} of {world} ranks{unread(total, world)}"
+        on_all = on_all if world > total else f"all {total} ranks"
+        text = what.text if world == 1 else f"On {on_all}; on rank {first[0]}: {what.text}"
         devices = {w.scope.device for _, w in group}
         scope = what.scope.model_copy(
             update={"device": what.scope.device if len(devices) == 1 else None, "process": None}

@@ -60,7 +60,9 @@ def recognise(
         for m, n in zip(seen, numbers, strict=True)
     ]
     sizes = {m.world_size for m in seen if m is not None} - {None}
-    if _distinct(told) and len(sizes) <= 1:
+    # A capture that cannot be read says nothing of its rank; it must not hide what the others say.
+    readable = [n for n, m in zip(told, seen, strict=True) if n is not None or m is not None]
+    if len(readable) > 1 and _distinct(readable) and len(sizes) <= 1:
         return _plan(paths, told, "the ranks in their metadata"), None
     if forced:
         if any(count > 1 for n, count in Counter(told).items() if n is not None):

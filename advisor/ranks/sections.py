@@ -120,11 +120,16 @@ def timeline(waits: Waits) -> Timeline:
 
 
 def verdict(
-    diagnoses: Sequence[Diagnosis], ranks: int, findings: Sequence[Finding], missing: Sequence[int]
+    diagnoses: Sequence[Diagnosis],
+    ranks: int,
+    world: int,
+    findings: Sequence[Finding],
+    missing: Sequence[int],
 ) -> str:
-    """One sentence on the job, in the form of a single capture's."""
+    """One sentence on the job, in the form of a single capture's. `ranks` of `world` were read;
+    `missing` are those that were given and could not be."""
     workload = next((d.inputs[0].workload for d in diagnoses if d.inputs[0].workload), None)
-    of = f"{ranks} ranks" if ranks != 1 else "1 rank"
+    of = f"{ranks} of {world} ranks" if world > ranks else f"{ranks} rank{'s' * (ranks != 1)}"
     if workload and workload not in ("LLM inference", "no GPU kernels"):
         of += f", {workload}"
     tail = f" ({of}{f'; without {listed(missing)}' if missing else ''})"

@@ -202,13 +202,21 @@ def is_export_folder(path: Path) -> bool:
 def is_profiler_json(path: Path) -> bool:
     """True for a file that begins like a trace: also compressed, and without reading all of it."""
     try:
+        return begins_like_profiler_json(path)
+    except InputError:
+        return False
+
+
+def begins_like_profiler_json(path: Path) -> bool:
+    """The same; raises InputError for a file that cannot be read or unpacked."""
+    try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
         unpack = _unpacker(head)
         with unpack(path) if unpack else path.open("rb") as file:
             return b'"traceEvents"' in file.read(_JSON_HEAD_BYTES)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError):
-        return False
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
 
 
 def _refuse_folder(found: Found) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,41 @@ def test_a_rank_that_cannot_be_read_is_told_and_exit_is_2(
     assert shown.err.startswith("advisor: error: rank 2 is missing: rank2.sqlite: an empty file")
     assert "ranks     2 read, 1 missing" in shown.out
     assert "missing   rank 2" in shown.out
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-20],  # the packed file is cut short
+        lambda data: b"",
+        lambda data: gzip.compress(b'{"schemaVersion": 1, "dis'),
+        lambda data: b"\x00\x01\x02 no trace at all",
+    ],
+)
+def test_a_folder_names_the_rank_that_cannot_be_read(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes]
+) -> None:
+    """The same rank is missing whether the files are named or their folder is."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for rank in range(3):
+        profile = Profile()
+        for i in range(20):
+            profile.launch(at=i * 50_000)
+        data = gzip.compress(profile.text().encode())
+        name = folder / f"worker{rank}_step_{7 + rank}.pt.trace.json.gz"
+        name.write_bytes(damage(data) if rank == 1 else data)
+    (folder / "config.json").write_text("{}")
+    seen = []
+    for paths in ([folder], sorted(folder.glob("worker*"))):
+        assert run(*paths, "--format", "json", "--jobs", "1") == 2
+        shown = capsys.readouterr()
+        assert shown.err.startswith("advisor: error: rank 1 is missing: ")
+        document = json.loads(shown.out)
+        seen.append([(i["rank"], i["format"]) for i in document["inputs"]])
+        assert "(2 of 3 ranks" in document["verdict"]
+        assert "On 2 of 3 ranks (1 not read)" in document["findings"][0]["message"]
+    assert seen[0] == seen[1]
 
 
 def test_a_hint_on_stderr(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
