@@ -73,7 +73,7 @@ def load(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as fault:
         raise InputError(f"{path}: cannot be read ({fault})") from fault
-    except (ValueError, yaml.YAMLError) as fault:
+    except (ValueError, RecursionError, yaml.YAMLError) as fault:
         line = " ".join(str(fault).split())[:120]
         raise InputError(f"{path}: neither YAML nor JSON ({line})") from fault
     if not isinstance(content, dict):

@@ -55,9 +55,10 @@ def _merged(group: list[Said], total: int, world: int) -> Finding:
         "device": worst.what.scope.device if len(devices) == 1 or not most else None,
         "process": worst.what.scope.process if len(group) == 1 else None,
     })  # fmt: skip
+    extent = _extent(ranks, total, world, worst.ranks, most)
     changes: dict[str, object] = {
         "scope": scope,
-        "message": f"{worst.what.message} {_extent(ranks, total, world, worst.ranks, most)}".strip(),
+        "message": f"{worst.what.message} {extent}".strip(),
         "time_ranges": tuple(
             t.model_copy(update={"label": f"rank {shown}: {t.label}"})
             for t in worst.what.time_ranges

@@ -48,6 +48,12 @@ def test_json_cut_short(path: Path) -> None:
         assert "export_chrome_trace" in message
 
 
+def test_repair_takes_linear_time(path: Path) -> None:
+    """A text of escaped quotes that never ends: looked through once, not once a quote."""
+    path.write_bytes(b'{"traceEvents": [,]} ' + rb"\"" * 2_000_000)
+    assert "not valid JSON" in refused(path)
+
+
 def test_gzip_cut_short_or_damaged(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     whole = decode(steps=2).write(path).read_bytes()

@@ -19,8 +19,9 @@ _PART = 1 << 15
 
 #: What old versions wrote where a division by zero left no number. Not JSON.
 _NO_NUMBER = re.compile(rb"(?<=[:\[,\s])(?:-?(?:inf(?:inity)?|nan)|N/A)(?=\s*[,}\]])", re.I)
-#: A comma before a closing bracket, which scripts that cut a trace leave behind; texts are kept.
-_LAST_COMMA = re.compile(rb'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])')
+#: A comma before a closing bracket, which scripts that cut a trace leave behind; texts are kept,
+#: also one that never ends: searched for its end once a quote, it would take quadratic time.
+_LAST_COMMA = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|,(?=\s*[\]}])', re.S)
 _ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _CONTROL = bytes(range(0x20))
 _BLANK = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
