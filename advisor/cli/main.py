@@ -140,6 +140,7 @@ def _terminate(number: int, _frame: object) -> NoReturn:
 
 def run() -> None:
     """Console script."""
+    _open_streams()
     # A job that is cancelled must not leave unpacked captures and workers behind.
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
@@ -156,9 +157,18 @@ def run() -> None:
     sys.exit(code)
 
 
+def _open_streams() -> None:
+    """Take the place of streams that the shell closed (`>&-`), before a file is opened under their
+    number: output cannot be written then, which is an error; messages are dropped."""
+    for number, name, mode in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, mode), number)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 def _close_stdout() -> None:
     """Flush now; a reader that has gone away must not cause a message at exit."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

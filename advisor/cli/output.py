@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.errors import InputError
 from advisor.reports.files import write_atomic
 
 if TYPE_CHECKING:
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
     from advisor.reports.layout import Page
 
-MAX_WIDTH = 120
+#: Columns of text: what a pipe gets, and the bounds of what a terminal (or COLUMNS) may ask for.
+WIDTH, MIN_WIDTH, MAX_WIDTH = 80, 20, 120
 STDOUT = Path("-")
 
 
@@ -25,9 +28,10 @@ def make_console() -> Console:
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = 80
-    console.width = min(console.width, MAX_WIDTH)
+    asked = os.environ.get("COLUMNS", "")
+    if not (asked.isdigit() and int(asked)) and (asked or not console.is_terminal):
+        console.width = WIDTH  # also where COLUMNS is 0 or no number
+    console.width = min(max(console.width, MIN_WIDTH), MAX_WIDTH)
     return console
 
 
@@ -36,7 +40,7 @@ def print_lines(console: Console, lines: Sequence[Text]) -> None:
     from advisor.reports import layout
 
     # Written by us: rich answers a closed pipe with exit code 1, which has a meaning here.
-    with console.capture() as capture:
+    with _standard_output(), console.capture() as capture:
         layout.print_lines(console, lines)
     write_text(capture.get())
 
@@ -71,11 +75,9 @@ def write_page(write: Callable[[Page], None], output: Path | None, force: bool =
 
 def write_text(text: str) -> None:
     """Text on stdout; once the reader has gone the rest goes nowhere."""
-    try:
+    with _standard_output():
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        silence()
 
 
 def write_bytes(data: bytes, output: Path | None, force: bool = False) -> None:
@@ -83,12 +85,25 @@ def write_bytes(data: bytes, output: Path | None, force: bool = False) -> None:
     if output is not None and output != STDOUT:
         write_atomic(output, data, force)
         return
-    try:
+    with _standard_output():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """A reader that has gone away is no error; a full disk or a closed stream is one. Either way
+    what is still buffered goes nowhere: it would be written again at exit."""
+    try:
+        yield
     except BrokenPipeError:
         silence()
+    except OSError as error:
+        silence()
+        raise InputError(
+            f"standard output: cannot be written ({error.strerror}); redirect it or use -o FILE"
+        ) from error
 
 
 def silence() -> None:

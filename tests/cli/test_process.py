@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from rich.cells import cell_len
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, str(ROOT / "tests" / "cli" / "driver.py")]
 RULES = ROOT / "tests" / "cli" / "rules"
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -110,6 +112,41 @@ def test_a_closed_pipe_is_quiet(folder: Path) -> None:
             process.stdout.close()
             assert process.stderr.read() == b""
             assert process.wait() == code
+
+
+@pytest.mark.parametrize("columns", ["0", "-1", "wide"])
+def test_a_width_that_is_none_is_80(folder: Path, columns: str) -> None:
+    shown = piped(folder, "a.sqlite", COLUMNS=columns)
+    assert shown.stdout == piped(folder, "a.sqlite").stdout
+    assert len(shown.stdout.splitlines()) > 3
+
+
+def closed(folder: Path, redirection: str, *args: str) -> subprocess.CompletedProcess[bytes]:
+    """Run with a stream closed or redirected by the shell, as launchers do."""
+    command = shlex.join([*COMMAND, *args])
+    return subprocess.run(
+        ["sh", "-c", f"{command} {redirection}"], cwd=folder, env=environment(), check=False,
+        capture_output=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("redirection", [">&-", pytest.param(">/dev/full", marks=FULL)])
+@pytest.mark.parametrize("args", [("a.sqlite",), ("a.sqlite", "--format", "json"), ("--version",)])
+def test_output_that_cannot_be_written(
+    folder: Path, args: tuple[str, ...], redirection: str
+) -> None:
+    """Exit code 1 would mean a finding."""
+    done = closed(folder, redirection, *args)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"advisor: error: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_streams_that_are_not_needed_may_be_closed(folder: Path) -> None:
+    done = closed(folder, ">&- 2>&- <&-", "a.sqlite", "-o", "report.txt")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert "launch-bound" in (folder / "report.txt").read_text()
+    assert closed(folder, "2>&-", "nowhere.sqlite").returncode == 2
 
 
 def test_ctrl_c(folder: Path) -> None:
