@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.cli.deliver import check_format
+from advisor.cli.messages import message
 from advisor.cli.output import STDOUT, write_bytes, write_page
 from advisor.reports.files import check_targets, write_atomic
 
@@ -67,8 +67,8 @@ def gate(document: Comparison, fail_on: str | None) -> int:
     if fail_on is None:
         return 0
     if document.verdict in ("regression", "not-comparable"):
-        print(f"advisor: gate failed: {document.summary}", file=sys.stderr)
+        message(f"gate failed: {document.summary}")
         return 1
     for doubt in document.doubts:
-        print(f"advisor: gate passed, but weakly: {doubt}", file=sys.stderr)
+        message(f"gate passed, but weakly: {doubt}")
     return 0

@@ -13,6 +13,7 @@ import typer
 
 from advisor import __version__
 from advisor.cli.lazy import HELP, LazyGroup, Stopped, Verb
+from advisor.cli.messages import message
 from advisor.errors import AdvisorError
 
 # pydantic searches all installed packages for plugins, which takes longer than `--help` does.
@@ -49,7 +50,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=HELP,
     subcommand_metavar="[VERB] TRACE...",
-    epilog="Exit codes: 0 done, 1 a finding at or above --fail-on, 2 cannot run, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 a finding at or above --fail-on, 2 cannot run, "
+    "70 a bug in advisor, 130 interrupted.",
 )
 
 
@@ -90,7 +92,7 @@ def main(args: Sequence[str]) -> int:
         return result if isinstance(result, int) else 0
     except Stopped as stopped:
         if stopped.exit_code:
-            _complain("interrupted")
+            message("interrupted")
         return stopped.exit_code
     except BrokenPipeError:
         return 0
@@ -102,31 +104,32 @@ def main(args: Sequence[str]) -> int:
         return _failed(error)
 
 
+#: A bug of ours (EX_SOFTWARE of sysexits.h), so that nobody takes it for bad input.
+INTERNAL = 70
+
+
 def _failed(error: Exception) -> int:
-    """One line on what happened; always exit code 2."""
+    """One line on what happened; exit code 2, or 70 for what can only be a bug."""
     if isinstance(error, AdvisorError):
         # Rule files: one line a problem, each starting with its file and line, as editors like it.
         lines = str(error).splitlines() or [""]
         head = lines.pop(0) if len(lines) == 1 else f"{len(lines)} problems"
-        _complain("\n".join([f"error: {head}", *lines]))
+        message("\n".join([f"error: {head}", *lines]))
     elif isinstance(error, typer.Abort):
         return 130
     elif hasattr(error, "format_message"):
         # A wrong option or argument, as typer (or the click below it) reports it.
         ctx = getattr(error, "ctx", None)
         path = ctx.command_path if ctx is not None else "advisor"
-        _complain(f"error: {error.format_message().rstrip('.')} (see '{path} --help')")
+        message(f"error: {error.format_message().rstrip('.')} (see '{path} --help')")
     elif isinstance(error, OSError) and error.strerror:
         name = f"{error.filename}: " if error.filename else ""
-        _complain(f"error: {name}{error.strerror}")
+        message(f"error: {name}{error.strerror}")
     else:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        _complain(f"error: internal error: {text}; please report it; rerun with --debug")
+        message(f"error: internal error: {text}; please report it; rerun with --debug")
+        return INTERNAL
     return 2
-
-
-def _complain(text: str) -> None:
-    print(f"advisor: {text}", file=sys.stderr)
 
 
 class _Terminated(BaseException):
@@ -150,7 +153,7 @@ def run() -> None:
     try:
         code = main(sys.argv[1:])
     except _Terminated:
-        _complain("terminated")
+        message("terminated")
         code = 128 + signal.SIGTERM
     finally:
         _close_stdout()

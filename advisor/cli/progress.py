@@ -13,7 +13,9 @@ class Progress:
     """Shows ``name: stage`` on one line that is wiped at the end."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        from advisor.reports.layout import clean
+
+        self._name = clean(name)
         self._stage = "reading"
         self._shown = False
         self._timer = Timer(PATIENCE_S, self._first) if sys.stderr.isatty() else None

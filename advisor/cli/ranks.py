@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.cli.messages import message
 from advisor.config import Settings
 from advisor.errors import InputError
 
@@ -28,25 +28,21 @@ def as_job(
     forced = True if settings.ranks else False if settings.independent else None
     plan, hint = recognise(paths, peek, forced)
     if hint is not None:
-        _note(hint)
+        message(f"note: {hint}")
     if plan is None:
         if settings.dask is not None:
-            _note("--dask reads the ranks of one job; these captures are read here")
+            message("note: --dask reads the ranks of one job; these captures are read here")
         return None
     from advisor.cli.progress import Progress
     from advisor.pipeline.ranks import diagnose_ranks
     from advisor.pipeline.workers import runner
 
     if settings.sensitivity:
-        _note("--sensitivity looks at one capture at a time; it is left out here")
+        message("note: --sensitivity looks at one capture at a time; it is left out here")
     lost: list[str] = []
     with Progress(f"{len(paths)} ranks") as progress:
         run = runner(settings.jobs, settings.dask, lambda n, of: progress(f"{n} of {of} read"))
         diagnosis = diagnose_ranks(plan.files, options, run, lost.append)
     for line in lost:
-        print(f"advisor: error: {line}", file=sys.stderr)
+        message(f"error: {line}")
     return diagnosis, bool(lost)
-
-
-def _note(text: str) -> None:
-    print(f"advisor: note: {text}", file=sys.stderr)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.cli.messages import message
 from advisor.cli.output import STDOUT, make_console, print_lines, write_bytes, write_text
 from advisor.cli.workbook_output import read_review, write_workbook
 from advisor.config import Settings
@@ -82,7 +82,7 @@ def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis
             # One bad file among many must not hide what the others say.
             if len(paths) == 1:
                 raise
-            print(f"advisor: error: {error}", file=sys.stderr)
+            message(f"error: {error}")
             failed = True
     return done, failed, False
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.metrics.intervals import Coverage, Spans, union
+from advisor.metrics.kernels import dense
 from advisor.metrics.window import Window
 from advisor.sources.schema import SAMPLE_RATIOS
 from advisor.sources.trace import Trace
@@ -232,9 +233,8 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, fl
     if values is None or len(samples) < 2:
         return None
     at = (samples.time - samples.time[0]) // bin_ns
-    bins = int(at[-1]) + 1
-    if bins < 10:
+    if int(at[-1]) + 1 < 10:
         return None
-    count = np.bincount(at, minlength=bins)
-    means = np.bincount(at, np.nan_to_num(values), minlength=bins)[count > 0] / count[count > 0]
+    at = dense(at)[1]  # bins without a sample say nothing
+    means = np.bincount(at, np.nan_to_num(values)) / np.bincount(at)
     return float(np.percentile(means, 5)), float(np.percentile(means, 95))

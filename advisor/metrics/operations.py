@@ -28,6 +28,10 @@ _TABLES = ("kernels", "copies", "memsets", "graph_runs")
 _ID_COLUMNS = ("start", "end", "device", "stream", "process", "correlation")
 
 
+#: Correlation ids above this are numbered anew: a key of process and id would not fit 64 bits.
+_LARGE_ID = 1 << 40
+
+
 @dataclass(frozen=True)
 class Operations:
     """GPU operations sorted by start. `row` is the index in the operation's own table;
@@ -86,6 +90,11 @@ def call_keys(
     Processes are numbered densely, so that the keys stay in a range that a table can index.
     """
     known = np.unique(np.concatenate((np.unique(process), np.unique(other_process))))
+    if max(int(correlation.max(initial=0)), int(other_correlation.max(initial=0))) > _LARGE_ID:
+        both = np.concatenate((correlation, other_correlation))
+        ids, at = np.unique(both, return_inverse=True)
+        at = np.where(ids[at] == MISSING, MISSING, at)
+        correlation, other_correlation = at[: len(correlation)], at[len(correlation) :]
     # One more than needed: a MISSING id then takes a key that no process uses.
     width = 2 + max(int(correlation.max(initial=0)), int(other_correlation.max(initial=0)))
     return (

@@ -266,8 +266,9 @@ def timeline(a: Analysis) -> Timeline:
     window = a.window
     if window.length <= 0:
         return Timeline()
-    bins = min(_BINS, max(window.end - window.start, 1))
-    edges = np.linspace(window.start, window.end, bins + 1).astype(np.int64)
+    span = window.end - window.start
+    bins = min(_BINS, span)
+    edges = np.array([window.start + span * i // bins for i in range(bins + 1)], np.int64)
     width = np.maximum(np.diff(edges), 1)
     lanes = []
 

@@ -11,6 +11,8 @@ from advisor.errors import InputError
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30}  # fmt: skip
+#: No model is larger; also keeps sizes finite.
+_MOST = 1e18
 #: Where configs of mixture-of-experts models keep the number of experts.
 _EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts")
 _PRECISION_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0}
@@ -28,10 +30,10 @@ def parse_weights(text: str) -> int:
     """
     hit = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if hit and hit[2] in _SIZES:
-        size = round(float(hit[1]) * _SIZES[hit[2]])
-        if size <= 0:
-            raise InputError(f"--weight-bytes: '{text}' is no size; give bytes, such as 16GB")
-        return size
+        size = float(hit[1]) * _SIZES[hit[2]]
+        if not 1 <= size <= _MOST:
+            raise InputError(f"--weight-bytes: invalid size '{text}'; expected bytes, such as 16GB")
+        return round(size)
     path = Path(text)
     if not path.is_file():
         raise InputError(
@@ -42,7 +44,7 @@ def parse_weights(text: str) -> int:
         return _weights_of(config.get("text_config") or config)
     except KeyError as fault:
         why = f"it has no {fault.args[0]}"
-    except (ValueError, TypeError, AttributeError) as fault:
+    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as fault:
         why = str(fault)
     raise InputError(
         f"--weight-bytes: {path} does not tell how many bytes a step reads ({why}); "

@@ -54,7 +54,7 @@ def _said(finding: Finding, has_steps: bool) -> list[str]:
 
 def _command(level: str, title: str, file: str, lines: Sequence[str]) -> str:
     """``::error title=...,file=...::message``; a `file` makes GitHub show it at that file."""
-    where = f",file={_property(file)}" if file else ""
+    where = f",file={_property(clean(file))}" if file else ""
     message = _data("\n".join(clean(line) for line in lines))
     return f"::{level} title={_property(clean(title))}{where}::{message}"
 

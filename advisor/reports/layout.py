@@ -17,9 +17,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Characters that could move the cursor or reorder the line.
+#: Characters that could move the cursor or reorder the line, and those that XML cannot hold.
 _UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
 #: A number and its unit stay on one line.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kKMGT]?i?B(?:/s)?|[kMG]?Hz|x)(?![\w-]))")

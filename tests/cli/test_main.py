@@ -93,7 +93,7 @@ def test_an_internal_error_is_one_line_unless_debugged(
     run: Run, capsys: Captured, tmp_path: Path
 ) -> None:
     (tmp_path / "bug.sqlite").touch()
-    assert run("bug.sqlite") == 2
+    assert run("bug.sqlite") == 70
     err = capsys.readouterr().err
     assert err == (
         "advisor: error: internal error: ZeroDivisionError: division by zero; "
@@ -102,6 +102,12 @@ def test_an_internal_error_is_one_line_unless_debugged(
     for args in (("--debug", "bug.sqlite"), ("bug.sqlite", "--debug")):
         with pytest.raises(ZeroDivisionError):
             run(*args)
+
+
+def test_messages_hold_no_control_characters(run: Run, capsys: Captured) -> None:
+    name = "a\x1b[31m\u202e\x07.sqlite"
+    assert run(name) == 2
+    assert capsys.readouterr().err == "advisor: error: a?[31m??.sqlite: no such file or folder\n"
 
 
 def test_interrupted(run: Run, capsys: Captured, tmp_path: Path) -> None:

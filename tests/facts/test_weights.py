@@ -53,7 +53,7 @@ def test_a_config(tmp_path: Path, more: dict[str, Any], each: float) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("0", "no size"),
+        ("0", "invalid size"),
         ("many", "neither a size"),
         ("[1]", "does not tell"),
         ("{}", "it has no hidden_size"),

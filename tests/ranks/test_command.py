@@ -101,6 +101,7 @@ def test_a_rank_that_cannot_be_read_is_told_and_exit_is_2(
         gzip.compress(b'{"schemaVersion": 1, "dis'),
         b"\x00\x01\x02 no trace at all",
     ],
+    ids=["packed file cut short", "empty", "json cut short", "other bytes"],
 )
 def test_a_folder_names_the_rank_that_cannot_be_read(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None

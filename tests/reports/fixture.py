@@ -39,7 +39,7 @@ MUL = (
     "binary_internal::MulFunctor<float>>>(at::TensorIteratorBase &, const T1 &)::[lambda(int) "
     "(instance 1)]>(int, T3)"
 )
-NASTY = "[bold red]gemm[/bold red]_<script>alert(1)</script>_[x]\x1b[31m"
+NASTY = "[bold red]gemm[/bold red]_<script>alert(1)</script>_[x]\x1b[31m\u202e\ufffe\uffff"
 DEVICE = ScopeDoc(device=0)
 
 

@@ -43,6 +43,7 @@ def test_cut_in_the_middle_keeps_both_ends() -> None:
 
 def test_control_characters_never_pass() -> None:
     assert clean("a\x1b[31mb\tc\nd\u202ee\ud800") == "a?[31mb c d?e?"
+    assert clean("x\ufffe\uffff\u061cy") == "x???y"  # XML cannot hold the first two
 
 
 def test_name_text_drops_return_type_and_arguments() -> None:

@@ -15,18 +15,16 @@ import xmlschema
 from advisor.model.findings import SEVERITIES, Diagnosis, ScopeDoc, Tool
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports import github, junit, sarif
+from advisor.reports.layout import clean
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 from tests.reports.test_html import FULL
 from tests.test_captures import committed
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 BARE = Diagnosis(tool=Tool(version="0.1.0", engine="python"), inputs=(), verdict="Nothing.")
+ODD_PATH = "/tmp/a b/ü%\udcff\ud800,:\x1b[31m\u202e.sqlite"
 ODD = HEALTHY.model_copy(
-    update={
-        "inputs": (
-            HEALTHY.inputs[0].model_copy(update={"path": "/tmp/a b/ü%\udcff\ud800,:.sqlite"}),
-        )
-    }
+    update={"inputs": (HEALTHY.inputs[0].model_copy(update={"path": ODD_PATH}),)}
 )
 SAMPLES = {
     "full": [FULL],
@@ -229,6 +227,13 @@ def test_each_command_is_one_line(name: str) -> None:
     assert b"\r" not in data
     for line in data.decode().splitlines():
         assert re.match(r"::(error|warning|notice) title=[^:\n]*::", line), line
+
+
+def test_nothing_in_a_command_moves_the_cursor() -> None:
+    """Neither names from the capture nor the name of its file."""
+    text = github.render([ODD, DIAGNOSIS]).decode()
+    assert "file=/tmp/a b/ü%25??%2C%3A?[31m?.sqlite" in text
+    assert clean(text.replace("\n", "")) == text.replace("\n", "")
 
 
 def test_levels_of_github() -> None:

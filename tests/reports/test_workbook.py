@@ -18,6 +18,7 @@ from openpyxl.utils import get_column_letter
 from advisor.checklist.items import checklist, known_of
 from advisor.model.findings import Diagnosis, Evidence, Input
 from advisor.model.review import DECISIONS, Decision, Review
+from advisor.reports.layout import clean
 from advisor.reports.workbook import book as workbook
 from advisor.reports.workbook.captures import captures_of
 from advisor.reports.workbook.package import Names
@@ -279,7 +280,7 @@ def test_evidence(book: Workbook) -> None:
     assert because[1]["value"].number_format == FORMATS["ns"]
     calls = table(sheet, "call")
     assert calls[0]["idle"].value == 98_412_000
-    assert calls[2]["call"].value == NASTY.replace("\x1b", "?")
+    assert calls[2]["call"].value == clean(NASTY)
     where = table(sheet, "what")
     assert where[0]["at"].value == 1.234567
     assert where[0]["for"].value == 124_000

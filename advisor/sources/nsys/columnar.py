@@ -234,6 +234,8 @@ def _answers(column: Any, answer: Is | tuple[int, ...]) -> Column:
     if answer is Is.NULL:
         return np.asarray(~known)
     values = _integers(column)
+    if answer is Is.NOT_MISSING:
+        return np.asarray(values != MISSING)
     fits = values >= 0 if answer is Is.FROM_ZERO else np.isin(values, np.array(answer))
     return np.asarray(known & fits)
 

@@ -227,7 +227,7 @@ class NsysExport:
         marks: Rows = [{"eventType": (NVTX_MARK,)}]
         if "end" not in self._db.columns(raw):
             return marks
-        return [*marks, {"eventType": tuple(NVTX_RANGES), "end": Is.SET}]
+        return [*marks, {"eventType": tuple(NVTX_RANGES), "end": Is.NOT_MISSING}]
 
     def _read_ranges(self, columns: Sequence[str]) -> Columns:
         raw = self._raw(NVTX)

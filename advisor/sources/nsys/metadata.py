@@ -218,15 +218,16 @@ def _processes(raw: RawTables) -> tuple[tuple[int, str], ...]:
     """(pid, name) of the processes that used CUDA; machine-wide captures list hundreds more."""
     pids: set[int] = set()
     for table, column in _CUDA_PROCESS_COLUMNS:
-        pids.update(row[column] for row in named_rows(raw, table, (column,)))
+        found = (row[column] for row in named_rows(raw, table, (column,)))
+        pids.update(pid for pid in found if isinstance(pid, int))
     if not pids:
         pids.update(_processes_in_use(raw))
     names = {
         row["pid"]: str(row["name"] or "")
         for row in named_rows(raw, "PROCESSES", ("pid", "name"))
-        if row["pid"] is not None
+        if isinstance(row["pid"], int)
     }
-    return tuple((pid, names.get(pid, "")) for pid in sorted(pids - {None, MISSING}))
+    return tuple((pid, names.get(pid, "")) for pid in sorted(pids - {MISSING}))
 
 
 def _processes_in_use(raw: RawTables) -> set[int]:

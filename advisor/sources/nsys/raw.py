@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
+from advisor.sources.schema import MISSING
 from advisor.sources.sqlite.columns import Ints, Keep
 
 
@@ -14,6 +15,7 @@ class Is(Enum):
     """What may be asked of a value, apart from being one of several."""
 
     SET = "is not null"
+    NOT_MISSING = f"!= {MISSING}"  # a number, and not the one that an absent number reads as
     NULL = "is null"
     FROM_ZERO = ">= 0"
 

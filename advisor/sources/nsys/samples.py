@@ -56,8 +56,8 @@ def wanted_metrics(raw: RawTables) -> dict[tuple[int, int], str]:
     metrics = {}
     for row in named_rows(raw, METRIC_NAMES, ("typeId", "metricId", "metricName")):
         column = column_of_metric(str(row["metricName"] or ""))
-        if column and row["typeId"] is not None and row["metricId"] is not None:
-            metrics[int(row["typeId"]), int(row["metricId"])] = column
+        if column and isinstance(row["typeId"], int) and isinstance(row["metricId"], int):
+            metrics[row["typeId"], row["metricId"]] = column
     return metrics
 
 

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from advisor.errors import InputError
 from advisor.sources.nsys.raw import RawTables
 from advisor.sources.nsys.tables import STRINGS
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite.columns import Ints
+
+#: Ids from here on leave no room for those of interned texts.
+_LAST_ID = 1 << 62
 
 
 class StringPool:
@@ -46,7 +50,13 @@ class StringPool:
         """An id beyond the file's own for this text, always the same one."""
         if text not in self._ids:
             if self._next is None:
-                self._next = (self._raw.last_string() if self._in_file else 0) + 1
+                last = self._raw.last_string() if self._in_file else 0
+                if last >= _LAST_ID:
+                    raise InputError(
+                        f"{STRINGS} holds the id {last}, which no nsys writes; export the capture "
+                        "again"
+                    )
+                self._next = last + 1
             self._ids[text] = self._next
             self._interned[self._next] = text
             self._next += 1

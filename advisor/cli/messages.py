@@ -1,0 +1,16 @@
+"""Messages on stderr."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+
+
+def message(text: str) -> None:
+    """Print `advisor: text` on stderr. Names of files and what SQLite says of them may hold control
+    characters: these never reach the terminal. A stderr that cannot be written is no error."""
+    from advisor.reports.layout import clean
+
+    lines = "\n".join(clean(line) for line in text.splitlines())
+    with suppress(OSError):
+        print(f"advisor: {lines}", file=sys.stderr, flush=True)
