@@ -73,6 +73,44 @@ def test_the_workflow_uses_what_the_action_has() -> None:
 
 
 @needs_bash
+@pytest.mark.parametrize(
+    ("place", "given", "asked"),
+    [
+        ("repository/examples/ci", "", "ACTION/../.."),
+        ("repository/examples/ci", "git+https://host/advisor", "git+https://host/advisor"),
+        ("copy/.github/actions/advisor", "../advisor", "../advisor"),
+        ("copy/.github/actions/advisor", "", None),
+    ],
+)
+def test_what_the_action_installs(
+    place: str, given: str, asked: str | None, tmp_path: Path
+) -> None:
+    """The repository that the action is used from, or what the user names; never a project of the
+    package index."""
+    action = tmp_path / place
+    action.mkdir(parents=True)
+    (tmp_path / "repository").mkdir(exist_ok=True)
+    shutil.copy(CI.parents[1] / "pyproject.toml", tmp_path / "repository")
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-e", "-c", loaded("action.yml")["runs"]["steps"][0]["run"]],
+        env={"PATH": f"{python.parent}:/usr/bin:/bin", "PACKAGE": given,
+             "GITHUB_ACTION_PATH": str(action)},
+        capture_output=True,
+        check=False,
+        text=True,
+    )  # fmt: skip
+    if asked is None:
+        assert (done.returncode, done.stdout[:9]) == (2, "::error::")
+    else:
+        package = asked.replace("ACTION", str(action))
+        assert done.stdout == f"-m pip install --quiet {package}\n"
+
+
+@needs_bash
 def test_reports_and_gate(tmp_path: Path) -> None:
     capture = committed("decode_gc")
     baseline = tmp_path / "baseline.json"

@@ -207,7 +207,7 @@ def _distributed() -> Any:
         import distributed
     except ImportError as error:
         raise InputError(
-            f"--dask needs the package distributed ({error}); pip install 'advisor[cluster]'"
+            f"--dask needs the package distributed ({error}); pip install 'distributed>=2024.4'"
         ) from None
     return distributed
 

@@ -21,7 +21,7 @@ Files = list[tuple[int | None, Path]]
 
 needs_distributed = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None,
-    reason="distributed is not installed: pip install 'advisor[cluster]'",
+    reason="distributed is not installed: pip install 'distributed>=2024.4'",
 )
 
 
@@ -149,7 +149,7 @@ def test_without_distributed_one_line_says_so(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"pip install 'advisor\[cluster\]'") as error:
+    with pytest.raises(InputError, match=r"pip install 'distributed>=2024.4'") as error:
         diagnose_ranks(files, run=runner(dask="local"))
     assert "\n" not in str(error.value)
 

@@ -191,7 +191,7 @@ def test_without_pyarrow_one_line_says_how_to_get_it(
     with pytest.raises(InputError) as raised:
         open_trace(tmp_path)
     message = str(raised.value)
-    assert "pip install 'advisor[arrow]'" in message
+    assert "pip install 'pyarrow>=15'" in message
     assert "\n" not in message
 
 

@@ -49,7 +49,7 @@ class ColumnarFolder:
             import pyarrow  # noqa: F401
         except ImportError as error:
             raise InputError(
-                f"{folder}: reading {self.what} needs pyarrow: pip install 'advisor[arrow]'; or "
+                f"{folder}: reading {self.what} needs pyarrow: pip install 'pyarrow>=15'; or "
                 "export to SQLite: nsys export --type=sqlite -o NAME.sqlite FILE.nsys-rep"
             ) from error
         suffix = next(s for s, k in KINDS.items() if k == kind)
