@@ -11,7 +11,10 @@ import pytest
 import yaml
 
 from advisor.errors import AdvisorError
+from advisor.facts.catalog import CATALOGUE
+from advisor.facts.missing import remedy
 from advisor.knowledge import files as knowledge
+from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.shapes import GpuFile, KernelFile
 from advisor.serving.detect import detect
 from advisor.serving.options import options_for
@@ -550,3 +553,27 @@ def test_loading_needs_no_pandas() -> None:
         "assert not {'pandas', 'numpy', 'rich'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+#: What current releases refuse: the server does not start, or the call raises.
+REFUSED = {
+    "sglang": ("--enable-piecewise-cuda-graph", "--cuda-graph-max-bs ", "--cuda-graph-bs ",
+               "sglang.bench_one_batch"),
+    "transformers": ('TorchAoConfig("',),
+    "vllm": ("--cuda-graph-sizes", "--num-scheduler-steps"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", REFUSED)
+def test_no_option_that_current_releases_refuse(engine: str) -> None:
+    lines = [line.line for lines in knowledge.engines()[engine].options.values() for line in lines]
+    program = capture_goals().programs[engine]
+    lines += [program.serve, program.benchmark, program.load]
+    assert [r for r in REFUSED[engine] for line in lines if r in line] == []
+
+
+def test_no_flag_is_demanded_whose_rows_nothing_reads() -> None:
+    assert not any("nvml" in f.flag for f in knowledge.capture_knowledge().flags)
+    remedies = [remedy(name, frozenset(TABLES)) or "" for name in CATALOGUE]
+    assert not any("nvml" in text for text in remedies)
+    assert "%n" not in "".join(f.note or "" for f in knowledge.capture_knowledge().flags)

@@ -163,7 +163,7 @@ def _memory(seen: Seen) -> _Reply:
     if seen.has("memory.growth_ratio") and seen.has("memory.used_ratio"):
         return "yes", "growth and level of device memory are known", None
     if seen.has("memory.growth_ratio"):
-        return "partly", "growth, yes; the level at the start is not known", "--enable=nvml_metrics"
+        return "partly", "growth, yes; the level at the start is not known", None
     if seen.has("memory.used_ratio"):
         return "partly", "the level, yes; single allocations are not", "--cuda-memory-usage=true"
     if "allocations" in seen.tables:

@@ -51,8 +51,9 @@ def _prepare(case: Case, graphs_off: Sequence[Option]) -> PlanStep:
     if not case.goal.session and not case.wish.command:
         lines += _lines(case, case.program.prepare)
     if case.window == "program":
-        lines += [Line(command=c, what="in the program") for c in case.program.code]
-    lines += [Line(command=o.line, what="CUDA graphs off, for this run only") for o in graphs_off]
+        lines += [Line(command=c, what="in the program", shell=False) for c in case.program.code]
+    off = "CUDA graphs off, for this run only"
+    lines += [Line(command=o.line, what=off, shell=False) for o in graphs_off]
     return PlanStep(
         id="prepare", title="Prepare", lines=tuple(lines), notes=tuple(case.program.notes)
     )

@@ -70,11 +70,12 @@ def planned(
     else:
         made = plan(Wish(goal=goal, command=command, **wish))
     if command_file is not None:
-        head = f"# {made.again}\n"
-        text = head + "".join(f"{line}\n" for line in made.command_file)
+        # Options alone: after a comment line nsys ignores all of them without a message.
+        text = "".join(f"{line}\n" for line in made.command_file)
         write_atomic(command_file, text.encode("utf-8", "replace"), force)
-        print(f"Wrote {command_file}; use it with: nsys profile --command-file={command_file} "
-              "-o NAME COMMAND", file=sys.stderr)  # fmt: skip
+        print(f"Wrote {command_file} (by: {made.again}); use it with: "
+              f"nsys profile --command-file={command_file} -o NAME COMMAND",
+              file=sys.stderr)  # fmt: skip
     deliver(made, lambda page: capture_text.plan(page, made, verbosity), format, output, force)
 
 

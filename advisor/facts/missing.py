@@ -15,6 +15,7 @@ _STEP_RANGES = "an NVTX range around each step"
 OWNER = "GPU work in the captured process"
 _RANKS = "the captures of all ranks"
 _WEIGHTS = "--weight-bytes"
+_SMI_LOG = "a log of nvidia-smi, laid over the capture as its GPU metrics"
 _SIZES = "an nsys of 2026 or a PyTorch profiler trace, which record the arguments of NCCL"
 NODES = "--cuda-graph-trace=node"
 
@@ -41,9 +42,9 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("phase.attention_dram", "the samples do not resolve the kernels of one phase", _FASTER),
     ("phase.", "no phases were found", _STEP_RANGES),
     ("operation.", "fewer than 20 like calls of any operation", _LONGER),
-    ("memory.used", "the absolute use of device memory is not recorded", "--enable=nvml_metrics"),
+    ("memory.used", "the absolute use of device memory is not recorded", _SMI_LOG),
     ("memory.growth", "too few steps with allocation events", _LONGER),
-    ("clock.", "the samples hold no SM clock", "--enable=nvml_metrics"),
+    ("clock.", "the samples hold no SM clock", _SMI_LOG),
     ("ranks.world", "the capture does not tell how many ranks the job has", _RANKS),
     ("ranks.missing", "the capture does not tell how many ranks the job has", _RANKS),
     ("ranks.", "the captures of the other ranks were not given", _RANKS),

@@ -11,10 +11,12 @@ from advisor.model.findings import SCHEMA_VERSION, Option, Tool
 
 
 class Line(Frozen):
-    """Something to type, and what it is for."""
+    """Something to type, and what it is for. `shell` is false for what belongs into the program or
+    its options."""
 
     command: str
     what: str = ""
+    shell: bool = True
 
 
 class PlanStep(Frozen):

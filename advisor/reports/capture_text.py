@@ -19,15 +19,17 @@ from advisor.reports.shell import shell_lines
 
 
 def plan(page: Page, planned: CapturePlan, verbosity: int = 0) -> None:
-    """The whole plan; `verbosity` below 0 leaves out explanations and variants."""
+    """The whole plan; with `verbosity` below 0 the shell commands alone."""
+    if verbosity < 0:
+        lines = [line for step in planned.steps for line in step.lines if line.shell]
+        commands(page, [line.command for line in lines], 0)
+        return
     where = "" if planned.place == "bare" else f", {planned.place_title}"
     phase = f", {planned.phase}" if planned.phase else ""
     page.line((planned.title, "bold"), (f"  {planned.engine_title}{phase}{where}", "dim"))
     page.wrapped(f"{planned.question}", ["  "], 2)
     for number, step in enumerate(planned.steps, 1):
         _step(page, step, number)
-    if verbosity < 0:
-        return
     if planned.variables:
         page.heading("Variables")
         for v in planned.variables:

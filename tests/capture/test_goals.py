@@ -233,7 +233,7 @@ def test_the_six_variables_of_tensorrt_llm_are_all_planned_somewhere() -> None:
 TAUGHT = (
     "--stats=true", "--command-file=", "--delay", "--duration", "--start-later=true", "%q{", "%h",
     "--capture-range-end=repeat:", "--gpu-metrics-set=help", "--enable=nvml_metrics",
-    "--enable=network_interface", "--enable=help", "--tables=", "--times=", "parquetdir",
+    "--enable=network_interface", "nsys plugins list", "--tables=", "--times=", "parquetdir",
     "nsys status -e", "/usr/local/cuda/bin", "trtllm-serve", "trtllm-bench", "token-norm-dist",
     "build_wheel.py --nvtx", "cublas,cudnn", "chrome://tracing", "advisor moe", "prompt 2048",
     "single request", "nsys sessions list", "release",
