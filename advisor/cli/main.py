@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from advisor import __version__
+from advisor.cli import messages
 from advisor.cli.lazy import HELP, LazyGroup, Stopped, Verb
 from advisor.cli.messages import message
 from advisor.errors import AdvisorError
@@ -85,7 +87,9 @@ def _group(
 def main(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code, prints every error as one line."""
     # Taken out here, so that it works at any place of any verb.
-    debug = "--debug" in args
+    messages.debug = debug = "--debug" in args
+    notes = messages.Notes()
+    logging.getLogger("advisor").addHandler(notes)
     try:
         result = app([a for a in args if a != "--debug"], "advisor", standalone_mode=False)
         sys.stdout.flush()
@@ -102,6 +106,8 @@ def main(args: Sequence[str]) -> int:
         if debug:
             raise
         return _failed(error)
+    finally:
+        logging.getLogger("advisor").removeHandler(notes)
 
 
 #: A bug of ours (EX_SOFTWARE of sysexits.h), so that nobody takes it for bad input.

@@ -62,6 +62,11 @@ def moe(
     from advisor.pipeline import compare as run
 
     if not runs and not learned and not perfect:
+        if traces:
+            raise InputError(
+                "--traces shows the experts beside the throughput of both runs; give their reports "
+                "as well: advisor moe LEARNED PERFECT --traces A B"
+            )
         _how()
         return
     try:

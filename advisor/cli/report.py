@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.cli import messages
 from advisor.cli.messages import message
 from advisor.cli.output import STDOUT, make_console, print_lines, write_bytes, write_text
 from advisor.cli.workbook_output import read_review, write_workbook
@@ -121,6 +122,7 @@ def options_of(settings: Settings) -> Options:
         params=settings.param,
         engine=settings.engine,  # type: ignore[arg-type]
         sensitivity=settings.sensitivity,
+        strict=messages.debug,
     )
 
 
@@ -157,20 +159,23 @@ def _write(
         module = import_module(f"advisor.reports.{DOCUMENTS[settings.format]}")
         data: bytes = module.render(done, many)
     elif output is None:
-        _print(done, settings)
+        _print(done, settings, many)
         return
     else:
         from advisor.reports.terminal import TextOptions, plain
 
         options = TextOptions(
-            top=settings.top, verbosity=settings.verbosity, ranking=settings.explain_ranking
+            top=settings.top,
+            verbosity=settings.verbosity,
+            ranking=settings.explain_ranking,
+            named=many,
         )
         texts = [plain(d, options) for d in done]
         data = f"\n{'─' * options.width}\n\n".join(texts).encode("utf-8", "replace")
     write_bytes(data, output, force)
 
 
-def _print(done: Sequence[Diagnosis], settings: Settings) -> None:
+def _print(done: Sequence[Diagnosis], settings: Settings, many: bool) -> None:
     from advisor.reports.terminal import TextOptions, render
 
     console = make_console()
@@ -180,6 +185,7 @@ def _print(done: Sequence[Diagnosis], settings: Settings) -> None:
         top=settings.top,
         verbosity=settings.verbosity,
         ranking=settings.explain_ranking,
+        named=many,
     )
     rule = ("─" if options.unicode else "-") * options.width
     for i, diagnosis in enumerate(done):

@@ -124,6 +124,22 @@ class Program:
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_code", {r.spec.code: r for s in self.strata for r in s})
 
+    def too_large(self) -> str | None:
+        """Why durable-rules cannot hold the program (durable-rules 2.0.28: error 106 at 4,096
+        rules, error 302 at 252 properties of a record); None where it can."""
+        compiled = self.by_code.values()
+        total = sum(
+            len(one.required) + sum(variants(branch, one.guards) for branch in one.branches)
+            for one in compiled
+        )
+        if total > MAX_ENGINE_RULES:
+            return f"the rules become {total} engine rules, more than {MAX_ENGINE_RULES}"
+        fields: dict[str, set[str]] = {}
+        for join in (j for one in compiled for j in one.joins):
+            fields.setdefault(join.entity, set()).update(w.fact for w in join.where)
+        wide = next((e for e, names in fields.items() if len(names) > MAX_FIELDS), None)
+        return f"the rules use more than {MAX_FIELDS} fields of {wide}" if wide else None
+
     def only(self, code: str) -> Program:
         """The program of one rule, whose symptoms and causes are then given from outside."""
         return Program(((self.by_code[code],),), self.params, self.rules)
@@ -353,9 +369,7 @@ def variants(branch: Iterable[Condition], guards: Iterable[CompiledGuard]) -> in
 
 
 def _limits(rules: RuleSet, compiled: Sequence[CompiledRule]) -> Iterator[Problem]:
-    """The limits of durable_rules.md 4.7, refused before any engine sees them."""
-    total = 0
-    fields: dict[str, set[str]] = {}
+    """What one rule may hold; beyond it durable-rules breaks (error 304 at 17 conditions)."""
     for one in compiled:
         code = one.spec.code
         fixed = 1 + len(one.guards) + len(one.overrulers) + len(one.required)
@@ -373,16 +387,6 @@ def _limits(rules: RuleSet, compiled: Sequence[CompiledRule]) -> Iterator[Proble
                     f"passing guards; at most {MAX_VARIANTS}, shorten the lists"
                 )
                 yield rules.problem(code, ("when",), text)
-            total += count
-        total += len(one.required)
-        for join in one.joins:
-            fields.setdefault(join.entity, set()).update(w.fact for w in join.where)
-            if len(fields[join.entity]) > MAX_FIELDS:
-                text = f"rules use more than {MAX_FIELDS} fields of {join.entity}; use fewer"
-                yield rules.problem(code, ("when", "join"), text)
-    if total > MAX_ENGINE_RULES and compiled:
-        text = f"the rule set becomes {total} engine rules; at most {MAX_ENGINE_RULES}, split it"
-        yield rules.problem(compiled[-1].spec.code, (), text)
 
 
 def sees(level: Level) -> frozenset[str]:

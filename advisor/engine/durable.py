@@ -46,6 +46,11 @@ def available() -> tuple[bool, str]:
     return True, ""
 
 
+def require() -> None:
+    """Raises EngineError where durable-rules does not import."""
+    _load()
+
+
 def _load() -> _Library:
     """Import on first use: `advisor explain` and `rules list` never pay for it."""
     global _library, _reason
@@ -95,9 +100,7 @@ class Session:
         try:
             host.register_rulesets({"advisor": defs})
         except Exception as exc:
-            raise EngineError(
-                f"durable-rules refuses the rules: {exc}; use --engine python"
-            ) from exc
+            raise EngineError(f"durable-rules refuses the rules ({exc})") from exc
         self._rules = host.get_ruleset("advisor")
         self._count = 0
         self._offset: Any = None
@@ -105,7 +108,7 @@ class Session:
     def add(self, record: Record) -> None:
         """Assert one record: texts and finite floats only."""
         if self._count >= MAX_RECORDS:
-            raise EngineError(f"more than {MAX_RECORDS} records; use --engine python")
+            raise EngineError(f"it would take more than {MAX_RECORDS} records")
         if not all(isinstance(v, str) or math.isfinite(v) for v in record.values()):
             raise EngineError(f"not a record for durable-rules: {record}")
         self._assert(record)
@@ -118,7 +121,7 @@ class Session:
         except self._lib.not_handled:
             pass  # no rule looks at it, and it was not kept
         except (self._lib.core.error, self._lib.observed) as exc:
-            raise EngineError(f"durable-rules failed: {exc}; use --engine python") from exc
+            raise EngineError(f"durable-rules failed ({exc})") from exc
 
     def run(self) -> list[tuple[str, dict[str, Any]]]:
         """Drain the agenda: (rule, anchor record) of every activation."""
@@ -133,10 +136,10 @@ class Session:
                 ((rule, match),) = json.loads(message).items()
                 fired.append((rule, match["c0"]))
                 if len(fired) > MAX_FIRINGS:
-                    raise EngineError("too many activations; use --engine python")
+                    raise EngineError(f"durable-rules made more than {MAX_FIRINGS} activations")
                 message = core.complete_and_start_action(handle, self._offset)
         except core.error as exc:
-            raise EngineError(f"durable-rules failed: {exc}; use --engine python") from exc
+            raise EngineError(f"durable-rules failed ({exc})") from exc
         return fired
 
     def __enter__(self) -> Session:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from advisor.engine.compile import Program, compile_rules
-from advisor.engine.durable import EngineError, Matcher, available
+from advisor.engine.compile import CompiledRule, Program, compile_rules
+from advisor.engine.durable import EngineError, Matcher, available, require
 from advisor.engine.interpret import Board, Outcome, OutcomeState, Sight, evaluate
 from advisor.engine.load import RuleSet
 from advisor.engine.params import ParamKey
-from advisor.errors import InputError
 from advisor.model.facts import FactBase, Scope
 
 Engine = Literal["durable", "python"]
 MAX_FACTS = 5_000
 MAX_ROWS = 20_000
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class Inference:
     facts: FactBase
     board: Board = field(repr=False)
     outcomes: tuple[Outcome, ...] = ()
+    #: Why the interpreter judged although durable-rules was asked for, or what they disagree on.
+    notes: tuple[str, ...] = ()
     by_code: Mapping[str, tuple[Outcome, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,51 +62,96 @@ def infer(
     engine: Engine = "durable",
     params: Mapping[ParamKey, Any] | None = None,
     given: Mapping[str, OutcomeState] | None = None,
+    strict: bool = False,
 ) -> Inference:
     """The outcome of every active rule in every scope of its level.
 
     A rule whose level has no scope is evaluated in the next wider one that exists, at last once
     for the whole trace. `given` fixes outcomes of symptoms and causes by name (cases of one rule).
+    Where durable-rules cannot hold the facts or the rules, fails, or disagrees with the
+    interpreter, the interpreter's result is used and `notes` says so; `strict` raises instead.
     Raises RuleError for rules that do not compile, EngineError where durable-rules is asked for
-    and cannot run, InputError above 5,000 facts.
+    and does not import.
     """
-    if len(facts) > MAX_FACTS:
-        raise InputError(
-            f"the trace gives {len(facts)} facts, more than {MAX_FACTS}; narrow the window or "
-            "keep fewer operations"
-        )
-    rows = sum(len(r) for r in facts.entities.values())
-    if rows > MAX_ROWS:
-        raise InputError(f"{rows} entity rows, more than {MAX_ROWS}; keep only the largest")
     if isinstance(rules, Program):
         if params:
             raise ValueError("a compiled program has its parameters; compile with them")
         program = rules
     else:
         program = compile_rules(rules, params)
+    if engine == "python":
+        return _inferred(facts, program, given)
+    if (limit := _limit(facts, program)) is not None:
+        return _inferred(facts, program, given, f"the built-in interpreter judges: {limit}")
+    require()
+    try:
+        return _matched(facts, program, given, strict)
+    except EngineError as error:
+        if strict:
+            raise
+        return _inferred(facts, program, given, f"the built-in interpreter judges: {error}")
+
+
+def _limit(facts: FactBase, program: Program) -> str | None:
+    """Why durable-rules cannot hold this, if it cannot."""
+    if len(facts) > MAX_FACTS:
+        return f"{len(facts)} facts are more than the {MAX_FACTS} that durable-rules is given"
+    rows = sum(len(r) for r in facts.entities.values())
+    if rows > MAX_ROWS:
+        return f"{rows} entity rows are more than the {MAX_ROWS} that durable-rules is given"
+    return program.too_large()
+
+
+def _inferred(
+    facts: FactBase, program: Program, given: Mapping[str, OutcomeState] | None, *notes: str
+) -> Inference:
+    """By the interpreter alone."""
     board = Board(Sight(facts), given)
-    with Matcher(program, board) if engine == "durable" else nullcontext() as matcher:
+    for stratum in program.strata:
+        for outcome in _evaluated(stratum, board):
+            board.post(outcome)
+    return _ordered("python", program, facts, board, notes)
+
+
+def _matched(
+    facts: FactBase, program: Program, given: Mapping[str, OutcomeState] | None, strict: bool
+) -> Inference:
+    """durable-rules decides what fires, the interpreter explains it and tells quiet from unknown.
+    Where it explains something else than fired, its result is used."""
+    board = Board(Sight(facts), given)
+    odd: list[tuple[str, Scope]] = []
+    with Matcher(program, board) as matcher:
         for number, stratum in enumerate(program.strata):
-            found = [
-                evaluate(rule, scope, board)
-                for rule in stratum
-                for scope in board.sight.scopes(rule.spec.scope)
-            ]
-            if matcher is not None:
-                _agree(matcher.fire(number), found)
+            fired = matcher.fire(number)
+            found = _evaluated(stratum, board)
+            explained = {(o.code, o.scope) for o in found if o.state == "fired"}
+            odd += sorted(fired ^ explained, key=lambda f: (f[0], f[1].sort_key()))
+            if odd and strict:
+                raise EngineError(_disagreement(odd))
             for outcome in found:
                 board.post(outcome)
-    ordered = sorted(board.outcomes.values(), key=lambda o: (o.code, o.scope.sort_key()))
-    return Inference(engine, program, facts, board, tuple(ordered))
+    notes = (f"{_disagreement(odd)}: the interpreter's result is used",) if odd else ()
+    return _ordered("durable", program, facts, board, notes)
 
 
-def _agree(fired: set[tuple[str, Scope]], found: Iterable[Outcome]) -> None:
-    """durable-rules decides what fires and the interpreter the rest; they must not contradict."""
-    defined = {(o.code, o.scope) for o in found if o.state == "fired"}
-    if fired != defined:
-        odd = sorted(fired ^ defined, key=lambda f: (f[0], f[1].sort_key()))
-        named = ", ".join(f"{code} ({scope.label() or 'trace'})" for code, scope in odd[:5])
-        raise EngineError(
-            f"durable-rules and the interpreter disagree on {named}; use --engine python and "
-            "report this"
-        )
+def _evaluated(stratum: Iterable[CompiledRule], board: Board) -> list[Outcome]:
+    """What the interpreter says of each rule in each scope of its level."""
+    return [
+        evaluate(rule, scope, board)
+        for rule in stratum
+        for scope in board.sight.scopes(rule.spec.scope)
+    ]
+
+
+def _ordered(
+    engine: Engine, program: Program, facts: FactBase, board: Board, notes: tuple[str, ...]
+) -> Inference:
+    for note in notes:
+        _log.warning(note)
+    outcomes = sorted(board.outcomes.values(), key=lambda o: (o.code, o.scope.sort_key()))
+    return Inference(engine, program, facts, board, tuple(outcomes), notes)
+
+
+def _disagreement(odd: Sequence[tuple[str, Scope]]) -> str:
+    named = ", ".join(f"{code} ({scope.label() or 'trace'})" for code, scope in odd[:5])
+    return f"durable-rules and the interpreter disagree on {named}; please report this"

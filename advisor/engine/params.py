@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,7 +13,7 @@ from advisor.engine.load import RuleSet
 from advisor.errors import RuleError
 from advisor.model.facts import Value
 from advisor.model.findings import Threshold
-from advisor.model.rules import Operand
+from advisor.model.rules import Operand, Param
 
 ParamKey = tuple[str, str]
 ParamValue = Value | tuple[str, ...]
@@ -49,6 +50,19 @@ def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[Pa
     return values
 
 
+def _check_share(param: Param, name: str, value: ParamValue) -> None:
+    """A ratio of a part to its whole lies between 0 and 1; a ratio of 1 or more by default is a
+    multiple."""
+    default = param.default
+    share = param.unit == "ratio" and isinstance(default, int | float) and default < 1
+    if not share or not isinstance(value, int | float) or not isfinite(value) or 0 <= value <= 1:
+        return
+    hint = f"{value / 100:g} or {value:g}%" if 1 < value <= 100 else "0.2 or 20%"
+    raise RuleError(
+        f"the parameter {name} cannot be {value!r}: it is a share from 0 to 1, such as {hint}"
+    )
+
+
 def parse_params(rules: RuleSet, texts: Iterable[str]) -> dict[ParamKey, ParamValue]:
     """``CODE.name=value`` as given on a command line -> overrides of the right type."""
     found: dict[ParamKey, ParamValue] = {}
@@ -59,20 +73,27 @@ def parse_params(rules: RuleSet, texts: Iterable[str]) -> dict[ParamKey, ParamVa
             raise RuleError(f"--param {text}: write CODE.name=value")
         rule = rules.by_code.get(code.upper())
         param = None if rule is None else rule.params.get(name)
-        found[code.upper(), name] = _parse(right.strip(), None if param is None else param.default)
+        value = _parse(right.strip(), param)
+        if param is not None:
+            _check_share(param, f"{code.upper()}.{name}", value)
+        found[code.upper(), name] = value
     return found
 
 
-def _parse(text: str, default: ParamValue | None) -> ParamValue:
-    """The text in the type of the default; left a text where it does not fit, to be refused."""
+def _parse(text: str, param: Param | None) -> ParamValue:
+    """The text in the type of the default, `20%` as 0.2 where that is a ratio; left a text where it
+    does not fit, to be refused."""
+    default = None if param is None else param.default
+    ratio = param is not None and param.unit == "ratio"
     if isinstance(default, tuple):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if isinstance(default, bool):
         return {"true": True, "yes": True, "false": False, "no": False}.get(text.lower(), text)
     if isinstance(default, int | float):
+        number = text.removesuffix("%") if ratio else text
         for kind in (int, float):
             try:
-                return kind(text)
+                return kind(number) if number == text else float(number) / 100
             except ValueError:
                 continue
     return text

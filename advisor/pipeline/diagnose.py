@@ -40,6 +40,7 @@ class Options:
     params: tuple[str, ...] = ()
     engine: Literal["durable", "python"] | None = None
     sensitivity: bool = False
+    strict: bool = False  # a disagreement of the engines is an error
     gpu_metrics: Path | None = None
     gpu_metrics_offset: str | None = None
 
@@ -117,7 +118,7 @@ def analyse(
         facts = build_facts(analysis, weights, cross_rank(analysis, waits) if waits else None)
         say("inferring")
         engine = chosen.engine or default_engine()
-        inference = infer(facts, rules, engine=engine, params=params)
+        inference = infer(facts, rules, engine=engine, params=params, strict=chosen.strict)
         serving = document.serving_engine(analysis, chosen.serving_engine)
         yield Analysed(analysis, facts, inference, serving, chosen, waits)
 

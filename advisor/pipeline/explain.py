@@ -291,21 +291,16 @@ def _gap(one: ScopeExplanation) -> str:
 
 
 def _miss(one: ScopeExplanation) -> str:
-    """The first failing number, however deep it lies."""
-    for reason in one.reasons:
-        if reason.kind == "guard":
-            return reason.text
-        deepest = _first_failing(reason)
-        if deepest is not None:
-            return deepest.text
-    return "none of its conditions holds"
+    """What stood in the way, by the tree that is printed below: the guard that stopped the rule, or
+    the first condition that fails, however deep it lies."""
+    found = (_first_failing(reason) for reason in one.reasons)
+    return next((text for text in found if text), "nothing that it looks at holds")
 
 
-def _first_failing(reason: Reason) -> Reason | None:
+def _first_failing(reason: Reason) -> str | None:
+    if reason.kind == "guard" and reason.holds is False:
+        return reason.text
     if reason.holds is not False:
         return None
-    for child in reason.reasons:
-        found = _first_failing(child)
-        if found is not None:
-            return found
-    return reason if reason.kind in ("fact", "rows") else None
+    found = (_first_failing(child) for child in reason.reasons)
+    return next((text for text in found if text), reason.text)

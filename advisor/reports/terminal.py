@@ -16,7 +16,7 @@ from advisor.reports import (
     sensitivity_text,
     tail,
 )
-from advisor.reports.layout import Page, Segment, pad
+from advisor.reports.layout import Page, Segment, cut_middle, pad
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -27,13 +27,14 @@ TOP = 5
 @dataclass(frozen=True)
 class TextOptions:
     """How much is said, and in how many columns. `top`: findings shown in full; `ranking`: the
-    arithmetic of their order."""
+    arithmetic of their order; `named`: one report of several, so that each names its capture."""
 
     width: int = 80
     unicode: bool = True
     top: int = TOP
     verbosity: int = 0
     ranking: bool = False
+    named: bool = False
 
 
 def render(diagnosis: Diagnosis, options: TextOptions) -> list[Text]:
@@ -113,6 +114,9 @@ def _gone(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _quiet(page: Page, diagnosis: Diagnosis, options: TextOptions) -> None:
+    if options.named:
+        path = diagnosis.inputs[0].path
+        page.line((cut_middle(path, page.width, page.glyphs.ellipsis), "bold"))
     page.wrapped(diagnosis.verdict)
     _compared(page, diagnosis)
     for finding in diagnosis.findings[: options.top]:

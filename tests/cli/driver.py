@@ -29,6 +29,7 @@ class Options:
     params: tuple[str, ...] = ()
     engine: str | None = None
     sensitivity: bool = False
+    strict: bool = False
 
 
 CALLS: list[tuple[Path, Options]] = []

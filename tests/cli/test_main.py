@@ -8,6 +8,7 @@ import pytest
 from advisor import __version__
 from tests.cli import driver
 from tests.cli.conftest import Run
+from tests.reports.fixture import DIAGNOSIS
 
 Captured = pytest.CaptureFixture[str]
 
@@ -102,6 +103,21 @@ def test_an_internal_error_is_one_line_unless_debugged(
     for args in (("--debug", "bug.sqlite"), ("bug.sqlite", "--debug")):
         with pytest.raises(ZeroDivisionError):
             run(*args)
+
+
+def test_short_reports_name_their_captures(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    """Of several files, or of a folder that holds one; a single file needs no name."""
+    path = DIAGNOSIS.inputs[0].path
+    assert run("a.sqlite", "-q") == 0
+    assert path not in capsys.readouterr().out
+    (tmp_path / "b.sqlite").touch()
+    assert run("a.sqlite", "b.sqlite", "-q") == 0
+    assert capsys.readouterr().out.splitlines().count(path) == 2
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "c.sqlite").touch()
+    assert run(folder, "-q", "-o", "short.txt") == 0
+    assert (tmp_path / "short.txt").read_text().startswith(f"{path}\n")
 
 
 def test_messages_hold_no_control_characters(run: Run, capsys: Captured) -> None:

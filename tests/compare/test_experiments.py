@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from advisor.cli.main import main
 from advisor.compare.benchmarks import read_sides
 from advisor.compare.context import scaling
 from advisor.compare.frameworks import table
 from advisor.compare.router import experiment
 from advisor.errors import InputError
+from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.compare import benchmark_metrics, framework_differences, moe_router
 from advisor.model.comparison import FrameworkTable, Metric
 from advisor.pipeline import compare as run
@@ -330,6 +332,28 @@ def test_reports_of_other_benchmarks_are_doubted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the same report on both sides"):
         experiment([str(path)], [str(path)])
     assert experiment(["100"], ["100"], "tok/s").gain == 0
+
+
+def test_exactly_ten_per_cent_is_not_more_than_ten() -> None:
+    """100 to 110 is 0.10000000000000009 in floats."""
+    for learned, perfect in (("100", "110"), ("1000", "1100"), ("70", "77"), ("0.3", "0.33")):
+        found = experiment([learned], [perfect], "tok/s")
+        assert (found.verdict, found.gain) == ("routing-not-the-bottleneck", 0.1)
+    assert experiment(["100"], ["110.1"], "tok/s").verdict == "router-imbalance"
+
+
+def test_captures_alone_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["moe", "--traces", "a.sqlite", "b.sqlite"]) == 2
+    assert "give their reports as well" in capsys.readouterr().err
+
+
+def test_the_planned_command_gives_reports_and_captures() -> None:
+    line = next(
+        c for v in capture_goals().variants for c in v.commands if c.startswith("advisor moe")
+    )
+    assert line.split()[2:] == [
+        "LEARNED.json", "PERFECT.json", "--traces", "LEARNED.sqlite", "PERFECT.sqlite"
+    ]  # fmt: skip
 
 
 def test_the_labelled_experiment_names_the_loss() -> None:

@@ -65,8 +65,10 @@ def test_the_order_of_facts_is_nothing(seed: int) -> None:
         assert repr(found) == repr(expected)  # by text: NaN differs from itself
 
 
-def test_durable_decides_what_fires(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter that says something else is caught, not believed."""
+def test_a_disagreement_is_a_note_and_strictly_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The interpreter's result is used."""
 
     def lying(one: CompiledRule, scope: Scope, board: Board) -> Outcome:
         true = evaluate(one, scope, board)
@@ -74,8 +76,24 @@ def test_durable_decides_what_fires(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(inferring, "evaluate", lying)
     chosen = rules(rule("ABC100", "c", [ge("f.a", 1)]))
-    with pytest.raises(EngineError, match=r"disagree on ABC100 \(device 0\); use --engine python"):
-        infer(base({"f.a": 1}), chosen, engine="durable")
+    facts = base({"f.a": 1})
+    found = infer(facts, chosen, engine="durable")
+    assert [o.state for o in found.outcomes] == ["quiet"]
+    said = "durable-rules and the interpreter disagree on ABC100 (device 0); please report this"
+    assert found.notes == (f"{said}: the interpreter's result is used",)
+    assert caplog.messages == list(found.notes)
+    with pytest.raises(EngineError, match="disagree on ABC100"):
+        infer(facts, chosen, engine="durable", strict=True)
+
+
+def test_the_interpreter_takes_over_where_the_engine_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("advisor.engine.durable.MAX_RECORDS", 1)
+    chosen = rules(rule("ABC100", "c", [ge("f.a", 1)]))
+    found = infer(base({"f.a": 1}), chosen, engine="durable")
+    assert (found.engine, [o.state for o in found.outcomes]) == ("python", ["fired"])
+    assert found.notes == ("the built-in interpreter judges: it would take more than 1 records",)
 
 
 def test_three_hundred_rules_on_one_fact() -> None:

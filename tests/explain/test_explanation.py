@@ -12,7 +12,8 @@ import pytest
 import advisor
 from advisor.errors import RuleError
 from advisor.model.explanation import Explanation, Reason
-from advisor.pipeline.diagnose import Options, diagnose
+from advisor.pipeline.diagnose import Options, analyse, diagnose
+from advisor.pipeline.explain import explanation
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.test_captures import committed
 
@@ -123,6 +124,16 @@ def test_why_not_names_the_nearest_miss_and_how_far_it_is() -> None:
     assert miss.condition.threshold == 0.1
     assert miss.off_by == pytest.approx(0.954, abs=0.001)  # of the threshold
     assert "host.gap_ratio is 0.46 %, not more than 10 % (max_gap)" in found.sentence
+
+
+@pytest.mark.parametrize("capture", [EAGER, OPAQUE, committed("whole_run_no_capture_range")])
+def test_the_sentence_says_what_the_tree_shows(capture: Path) -> None:
+    """Whatever stood in the way: a number, a symptom, or a rule that stopped it."""
+    with analyse(capture) as done:
+        found = [explanation(done, code) for code in sorted(done.inference.by_code)]
+    for one in (f for f in found if f.state == "quiet"):
+        failing = [r.text for r in walk(one.scopes[0].reasons) if r.holds is False]
+        assert any(one.sentence.endswith(f": {text}.") for text in failing), one.sentence
 
 
 def test_a_threshold_that_is_given_counts() -> None:
