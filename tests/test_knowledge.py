@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import AdvisorError
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import remedy
@@ -403,6 +404,37 @@ def test_every_option_has_a_line_and_a_known_action() -> None:
             assert {"fusion", "memory", "batching", "prefix_sharing", "attention"} == set(
                 engine.traits
             )
+
+
+def test_every_recommendation_of_our_rules_is_listed() -> None:
+    """So that `rules check` can tell a slip from advice of the user's own."""
+    used = {r.id for rule in load_rules(builtin_dir()).active for r in rule.recommendations}
+    assert used == knowledge.recommendation_ids()
+
+
+def test_a_key_that_appears_twice_is_refused(tmp_path: Path) -> None:
+    """YAML lets the last one win: the first list of options would be lost without a word."""
+    path = tmp_path / "engine.yaml"
+    path.write_text("options:\n  a: [1]\n  b: [2]\n  a: [3]\n", encoding="utf-8")
+    with pytest.raises(AdvisorError, match="the key 'a' appears twice") as caught:
+        knowledge.read_yaml(path)
+    assert "line 4" in str(caught.value)
+
+
+def test_an_engine_without_a_program_is_planned_as_its_base(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new engine is one file; nothing else has to change for `advisor capture`."""
+    known = knowledge.engines()
+    new = known["vllm"].model_copy(update={"name": "lmdeploy", "base": "pytorch"})
+    alone = known["any"].model_copy(update={"name": "alone", "base": None})
+    monkeypatch.setattr(
+        "advisor.knowledge.capture.engines", lambda: {**known, "lmdeploy": new, "alone": alone}
+    )
+    goals = capture_goals()
+    assert goals.engine_names()[-2:] == ["lmdeploy", "alone"]
+    assert goals.program("lmdeploy") == goals.programs["pytorch"]
+    assert goals.program("alone") == goals.programs["any"]
 
 
 def test_every_action_can_be_carried_out_somewhere() -> None:

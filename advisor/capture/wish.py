@@ -108,7 +108,8 @@ def case_of(wish: Wish) -> Case:
     goal = _named("goal", wish.goal, {g.id: g for g in data.goals})
     place = _named("place", wish.place, {p.id: p for p in data.places})
     engine = wish.engine or "any"
-    program = _named("serving engine", engine, data.programs)
+    _named("serving engine", engine, engines())
+    program = data.program(engine)
     if goal.session and (wish.iterations or wish.repeat or wish.delay is not None):
         raise InputError(f"{goal.id}: nsys start and stop confine the recording; --iterations, "
                          "--repeat and --delay do not apply")  # fmt: skip

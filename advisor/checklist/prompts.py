@@ -21,6 +21,9 @@ KEYS: tuple[tuple[str, Answer], ...] = (
     ("l", "later"),
 )
 
+#: What leads back, at every prompt.
+_BACK_KEYS = ("b", BACK)
+
 
 def need_terminal(instead: str) -> None:
     """Raise where nobody can be asked, rather than wait for ever."""
@@ -44,11 +47,13 @@ class TerminalAsker:
         self._stage = entry.stage
         question(page, entry, number, of, title)
         self._show(page)
-        answer = self._choice(entry, number)
-        if answer == BACK:
-            return BACK
-        note = "" if answer == "later" else self._note(entry)
-        return Reply(answer, note)
+        while True:
+            answer = self._choice(entry, number)
+            if answer == BACK:
+                return BACK
+            note = "" if answer == "later" else self._note(entry)
+            if note not in _BACK_KEYS:
+                return Reply(answer, note)
 
     def _choice(self, entry: CheckEntry, number: int) -> Answer | Literal["back"]:
         import questionary
@@ -73,5 +78,7 @@ class TerminalAsker:
     def _note(self, entry: CheckEntry) -> str:
         import questionary
 
-        said = questionary.text("Note", default=entry.note, instruction="(Enter: none) ")
+        said = questionary.text(
+            "Note", default=entry.note, instruction="(Enter: none, b: back to the answer) "
+        )
         return str(said.unsafe_ask()).strip()

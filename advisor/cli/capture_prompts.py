@@ -25,7 +25,7 @@ def ask_wish(given: dict[str, Any], command: tuple[str, ...]) -> Wish:
     chosen = next(g for g in data.goals if g.id == goal)
     wish = Wish(goal=goal, command=command, **given)
     if wish.engine is None:
-        named = [(e, engines()[e].title, "") for e in data.programs if e != "any"]
+        named = [(e, engines()[e].title, "") for e in data.engine_names()]
         engine = _select("Which serving engine?", [*named, ("any", "another one", "")])
         wish = replace(wish, engine=None if engine == "any" else engine)
     if wish.phase is None and chosen.phases:

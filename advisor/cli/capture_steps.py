@@ -41,7 +41,7 @@ def listed() -> None:
         page,
         [(g.id, g.title, g.question) for g in data.goals],
         {
-            "Engines": [e for e in data.programs if e != "any"],
+            "Engines": data.engine_names(),
             "Places (--where)": [p.id for p in data.places],
             "Symptoms (--troubleshoot)": list(troubleshooting().start.symptoms),
         },

@@ -9,6 +9,7 @@ import typer
 
 from advisor.cli import flags
 from advisor.cli.lazy import verb_group
+from advisor.cli.messages import message
 
 FORMATS = ("text", "json", "markdown")
 app = verb_group("Read decisions back from a review workbook.")
@@ -25,7 +26,8 @@ def import_(
 ) -> None:
     """Read owners, decisions, due dates and checklist answers from a workbook of --xlsx.
 
-    The next workbook starts from them with: advisor diagnose TRACE --xlsx FILE --review XLSX
+    A cell that cannot be understood is named on stderr, and the exit code is then 2; the rest is
+    read. The next workbook starts from them with: advisor diagnose TRACE --xlsx FILE --review XLSX
     """
     from advisor import __version__
     from advisor.cli.deliver import check_format, deliver, target_of
@@ -38,5 +40,9 @@ def import_(
     found = workbook_review.read(workbook, __version__)
     if format == "markdown":
         write_bytes(review_text.markdown(found), output, force)
-        return
-    deliver(found, lambda page: review_text.render(page, found), format, output, force)
+    else:
+        deliver(found, lambda page: review_text.render(page, found), format, output, force)
+    for problem in found.problems:
+        message(f"error: {workbook}: {problem.cell}: {problem.text}")
+    if found.problems:
+        raise typer.Exit(2)

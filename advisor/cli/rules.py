@@ -39,17 +39,20 @@ def list_(rules: Rules = None) -> None:
 def check(directories: Directories = None) -> None:
     """Check our rules, and those in DIR, against the catalogues; all problems at once."""
     from advisor.compare.catalog import EVERY_FACT
-    from advisor.engine.lint import Catalogues, check_rules
+    from advisor.engine.lint import check_rules
+    from advisor.engine.lint_names import Catalogues
     from advisor.engine.load import builtin_dir
-    from advisor.facts.catalog import ENTITIES
+    from advisor.facts.catalog import ENTITIES, IMPACT_PARTS
     from advisor.gain.catalog import catalogue
-    from advisor.knowledge.files import references
+    from advisor.knowledge.files import recommendation_ids, references
     from advisor.reports.numbers import amount
 
     known = Catalogues(
         facts=EVERY_FACT,
         entities={name: entity.fields for name, entity in ENTITIES.items()},
         what_ifs=catalogue().whatifs,
+        actions=recommendation_ids(),
+        parts=IMPACT_PARTS,
         references=references(),
     )
     found = check_rules(known, builtin_dir(), *(directories or ()))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.cli.messages import message
 from advisor.errors import InputError
 from advisor.reports.files import write_atomic
 
@@ -27,7 +28,10 @@ def read_review(path: Path | None, xlsx: Path | None) -> Review | None:
     if path.suffix.lower() != ".json":
         from advisor.reports.workbook.review import read
 
-        return read(path, __version__)
+        review = read(path, __version__)
+        for problem in review.problems:
+            message(f"note: {path}: {problem.cell}: {problem.text}")
+        return review
     try:
         return Review.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:

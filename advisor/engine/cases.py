@@ -20,7 +20,7 @@ from advisor.engine.explain import describe
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.interpret import Checked, Outcome, OutcomeState
 from advisor.engine.judge import severity_of
-from advisor.engine.lint import facts_used
+from advisor.engine.lint_names import facts_used
 from advisor.engine.load import CASES_SUFFIX, RuleSet
 from advisor.engine.source import Problem, Source, read, validate
 from advisor.errors import RuleError

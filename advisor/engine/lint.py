@@ -6,13 +6,26 @@ catalogues come as arguments, so that this stage does not depend on ``advisor.fa
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 from advisor.engine.compile import conditions, references, sees, try_compile
+from advisor.engine.lint_names import (
+    Catalogues,
+    Context,
+    Finding,
+    Validator,
+    evidence_names,
+    fact_tests,
+    facts_used,
+    known_actions,
+    known_entities,
+    known_facts,
+    known_part,
+    known_references,
+    templates,
+    what_ifs,
+)
 from advisor.engine.load import CASES_SUFFIX, RuleSet, read_rules
 from advisor.engine.params import ParamValue, resolve_params
 from advisor.engine.source import Loc, Problem, refuse
@@ -24,37 +37,6 @@ from advisor.model.rules import (
     SymptomCondition,
     subject_of,
 )
-
-
-class FactLike(Protocol):
-    """What a catalogue entry has to say; ``advisor.facts.catalog.FactSpec`` says it."""
-
-    @property
-    def unit(self) -> str: ...
-
-    @property
-    def level(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Catalogues:
-    """Known names; what is None is not checked. Entities: table -> field -> Python type."""
-
-    facts: Mapping[str, FactLike]
-    entities: Mapping[str, Mapping[str, type]] | None = None
-    tables: Collection[str] | None = None
-    what_ifs: Collection[str] | None = None
-    references: Collection[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    rules: RuleSet
-    known: Catalogues
-
-
-Finding = tuple[Loc, str]
-Validator = Callable[[RuleSpec, Context], Iterator[Finding]]
 
 
 def lint(rules: RuleSet, known: Catalogues, *, need_cases: bool = True) -> list[Problem]:
@@ -88,52 +70,14 @@ def check_rules(known: Catalogues, *directories: Path, need_cases: bool = True) 
     return rules
 
 
-def facts_used(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
-    """Every fact a rule names, with its place."""
-    for loc, test in _tests(rule):
-        yield (*loc, "fact"), test.fact
-    if rule.impact is not None:
-        yield ("impact", "fact"), rule.impact.fact
-    for i, advice in enumerate(rule.recommendations):
-        if advice.verify is not None:
-            yield ("recommendations", i, "verify", "fact"), advice.verify.fact
-    for loc, template in _templates(rule):
-        for p in placeholders(template):
-            if not p.is_param:
-                yield loc, p.name
-
-
-def _tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
-    for loc, item in conditions(rule):
-        if isinstance(item, FactCondition):
-            yield loc, item
-    if isinstance(rule.invalidates, FactCondition):
-        yield ("invalidates",), rule.invalidates
-    for i, advice in enumerate(rule.recommendations):
-        for j, item in enumerate(advice.applies_when):
-            yield ("recommendations", i, "applies_when", j), item
-
-
-def _templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
-    yield ("message",), rule.message
-    if rule.healthy is not None:
-        yield ("healthy",), rule.healthy
-
-
 def _comparisons(rule: RuleSpec) -> Iterator[tuple[Loc, Comparison]]:
-    yield from _tests(rule)
+    yield from fact_tests(rule)
     for i, join in enumerate(rule.when.join):
         for j, where in enumerate(join.where):
             yield ("when", "join", i, "where", j), where
 
 
 # --- validators ------------------------------------------------------------------------------
-
-
-def known_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    for loc, name in facts_used(rule):
-        if name not in context.known.facts:
-            yield loc, f"there is no fact {name}; {_near(name, context.known.facts)}"
 
 
 def visible_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -210,7 +154,7 @@ def overruled_causes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 def params_used(rule: RuleSpec, _: Context) -> Iterator[Finding]:
     """Every parameter is used, and every one that is used exists."""
     used = {c.param for _, c in _comparisons(rule)}
-    for loc, template in _templates(rule):
+    for loc, template in templates(rule):
         for p in placeholders(template):
             if p.is_param:
                 used.add(p.name)
@@ -223,7 +167,7 @@ def params_used(rule: RuleSpec, _: Context) -> Iterator[Finding]:
 
 def operand_types(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """Text with text, flag with flag, number with number, and a parameter in the fact's unit."""
-    for loc, test in _tests(rule):
+    for loc, test in fact_tests(rule):
         spec = context.known.facts.get(test.fact)
         if spec is not None:
             yield from _typed(loc, test, test.fact, spec.unit, rule)
@@ -266,7 +210,7 @@ def number_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 def message_formats(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """Placeholders are well formed, and their formats fit the units."""
-    for loc, template in _templates(rule):
+    for loc, template in templates(rule):
         if (stray := stray_brace(template)) is not None:
             yield (
                 loc,
@@ -284,54 +228,11 @@ def message_formats(rule: RuleSpec, context: Context) -> Iterator[Finding]:
                 yield loc, f"the format {p.format} does not fit {p.name}, which is in {source.unit}"
 
 
-def known_entities(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    known = context.known.entities
-    for i, join in enumerate(rule.when.join):
-        if known is None:
-            continue
-        if join.entity not in known:
-            text = f"there is no entity {join.entity}; {_near(join.entity, known)}"
-            yield ("when", "join", i, "entity"), text
-            continue
-        named: list[tuple[tuple[int | str, ...], str]] = [
-            *((("on", k), f) for k, f in enumerate(join.on)),
-            *((("where", j, "field"), w.field) for j, w in enumerate(join.where)),
-        ]
-        for at, name in named:
-            if name not in known[join.entity]:
-                text = f"{join.entity} has no field {name}; {_near(name, known[join.entity])}"
-                yield ("when", "join", i, *at), text
-
-
-def evidence_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """Evidence is a table of the facts stage or a join of this rule."""
-    aliases = {j.as_ for j in rule.when.join}
-    for i, name in enumerate(rule.evidence):
-        tables = context.known.tables
-        if name not in aliases and tables is not None and name not in tables:
-            text = f"there is no evidence table or join {name}; {_near(name, (*tables, *aliases))}"
-            yield ("evidence", i), text
-
-
 def optional_joins(rule: RuleSpec, _: Context) -> Iterator[Finding]:
     for i, join in enumerate(rule.when.join):
         if join.optional and join.as_ not in rule.evidence:
             text = f"the optional join {join.as_} is no evidence; list it there or remove it"
             yield ("when", "join", i, "as"), text
-
-
-def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    known = context.known.what_ifs
-    if rule.gain is not None and known is not None and rule.gain.what_if not in known:
-        text = f"there is no what-if {rule.gain.what_if}; {_near(rule.gain.what_if, known)}"
-        yield ("gain", "what_if"), text
-
-
-def known_references(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    known = context.known.references
-    for i, name in enumerate(rule.docs.references):
-        if known is not None and name not in known:
-            yield ("docs", "references", i), f"there is no reference {name}; {_near(name, known)}"
 
 
 def docs_present(rule: RuleSpec, _: Context) -> Iterator[Finding]:
@@ -378,6 +279,8 @@ SINGLE: tuple[Validator, ...] = (
     evidence_names,
     optional_joins,
     what_ifs,
+    known_actions,
+    known_part,
     known_references,
     docs_present,
     distinct_advice,
@@ -391,8 +294,3 @@ VALIDATORS: tuple[Validator, ...] = (
     explained_symptoms,
     overruled_causes,
 )
-
-
-def _near(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else "correct the name"

@@ -67,8 +67,8 @@ def _parts() -> list[_Row]:
 PARTS: tuple[str, ...] = tuple(
     name.removeprefix("budget.").removesuffix("_ratio") for name, *_ in _parts()
 )
-BUSY_PARTS = PARTS[:5]
-IDLE_PARTS = PARTS[5:]
+#: What the impact of a rule may be a share of: a part of the budget, several of them, or a whole.
+IMPACT_PARTS = (*PARTS, "idle", "step", "steps", "capture")
 
 _CAPTURE = _group("trace", CUDA, [
     ("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls"),

@@ -121,9 +121,19 @@ class GoalFile(File):
         for name in (*self.programs, *(e for v in self.variants for e in v.engines)):
             if name not in engines():
                 raise ValueError(f"unknown engine {name}")
-        if missing := set(engines()) - set(self.programs):
-            raise ValueError(f"no program for {sorted(missing)}")
         return self
+
+    def engine_names(self) -> list[str]:
+        """The engines to choose from: those with a program of their own first, in its order."""
+        return [e for e in dict.fromkeys((*self.programs, *engines())) if e != "any"]
+
+    def program(self, engine: str) -> Program:
+        """How the engine is started; one without a program of its own is as its base is."""
+        known = engines()
+        name: str | None = engine
+        while name is not None and name not in self.programs:
+            name = known[name].base if name in known else None
+        return self.programs[name or "any"]
 
 
 @cache

@@ -62,10 +62,25 @@ def _first_there(what: str, *paths: Path) -> Path:
     raise AdvisorError(f"{what} not found at {paths[-1]}: reinstall advisor")
 
 
+class _UniqueKeys(_Loader):  # type: ignore[misc]
+    """Refuses a key that appears twice: YAML would let the last one win without a word."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if key.value in seen and not isinstance(key.value, list):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key.value}' appears twice", key.start_mark
+                )
+            seen.add(key.value if not isinstance(key.value, list) else id(key))
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
 def read_yaml(path: Path) -> Any:
     """The content of one YAML file; a fault is an error that names the file and the line."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as fault:
         raise AdvisorError(f"cannot read {path}: {fault}") from fault
 
@@ -75,7 +90,10 @@ def load(path: Path, model: type[_T]) -> _T:
     try:
         return model.model_validate(read_yaml(path))
     except ValidationError as fault:
-        lines = (f"{path}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in fault.errors())
+        lines = []
+        for error in fault.errors():
+            place = "".join(f"{part}: " for part in (".".join(map(str, error["loc"])),) if part)
+            lines.append(f"{path}: {place}{error['msg'].removeprefix('Value error, ')}")
         raise AdvisorError("\n".join(lines)) from fault
 
 
@@ -260,6 +278,13 @@ def engines() -> Mapping[str, EngineData]:
 def actions() -> Mapping[str, str]:
     """The action keys that recommendations and engine options share, each with its meaning."""
     return MappingProxyType(_load("actions.yaml", ActionFile).actions)
+
+
+@cache
+def recommendation_ids() -> frozenset[str]:
+    """Every id that a recommendation of our rules has, with options of engines or without."""
+    data = _load("actions.yaml", ActionFile)
+    return frozenset((*data.actions, *data.advice))
 
 
 @cache

@@ -198,7 +198,10 @@ class EngineData(File):
 
 
 class ActionFile(File):
+    """`actions` are carried out by options of engines; `advice` is for a person alone."""
+
     actions: dict[Key, Text]
+    advice: dict[Key, Text]
 
 
 # --- references.yaml, capture.yaml ---------------------------------------------------------------

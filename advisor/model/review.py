@@ -46,13 +46,23 @@ class SignOff(Frozen):
     signed_on: str | None = None
 
 
+class CellProblem(Frozen):
+    """A cell that could not be understood: `Findings!H7`, or a sheet."""
+
+    cell: str
+    text: str
+
+
 class Review(Frozen):
+    """`problems`: what was left out of the decisions and answers."""
+
     schema_version: int = SCHEMA_VERSION
     tool: Tool
     workbook: str
     captures: tuple[str, ...] = ()
     decisions: tuple[Decision, ...] = ()
     checklist: tuple[SignOff, ...] = ()
+    problems: tuple[CellProblem, ...] = ()
 
     def of(self, finding: str) -> Decision | None:
         """The decision on the same finding, if one was made."""

@@ -130,6 +130,16 @@ def test_arrows_and_back(folder: Path) -> None:
     assert saved(folder)[LAST[0]] == {"answer": "yes", "note": "right"}
 
 
+def test_back_from_the_note_to_the_answer(folder: Path) -> None:
+    child = terminal(folder, "--answers", "answers.yaml")
+    answer(child, "y", "b")
+    answer(child, "n", "why not")
+    answer(child, "y")
+    answer(child, "y")
+    assert ended(child) == 0
+    assert saved(folder)[LAST[0]] == {"answer": "no", "note": "why not"}
+
+
 def test_what_the_capture_says_is_shown_first(folder: Path) -> None:
     child = terminal(folder, "a.sqlite", "--answers", "answers.yaml")
     child.expect("answers [0-9]+ of [0-9]+ questions")

@@ -15,7 +15,8 @@ from advisor.compare.catalog import EVERY_FACT
 from advisor.config import Settings
 from advisor.engine.cases import run_cases
 from advisor.engine.judge import SEVERITY_TABLE
-from advisor.engine.lint import Catalogues, check_rules
+from advisor.engine.lint import check_rules
+from advisor.engine.lint_names import Catalogues
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.facts.catalog import ENTITIES
 from advisor.knowledge.files import references

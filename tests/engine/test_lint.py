@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from advisor.engine.lint import Catalogues, check_rules, lint
+from advisor.engine.lint import check_rules, lint
+from advisor.engine.lint_names import Catalogues
 from advisor.engine.load import load_rules
 from advisor.errors import RuleError
 from tests.engine.engine_support import ge, rule, rules
@@ -34,6 +35,8 @@ KNOWN = Catalogues(
     entities={"copy_class": {"device": int, "kind": str, "per_step": float, "sync": bool}},
     tables=("sync.top_calls",),
     what_ifs=("remove_sync",),
+    actions=("sample-on-device", "enable-cuda-graphs"),
+    parts=("sync", "launch_call"),
     references=("cuda-graphs",),
 )
 
@@ -107,6 +110,10 @@ def test_a_sound_set_has_no_problems(tmp_path: Path) -> None:
 
 #: (text replaced, its replacement, line, what is said)
 BAD = [
+    ("id: no-sync", "id: sample-on-devic", 32,
+     "there is no action sample-on-devic; did you mean sample-on-device?"),
+    ("part: sync", "part: launch_cal", 25,
+     "there is no part launch_cal; did you mean launch_call?"),
     ("fact: window.steps_count", "fact: window.step_count", 14,
      "there is no fact window.step_count; did you mean window.steps_count?"),
     ("fact: window.steps_count", "fact: phase.decode_ratio", 14,

@@ -181,10 +181,10 @@ def test_without_collectives_nothing_is_said_of_ranks(tmp_path: Path) -> None:
 
 
 def test_thresholds_hold_for_the_job(tmp_path: Path) -> None:
-    options = Options(params=("COM102.min_caused=1.01",))
+    options = Options(params=("COM102.min_over_even=99",))
     found = diagnosed(job(more={2: 60}).write(tmp_path), options)
     assert "rank-arrival-skew" not in communication(found)
-    assert [t.value for t in found.thresholds if t.param == "min_caused"] == [1.01]
+    assert [t.value for t in found.thresholds if t.param == "min_over_even"] == [99]
 
 
 def test_collectives_inside_opaque_graphs_cannot_be_judged(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from openpyxl import Workbook, load_workbook
+from openpyxl.utils import get_column_letter
 
 from advisor.checklist.items import checklist, known_of
 from advisor.errors import InputError
@@ -113,12 +114,28 @@ def test_the_next_review_starts_from_this_one(book: Workbook, tmp_path: Path) ->
     assert Review.model_validate(json.loads(again.model_dump_json())) == again
 
 
-def test_a_word_that_is_no_decision(book: Workbook, tmp_path: Path) -> None:
+def test_cells_that_cannot_be_understood_are_named_and_the_rest_is_read(
+    book: Workbook, tmp_path: Path
+) -> None:
     sheet = book["Findings"]
     head, at = heads(sheet, "Decision")
-    sheet.cell(head + 1, at["Decision"]).value = "acept"
-    with pytest.raises(InputError, match="'acept' is no decision; did you mean 'accept'"):
-        read(saved(book, tmp_path), "1")
+    for row, word in enumerate(("acept", "Accept", "perhaps"), head + 1):
+        sheet.cell(row, at["Decision"]).value = word
+    questions = book["Checklist"]
+    top, columns = heads(questions, "Answer")
+    questions.cell(top + 2, columns["Answer"]).value = "maybe"
+    questions.cell(top + 3, columns["Answer"]).value = "not applicable"
+    review = read(saved(book, tmp_path), "1")
+    letters = get_column_letter(at["Decision"]), get_column_letter(columns["Answer"])
+    assert [(p.cell, p.text) for p in review.problems] == [
+        (f"Findings!{letters[0]}{head + 1}", "invalid decision 'acept'; did you mean 'accept'?"),
+        (f"Findings!{letters[0]}{head + 3}", "invalid decision 'perhaps'; expected one of accept, "
+         "reject, defer, done, needs data"),
+        (f"Checklist!{letters[1]}{top + 2}", "invalid answer 'maybe'; expected one of yes, no, "
+         "not applicable, later"),
+    ]  # fmt: skip
+    assert [d.decision for d in review.decisions] == ["", "accept", ""]
+    assert [s.answer for s in review.checklist][1:3] == ["", "not_applicable"]
 
 
 def test_what_is_no_workbook_of_ours(book: Workbook, tmp_path: Path) -> None:
@@ -134,7 +151,7 @@ def test_what_is_no_workbook_of_ours(book: Workbook, tmp_path: Path) -> None:
     del book["Checklist"]
     head, at = heads(book["Findings"], "Decision")
     book["Findings"].cell(head, at["Key"]).value = "Something"
-    with pytest.raises(InputError, match="has lost its heads"):
+    with pytest.raises(InputError, match="Findings: the sheet is missing its header row"):
         read(saved(book, tmp_path), "1")
 
 
@@ -173,6 +190,25 @@ def test_diagnose_writes_import_reads(run: Run, capsys: Captured, tmp_path: Path
     assert {e["id"]: e["answer"] for e in entries if e["answer"]} == {
         "load-levels": "not_applicable"
     }
+
+
+def test_one_bad_cell_is_named_and_the_rest_is_imported(
+    run: Run, capsys: Captured, tmp_path: Path
+) -> None:
+    assert run("a.sqlite", "--xlsx", "r.xlsx", "-q") == 0
+    book = load_workbook(tmp_path / "r.xlsx")
+    fill_in(book)
+    head, at = heads(book["Findings"], "Decision")
+    cell = book["Findings"].cell(head + 2, at["Decision"])
+    cell.value = "dunno"
+    book.save(tmp_path / "r.xlsx")
+    capsys.readouterr()
+    assert run("review", "import", "r.xlsx") == 2
+    shown = capsys.readouterr()
+    assert "Ada | Bob" in shown.out
+    assert shown.err.startswith(f"advisor: error: r.xlsx: Findings!{cell.coordinate}: invalid dec")
+    assert run("a.sqlite", "--xlsx", "n.xlsx", "--review", "r.xlsx", "-q") == 0
+    assert capsys.readouterr().err.startswith("advisor: note: r.xlsx: Findings!")
 
 
 def test_several_captures_make_one_workbook(run: Run, tmp_path: Path) -> None:

@@ -1,20 +1,21 @@
 """Decisions and answers read back from a workbook that a review meeting filled in.
 
-Columns are found by their heads, so that rows may be sorted and columns moved or added.
+Columns are found by their headers, so that rows may be sorted and columns moved or added.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor.errors import InputError
+from advisor.model.checklist import WORDS
 from advisor.model.findings import Tool
-from advisor.model.review import DECISIONS, Decision, Review, SignOff
+from advisor.model.review import DECISIONS, CellProblem, Decision, Review, SignOff
 from advisor.reports.workbook.checklist import (
     ANSWER,
     DAY,
@@ -41,18 +42,53 @@ from advisor.reports.workbook.findings import (
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
-    from openpyxl.worksheet.worksheet import Worksheet
 
 FINDINGS, CHECKLIST = "Findings", "Checklist"
-#: Heads are looked for in this many rows.
+#: Headers are looked for in this many rows.
 TOP = 60
 
 
+class Row(NamedTuple):
+    """A row below the headers: value and place of each cell by header."""
+
+    sheet: str
+    number: int
+    columns: Mapping[str, int]
+    values: Sequence[Any]
+
+    def text(self, header: str) -> str:
+        value = self.value(header)
+        return "" if value is None else str(value).strip()
+
+    def value(self, header: str) -> Any:
+        at = self.columns.get(header)
+        return None if at is None else self.values[at]
+
+    def day(self, header: str) -> str | None:
+        """A date as text; what somebody typed in place of one stays as it is."""
+        value = self.value(header)
+        if isinstance(value, datetime):
+            return value.date().isoformat()
+        if isinstance(value, date):
+            return value.isoformat()
+        return self.text(header) or None
+
+    def problem(self, header: str, text: str) -> CellProblem:
+        from openpyxl.utils import get_column_letter
+
+        column = get_column_letter(self.columns[header] + 1)
+        return CellProblem(cell=f"{self.sheet}!{column}{self.number}", text=text)
+
+
 def read(path: Path, version: str) -> Review:
-    """The review in a workbook; raises InputError for anything that is none of ours."""
+    """The review in a workbook. What cannot be understood is among its `problems`, and the rest is
+    read; raises InputError for anything that is no review workbook at all."""
     book = _open(path)
-    decisions = tuple(_decisions(path, book))
-    answers = tuple(_answers(path, book))
+    problems: list[CellProblem] = []
+    decisions = tuple(_decisions(book, problems))
+    answers = tuple(_answers(book, problems))
+    if problems and not decisions and not answers:
+        raise InputError(f"{path}: " + "; ".join(f"{p.cell}: {p.text}" for p in problems))
     captures = dict.fromkeys(d.capture for d in decisions if d.capture)
     return Review(
         tool=Tool(version=version, engine="review"),
@@ -60,6 +96,7 @@ def read(path: Path, version: str) -> Review:
         captures=tuple(captures),
         decisions=decisions,
         checklist=answers,
+        problems=tuple(problems),
     )
 
 
@@ -84,84 +121,72 @@ def _open(path: Path) -> Workbook:
     return book
 
 
-def _rows(path: Path, sheet: Worksheet, wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows below the heads, as tables of head and value."""
-    heads: dict[str, int] = {}
-    found = []
-    for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
-        if heads:
-            if any(v is not None for v in row):
-                found.append({name: row[i] for name, i in heads.items()})
+def _rows(
+    book: Workbook, title: str, wanted: Sequence[str], problems: list[CellProblem]
+) -> Iterator[Row]:
+    """The rows below the headers of a sheet, if the workbook has it."""
+    if title not in book.sheetnames:
+        return
+    columns: dict[str, int] = {}
+    for number, row in enumerate(book[title].iter_rows(values_only=True), 1):
+        if columns:
+            if any(value is not None for value in row):
+                yield Row(title, number, columns, row)
             continue
         named = {str(v).strip(): i for i, v in enumerate(row) if v is not None}
         if all(name in named for name in wanted):
-            heads = named
+            columns = named
         elif number > TOP:
             break
-    if not heads:
-        raise InputError(
-            f"{path}: the sheet {sheet.title} has lost its heads ({', '.join(wanted)})"
-        )
-    return found
+    if not columns:
+        text = f"the sheet is missing its header row ({', '.join(wanted)})"
+        problems.append(CellProblem(cell=title, text=text))
 
 
-def _decisions(path: Path, book: Workbook) -> Iterator[Decision]:
-    if FINDINGS not in book.sheetnames:
-        return
-    for row in _rows(path, book[FINDINGS], (CODE, DECISION, KEY)):
-        key = _text(row.get(KEY))
-        if not key:
+def _decisions(book: Workbook, problems: list[CellProblem]) -> Iterator[Decision]:
+    for row in _rows(book, FINDINGS, (CODE, DECISION, KEY), problems):
+        if not (key := row.text(KEY)):
             continue
-        share = row.get(SHARE)
+        share = row.value(SHARE)
         yield Decision(
-            capture=_text(row.get(CAPTURE)),
+            capture=row.text(CAPTURE),
             finding=key,
-            code=_text(row.get(CODE)),
-            cause=_text(row.get(CAUSE)),
-            title=_text(row.get(FINDING)),
-            severity=_text(row.get(SEVERITY)),
+            code=row.text(CODE),
+            cause=row.text(CAUSE),
+            title=row.text(FINDING),
+            severity=row.text(SEVERITY),
             share=float(share) if isinstance(share, int | float) else None,
-            owner=_text(row.get(OWNER)),
-            decision=_decision(path, key, _text(row.get(DECISION))),
-            due=_day(row.get(DUE)),
-            comment=_text(row.get(COMMENT)),
+            owner=row.text(OWNER),
+            decision=_word(row, DECISION, row.text(DECISION).lower(), DECISIONS, problems),
+            due=row.day(DUE),
+            comment=row.text(COMMENT),
         )
 
 
-def _decision(path: Path, key: str, word: str) -> str:
-    """A decision as the drop-down spells it."""
-    if not word or word.lower() in DECISIONS:
-        return word.lower()
-    near = get_close_matches(word.lower(), DECISIONS, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(DECISIONS)}"
-    raise InputError(f"{path}: {key}: '{word}' is no decision; {hint}")
+def _answers(book: Workbook, problems: list[CellProblem]) -> Iterator[SignOff]:
+    for row in _rows(book, CHECKLIST, (QUESTION, ANSWER, ID), problems):
+        if not (name := row.text(ID)):
+            continue
+        said = row.text(ANSWER)
+        yield SignOff(
+            id=name,
+            question=row.text(QUESTION),
+            answer=_word(row, ANSWER, signed(said) or said.lower(), WORDS, problems),
+            measured=signed(row.text(MEASURED)),
+            note=row.text(NOTE),
+            signed_by=row.text(SIGNED),
+            signed_on=row.day(DAY),
+        )
 
 
-def _answers(path: Path, book: Workbook) -> Iterator[SignOff]:
-    if CHECKLIST not in book.sheetnames:
-        return
-    for row in _rows(path, book[CHECKLIST], (QUESTION, ANSWER, ID)):
-        name = _text(row.get(ID))
-        if name:
-            yield SignOff(
-                id=name,
-                question=_text(row.get(QUESTION)),
-                answer=signed(_text(row.get(ANSWER))),
-                measured=signed(_text(row.get(MEASURED))),
-                note=_text(row.get(NOTE)),
-                signed_by=_text(row.get(SIGNED)),
-                signed_on=_day(row.get(DAY)),
-            )
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value).strip()
-
-
-def _day(value: Any) -> str | None:
-    """A date as text; what somebody typed in place of one stays as it is."""
-    if isinstance(value, datetime):
-        return value.date().isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    return _text(value) or None
+def _word(
+    row: Row, header: str, word: str, known: Collection[str], problems: list[CellProblem]
+) -> str:
+    """The word as the drop-down spells it; empty, with a problem, for any other."""
+    if not word or word in known:
+        return word
+    near = get_close_matches(word, known, 1)
+    names = ", ".join(n.replace("_", " ") for n in known)
+    hint = f"did you mean '{near[0]}'?" if near else f"expected one of {names}"
+    problems.append(row.problem(header, f"invalid {header.lower()} '{row.text(header)}'; {hint}"))
+    return ""

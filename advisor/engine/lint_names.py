@@ -1,0 +1,155 @@
+"""Names in rules against the catalogues: facts, entities, tables, what-ifs, actions, references."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from advisor.engine.compile import conditions
+from advisor.engine.load import RuleSet
+from advisor.engine.source import Loc
+from advisor.engine.text import placeholders
+from advisor.model.rules import FactCondition, RuleSpec
+
+
+class FactLike(Protocol):
+    """What a catalogue entry has to say; ``advisor.facts.catalog.FactSpec`` says it."""
+
+    @property
+    def unit(self) -> str: ...
+
+    @property
+    def level(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogues:
+    """Known names; what is None is not checked. Entities: table -> field -> Python type."""
+
+    facts: Mapping[str, FactLike]
+    entities: Mapping[str, Mapping[str, type]] | None = None
+    tables: Collection[str] | None = None
+    what_ifs: Collection[str] | None = None
+    actions: Collection[str] | None = None
+    parts: Collection[str] | None = None
+    references: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    rules: RuleSet
+    known: Catalogues
+
+
+Finding = tuple[Loc, str]
+Validator = Callable[[RuleSpec, Context], Iterator[Finding]]
+
+
+def facts_used(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
+    """Every fact a rule names, with its place."""
+    for loc, test in fact_tests(rule):
+        yield (*loc, "fact"), test.fact
+    if rule.impact is not None:
+        yield ("impact", "fact"), rule.impact.fact
+    for i, advice in enumerate(rule.recommendations):
+        if advice.verify is not None:
+            yield ("recommendations", i, "verify", "fact"), advice.verify.fact
+    for loc, template in templates(rule):
+        for p in placeholders(template):
+            if not p.is_param:
+                yield loc, p.name
+
+
+def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
+    for loc, item in conditions(rule):
+        if isinstance(item, FactCondition):
+            yield loc, item
+    if isinstance(rule.invalidates, FactCondition):
+        yield ("invalidates",), rule.invalidates
+    for i, advice in enumerate(rule.recommendations):
+        for j, item in enumerate(advice.applies_when):
+            yield ("recommendations", i, "applies_when", j), item
+
+
+def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
+    yield ("message",), rule.message
+    if rule.healthy is not None:
+        yield ("healthy",), rule.healthy
+
+
+# --- validators ------------------------------------------------------------------------------
+
+
+def known_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    for loc, name in facts_used(rule):
+        if name not in context.known.facts:
+            yield loc, f"there is no fact {name}; {near(name, context.known.facts)}"
+
+
+def known_entities(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    known = context.known.entities
+    for i, join in enumerate(rule.when.join):
+        if known is None:
+            continue
+        if join.entity not in known:
+            text = f"there is no entity {join.entity}; {near(join.entity, known)}"
+            yield ("when", "join", i, "entity"), text
+            continue
+        named: list[tuple[tuple[int | str, ...], str]] = [
+            *((("on", k), f) for k, f in enumerate(join.on)),
+            *((("where", j, "field"), w.field) for j, w in enumerate(join.where)),
+        ]
+        for at, name in named:
+            if name not in known[join.entity]:
+                text = f"{join.entity} has no field {name}; {near(name, known[join.entity])}"
+                yield ("when", "join", i, *at), text
+
+
+def evidence_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Evidence is a table of the facts stage or a join of this rule."""
+    aliases = {j.as_ for j in rule.when.join}
+    for i, name in enumerate(rule.evidence):
+        tables = context.known.tables
+        if name not in aliases and tables is not None and name not in tables:
+            text = f"there is no evidence table or join {name}; {near(name, (*tables, *aliases))}"
+            yield ("evidence", i), text
+
+
+def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    known = context.known.what_ifs
+    if rule.gain is not None and known is not None and rule.gain.what_if not in known:
+        text = f"there is no what-if {rule.gain.what_if}; {near(rule.gain.what_if, known)}"
+        yield ("gain", "what_if"), text
+
+
+def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """An id that resembles a known one is a slip of the pen, which would lose the options of the
+    engines; any other is advice of the user's own."""
+    known = context.known.actions
+    for i, advice in enumerate(rule.recommendations):
+        if known is None or advice.id in known:
+            continue
+        if near := difflib.get_close_matches(advice.id, list(known), n=1, cutoff=0.8):
+            text = f"there is no action {advice.id}; did you mean {near[0]}?"
+            yield ("recommendations", i, "id"), text
+
+
+def known_part(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    known = context.known.parts
+    if rule.impact is not None and known is not None and rule.impact.part not in known:
+        text = f"there is no part {rule.impact.part}; {near(rule.impact.part, known)}"
+        yield ("impact", "part"), text
+
+
+def known_references(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    known = context.known.references
+    for i, name in enumerate(rule.docs.references):
+        if known is not None and name not in known:
+            yield ("docs", "references", i), f"there is no reference {name}; {near(name, known)}"
+
+
+def near(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else "correct the name"
