@@ -197,6 +197,14 @@ KERNELS: list[tuple[str, str, str, str | None, dict[str, object]]] = [
      "optimizer", "optimiser", None, {}),
     ("void split_embedding_codegen_forward_unweighted_kernel<float>(fbgemm_gpu::T)", "embedding",
      "FBGEMM", None, {}),
+    ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_"
+     "alignc4_execute_kernel__5x_cublas", "gemm", "", None,
+     {"arch": "sm80", "simt_fp32": True, "precision": "fp32"}),
+    ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x32x64_stage3_warpsize2x2x1_tensor16x8x8_"
+     "ffma_execute_kernel_cublas", "gemm", "", None, {"arch": "sm80", "precision": "tf32"}),
+    ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float, "
+     "cutlass::arch::Sm80, true, 64, 64, 64, true, true>::Params)", "attention", "", None,
+     {"arch": "sm80", "precision": "fp32"}),
     ("sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nchw_tilesize128x128x32", "conv",
      "cuDNN", None, {"arch": "sm80"}),
     ("saxpy(double *, double *, double *, double, int)", "elementwise", "elementwise", None, {}),

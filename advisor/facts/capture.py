@@ -33,6 +33,8 @@ _GOOD_RESULTS = (0, 600, MISSING)
 _LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.*(?:full|overflow)|overflowed")
 #: Notices that hedge ("might have been") and losses of CPU samples say nothing about CUDA events.
 _NOT_LOSS = re.compile(r"(?i)\bmight\b|cpu (?:ip|sampling|context)|backtrace|perf event")
+#: How many, where a message of loss says so.
+_COUNT = re.compile(r"\d[\d,]*")
 _SECRET = re.compile(
     r"(?i)(token|secret|passw|passwd|api_?key|access_?key|credential|private_?key)"
 )
@@ -141,8 +143,10 @@ def _calls(a: Analysis, out: FactWriter, graph_launches: int) -> None:
     kernel = (a.ops.kind == Kind.KERNEL) & (a.ops.api >= 0)
     issued[a.ops.api[kernel]] = True
     out.put("capture.graph_launch_count", graph_launches)
-    lost = float((launch & ~issued).sum()) / float(launch.sum()) if launch.any() else 0.0
-    out.put("capture.launch_without_kernel_ratio", lost)
+    lost = int((launch & ~issued).sum())
+    out.put("capture.launch_without_kernel_ratio", lost / max(int(launch.sum()), 1))
+    kernels = int((a.ops.kind == Kind.KERNEL).sum())
+    out.put("capture.lost_kernel_ratio", lost / max(kernels + lost, 1))
     opaque = float((graph & ~issued).sum()) / float(graph.sum()) if graph.any() else 0.0
     out.put("capture.opaque_graph_ratio", 1.0 if a.trace.has("graph_runs") else opaque)
     bad = np.flatnonzero(failed)
@@ -189,24 +193,34 @@ def _due(a: Analysis, wanted: Array) -> Array:
 def _damage(a: Analysis, out: FactWriter) -> None:
     damage, trace = a.damage, a.trace
     span = a.span[1] - a.span[0]
-    lost = damage.holes.total
+    signs: list[tuple[str, float]] = []
     if span > 0:
-        out.put("capture.damaged_ratio", min(lost / span, 1.0))
+        out.put("capture.damaged_ratio", min(damage.holes.total / span, 1.0))
     if trace.has("api_calls"):
         out.put("capture.correlation_jump", damage.jump)
+        if damage.jump:
+            signs.append((f"correlation ids jump by {damage.jump:,}", float(damage.jump)))
         if damage.step_ranges:
             out.put("capture.empty_step_ratio", damage.empty_steps / damage.step_ranges)
+    if damage.empty_steps:
+        text = f"{damage.empty_steps} of {damage.step_ranges} step ranges hold no CUDA call"
+        signs.append((text, float(damage.empty_steps)))
+    if lost := out.value("capture.lost_kernel_ratio"):
+        signs.append((f"{lost:.2%} of the kernels are missing: launches without one", lost))
     texts = trace.texts(trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
     losses = [t for t in texts if _LOST.search(t) and not _NOT_LOSS.search(t)]
+    counts = [int(found[0].replace(",", "")) for t in losses if (found := _COUNT.search(t))]
+    rows = sum(trace.rows(t) for t in _EVENT_TABLES)
     out.put("capture.lost_event_count", len(losses))
-    rows: list[list[str | float]] = []
-    if damage.jump:
-        rows.append(["largest jump of correlation ids", float(damage.jump)])
-    if damage.empty_steps:
-        rows.append(["step ranges without any call", float(damage.empty_steps)])
-        rows.append(["step ranges", float(damage.step_ranges)])
-    rows += [[t[:100], 1.0] for t in losses[:5]]
-    out.table("capture.damage", TRACE, "Signs of lost events", ("sign", "value"), rows)
+    out.put("capture.uncounted_loss_count", len(losses) - len(counts))
+    told = sum(counts) / max(sum(counts) + rows, 1)
+    lost_rows = max(out.value("capture.lost_kernel_ratio") or 0.0, told)
+    out.put("capture.lost_row_ratio", lost_rows)
+    out.put("capture.lost_ratio", max(out.value("capture.damaged_ratio") or 0.0, lost_rows))
+    signs += [(f"the tool says: {t[:100]}", 1.0) for t in losses[:5]]
+    out.put("capture.damage_signs", "; ".join(text for text, _ in signs) or "none")
+    out.table("capture.damage", TRACE, "Signs of lost events", ("sign", "value"),
+              [list(sign) for sign in signs])  # fmt: skip
 
 
 def _sampling(a: Analysis, out: FactWriter) -> None:

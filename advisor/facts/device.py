@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
+from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
@@ -160,10 +161,20 @@ def of_older_architecture(a: Analysis, device: int) -> Array | None:
     capability = a.device(device).compute_capability
     if not capability:
         return None
-    old = a.names.mask(
-        lambda k: k.family in MATMUL | ATTENTION and k.sm is not None and k.sm // 10 < capability[0]
-    )
+    old = a.names.mask(lambda k: _has_newer_build(k, capability[0]))
     return np.asarray(old[a.op_name[a.device_kernels(device)]] & ~at_dram_limit(a, device))
+
+
+def _has_newer_build(kernel: KernelFamily, major: int) -> bool:
+    """True for a matrix kernel of an older generation than `major` of which libraries have one of
+    this generation. They have none in FP32, which newer tensor cores do not take either; and on
+    sm_120, which has neither wgmma nor tcgen05, the 16-bit products are still those of sm80."""
+    if kernel.family not in MATMUL | ATTENTION or kernel.sm is None or kernel.sm // 10 >= major:
+        return False
+    precision = kernel.traits.get("precision")
+    if precision == "fp32":
+        return False
+    return not (major == 12 and kernel.sm >= 80 and precision in (None, "bf16", "fp16"))
 
 
 def at_dram_limit(a: Analysis, device: int) -> Array:

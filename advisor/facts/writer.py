@@ -47,6 +47,11 @@ class FactWriter:
         origin = Provenance(tables, columns, window, spec.how)
         self.base.add(Fact(name, value, spec.unit, scope, origin))
 
+    def value(self, name: str, scope: Scope = TRACE) -> float | None:
+        """A number that was put before; None for what is missing or no number."""
+        found = self.base.value(name, scope)
+        return float(found) if isinstance(found, int | float) else None
+
     def put_all(self, values: dict[str, Value | None], scope: Scope = TRACE) -> None:
         for name, value in values.items():
             self.put(name, value, scope)

@@ -31,6 +31,8 @@ _LATE = 0.5
 _JUMP = 10_000
 #: CUPTI spends a few ids on each recorded call (calls that are filtered out use ids, too).
 _IDS_PER_CALL = 20
+#: A step range shorter than this share of the others may well do nothing.
+_SHORT_RANGE = 0.5
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,7 @@ class Damage:
 
 
 def find_damage(trace: Trace, steps: Steps) -> Damage:
-    """Lost events: correlation ids that jump, step ranges without any call or GPU work.
-
-    One empty range at an edge of the capture is a cut range; it counts as damage only when
-    a quarter or more of the ranges are empty.
-    """
+    """Lost events: correlation ids that jump, step ranges without any call or GPU work."""
     jump, start, end = 0, list[int](), list[int]()
     if trace.has("api_calls"):
         calls = trace.columns("api_calls", ("start", "end", "process", "correlation"))
@@ -164,11 +162,28 @@ def find_damage(trace: Trace, steps: Steps) -> Damage:
         jump = int(step[jumps].max(initial=0))
         start = calls["end"][order][jumps].tolist()
         end = calls["start"][order][jumps + 1].tolist()
-    if steps.empty and steps.ranges_seen and len(steps.empty) >= 0.25 * steps.ranges_seen:
-        start += [a for a, _ in steps.empty]
-        end += [b for _, b in steps.empty]
+    empty = _emptied(steps)
+    if empty and len(empty) >= 0.25 * steps.ranges_seen:
+        start += [a for a, _ in empty]
+        end += [b for _, b in empty]
     holes = union(np.array(start, np.int64), np.array(end, np.int64)) if start else EMPTY
-    return Damage(holes, jump, len(steps.empty), steps.ranges_seen)
+    return Damage(holes, jump, len(empty), steps.ranges_seen)
+
+
+def _emptied(steps: Steps) -> list[tuple[int, int]]:
+    """Ranges that lost their calls: as long as the others, and not the one at either edge of the
+    capture, which is cut, or was opened when the recording stopped."""
+    if len(steps) == 0:
+        return []
+    length = [*(steps.host_end - steps.host_start).tolist(), *(b - a for a, b in steps.empty)]
+    least = _SHORT_RANGE * float(np.median(length))
+    empty = [(a, b) for a, b in sorted(steps.empty) if b - a >= least]
+    first, last = int(steps.host_start[0]), int(steps.host_start[-1])
+    if sum(a < first for a, _ in empty) == 1:
+        empty = empty[1:]
+    if sum(a > last for a, _ in empty) == 1:
+        empty = empty[:-1]
+    return empty
 
 
 def capture_ranges(trace: Trace) -> Spans:

@@ -111,6 +111,74 @@ def test_steps_without_a_call(tmp_path: Path) -> None:
     assert fact(d, "capture.empty_step_ratio", None) == 6 / 16
 
 
+def test_a_range_that_was_opened_as_the_recording_stopped(tmp_path: Path) -> None:
+    """`ProfilerStep` opens the next step before the profiler is told to stop: of two ranges one is
+    empty, and nothing was lost."""
+    for length in (30, 900):
+        m = Machine()
+        with m.step("ProfilerStep#1"):
+            m.layers(40, LAYER)
+            m.wait()
+        with m.step("ProfilerStep#2"):
+            m.work(length)
+        folder = tmp_path / str(length)
+        folder.mkdir()
+        assert "damaged-capture" not in {f.cause for f in diagnosed(m, folder).findings}
+
+
+def test_short_ranges_may_well_do_nothing(tmp_path: Path) -> None:
+    """A third of the steps only schedule."""
+    m = Machine()
+    for i in range(15):
+        with m.step(f"decode_step {i}"):
+            if i % 3 == 1:
+                m.work(20)
+            else:
+                m.layers(4, LAYER)
+                m.wait()
+    assert "damaged-capture" not in {f.cause for f in diagnosed(m, tmp_path).findings}
+
+
+@pytest.mark.parametrize(("lost", "damaged"), [(2, False), (8, False), (9, True)])
+def test_a_few_missing_records(tmp_path: Path, lost: int, damaged: bool) -> None:
+    """Few launches stand beside graphs: what counts is the share of all kernels."""
+    m = Machine()
+    for i in range(4):
+        with m.step(f"decode_step {i}"):
+            m.replay(5, LAYER)
+            if i == 1:
+                for _ in range(lost):
+                    m.call("cudaLaunchKernel_v7000", 4)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "capture.lost_kernel_ratio", None) == pytest.approx(lost / (160 + lost))
+    assert fact(d, "capture.launch_without_kernel_ratio", None) == 1.0
+    assert ("damaged-capture" in {f.cause for f in d.findings}) is damaged
+
+
+@pytest.mark.parametrize(
+    ("text", "damaged"),
+    [
+        ("CUPTI lost some events.", True),
+        ("Number of incomplete CUPTI events dropped: 3", False),
+        ("Number of incomplete CUPTI events dropped: 900", True),
+        ("Not all NVTX events might have been collected.", False),
+    ],
+)
+def test_what_the_tool_says_it_lost(tmp_path: Path, text: str, damaged: bool) -> None:
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.layers(4, LAYER)
+            m.wait()
+    m.export.diagnostic(text)
+    d = diagnosed(m, tmp_path)
+    found = [f for f in d.findings if f.cause == "damaged-capture"]
+    assert bool(found) is damaged
+    if damaged:
+        assert f"the tool says: {text}" in found[0].message
+
+
 def test_a_pause_without_loss_is_idle_time(tmp_path: Path) -> None:
     """The twin of both: the same silence, with ids that go on and every range filled."""
     m = Machine()

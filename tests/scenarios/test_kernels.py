@@ -107,13 +107,25 @@ def test_fp32_products(tmp_path: Path) -> None:
     assert fact(d, "kernel.fp32_matmul_ratio") == pytest.approx(100 / 112, abs=0.01)
 
 
+def test_fp32_products_of_cublas_without_tensor_cores(tmp_path: Path) -> None:
+    """`ffma` in the name, not `tf32`: they are not blamed for their sm80 either, because no newer
+    build of them exists."""
+    ffma = Kernel("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_ffma_execute_cublas")
+    tf32 = Kernel("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x64x8_execute_cublas")
+    d = diagnosed(replayed([(NORM, 6), (ffma, 40), (SILU, 6), (tf32, 4)]), tmp_path)
+    expect(d, "fp32-matmul", never=("old-architecture-kernels", *HOST_SIDE))
+    assert fact(d, "kernel.fp32_matmul_ratio") == pytest.approx(40 / 56, abs=0.01)
+    assert fact(d, "kernel.old_architecture_ratio") == pytest.approx(4 / 56, abs=0.01)
+
+
 @pytest.mark.parametrize(("capability", "old"), [
-    ((9, 0), True), ((8, 9), False), ((8, 6), False), ((8, 0), False),
+    ((9, 0), True), ((10, 0), True), ((8, 9), False), ((8, 6), False), ((8, 0), False),
+    ((12, 0), False),
 ])  # fmt: skip
 def test_kernels_of_an_older_architecture(
     tmp_path: Path, capability: tuple[int, int], old: bool
 ) -> None:
-    """cutlass_80 kernels on Hopper, and at home: sm86 and sm89 have no others."""
+    """cutlass_80 kernels on Hopper, and at home: sm86, sm89 and sm120 have no others."""
     export = Export().gpu(name="NVIDIA GPU", capability=capability)
     m = Machine(export)
     for i in range(12):

@@ -514,3 +514,42 @@ def test_handles_in_place_of_thread_ids_stay_small(opened: Opened) -> None:
 def test_short_names(opened: Opened, full: str, short: str) -> None:
     assert short_name(full) == short
     assert texts(opened(Profile().launch(at=0, kernel=full)), "kernels", "short_name_id") == [short]
+
+
+def by_external_id(profile: Profile, external: int, events: int) -> None:
+    """Takes the correlation ids of the latest spans away and leaves the operator's id."""
+    spans = [e for e in profile.events if e.get("ph") == "X"][-events:]
+    for event in spans:
+        del event["args"]["correlation"]
+        event["args"]["External id"] = external
+
+
+def test_amd_work_is_joined_by_external_id_where_nothing_else_tells(opened: Opened) -> None:
+    """Two operators of two launches each, their kernels in the order of launching; a graph of three
+    kernels; and a launch with a correlation id, which counts before all."""
+    profile = Profile(amd=True).gpu()
+    for i, external in enumerate((50, 51)):
+        at = i * 100_000
+        profile.launch(at=at, kernel=f"first_{i}", kernel_start=at + 20_000)
+        profile.launch(at=at + 6_000, kernel=f"second_{i}", kernel_start=at + 40_000)
+        by_external_id(profile, external, 4)
+    profile.graph_launch(
+        300_000, nodes=[(f"node_{i}", 330_000 + i * 9_000, 5_000) for i in range(3)]
+    )
+    by_external_id(profile, 52, 4)
+    profile.launch(at=400_000, kernel="named")
+    trace = opened(profile)
+    calls = {c: at for at, c in rows(trace, "api_calls", "start", "correlation")}
+    kernels = dict(
+        zip(
+            texts(trace, "kernels", "name_id"),
+            (calls[c] for (c,) in rows(trace, "kernels", "correlation")),
+            strict=True,
+        )
+    )
+    assert kernels == {
+        "first_0": 0, "second_0": 6_000, "first_1": 100_000, "second_1": 106_000,
+        "node_0": 300_000, "node_1": 300_000, "node_2": 300_000, "named": 400_000,
+    }  # fmt: skip
+    (nodes,) = ([n for (n,) in rows(trace, "kernels", "graph_node")],)
+    assert nodes == [0, 0, 0, 0, 1, 2, 3, 0]

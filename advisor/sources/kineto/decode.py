@@ -35,7 +35,7 @@ class Args(
         "reserved": "Total Reserved", "device_type": "Device Type", "device_id": "Device Id",
         "collective": "Collective name", "elements_in": "In msg nelems",
         "elements_out": "Out msg nelems", "group": "Process Group Name",
-        "sequence": "Seq",
+        "sequence": "Seq", "external": "External id", "external_old": "external id",
     },
 ):  # fmt: skip
     """The arguments of an event that are read; any other is skipped without being decoded.
@@ -63,6 +63,8 @@ class Args(
     dtype: Any = None
     group: Any = None
     sequence: Any = None
+    external: Any = None
+    external_old: Any = None
 
 
 NO_ARGS = Args()

@@ -37,6 +37,46 @@ def small_ids(tables: Tables) -> None:
         columns["correlation"] = np.where(ids == MISSING, MISSING, np.searchsorted(known, ids) + 1)
 
 
+#: Work -> the calls that issue it.
+_ISSUERS = {
+    "kernels": (Call.LAUNCH, Call.GRAPH_LAUNCH),
+    "copies": (Call.COPY,),
+    "memsets": (Call.MEMSET,),
+}
+
+
+def join_by_external_id(tables: Tables) -> None:
+    """Gives work the correlation id of its call where both tell the operator around them alone, as
+    ROCm does at times: of one operator the first launch has the first kernel, and so on. What is
+    left over belongs to the last launch if that replays a graph."""
+    calls = tables.get("api_calls")
+    if calls is None:
+        return
+    highest = max(int(tables[t]["correlation"].max()) for t in (*_ISSUERS, "api_calls")
+                  if t in tables)  # fmt: skip
+    unnamed = np.flatnonzero(calls["correlation"] == MISSING)
+    calls["correlation"][unnamed] = np.arange(highest + 1, highest + 1 + len(unnamed))
+    for table, classes in _ISSUERS.items():
+        if table not in tables:
+            continue
+        work = tables[table]
+        issuing = np.isin(calls["call"], classes) & (calls["external"] != MISSING)
+        free = issuing & ~np.isin(calls["correlation"], work["correlation"])
+        loose = (work["external"] != MISSING) & ~np.isin(work["correlation"], calls["correlation"])
+        launch, orphan = np.flatnonzero(free), np.flatnonzero(loose)
+        if not len(launch) or not len(orphan):
+            continue
+        launch = launch[np.lexsort((calls["start"][launch], calls["external"][launch]))]
+        begun = calls["external"][launch]
+        first = np.searchsorted(begun, work["external"][orphan], "left")
+        last = np.searchsorted(begun, work["external"][orphan], "right") - 1
+        at = first + _ranks(work["external"][orphan], work["start"][orphan]) - 1
+        replays = calls["call"][launch[np.maximum(last, 0)]] == Call.GRAPH_LAUNCH
+        at = np.where((at > last) & replays, last, at)
+        hit = (last >= first) & (at <= last)
+        work["correlation"][orphan[hit]] = calls["correlation"][launch[at[hit]]]
+
+
 def set_processes(tables: Tables) -> list[int]:
     """Gives GPU work the process that issued it: events on a GPU carry its number only. Returns the
     processes that called CUDA."""
@@ -111,9 +151,9 @@ def _keys(process: Ints, correlation: Ints) -> Ints:
     return np.where(correlation == MISSING, MISSING, (process + 1) * _LARGE_ID + correlation)
 
 
-def _ranks(keys: Ints) -> Ints:
-    """Position of each row among those of its key, from 1."""
-    order = np.argsort(keys, kind="stable")
+def _ranks(keys: Ints, time: Ints | None = None) -> Ints:
+    """Position of each row among those of its key, from 1: in the order of time, else of rows."""
+    order = np.argsort(keys, kind="stable") if time is None else np.lexsort((time, keys))
     ranked = keys[order]
     first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
     length = np.diff(np.append(first, len(ranked)))

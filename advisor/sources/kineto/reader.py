@@ -36,8 +36,9 @@ class KinetoJson:
         """`shown` is the path the user gave, where `path` is a decompressed copy of it."""
         shown = shown or path
         trace = TraceJson(path.read_bytes(), shown)
-        collected = _collect(trace)
         head = trace.head
+        amd = kineto_metadata.is_amd(head)
+        collected = _collect(trace, amd)
         self._tables = tables = collected.tables()
         pool = collected.pool
         zero = 0 if collected.first == NO_TIME else collected.first
@@ -47,11 +48,13 @@ class KinetoJson:
             classes = {i: int(classify(text)) for text, i in pool.items()}
             name_id = tables["api_calls"]["name_id"]
             tables["api_calls"]["call"] = np.array(list(classes.values()), np.int64)[name_id]
+        if amd:
+            kineto_join.join_by_external_id(tables)
         processes = kineto_join.set_processes(tables)
         kineto_join.set_launches(tables, pool.get(_NAMELESS, MISSING))
         graphs = kineto_join.set_graph_nodes(tables)
         if "kernels" in tables:
-            _finish_kernels(tables["kernels"], pool, kineto_metadata.is_amd(head))
+            _finish_kernels(tables["kernels"], pool, amd)
         complaints = kineto_metadata.messages(head)
         if complaints:
             tables["diagnostics"] = {
@@ -87,9 +90,9 @@ class KinetoJson:
         """Nothing is open: the file was read at once."""
 
 
-def _collect(trace: TraceJson) -> Collector:
+def _collect(trace: TraceJson, external_ids: bool) -> Collector:
     """All events as columns. Raises InputError for JSON that no PyTorch profiler wrote."""
-    collected = Collector()
+    collected = Collector(external_ids)
     exact = False
     for events, raw in trace.parts():
         if not exact:

@@ -45,8 +45,10 @@ class Collector:
     """Takes events part by part and keeps columns of them. Times count from the zero of the file,
     which may be 1970."""
 
-    def __init__(self) -> None:
+    def __init__(self, external_ids: bool = False) -> None:
+        """`external_ids`: keep the id of the operator around each call and each GPU operation."""
         self.pool = Pool()
+        self._external_ids = external_ids
         self.categories: set[str] = set()
         #: The earliest event of any kind, and the recorded span where the trace tells it.
         self.first = NO_TIME
@@ -136,6 +138,8 @@ class Collector:
             "context": integers([a.context for a in args]),
             "correlation": _positive(integers([a.correlation for a in args])),
         }
+        if self._external_ids:
+            columns["external"] = _external(args)
         return events, args, columns
 
     def _kernels(self, events: list[Event]) -> Columns:
@@ -201,8 +205,11 @@ class Collector:
     def _api_calls(self, events: list[Event]) -> Columns:
         events, columns = self._hosted(events)
         missing = np.full(len(events), MISSING, np.int64)
+        args = [e.args or NO_ARGS for e in events]
+        if self._external_ids:
+            columns["external"] = _external(args)
         columns |= {
-            "correlation": _positive(integers([(e.args or NO_ARGS).correlation for e in events])),
+            "correlation": _positive(integers([a.correlation for a in args])),
             "name_id": self.pool.ids([e.name for e in events]),
             "result": missing, "callchain": missing,
         }  # fmt: skip
@@ -292,6 +299,10 @@ class Collector:
 def _positive(correlation: Ints) -> Ints:
     """CUPTI counts from 1; 0 is no id."""
     return np.where(correlation > 0, correlation, MISSING)
+
+
+def _external(args: Sequence[Any]) -> Ints:
+    return integers([a.external_old if a.external is None else a.external for a in args])
 
 
 def _any(columns: Columns) -> Any:
