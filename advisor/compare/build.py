@@ -37,6 +37,8 @@ _TRACED_CALL_US = (1.6, 16.0)
 #: Eager calls a step that one side makes more than the other, from which tracing tells.
 _MORE_CALLS = 50
 _GATE = ("CMP101", "gate")
+#: A window without steps that takes so much more or less a kernel is not called unchanged.
+_CHANGED = 0.05
 #: Fewer steps than this are the first thing to have more of.
 _FEW_STEPS = 10
 
@@ -51,6 +53,8 @@ class Measured:
     typical: Change | None = None
     mean: Change | None = None
     noise: Noise | None = None
+    #: Windows without steps are compared per kernel: kernels after over kernels before.
+    work_ratio: float | None = None
 
     @property
     def scope(self) -> Scope:
@@ -111,7 +115,11 @@ def measure(before: Side, after: Side, label: str, b: str | None, a: str | None)
     host = max(before.host_share(b), after.host_share(a))
     noise = noise_of(*runs, host)
     x, y = np.concatenate(runs[0]), np.concatenate(runs[1])
-    return Measured(label, old, new, typical_change(x, y, noise), mean_change(x, y, noise), noise)
+    work = comparability.window_work_ratio(before, after, b, a)
+    y = y / (work or 1.0)
+    return Measured(
+        label, old, new, typical_change(x, y, noise), mean_change(x, y, noise), noise, work
+    )
 
 
 def _times(side: Side, phase: str | None) -> StepTimes | None:
@@ -196,7 +204,8 @@ def _phase(
     return PhaseChange(
         phase=m.label, before=m.before, after=m.after, verdict=verdict, why=why,
         share=max(before.shares.get(m.label, 0.0), after.shares.get(m.label, 0.0)),
-        typical=_span(m.typical), mean=_span(m.mean), noise=m.noise.runs if m.noise else None,
+        typical=_span(m.typical), mean=_span(m.mean), work_ratio=m.work_ratio,
+        noise=m.noise.runs if m.noise else None,
         resolution=m.resolution(judged.param("CMP101", "noise_floor")),
         comparability=alike.score(m.label) if m.before and m.after else None,
     )  # fmt: skip
@@ -214,8 +223,16 @@ def _phase_verdict(
     known: tuple[Verdict, ...] = ("regression", "improvement", "no-change")
     for verdict in known:
         if judged.fired(verdict, m.scope):
+            if verdict == "no-change" and _hidden(m):
+                return "not-comparable", "without steps, a change of this size would not have shown"
             return verdict, ""
     return "not-comparable", "the rules could not judge it"
+
+
+def _hidden(m: Measured) -> bool:
+    """True where the windows do other amounts of work in their time, and one time a side cannot
+    tell whether that is a change."""
+    return m.work_ratio is not None and m.typical is not None and abs(m.typical.mid) >= _CHANGED
 
 
 def _span(change: Change | None) -> Span | None:
@@ -246,6 +263,8 @@ def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparabili
     head = {"regression": "Regression", "improvement": "Improvement", "no-change": "No change"}
     assert first.typical is not None
     text = f"{head[verdict]}: the typical {phase_words(first.phase)} went {times(first)}"
+    if first.work_ratio is not None and abs(first.work_ratio - 1.0) >= 0.005:
+        text += f" for {first.work_ratio:.3g} times the kernels"
     text += f" ({ratio(first.typical.mid)}, 98 % interval {interval(first.typical)})."
     stalls = first.mean is not None and abs(first.mean.mid - first.typical.mid) >= 0.05
     if stalls and first.mean is not None:

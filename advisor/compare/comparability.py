@@ -262,11 +262,18 @@ def _work_similarity(before: Side, after: Side, b: str, a: str) -> float | None:
     return None if ratio is None else min(ratio, 1 / ratio)
 
 
+def window_work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
+    """Kernels in the window after over those before, where steps are unknown; else None. Such
+    windows hold what was recorded, and twice the time is twice the work."""
+    if before.steps(b) and after.steps(a):
+        return None
+    x, y = before.mean(b, "kernel_calls"), after.mean(a, "kernel_calls")
+    return y / x if x and y else None
+
+
 def _work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
     if not before.steps(b) or not after.steps(a):
-        # Windows without steps hold what was recorded, and twice the time is twice the work.
-        x, y = before.mean(b, "kernel_calls"), after.mean(a, "kernel_calls")
-        return y / x if x and y else None
+        return window_work_ratio(before, after, b, a)
     for name in ("tokens", "batch"):
         x, y = before.mean(b, name), after.mean(a, name)
         if x and y:

@@ -28,6 +28,7 @@ from advisor.knowledge.shapes import (
     GpuSpec,
     KernelFile,
     KernelSource,
+    MarkerKind,
     Phase,
     ReferenceFile,
     Role,
@@ -182,6 +183,9 @@ class StepPatterns:
     def __init__(self, data: StepFile) -> None:
         self._steps = [(re.compile(s.match), s) for s in data.steps]
         self._roles = [(re.compile(p), role) for role, ps in data.roles.items() for p in ps]
+        self._markers = [(re.compile(p), kind) for kind, ps in data.markers.items() for p in ps]
+        self._inner = [re.compile(p) for p in data.inner]
+        self._containers = [re.compile(p) for p in data.containers]
 
     def step(self, text: str) -> StepName | None:
         """The step that a range of this text delimits, or None."""
@@ -197,6 +201,18 @@ class StepPatterns:
     def role(self, text: str) -> Role | None:
         """What a range of this text is, where it is no step: garbage collection, GIL, ..."""
         return next((role for pattern, role in self._roles if pattern.search(text)), None)
+
+    def marker(self, text: str) -> MarkerKind | None:
+        """What comes once in a pass of the model and a range of this text stands for."""
+        return next((kind for pattern, kind in self._markers if pattern.search(text)), None)
+
+    def is_inner(self, text: str) -> bool:
+        """True for a range that names a layer, a block or a micro-batch: a part of a pass."""
+        return any(pattern.search(text) for pattern in self._inner)
+
+    def is_container(self, text: str) -> bool:
+        """True for a range around many passes: a run, an epoch, a benchmark."""
+        return any(pattern.search(text) for pattern in self._containers)
 
 
 def _phase(context: int, generation: int) -> Phase | None:

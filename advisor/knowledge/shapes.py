@@ -21,6 +21,7 @@ KernelSource = Literal[
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
 Phase = Literal["prefill", "decode", "mixed"]
 Role = Literal["gc", "gil_wait", "gil_hold", "preparation", "sampling", "startup"]
+MarkerKind = Literal["embedding", "sampling", "loss", "optimizer"]
 
 
 def _compile(text: str) -> str:
@@ -88,6 +89,9 @@ class StepEntry(Data):
 class StepFile(File):
     steps: list[StepEntry] = Field(min_length=1)
     roles: dict[Role, list[Pattern]]
+    markers: dict[MarkerKind, list[Pattern]]
+    inner: list[Pattern]
+    containers: list[Pattern]
 
 
 # --- call_sites.yaml -----------------------------------------------------------------------------

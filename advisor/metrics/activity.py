@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import dense
+from advisor.metrics.kernels import Names, dense
 from advisor.metrics.window import Window
 from advisor.sources.schema import SAMPLE_RATIOS
 from advisor.sources.trace import Trace
@@ -238,3 +238,24 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, fl
     at = dense(at)[1]  # bins without a sample say nothing
     means = np.bincount(at, np.nan_to_num(values)) / np.bincount(at)
     return float(np.percentile(means, 5)), float(np.percentile(means, 95))
+
+
+def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list[tuple[str, str]]]:
+    """Group of each launch (`name` its position in `names`, `blocks` its grid, 0 where not
+    recorded): kernel and block count in heavy families, else the family. Labels are
+    (family, kernel x blocks)."""
+    blocks = np.maximum(blocks, 0)
+    heavy = names.mask(lambda k: k.family in HEAVY)
+    families = sorted(set(names.families))
+    family = np.array([families.index(f) for f in names.families], np.int64)
+    most = int(blocks.max(initial=0)) + 1
+    key = np.where(heavy[name], len(families) + name * most + blocks, family[name])
+    keys, group = dense(key)
+    labels = []
+    for k in keys.tolist():
+        if k < len(families):
+            labels.append((families[k], ""))
+        else:
+            i, count = divmod(k - len(families), most)
+            labels.append((names.families[i], f"{names.short[i]} x{count}"))
+    return group, labels

@@ -10,11 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.knowledge.files import kernel_families, step_patterns
-from advisor.metrics.activity import HEAVY, Activity, Samples, device_samples, kernel_activity
-from advisor.metrics.budget import DeviceBudget, HostStates, device_budget
+from advisor.metrics.activity import (
+    Activity,
+    Samples,
+    device_samples,
+    kernel_activity,
+    launch_groups,
+)
+from advisor.metrics.budget import DeviceBudget, HostStates, device_budget, host_states
 from advisor.metrics.host import Ranges, Threads, calls_by_thread
-from advisor.metrics.intervals import Spans, gaps, union
-from advisor.metrics.kernels import Names, composition, dense, kernel_names
+from advisor.metrics.intervals import Spans, union
+from advisor.metrics.kernels import (
+    ATTENTION,
+    MATMUL,
+    Names,
+    composition,
+    kernel_names,
+)
 from advisor.metrics.operations import Kind, Operations, operations
 from advisor.metrics.phases import guess_phases, workload
 from advisor.metrics.startup import (
@@ -26,12 +38,25 @@ from advisor.metrics.startup import (
     find_startup,
 )
 from advisor.metrics.steps import Steps, find_steps
-from advisor.metrics.window import Window, nvtx_window, parse_window, steady_window
+from advisor.metrics.steps.model import Work
+from advisor.metrics.window import (
+    Window,
+    end_of_work,
+    nvtx_window,
+    outside_phase,
+    parse_window,
+    steady_window,
+)
 from advisor.model.capture import Device
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
 Array = NDArray[Any]
+#: What views of other devices share.
+_SHARED = (
+    "ops", "names", "op_name", "ranges", "threads", "workload", "span", "pauses", "startup",
+    "damage", "communication", "roles", "states",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,14 +68,52 @@ class Selection:
     phase: str | None = None
 
 
-class Analysis:
-    """Metrics of one trace. Attributes are computed on first use and kept."""
+def _heaviest(values: Array, weight: Array) -> int:
+    """The value with the greatest sum of weights."""
+    known, at = np.unique(values, return_inverse=True)
+    return int(known[np.argmax(np.bincount(at, weight))])
 
-    def __init__(self, trace: Trace, selection: Selection | None = None) -> None:
+
+class Analysis:
+    """Metrics of one trace, computed on first use and kept. Steps and window are those of one
+    device and of the process with most GPU time on it: of the device with most GPU time, or of
+    another with `on(device)`."""
+
+    def __init__(
+        self, trace: Trace, selection: Selection | None = None, device: int | None = None
+    ) -> None:
         self.trace = trace
         self.selection = selection or Selection()
+        self._device = device
+        self._views: dict[int, Analysis] = {}
 
-    # ------------------------------------------------------------ structure
+    def on(self, device: int) -> Analysis:
+        """The analysis of another device, which shares all that is not about one device."""
+        if device == self.main_device:
+            return self
+        if device not in self._views:
+            view = Analysis(self.trace, self.selection, device)
+            for name in _SHARED:
+                view.__dict__[name] = getattr(self, name)
+            self._views[device] = view
+        return self._views[device]
+
+    @cached_property
+    def main_device(self) -> int:
+        """The device that this is about."""
+        if self._device is not None or not len(self.ops):
+            return self._device or 0
+        return _heaviest(self.ops.device, np.maximum(self.ops.end - self.ops.start, 0))
+
+    @cached_property
+    def main_process(self) -> int:
+        """The process with most GPU time on the device; that with most calls where none ran."""
+        mine = self.ops.device == self.main_device
+        if mine.any():
+            time = np.maximum(self.ops.end - self.ops.start, 0)
+            return _heaviest(self.ops.process[mine], time[mine])
+        called = self.trace.columns("api_calls", ("process",))["process"]
+        return _heaviest(called, np.ones(len(called))) if len(called) else MISSING
 
     @cached_property
     def ops(self) -> Operations:
@@ -82,14 +145,22 @@ class Analysis:
     def op_name(self) -> Array:
         """Position of each operation's kernel name in `names`, MISSING for other operations."""
         out = np.full(len(self.ops), MISSING, np.int64)
+        if not self.trace.has("kernels"):
+            return out
         kernel = self.ops.kind == Kind.KERNEL
         out[kernel] = self.names.index[self.ops.row[kernel]]
         return out
 
     @cached_property
     def steps(self) -> Steps:
-        found = find_steps(self.trace, self.ops, self.ranges, step_patterns(), self.op_name)
-        if len(found) == 0 or not self.trace.has("kernels"):
+        kernels = self.trace.has("kernels")
+        heavy = (
+            self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
+        )
+        work = Work(self.trace, self.ops, self.main_process, self.main_device, self.op_name, heavy)
+        families = self.names.families if kernels else []
+        found = find_steps(work, self.ranges, step_patterns(), families)
+        if len(found) == 0 or not kernels:
             return found
         kernel = self.ops.kind == Kind.KERNEL
         kernel_step = np.full(len(self.names.index), MISSING, np.int64)
@@ -138,48 +209,24 @@ class Analysis:
             window = Window(lo, hi, f"--window {choice.window}")
         elif choice.nvtx:
             lo, hi = nvtx_window(choice.nvtx, self.ranges)
-            window = Window(lo, max(hi, self._end_of_work(lo, hi)), f"--nvtx {choice.nvtx}")
+            end = end_of_work(self.trace, self.ops, lo, hi)
+            window = Window(lo, max(hi, end), f"--nvtx {choice.nvtx}")
         else:
             window = steady_window(self.ops, self.steps, self.startup, holes, self.span)
         if choice.phase:
-            others = self._outside_phase(choice.phase, window)
+            others = outside_phase(self.steps, choice.phase, window)
             holes = union(
                 np.concatenate((holes.start, others.start)), np.concatenate((holes.end, others.end))
             )
-        cut = window.cut(holes)
-        return Window(window.start, window.end, window.method, union(cut.start, cut.end))
-
-    def _end_of_work(self, lo: int, hi: int) -> int:
-        """Last GPU end of the work that was launched in [lo, hi)."""
-        if not self.trace.has("api_calls") or len(self.ops) == 0:
-            return hi
-        start = self.trace.columns("api_calls", ("start",))["start"]
-        begun = start[np.maximum(self.ops.api, 0)]
-        mine = (self.ops.api >= 0) & (begun >= lo) & (begun < hi)
-        return int(self.ops.end[mine].max(initial=hi))
-
-    def _outside_phase(self, phase: str, window: Window) -> Spans:
-        from advisor.errors import InputError
-
-        ends = self.steps.gpu_end
-        known = sorted(set(self.steps.phase))
-        if phase not in known:
-            raise InputError(
-                f"--phase: no step is {phase}; the capture has {', '.join(known) or 'no steps'}"
-            )
-        begins = np.concatenate(([self.steps.gpu_start[0]], ends[:-1]))
-        mine = np.array([p == phase for p in self.steps.phase])
-        inside = union(begins[mine], ends[mine])
-        return gaps(inside, window.start, window.end)
-
-    # ------------------------------------------------------------ by device
+        return window.without(holes)
 
     @cached_property
     def devices(self) -> list[int]:
-        """Devices that did work in the window; where no operation was recorded, the listed ones."""
-        if len(self.ops):
-            return [int(d) for d in np.unique(self.ops.device[self.in_window])]
-        return []
+        """Devices that did work in their window."""
+        if self._device is not None:
+            return [self._device]
+        used = np.unique(self.ops.device).tolist()
+        return [int(d) for d in used if len(self.on(int(d)).device_ops(int(d)))]
 
     def device(self, number: int) -> Device:
         """What the capture says of a device; an empty description where it says nothing."""
@@ -192,8 +239,7 @@ class Analysis:
         inside = (ops.end > window.start) & (ops.start < window.end)
         if len(window.holes):
             hole = np.searchsorted(window.holes.start, ops.start, "right") - 1
-            lost = (hole >= 0) & (ops.start < window.holes.end[np.maximum(hole, 0)])
-            inside &= ~lost
+            inside &= (hole < 0) | (ops.start >= window.holes.end[np.maximum(hole, 0)])
         return inside
 
     @cached_property
@@ -225,53 +271,35 @@ class Analysis:
 
     @cached_property
     def states(self) -> HostStates:
-        by_role: dict[str, dict[int, Spans]] = {}
-        for role in ("gc", "gil_wait"):
-            chosen = [i for i, r in self.roles.items() if r == role]
-            by_role[role] = {}
-            if chosen:
-                rows = self.ranges.rows(chosen)
-                for thread in np.unique(rows["thread"]).tolist():
-                    mine = rows["thread"] == thread
-                    by_role[role][thread] = union(rows["start"][mine], rows["end"][mine])
-        return HostStates(
-            by_role["gc"], by_role["gil_wait"], self._grouped("host_calls", "thread"),
-            self._grouped("overheads", "process"),
-            bool(self.trace.has("kernels") and (self.ops.graph_node != 0).any()),
-        )  # fmt: skip
-
-    def _grouped(self, table: str, key: str) -> dict[int, Spans]:
-        if not self.trace.has(table):
-            return {}
-        rows = self.trace.columns(table, ("start", "end", key))
-        return {
-            int(k): union(rows["start"][rows[key] == k], rows["end"][rows[key] == k])
-            for k in np.unique(rows[key])
-        }
+        nodes = bool(self.trace.has("kernels") and (self.ops.graph_node != 0).any())
+        return host_states(self.trace, self.ranges, self.roles, nodes)
 
     @cached_property
     def budgets(self) -> dict[int, DeviceBudget]:
-        """Budget of every device that did work in the window."""
-        out = {}
-        for device in self.devices:
-            mine = np.flatnonzero(self.ops.device == device)
-            whole = len(mine) == len(self.ops)
-            out[device] = device_budget(
-                self.trace,
-                self.ops if whole else self.ops.take(mine),
-                self.communication if whole else self.communication[mine],
-                self.steps.op_step if whole else self.steps.op_step[mine],
-                self.steps.gpu_end,
-                self.window,
-                self.threads,
-                self.states,
-                device,
-            )
-        return out
+        """Budget of every device that did work in its window."""
+        return {device: self.on(device)._budget for device in self.devices}
+
+    @cached_property
+    def _budget(self) -> DeviceBudget:
+        device = self.main_device
+        mine = np.flatnonzero(self.ops.device == device)
+        whole = len(mine) == len(self.ops)
+        return device_budget(
+            self.trace,
+            self.ops if whole else self.ops.take(mine),
+            self.communication if whole else self.communication[mine],
+            self.steps.op_step if whole else self.steps.op_step[mine],
+            self.steps.gpu_end,
+            self.window,
+            self.threads,
+            self.states,
+            device,
+        )
 
     def device_ops(self, device: int) -> Array:
-        """Positions in `ops` of a device's operations in the window."""
-        return np.flatnonzero(self.in_window & (self.ops.device == device))
+        """Positions in `ops` of a device's operations in its window."""
+        inside = self.on(device).in_window
+        return np.flatnonzero(inside & (self.ops.device == device))
 
     def device_kernels(self, device: int) -> Array:
         """Positions in `ops` of a device's kernels in the window."""
@@ -294,7 +322,8 @@ class Analysis:
         return max(threads, key=lambda t: (threads[t], -t))
 
     def samples(self, device: int) -> Samples | None:
-        return self._samples.setdefault(device, device_samples(self.trace, device, self.window))
+        window = self.on(device).window
+        return self._samples.setdefault(device, device_samples(self.trace, device, window))
 
     @cached_property
     def _samples(self) -> dict[int, Samples | None]:
@@ -322,22 +351,7 @@ class Analysis:
         if device not in self._groups:
             at = self.device_kernels(device)
             blocks = self.trace.columns("kernels", ("blocks",))["blocks"][self.ops.row[at]]
-            blocks = np.maximum(blocks, 0)  # 0: not recorded
-            name = self.op_name[at]
-            heavy = self.names.mask(lambda k: k.family in HEAVY)
-            families = sorted(set(self.names.families))
-            family = np.array([families.index(f) for f in self.names.families], np.int64)
-            most = int(blocks.max(initial=0)) + 1
-            key = np.where(heavy[name], len(families) + name * most + blocks, family[name])
-            keys, group = dense(key)
-            labels = []
-            for k in keys.tolist():
-                if k < len(families):
-                    labels.append((families[k], ""))
-                else:
-                    i, count = divmod(k - len(families), most)
-                    labels.append((self.names.families[i], f"{self.names.short[i]} x{count}"))
-            self._groups[device] = group, labels
+            self._groups[device] = launch_groups(self.names, self.op_name[at], blocks)
         return self._groups[device]
 
     @cached_property
@@ -356,9 +370,12 @@ class Analysis:
     def _calls_in_window(self) -> Array:
         if not self.trace.has("api_calls"):
             return np.empty(0, np.int64)
-        start = self.trace.columns("api_calls", ("start",))["start"]
+        calls = self.trace.columns("api_calls", ("start", "process"))
         lo, hi = self.host_window
-        return np.flatnonzero((start >= lo) & (start < hi))
+        inside = (calls["start"] >= lo) & (calls["start"] < hi)
+        if len(self.steps) and self.steps.process != MISSING:
+            inside &= calls["process"] == self.steps.process
+        return np.flatnonzero(inside)
 
     @cached_property
     def host_window(self) -> tuple[int, int]:
@@ -367,7 +384,7 @@ class Analysis:
         steps as steps; the window itself where steps are unknown or the user named the window."""
         at = self.window_steps
         named = self.selection.window or self.selection.nvtx
-        if len(at) and self.steps.method in ("ranges", "graph launches") and not named:
+        if len(at) and self.steps.method != "opaque graph launches" and not named:
             first, last = int(at[0]), int(at[-1])
             lo = int(self.steps.host_start[first])
             if first:

@@ -6,7 +6,7 @@ thread was doing (docs/definitions.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.metrics.gaps import Gaps, device_gaps
-from advisor.metrics.host import Threads
+from advisor.metrics.host import Ranges, Threads
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.window import Window
@@ -294,3 +294,25 @@ def thread_states(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
         np.insert(end, where, refill_end[short]),
         np.insert(state, where, THREAD_STATES.index("sync")),
     )
+
+
+def host_states(trace: Trace, ranges: Ranges, roles: dict[int, str], nodes: bool) -> HostStates:
+    """What the threads of a capture were doing beside CUDA calls. `roles` are those of the ranges
+    by position of their text; `nodes` tells of graphs traced node by node."""
+    by_role: dict[str, dict[int, Spans]] = {"gc": {}, "gil_wait": {}}
+    for role, by_thread in by_role.items():
+        if chosen := [i for i, r in roles.items() if r == role]:
+            by_thread.update(_unions(ranges.rows(chosen), "thread"))
+    calls, overheads = (
+        _unions(trace.columns(table, ("start", "end", key)), key) if trace.has(table) else {}
+        for table, key in (("host_calls", "thread"), ("overheads", "process"))
+    )
+    return HostStates(by_role["gc"], by_role["gil_wait"], calls, overheads, nodes)
+
+
+def _unions(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:
+    """Time covered by the rows of each value of the key."""
+    return {
+        int(k): union(rows["start"][rows[key] == k], rows["end"][rows[key] == k])
+        for k in np.unique(rows[key])
+    }

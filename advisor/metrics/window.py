@@ -10,10 +10,11 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.metrics.host import Ranges
-from advisor.metrics.intervals import EMPTY, Spans, clip, union
+from advisor.metrics.intervals import EMPTY, Spans, clip, gaps, union
 from advisor.metrics.operations import Operations
 from advisor.metrics.startup import Startup
 from advisor.metrics.steps import Steps
+from advisor.sources.trace import Trace
 
 _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|ms|us|ns)")
@@ -32,6 +33,11 @@ class Window:
     def length(self) -> int:
         """Recorded time inside the window, ns."""
         return max(self.end - self.start - self.holes.total, 0)
+
+    def without(self, lost: Spans) -> Window:
+        """The same window with these holes."""
+        holes = self.cut(lost)
+        return Window(self.start, self.end, self.method, union(holes.start, holes.end))
 
     def cut(self, spans: Spans) -> Spans:
         return clip(spans, self.start, self.end)
@@ -89,6 +95,28 @@ def nvtx_window(text: str, ranges: Ranges) -> tuple[int, int]:
         raise InputError(f"--nvtx: '{name}' occurs {len(rows['start'])} times; INDEX counts from 0")
     i = int(index)
     return int(rows["start"][i]), int(rows["end"][i])
+
+
+def end_of_work(trace: Trace, ops: Operations, lo: int, hi: int) -> int:
+    """Last GPU end of the work that was launched in [lo, hi)."""
+    if not trace.has("api_calls") or len(ops) == 0:
+        return hi
+    begun = trace.columns("api_calls", ("start",))["start"][np.maximum(ops.api, 0)]
+    mine = (ops.api >= 0) & (begun >= lo) & (begun < hi)
+    return int(ops.end[mine].max(initial=hi))
+
+
+def outside_phase(steps: Steps, phase: str, window: Window) -> Spans:
+    """The parts of the window in which no step of the phase runs. Raises InputError where no step
+    is of that phase."""
+    known = sorted(set(steps.phase))
+    if phase not in known:
+        raise InputError(
+            f"--phase: no step is {phase}; the capture has {', '.join(known) or 'no steps'}"
+        )
+    begins = np.concatenate(([steps.gpu_start[0]], steps.gpu_end[:-1]))
+    mine = np.array([p == phase for p in steps.phase])
+    return gaps(union(begins[mine], steps.gpu_end[mine]), window.start, window.end)
 
 
 def steady_window(

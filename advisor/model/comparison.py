@@ -70,7 +70,8 @@ class StepTimes(Frozen):
 class PhaseChange(Frozen):
     """The steps of one phase: `typical` is the median ratio over all pairs of steps, `mean` the
     ratio of the means, both with their interval. `resolution` is the smallest change that these
-    captures could have shown."""
+    captures could have shown. Windows without steps are compared per kernel: `work_ratio` is the
+    kernels after over those before."""
 
     phase: str
     share: float
@@ -78,6 +79,7 @@ class PhaseChange(Frozen):
     after: StepTimes | None = None
     typical: Span | None = None
     mean: Span | None = None
+    work_ratio: float | None = None
     noise: float | None = None
     resolution: float | None = None
     comparability: float | None = None

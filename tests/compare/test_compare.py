@@ -576,4 +576,7 @@ def test_labelled_pairs(want: dict[str, str]) -> None:
     found = pipeline_compare.compare(
         [str(_labelled(want["before"]))], [str(_labelled(want["after"]))]
     )
-    assert found.verdict == want["verdict"], found.summary
+    fair = {want["verdict"]}
+    if "not-comparable is also fair" in want.get("note", ""):
+        fair.add("not-comparable")
+    assert found.verdict in fair, found.summary

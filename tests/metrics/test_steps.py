@@ -138,17 +138,32 @@ def test_a_kernel_of_every_layer_does_not_mark_steps(tmp_path: Path) -> None:
     assert len(analysis(export, tmp_path).steps) == 3
 
 
-@pytest.mark.parametrize(("layers", "steps"), [(12, 0), (4, 7)])
+@pytest.mark.parametrize("layers", [4, 12])
+def test_two_passes_are_two_steps_where_what_comes_once_a_pass_says_so(
+    tmp_path: Path, layers: int
+) -> None:
+    export = passes_of_layers(2, layers, ("embedding", "head", "argmax"))
+    steps = analysis(export, tmp_path).steps
+    assert (steps.method, len(steps)) == ("markers", 2)
+
+
+@pytest.mark.parametrize(("layers", "steps"), [(12, 0), (4, 8)])
 def test_two_passes_of_layers_are_no_steps(tmp_path: Path, layers: int, steps: int) -> None:
     """One stumble, in the middle: two passes. Few even returns may be steps, one of them odd."""
+    export = passes_of_layers(2, layers, ("first", "head", "last"))
+    assert len(analysis(export, tmp_path).steps) == steps
+
+
+def passes_of_layers(passes: int, layers: int, around: tuple[str, str, str]) -> Export:
+    """Passes of layers of ten kernels: the first of `around`, the layers, its others."""
     export = Export().process(1)
     t = 0
-    for _ in range(2):
+    for _ in range(passes):
         names = [f"{n}{i}" for _ in range(layers) for i, n in enumerate("abcdefghij")]
-        for name in ["embedding", *names, "head", "argmax"]:
+        for name in [around[0], *names, *around[1:]]:
             export.launch(at=t, dur=2 * US, kernel=name, kernel_start=t + 4 * US, kernel_dur=3 * US)
             t += 10 * US
-    assert len(analysis(export, tmp_path).steps) == (steps + 1 if steps else 0)
+    return export
 
 
 def test_what_repeats_inside_the_only_marked_step_are_layers(tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""Which segmentation of a capture is its steps: all evidence weighed, the outermost level that
+repeats and holds a pass of the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.knowledge.files import StepPatterns
+from advisor.metrics.host import Ranges
+from advisor.metrics.steps.markers import Marker, confirms, contradicts, find_markers
+from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
+from advisor.metrics.steps.ranges import inner_work, named_ranges, repeated_ranges
+from advisor.metrics.steps.sequence import (
+    MIN_REPEATS,
+    kernel_sequences,
+    opaque_graphs,
+    periodic_graphs,
+    segmented,
+)
+from advisor.sources.schema import MISSING
+
+Array = NDArray[Any]
+
+#: Steps that nobody marked must hold this share of the GPU time.
+_COVERED = 0.67
+#: Steps that a marker confirms are surer by this.
+_CONFIRMED = 0.3
+#: What repeats holds one inner range in so many of its parts: it is a layer, or a micro-batch.
+_INNER = 0.8
+
+
+def find_steps(
+    work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]
+) -> Steps:
+    """The steps of one process on one device. `families` are those of the kernel names."""
+    if opaque := opaque_graphs(work):
+        marked = named_ranges(work, ranges, patterns)
+        return marked if len(marked) else opaque
+    marked = named_ranges(work, ranges, patterns)
+    if marked.method == "opaque graph launches":
+        return marked
+    markers = find_markers(work, ranges, patterns, families)
+    if len(marked) >= 2:
+        return marked
+    if marked.empty and not len(marked):
+        return marked
+    whole = len(marked) == 1 and _is_pass(work, marked)
+    if whole and marked.level == "step":
+        return marked
+    inner = inner_work(work, ranges, patterns)
+    inside: list[tuple[str, int]] = []
+    for steps in _candidates(work, ranges, patterns, markers):
+        if work.share_inside(steps.op_step) < _COVERED:
+            continue
+        if kind := contradicts(markers, steps.op_step, len(steps)):
+            inside.append((kind, len(steps)))
+            continue
+        if _is_inner(inner, steps):
+            continue
+        if confirms(markers, steps.op_step, len(steps)):
+            sure = min(steps.confidence + _CONFIRMED, 0.9)
+            steps = replace(steps, confidence=round(sure, 2))
+        elif whole:
+            continue  # what repeats in the only marked iteration may well be layers
+        return _marked(steps, marked)
+    if whole:
+        return marked
+    if marked.ranges_seen > 1:
+        # Other passes were recorded, and their work was not.
+        return marked
+    if len(marked) == 1:
+        return _marked(_whole(work, marked.phase, marked.ranges_seen), marked)
+    if markers and all(m.passes == 1 for m in markers):
+        return _marked(_whole(work, ("unknown",), 0), marked)
+    return marked
+
+
+def _marked(steps: Steps, marked: Steps) -> Steps:
+    """The steps, and what the ranges tell of lost events."""
+    return replace(steps, empty=marked.empty, ranges_seen=marked.ranges_seen or steps.ranges_seen)
+
+
+def _is_pass(work: Work, steps: Steps) -> bool:
+    """True where one marked step is what the capture is about: what repeats in it are layers."""
+    return 2 * work.share_inside(steps.op_step) > 1.0
+
+
+def _candidates(
+    work: Work, ranges: Ranges, patterns: StepPatterns, markers: Sequence[Marker]
+) -> Iterator[Steps]:
+    """Segmentations, those with the best evidence first."""
+    by_kind = {m.kind: m for m in markers}
+    if (optimizer := by_kind.get("optimizer")) is not None and optimizer.passes >= 2:
+        yield _by_marker(work, optimizer, 0.85, "training iteration")
+    yield from repeated_ranges(work, ranges, patterns)
+    if graphs := periodic_graphs(work):
+        yield graphs
+    yield from kernel_sequences(work)
+    for kind in ("sampling", "loss", "embedding"):
+        marker = by_kind.get(kind)
+        # Two passes are believed where everything that marks one says so.
+        agreed = len(markers) > 1 and len({m.passes for m in markers}) == 1
+        if marker is not None and marker.passes >= (2 if agreed else MIN_REPEATS):
+            steps = _by_marker(work, marker, 0.5, "step")
+            size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
+            if np.median(size) >= MIN_LENGTH:
+                yield steps
+
+
+def _by_marker(work: Work, marker: Marker, confidence: float, level: str) -> Steps:
+    """Steps that end with the last event of a pass; inputs are embedded at the beginning of one."""
+    if marker.kind == "embedding":
+        starts = marker.starts()
+        last = np.append(starts[1:] - 1, np.flatnonzero(work.mine)[-1])
+    else:
+        last = marker.ends()
+    return segmented(work, np.unique(last), "markers", confidence, level=level)
+
+
+def _is_inner(inner: Array, steps: Steps) -> bool:
+    """True where almost every part holds one range that names a layer or a block."""
+    if not len(inner) or steps.method == "ranges":
+        return False
+    held = steps.op_step[inner]
+    held = held[held >= 0]
+    return len(np.unique(held)) >= _INNER * len(steps) and len(held) <= 1.5 * len(steps) + 1
+
+
+def _whole(work: Work, phase: tuple[str, ...], seen: int) -> Steps:
+    """The only pass: all the work there is."""
+    if not work.mine.any():
+        return no_steps(len(work.ops), seen=seen)
+    op_step = np.where(work.mine, 0, MISSING)
+    return timed(work, op_step, 1, "single pass", 0.7, phase=phase, level="pass")

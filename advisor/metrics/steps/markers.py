@@ -1,0 +1,108 @@
+"""Events that come once in a pass of the whole model and tell a step from what repeats inside it.
+
+A layer, a block, a micro-batch or a piece of a graph repeats as regularly as a step does; but
+tokens are sampled, inputs embedded, losses taken and weights updated once a pass, not once a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.knowledge.files import StepPatterns
+from advisor.metrics.host import Ranges
+from advisor.metrics.steps.model import Work
+
+Array = NDArray[Any]
+
+#: Families of kernels that come once a pass.
+_FAMILIES = ("embedding", "sampling", "optimizer")
+#: A segmentation is no step where fewer of its parts hold the marker.
+_MISSED = 0.5
+#: It is confirmed where so many do.
+_HELD = 0.8
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Events of one kind, as positions of the operations that they belong to, ascending; `passes`
+    tells for each which of the groups between heavy kernels it is in."""
+
+    kind: str
+    at: Array
+    group: Array
+
+    @property
+    def passes(self) -> int:
+        """How many passes these events tell of: those without a matrix product or attention between
+        them are one."""
+        return len(np.unique(self.group))
+
+    def ends(self) -> Array:
+        """The last event of each pass."""
+        return self.at[np.concatenate((self.group[1:] != self.group[:-1], [True]))]
+
+    def starts(self) -> Array:
+        """The first event of each pass."""
+        return self.at[np.concatenate(([True], self.group[1:] != self.group[:-1]))]
+
+
+def find_markers(
+    work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]
+) -> list[Marker]:
+    """The markers of a process on a device, by operators and ranges, else by kernels. `families`
+    are those of the kernel names."""
+    at: dict[str, list[Array]] = {}
+    for kind, chosen in _named(ranges, patterns).items():
+        rows = ranges.rows(chosen)
+        mine = rows["process"] == work.process
+        at.setdefault(kind, []).extend(work.issued_in(rows["start"][mine], rows["end"][mine]))
+    by_range = {kind for kind, found in at.items() if any(len(p) for p in found)}
+    named = work.mine & (work.name >= 0)
+    for kind in _FAMILIES:
+        if kind in by_range:
+            continue
+        wanted = np.array([family == kind for family in families], bool)
+        if wanted.any():
+            mask = named.copy()
+            mask[named] = wanted[work.name[named]]
+            at.setdefault(kind, []).append(np.flatnonzero(mask))
+    found = []
+    for kind in sorted(at):
+        positions = np.unique(np.concatenate(at[kind]))
+        if len(positions):
+            found.append(Marker(kind, positions, work.groups(positions)))
+    return found
+
+
+def _named(ranges: Ranges, patterns: StepPatterns) -> dict[str, list[int]]:
+    out: dict[str, list[int]] = {}
+    for i, kind in ranges.matching(patterns.marker).items():
+        out.setdefault(kind, []).append(i)
+    return out
+
+
+def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> str | None:
+    """The kind of a marker that most parts of a segmentation lack: what repeats then lies inside a
+    pass. None where nothing speaks against it."""
+    return next((m.kind for m in markers if _share(m, op_step, count) < _MISSED), None)
+
+
+def confirms(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
+    """True where a marker comes in almost every part, and once."""
+    for marker in markers:
+        inside = op_step[marker.at]
+        clusters = np.unique(marker.group[inside >= 0])
+        if _share(marker, op_step, count) >= _HELD and len(clusters) <= 1.2 * count + 1:
+            return True
+    return False
+
+
+def _share(marker: Marker, op_step: Array, count: int) -> float:
+    """Share of the parts that hold the marker."""
+    held = op_step[marker.at]
+    return len(np.unique(held[held >= 0])) / max(count, 1)

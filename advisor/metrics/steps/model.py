@@ -1,0 +1,236 @@
+"""What a step is, and when it ran on the device.
+
+A step is the GPU work that one pass launched. Step time runs from the last GPU end of one step to
+the last GPU end of the next, never from host times: with asynchronous replay the host is done with
+a step of 2 ms after 0.6 ms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.metrics.operations import Kind, Operations
+from advisor.sources.schema import MISSING, Call
+from advisor.sources.trace import Columns, Trace
+
+Array = NDArray[Any]
+Method = Literal[
+    "ranges", "markers", "graph launches", "kernel sequence", "opaque graph launches",
+    "single pass", "none",
+]  # fmt: skip
+
+#: Operations in a step, at least: fewer are a loop of two kernels.
+MIN_LENGTH = 8
+_LAST = np.iinfo(np.int64).max
+_FIRST = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of one process on one device, in order of time. Arrays have one entry a step;
+    `op_step` one an operation of the capture (MISSING outside steps).
+
+    `level` names what repeats ("step", "iteration"), `inner` what repeats inside it and how often.
+    `empty` are ranges that hold neither a call nor GPU work, as host times.
+    """
+
+    method: Method
+    confidence: float
+    phase: tuple[str, ...]
+    host_start: Array
+    host_end: Array
+    gpu_start: Array
+    gpu_end: Array
+    op_step: Array
+    process: int = MISSING
+    thread: int = MISSING
+    empty: tuple[tuple[int, int], ...] = ()
+    ranges_seen: int = 0
+    level: str = "step"
+    inner: tuple[tuple[str, int], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.gpu_end)
+
+    @property
+    def time(self) -> Array:
+        """Step times in ns, one for each step but the first."""
+        return np.diff(self.gpu_end)
+
+    def with_phases(self, phase: tuple[str, ...]) -> Steps:
+        return replace(self, phase=phase)
+
+
+def no_steps(operation_count: int, empty: tuple[tuple[int, int], ...] = (), seen: int = 0) -> Steps:
+    none = np.empty(0, np.int64)
+    outside = np.full(operation_count, MISSING, np.int64)
+    return Steps("none", 0.0, (), none, none, none, none, outside, empty=empty, ranges_seen=seen)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The operations of one process on one device, among which steps are looked for."""
+
+    trace: Trace
+    ops: Operations
+    process: int
+    device: int
+    #: Position of each operation's kernel name in the capture's list, MISSING for other operations.
+    name: Array
+    #: Whether a name (by that position) is a matrix product, convolution or attention.
+    heavy: Array
+
+    @cached_property
+    def mine(self) -> Array:
+        """Mask of these operations."""
+        return np.asarray((self.ops.process == self.process) & (self.ops.device == self.device))
+
+    @cached_property
+    def length(self) -> Array:
+        """Duration of every operation, 0 where it is not among these."""
+        return np.where(self.mine, np.maximum(self.ops.end - self.ops.start, 0), 0)
+
+    @cached_property
+    def calls(self) -> Columns:
+        return self.trace.columns("api_calls", ("start", "end", "process", "thread", "call"))
+
+    @cached_property
+    def launched(self) -> Array:
+        """When the host issued each operation; its own start where no call is known."""
+        if not len(self.calls["start"]):
+            return self.ops.start
+        return np.where(
+            self.ops.api >= 0, self.calls["start"][np.maximum(self.ops.api, 0)], self.ops.start
+        )
+
+    @cached_property
+    def main_stream(self) -> Array:
+        """Positions of the operations on the stream that holds most GPU time."""
+        mine = np.flatnonzero(self.mine)
+        streams, at = np.unique(self.ops.stream[mine], return_inverse=True)
+        if not len(streams):
+            return mine
+        return np.asarray(mine[at == np.argmax(np.bincount(at, self.length[mine]))])
+
+    def groups(self, at: Array) -> Array:
+        """Which pass each of these events (positions, ascending) is in: between two passes lies a
+        matrix product or attention, or, where no kernel is known as one, several operations."""
+        before = self._heavy_before
+        if not len(before) or before[-1] == 0:
+            return np.asarray(np.cumsum(np.diff(at, prepend=at[:1]) > MIN_LENGTH))
+        return np.asarray(before[at])
+
+    @cached_property
+    def _heavy_before(self) -> Array:
+        heavy = np.zeros(len(self.ops), bool)
+        named = self.mine & (self.name >= 0)
+        heavy[named] = self.heavy[self.name[named]]
+        return np.cumsum(heavy)
+
+    def issued_in(self, start: Array, end: Array) -> tuple[Array, Array]:
+        """First and last of these operations that was issued in each [start, end) of host times;
+        spans without any are left out."""
+        order = self._by_launch
+        time = self.launched[order]
+        first = np.searchsorted(time, start, "left")
+        last = np.searchsorted(time, end, "left") - 1
+        some = last >= first
+        return np.asarray(order[first[some]]), np.asarray(order[last[some]])
+
+    @cached_property
+    def _by_launch(self) -> Array:
+        mine = np.flatnonzero(self.mine)
+        return mine[np.argsort(self.launched[mine], kind="stable")]
+
+    def share_inside(self, op_step: Array) -> float:
+        """Share of the GPU time that lies in steps."""
+        whole = int(self.length.sum())
+        return float(self.length[op_step >= 0].sum()) / whole if whole else 0.0
+
+
+def timed(
+    work: Work,
+    op_step: Array,
+    count: int,
+    method: Method,
+    confidence: float,
+    *,
+    phase: tuple[str, ...] = (),
+    host: tuple[Array, Array] | None = None,
+    **more: Any,
+) -> Steps:
+    """The steps with their times. `op_step` is taken for the operations of this work alone; `host`
+    are the times of ranges, else of the first and the last call that issued work of the step."""
+    op_step = np.where(work.mine, op_step, MISSING)
+    gpu_start, gpu_end = _gpu_bounds(work, op_step, count)
+    host_start, host_end = host or _host_bounds(work, op_step, gpu_start, gpu_end)
+    return Steps(
+        method, confidence, phase or ("unknown",) * count, host_start, host_end, gpu_start,
+        gpu_end, op_step, **({"process": work.process} | more),
+    )  # fmt: skip
+
+
+def _gpu_bounds(work: Work, op_step: Array, count: int) -> tuple[Array, Array]:
+    """First start and last end of each step on the main stream: work of other streams may reach
+    into the next step. A single step is whole, and so is one without work on the main stream."""
+    inside = op_step >= 0
+    main = np.zeros(len(work.ops), bool)
+    main[work.main_stream] = True
+    main &= inside
+    if count == 1:
+        main = inside
+    first, last = _bounds(work.ops.start, work.ops.end, op_step, main, count)
+    bare = last == _FIRST
+    if bare.any():
+        whole = _bounds(work.ops.start, work.ops.end, op_step, inside, count)
+        first, last = np.where(bare, whole[0], first), np.where(bare, whole[1], last)
+    return first, np.maximum.accumulate(last)
+
+
+def _host_bounds(
+    work: Work, op_step: Array, gpu_start: Array, gpu_end: Array
+) -> tuple[Array, Array]:
+    issued = (op_step >= 0) & (work.ops.api >= 0)
+    if not issued.any():
+        return gpu_start, gpu_end
+    api = work.ops.api[issued]
+    first, last = _bounds(
+        work.calls["start"][api], work.calls["end"][api], op_step[issued], slice(None),
+        len(gpu_end),
+    )  # fmt: skip
+    none = last == _FIRST
+    return np.where(none, gpu_start, first), np.where(none, gpu_end, last)
+
+
+def _bounds(
+    start: Array, end: Array, group: Array, chosen: Array | slice, count: int
+) -> tuple[Array, Array]:
+    """Least start and greatest end of each group among the chosen rows."""
+    first, last = np.full(count, _LAST), np.full(count, _FIRST)
+    np.minimum.at(first, group[chosen], start[chosen])
+    np.maximum.at(last, group[chosen], end[chosen])
+    return first, last
+
+
+def opaque_bounds(launch: Array, calls: Columns) -> tuple[Array, Array]:
+    """Even division of the time from the first graph launch to the end of the last call: graphs
+    without rows leave launches, which run ahead of the device, and a wait at the end."""
+    until = int(calls["end"].max(initial=0))
+    edges = np.linspace(int(launch[0]), until, len(launch) + 1).astype(np.int64)
+    return edges[:-1], edges[1:]
+
+
+def graph_launches(work: Work) -> Array:
+    """Rows of api_calls that launch graphs in this process, in order of time."""
+    calls = work.calls
+    rows = np.flatnonzero((calls["call"] == Call.GRAPH_LAUNCH) & (calls["process"] == work.process))
+    return rows[np.argsort(calls["start"][rows], kind="stable")]
+
+
+def is_kernel(ops: Operations) -> Array:
+    return np.asarray(ops.kind == Kind.KERNEL)

@@ -1,0 +1,154 @@
+"""Steps that ranges delimit: by names that are known to mark one, or by what the ranges hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.knowledge.files import StepPatterns
+from advisor.metrics.host import Ranges
+from advisor.metrics.steps.model import Steps, Work, no_steps, opaque_bounds, timed
+from advisor.sources.schema import MISSING, OPERATIONS, Call
+
+Array = NDArray[Any]
+
+#: Steps that hold less of the GPU time between them mark a part of the pass only.
+_PART = 0.8
+#: A range of no known name may delimit steps where it repeats and holds so much of the GPU time.
+_UNNAMED = 0.67
+_MIN_REPEATS = 3
+#: Of two kinds of ranges, one inside the other, the outer must hold this much more to be preferred.
+_MORE = 1.0 / 0.9
+
+
+def named_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Steps:
+    """The steps of ranges whose name says that they are one."""
+    none = no_steps(len(work.ops))
+    if len(ranges) == 0 or not len(work.calls["start"]):
+        return none
+    named = ranges.matching(patterns.step)
+    if not named:
+        return none
+    rows = ranges.rows(list(named))
+    mine = rows["process"] == work.process
+    rows = {n: v[mine] for n, v in rows.items()}
+    kind = np.array([named[int(t)].kind == "pass" for t in rows["text"]])
+    phases = {text: name.phase or "unknown" for text, name in named.items()}
+    best: Steps | None = None
+    best_ops = -1
+    # A pass (one forward) describes a step better than the loop around it, unless passes are
+    # annotated only in part.
+    for wanted_pass in (True, False):
+        for thread in np.unique(rows["thread"][kind == wanted_pass]).tolist():
+            chosen = np.flatnonzero((kind == wanted_pass) & (rows["thread"] == thread))
+            steps = _steps_of(work, rows, chosen, thread, phases)
+            steps = replace(steps, level="step" if wanted_pass else "iteration")
+            held = int((steps.op_step >= 0).sum())
+            if best is None or held > best_ops * (1.0 if wanted_pass else _MORE):
+                best, best_ops = steps, held
+    return none if best is None else _completed(work, best)
+
+
+def _steps_of(
+    work: Work, rows: dict[str, Array], chosen: Array, thread: int, phase_of: Mapping[int, str]
+) -> Steps:
+    """The steps that these ranges of one thread delimit; `phase_of` has the phase by text."""
+    start, end = rows["start"][chosen], rows["end"][chosen]
+    # Nested ranges of one kind: the outer one counts.
+    outer = np.concatenate(([True], end[1:] > np.maximum.accumulate(end)[:-1]))
+    chosen, start, end = chosen[outer], start[outer], end[outer]
+    calls, ops = work.calls, work.ops
+    mine = np.flatnonzero(calls["process"] == work.process)
+    call_start = calls["start"][mine]
+    at = np.searchsorted(start, call_start, "right") - 1
+    inside = (at >= 0) & (call_start < end[np.maximum(at, 0)])
+    call_step = np.full(len(calls["start"]), MISSING, np.int64)
+    call_step[mine] = np.where(inside, at, MISSING)
+
+    held = np.bincount(at[inside], minlength=len(start)) > 0
+    op_step = np.where(ops.api >= 0, call_step[np.maximum(ops.api, 0)], MISSING)
+    op_step = np.where(work.mine, op_step, MISSING)
+    phases = tuple(phase_of.get(int(t), "unknown") for t in rows["text"][chosen])
+    works = np.bincount(op_step[op_step >= 0], minlength=len(start)) > 0
+    empty = tuple((int(a), int(b)) for a, b in zip(start[~held], end[~held], strict=True))
+    marks: dict[str, Any] = {"thread": thread, "empty": empty, "ranges_seen": len(start)}
+    graph = calls["call"][mine] == Call.GRAPH_LAUNCH
+    if len(ops) == 0 and bool((graph & inside).any()):
+        keep = np.flatnonzero(np.bincount(at[inside & graph], minlength=len(start)) > 0)
+        return Steps(
+            "opaque graph launches", 0.5, tuple(phases[i] for i in keep), start[keep], end[keep],
+            *opaque_bounds(start[keep], calls), op_step, process=work.process, **marks,
+        )  # fmt: skip
+    keep = np.flatnonzero(works)
+    if len(keep) == 0:
+        return no_steps(len(ops), empty, len(start))
+    renumber = np.full(len(start), MISSING, np.int64)
+    renumber[keep] = np.arange(len(keep))
+    op_step = np.where(op_step >= 0, renumber[np.maximum(op_step, 0)], MISSING)
+    return timed(
+        work, op_step, len(keep), "ranges", 0.95, phase=tuple(phases[i] for i in keep),
+        host=(start[keep], end[keep]), **marks,
+    )  # fmt: skip
+
+
+def _completed(work: Work, steps: Steps) -> Steps:
+    """Ranges that mark a part of the pass (the forward of a training step): with the work up to the
+    next one, and a single one with all there is."""
+    if len(steps) == 0 or steps.method != "ranges":
+        return steps
+    if work.share_inside(steps.op_step) >= _PART:
+        return steps
+    if len(steps) == 1:
+        return steps
+    at = np.searchsorted(steps.host_start, work.launched, "right") - 1
+    whole = np.where(at >= 0, at, MISSING)
+    if work.share_inside(whole) <= work.share_inside(steps.op_step):
+        return steps
+    return timed(
+        work, whole, len(steps), "ranges", 0.85, phase=steps.phase,
+        host=(steps.host_start, steps.host_end), thread=steps.thread, empty=steps.empty,
+        ranges_seen=steps.ranges_seen,
+    )  # fmt: skip
+
+
+def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Iterator[Steps]:
+    """Ranges of any name that repeat and hold the work between them, the outermost first. Those of
+    layers, of the parts of a pass and of whole runs are left out by name."""
+    if len(ranges) == 0 or not len(work.calls["start"]):
+        return
+    kinds, kind_of = ranges.kinds
+    left_out = {
+        kind for kind, text in enumerate(kinds)
+        if patterns.step(text) or patterns.role(text) or patterns.marker(text)
+        or patterns.is_inner(text) or patterns.is_container(text)
+    }  # fmt: skip
+    rows = ranges.rows(list(range(len(ranges.texts))))
+    mine = (rows["process"] == work.process) & (rows["domain"] > OPERATIONS)
+    rows = {n: v[mine] for n, v in rows.items()}
+    kind = kind_of[rows["text"]]
+    found: list[tuple[int, Steps]] = []
+    for number in np.unique(kind).tolist():
+        if number in left_out:
+            continue
+        for thread in np.unique(rows["thread"][kind == number]).tolist():
+            chosen = np.flatnonzero((kind == number) & (rows["thread"] == thread))
+            if len(chosen) < _MIN_REPEATS:
+                continue
+            steps = _steps_of(work, rows, chosen, thread, {})
+            if len(steps) >= _MIN_REPEATS and work.share_inside(steps.op_step) >= _UNNAMED:
+                found.append((len(steps), steps))
+    yield from (steps for _, steps in sorted(found, key=lambda f: f[0]))
+
+
+def inner_work(work: Work, ranges: Ranges, patterns: StepPatterns) -> Array:
+    """The first operation of every range that names a layer, a block or a micro-batch."""
+    chosen = [i for i, text in enumerate(ranges.texts) if patterns.is_inner(text)]
+    if not chosen:
+        return np.empty(0, np.int64)
+    rows = ranges.rows(chosen)
+    mine = rows["process"] == work.process
+    return work.issued_in(rows["start"][mine], rows["end"][mine])[0]

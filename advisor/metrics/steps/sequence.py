@@ -1,0 +1,156 @@
+"""Steps without ranges: periodic graph launches, and the repeating sequence of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.metrics.steps.model import (
+    MIN_LENGTH,
+    Steps,
+    Work,
+    graph_launches,
+    opaque_bounds,
+    timed,
+)
+from advisor.sources.schema import MISSING
+
+Array = NDArray[Any]
+
+#: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
+_SPREAD = 0.05
+MIN_REPEATS = 3
+#: Fewer even returns than this on both sides of one stumble are no proof of layers.
+_MIN_LAYERS = 8
+#: A boundary moves to where the device regularly idles longer than this, and longer by so much.
+_PAUSE_NS, _LONGER = 5_000, 2.0
+
+
+def opaque_graphs(work: Work) -> Steps | None:
+    """Graph launches of a capture without any GPU operation: host times only."""
+    launch = graph_launches(work)
+    if len(launch) < MIN_REPEATS or len(work.ops):
+        return None
+    start, end, thread = _of_main_thread(work, launch)
+    return Steps(
+        "opaque graph launches", 0.5, ("unknown",) * len(start), start, end,
+        *opaque_bounds(start, work.calls), np.full(len(work.ops), MISSING, np.int64),
+        process=work.process, thread=thread,
+    )  # fmt: skip
+
+
+def periodic_graphs(work: Work) -> Steps | None:
+    """Graph launches of one size that hold most of the work."""
+    launch = graph_launches(work)
+    if len(launch) < MIN_REPEATS:
+        return None
+    start, end, thread = _of_main_thread(work, launch)
+    number = np.full(len(work.calls["start"]), MISSING, np.int64)
+    number[launch[work.calls["thread"][launch] == thread]] = np.arange(len(start))
+    of_launch = np.where(work.ops.api >= 0, number[np.maximum(work.ops.api, 0)], MISSING)
+    held = np.bincount(of_launch[(of_launch >= 0) & work.mine], minlength=len(start))
+    full = held[held > 0]
+    count = int(work.mine.sum())
+    if not len(full) or held.sum() < 0.5 * count or np.ptp(full) > _SPREAD * np.median(full):
+        return None
+    # Everything issued from one launch up to the next belongs to the step.
+    op_step = np.searchsorted(start, work.launched, "right") - 1
+    return timed(work, op_step, len(start), "graph launches", 0.8, host=(start, end), thread=thread)
+
+
+def _of_main_thread(work: Work, launch: Array) -> tuple[Array, Array, int]:
+    """Start and end of the launches of the thread that makes most of them."""
+    threads, count = np.unique(work.calls["thread"][launch], return_counts=True)
+    thread = int(threads[np.argmax(count)])
+    mine = launch[work.calls["thread"][launch] == thread]
+    return work.calls["start"][mine], work.calls["end"][mine], thread
+
+
+def kernel_sequences(work: Work) -> Iterator[Steps]:
+    """Segmentations by a kernel that returns after an almost constant number of operations, those
+    with most parts first.
+
+    A kernel that comes once a layer returns regularly, too, but stumbles at every step's end, so
+    its irregular returns are evenly spaced; such kernels are passed over.
+    """
+    main = work.main_stream[work.name[work.main_stream] >= 0]
+    if len(main) < MIN_LENGTH * MIN_REPEATS:
+        return
+    sequence = work.name[main]
+    order = np.argsort(sequence, kind="stable")
+    ranked = sequence[order]
+    first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    count = np.diff(np.append(first, len(ranked)))
+    seen: set[int] = set()
+    for i in np.argsort(-count, kind="stable").tolist():
+        n = int(count[i])
+        if n < MIN_REPEATS:
+            return
+        if n in seen or n > len(main) / MIN_LENGTH:
+            continue
+        position = order[first[i] : first[i] + n]
+        if not _marks_steps(position, len(main)):
+            continue
+        seen.add(n)
+        yield segmented(work, main[_at_pause(work, main, position)], "kernel sequence", 0.5)
+
+
+def segmented(work: Work, last: Array, method: Any, confidence: float, **more: Any) -> Steps:
+    """The steps that end with these operations of the main stream. Work of other streams belongs to
+    the step in which it was issued."""
+    issued = np.maximum.accumulate(work.launched[last])
+    step = np.searchsorted(issued, work.launched, "left")
+    on_main = np.zeros(len(work.ops), bool)
+    on_main[work.main_stream] = True
+    step = np.where(on_main, np.searchsorted(last, np.arange(len(work.ops)), "left"), step)
+    step = np.where(step < len(last), step, MISSING)
+    # What comes before the first whole step is no part of it.
+    length = np.median(np.diff(last)) if len(last) > 1 else len(work.ops)
+    before = np.arange(len(work.ops)) <= last[0] - round(float(length))
+    return timed(work, np.where(before, MISSING, step), len(last), method, confidence, **more)
+
+
+def _at_pause(work: Work, main: Array, position: Array) -> Array:
+    """The positions moved within the period to the operation after which the device regularly
+    idles, which is where one step ends and the next begins; as they are where there is none."""
+    period = np.diff(position)
+    median = int(np.median(period))
+    even = position[:-1][period == median]
+    if len(even) < 2:
+        return position
+    gap = np.append(work.ops.start[main][1:] - work.ops.end[main][:-1], 0)
+    pauses = np.median(gap[even[:, None] + np.arange(median)], axis=0)
+    best = int(np.argmax(pauses))
+    if pauses[best] < max(_PAUSE_NS, _LONGER * pauses[0]):
+        return position
+    moved = position + best
+    return moved[moved < len(main)]
+
+
+def _marks_steps(position: Array, length: int) -> bool:
+    """True when a kernel at these positions of a sequence of `length` comes once a step."""
+    period = np.diff(position)
+    median = float(np.median(period))
+    if median < MIN_LENGTH or median * len(position) < 0.5 * length:
+        return False
+    if (np.abs(period - median) <= _SPREAD * median).mean() < 0.75:
+        return False
+    odd = np.flatnonzero(period != median)
+    odd = odd[odd > 0]  # the first return follows warm-up or a prefill
+    if len(odd) == 0:
+        return True
+    # Irregular returns side by side are one step's end; that of the last step says nothing.
+    odd = odd[np.concatenate(([True], np.diff(odd) > 1))]
+    odd = odd[odd < len(period) - 1]
+    if len(odd) == 1:
+        # Two passes: the one end is in the middle of everything.
+        before, after = int(odd[0]), len(period) - 1 - int(odd[0])
+        return min(before, after) < _MIN_LAYERS or abs(before - after) > 2
+    if len(odd) == 0:
+        return True
+    spacing = np.diff(odd)
+    layers = int(spacing.min()) >= 2 and np.ptp(spacing) <= max(1, 0.1 * spacing.min())
+    return not layers
