@@ -117,7 +117,7 @@ class Side:
         total: dict[str, float] = {}
         count = 0
         for diagnosis in self.diagnoses:
-            only = len(diagnosis.steps) == 1 and diagnosis.steps[0].phase == phase
+            only = len(diagnosis.main_steps) == 1 and diagnosis.main_steps[0].phase == phase
             rows = [b for b in diagnosis.budget if b.phase == (None if only else phase)]
             steps = _steps(diagnosis, phase)
             count += len(rows)
@@ -176,7 +176,7 @@ def _thinning(phase: PhaseWork) -> float:
 
 
 def _steps(diagnosis: Diagnosis, phase: str | None) -> int:
-    return max(sum(s.count for s in diagnosis.steps if phase in (None, s.phase)), 1)
+    return max(sum(s.count for s in diagnosis.main_steps if phase in (None, s.phase)), 1)
 
 
 def paired(before: Side, after: Side) -> list[tuple[str, str | None, str | None]]:

@@ -210,9 +210,9 @@ def saved_work(diagnosis: Diagnosis) -> Work:
         marks.setdefault(mark.label, []).append((mark.end_ns - mark.start_ns) / 1e6)
     phases = [
         PhaseWork(phase=s.phase, steps=s.count, times_ms=tuple(marks.get(s.phase, ())),
-                  kernels=tuple(rows) if len(diagnosis.steps) == 1 else (),
+                  kernels=tuple(rows) if len(diagnosis.main_steps) == 1 else (),
                   kernel_calls=sum(r.calls for r in rows), kernel_ms=sum(r.ms for r in rows))
-        for s in diagnosis.steps
+        for s in diagnosis.main_steps
     ]  # fmt: skip
     device = entry.device
     return Work(

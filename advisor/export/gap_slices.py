@@ -77,6 +77,7 @@ def _thread(analysis: Analysis, states: HostStates, thread: int, process: int) -
     start, end, state = thread_states(analysis.threads, thread)
     reasons = (
         ("profiler", states.overhead.get(process, EMPTY)),
+        ("startup", states.cold.get(thread, EMPTY)),
         ("gc", states.gc.get(thread, EMPTY)),
         ("gil", states.gil.get(thread, EMPTY)),
     )

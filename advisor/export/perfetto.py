@@ -31,6 +31,7 @@ COLOURS = {
     "queued": "grey",
     "launch_latency": "thread_state_runnable",
     "profiler": "generic_work",
+    "startup": "startup",
     "gc": "olive",
     "gil": "olive",
     "alloc": "thread_state_sleeping",

@@ -13,6 +13,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
+from advisor.metrics.startup import KINDS
 from advisor.model.capture import Capture
 from advisor.model.facts import TRACE
 from advisor.sources.samplers.log import FORMATS as SAMPLE_LOGS
@@ -45,6 +46,19 @@ _CLIENT = re.compile(
 )
 
 
+#: Part of start-up -> its name, and what shortens it.
+_STARTUP_WORDS = {
+    "context": ("context creation", "start recording after the first CUDA call"),
+    "modules": ("module loads and first launches", "run every kernel once before the capture; "
+                "CUDA_MODULE_LOADING=EAGER moves loads out of the first step"),
+    "libraries": ("set-up of libraries", "create handles and workspaces before the first request"),
+    "graphs": ("building of CUDA graphs", "capture graphs for the usual sizes before serving"),
+    "ranges": ("ranges named warm-up, loading or compilation", "record after them"),
+    "upload": ("upload of weights", "pinned memory, asynchronous copies, large pieces"),
+    "allocation": ("allocations before the first work", "one pool instead of many allocations"),
+}  # fmt: skip
+
+
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
     if capture.format in SAMPLE_LOGS:
@@ -68,14 +82,15 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.sample_count":
             trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
         "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
+        "capture.step_method": a.steps.method if len(a.steps) else None,
+        "capture.step_confidence": a.steps.confidence if len(a.steps) else None,
         "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in
                                          capture.environment_names),
         "capture.range_count": len(a.pauses) + 1 if trace.has("api_calls") else None,
     })  # fmt: skip
     span = a.span[1] - a.span[0]
     if span > 0:
-        out.put("capture.startup_ratio", min(a.startup.length / span, 1.0))
-        out.put("capture.steady_ratio", min(a.window.length / span, 1.0))
+        _startup(a, span, out)
     if capture.command:
         command = " ".join(capture.command)
         cargo_debug = "cargo run" in command and not re.search(r"\s(-r|--release)\b", command)
@@ -90,16 +105,40 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     _damage(a, out)
     _sampling(a, out)
     _coverage(a, out)
-    longest = sorted(a.startup.events, key=lambda e: e[1] - e[2])
-    out.table("capture.startup_events", TRACE, "What the start-up did",
-              ("what", "length:ms", "at:s"),
-              [[what, (end - start) / 1e6, start / 1e9] for what, start, end in longest],
-    )  # fmt: skip
     out.table("capture.options", TRACE, "How it was recorded", ("option", "value"), [
         ["trace sources", _sources(capture.trace_sources) or "unknown"],
         ["CUDA graph trace", capture.graph_trace_mode or "unknown"],
         ["GPU metrics", f"{capture.sample_hz:.0f} Hz" if capture.sample_hz else "none"],
     ])  # fmt: skip
+
+
+def _startup(a: Analysis, span: int, out: FactWriter) -> None:
+    """Start-up, tear-down, the steady part and the rest; they add up to the capture."""
+    found = a.startup
+    cold = min(found.length / span, 1.0)
+    idle = np.mean([b.ns["startup"] for b in a.budgets.values()]) if a.budgets else 0.0
+    steady = min(max(a.window.length - float(idle), 0.0) / span, 1.0 - cold)
+    teardown = min(found.teardown.total / span, 1.0 - cold - steady)
+    out.put_all({
+        "capture.startup_ratio": cold,
+        "capture.steady_ratio": steady,
+        "capture.teardown_ratio": teardown,
+        "capture.unused_ratio": max(1.0 - cold - steady - teardown, 0.0),
+    })  # fmt: skip
+    for kind in KINDS:
+        spans = found.parts.get(kind)
+        out.put(f"startup.{kind}_ratio", spans.total / span if spans else 0.0)
+    out.table("capture.startup_parts", TRACE, "What start-up was made of",
+              ("part", "length:ms", "share of the capture:ratio", "what would shorten it"),
+              [[_STARTUP_WORDS[kind][0], spans.total / 1e6, spans.total / span,
+                _STARTUP_WORDS[kind][1]]
+               for kind, spans in sorted(found.parts.items(), key=lambda p: -p[1].total)],
+    )  # fmt: skip
+    out.table("capture.startup_events", TRACE, "What start-up and tear-down did",
+              ("what", "length:ms", "at:s"),
+              [[e.what, (e.end - e.start) / 1e6, e.start / 1e9]
+               for e in sorted(found.events, key=lambda e: e.start - e.end)[:20]],
+    )  # fmt: skip
 
 
 def _sources(recorded: tuple[str, ...]) -> str:

@@ -34,7 +34,7 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     scope, budget = Scope(device=device), a.budgets[device]
     window = max(budget.window.length, 1)
     out.put("budget.idle_ratio", budget.idle_ns / window, scope)
-    unavoidable = budget.share("graph_internal") + budget.share("profiler")
+    unavoidable = sum(budget.share(p) for p in ("graph_internal", "profiler", "startup"))
     out.put("budget.waiting_ratio", max(budget.idle_ns / window - unavoidable, 0.0), scope)
     out.put("budget.busy_ratio", budget.busy_ns / window, scope)
     for part in PARTS:
@@ -87,7 +87,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
         out.put("graph.launches_per_step", len(graphs) / steps, scope)
     replay = replay_gaps(budget.gaps)
     parts = budget.gap_parts
-    others = sum(parts[p] for p in ("profiler", "gc", "gil", "os"))
+    others = sum(parts[p] for p in ("profiler", "startup", "gc", "gil", "os"))
     idle = int((budget.gaps.length - others)[replay].sum())
     code = int((parts["host_gap"] + parts["host_between_launches"])[replay].sum())
     out.put("graph.replay_idle_ratio", idle / window, scope)

@@ -158,7 +158,7 @@ def _steps(a: Analysis, scope: Scope, out: FactWriter) -> None:
     if not a.step_count:
         return
     times = step_times(a) / 1e6
-    phases = np.array([a.steps.phase[i] for i in a.window_steps.tolist()])
+    phases = a.window_phases
     rows = []
     for phase in sorted(set(phases.tolist())):
         mine = times[phases == phase]

@@ -31,7 +31,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         _sync(a, feeder, budget, scope, out)
         _alloc(a, feeder, budget, scope, out)
         # What lies between steps is only known where steps are.
-        if a.step_count:
+        if a.certain_step_count:
             out.put("host.gap_ratio", budget.share("host_gap"), scope)
             gap = budget.gap_parts["host_gap"]
             out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
@@ -189,11 +189,11 @@ def _waiting(
 
 
 def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
-    if a.step_count < 3:
+    if a.certain_step_count < 3:
         return
-    phases = [a.steps.phase[i] for i in a.window_steps.tolist()]
-    common = max(set(phases), key=lambda p: (phases.count(p), p))
-    times = step_times(a)[np.array([p == common for p in phases])]
+    phases = a.window_phases
+    names, count = np.unique(phases, return_counts=True)
+    times = step_times(a)[phases == names[np.argmax(count)]]
     if len(times) < 3:
         return
     median = float(np.median(times))
@@ -221,7 +221,7 @@ def memory_use(a: Analysis, device: int, out: FactWriter) -> None:
 def _memory(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     about = a.device(device)
     memory_use(a, device, out)
-    if not a.trace.has("allocations") or a.step_count < 4:
+    if not a.trace.has("allocations") or a.certain_step_count < 4:
         return
     events = a.trace.columns("allocations", ("time", "device", "bytes", "kind"))
     mine = events["device"] == device

@@ -39,9 +39,14 @@ _COLUMNS: dict[str, dict[str, str]] = {
     "capture.graph_launch_count": {"api_calls": "call"},
     "capture.opaque_graph": {"api_calls": _CALLS, "kernels": _JOIN, "graph_runs": "start"},
     "capture.node_traced": {"kernels": "graph_node"},
+    "startup.": {**_OPS, "api_calls": _CALLS},
+    "capture.teardown": {**_OPS, "api_calls": _CALLS},
+    "capture.unused": {**_OPS, "api_calls": _CALLS},
     "capture.startup": {**_OPS, "api_calls": _CALLS},
     "capture.steady": _GAPS,
     "capture.step_count": _STEPS,
+    "capture.step_method": _STEPS,
+    "capture.step_confidence": _STEPS,
     "capture.nvtx_range_count": {"ranges": "start"},
     "capture.nvtx_coverage": _STEPS,
     "capture.sample_": {"samples": "time device"},
@@ -119,6 +124,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
 _WINDOWED = frozenset({
     "capture.overhead_idle_ratio", "capture.traced_call_cost_ratio",
     "capture.nvtx_coverage_ratio", "capture.gpu_busy_sampled_ratio", "capture.step_count",
+    "capture.step_method", "capture.step_confidence",
 })  # fmt: skip
 
 

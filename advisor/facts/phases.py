@@ -21,7 +21,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     budget = a.budgets[device]
     if not a.step_count or not a.trace.has("kernels"):
         return
-    phases = np.array([a.steps.phase[i] for i in a.window_steps.tolist()])
+    phases = a.window_phases
     times = step_times(a)
     rows = budget.by_step[a.window_steps]
     window = max(budget.window.length, 1)

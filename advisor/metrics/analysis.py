@@ -37,7 +37,7 @@ from advisor.metrics.startup import (
     find_damage,
     find_startup,
 )
-from advisor.metrics.steps import Steps, find_steps
+from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
 from advisor.metrics.window import (
     Window,
@@ -86,6 +86,9 @@ class Analysis:
         self.selection = selection or Selection()
         self._device = device
         self._views: dict[int, Analysis] = {}
+        self._kernels: dict[int, Array] = {}
+        self._samples: dict[int, Samples | None] = {}
+        self._groups: dict[int, tuple[Array, list[tuple[str, str]]]] = {}
 
     def on(self, device: int) -> Analysis:
         """The analysis of another device, which shares all that is not about one device."""
@@ -153,6 +156,7 @@ class Analysis:
 
     @cached_property
     def steps(self) -> Steps:
+        """What looks most like steps, with the confidence that it is."""
         kernels = self.trace.has("kernels")
         heavy = (
             self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
@@ -186,7 +190,9 @@ class Analysis:
 
     @cached_property
     def startup(self) -> Startup:
-        return find_startup(self.trace, self.ops, self.ranges, step_patterns(), self.steps)
+        return find_startup(
+            self.trace, self.ops, self.ranges, step_patterns(), self.steps, self.op_name
+        )
 
     @cached_property
     def damage(self) -> Damage:
@@ -251,10 +257,20 @@ class Analysis:
             inside &= np.array([p == self.selection.phase for p in self.steps.phase], bool)
         return np.flatnonzero(inside)
 
+    @cached_property
+    def window_phases(self) -> Array:
+        """Phases of `window_steps`."""
+        return np.array([self.steps.phase[i] for i in self.window_steps.tolist()], str)
+
     @property
     def step_count(self) -> int:
         """Steps in the window; 0 where no step structure was found."""
         return len(self.window_steps)
+
+    @property
+    def certain_step_count(self) -> int:
+        """Steps in the window; 0 where it is uncertain that these are steps."""
+        return self.step_count if self.steps.believed else 0
 
     @cached_property
     def communication(self) -> Array:
@@ -272,7 +288,7 @@ class Analysis:
     @cached_property
     def states(self) -> HostStates:
         nodes = bool(self.trace.has("kernels") and (self.ops.graph_node != 0).any())
-        return host_states(self.trace, self.ranges, self.roles, nodes)
+        return host_states(self.trace, self.ranges, self.roles, self.startup.cold, nodes)
 
     @cached_property
     def budgets(self) -> dict[int, DeviceBudget]:
@@ -284,17 +300,14 @@ class Analysis:
         device = self.main_device
         mine = np.flatnonzero(self.ops.device == device)
         whole = len(mine) == len(self.ops)
+        # What crosses a boundary of uncertain steps is no gap between steps.
+        steps = self.steps if self.steps.believed else no_steps(len(self.ops))
         return device_budget(
-            self.trace,
-            self.ops if whole else self.ops.take(mine),
+            self.trace, self.ops if whole else self.ops.take(mine),
             self.communication if whole else self.communication[mine],
-            self.steps.op_step if whole else self.steps.op_step[mine],
-            self.steps.gpu_end,
-            self.window,
-            self.threads,
-            self.states,
-            device,
-        )
+            steps.op_step if whole else steps.op_step[mine], self.steps.gpu_end,
+            self.window, self.threads, self.states, device,
+        )  # fmt: skip
 
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
@@ -308,10 +321,6 @@ class Analysis:
             self._kernels[device] = at[self.op_name[at] >= 0]
         return self._kernels[device]
 
-    @cached_property
-    def _kernels(self) -> dict[int, Array]:
-        return {}
-
     def feeder(self, device: int) -> int | None:
         """The thread that issued most of the device's operations in the window."""
         api = self.ops.api[self.device_ops(device)]
@@ -324,10 +333,6 @@ class Analysis:
     def samples(self, device: int) -> Samples | None:
         window = self.on(device).window
         return self._samples.setdefault(device, device_samples(self.trace, device, window))
-
-    @cached_property
-    def _samples(self) -> dict[int, Samples | None]:
-        return {}
 
     @cached_property
     def activity(self) -> dict[int, Activity | None]:
@@ -353,10 +358,6 @@ class Analysis:
             blocks = self.trace.columns("kernels", ("blocks",))["blocks"][self.ops.row[at]]
             self._groups[device] = launch_groups(self.names, self.op_name[at], blocks)
         return self._groups[device]
-
-    @cached_property
-    def _groups(self) -> dict[int, tuple[Array, list[tuple[str, str]]]]:
-        return {}
 
     def calls_in_window(self) -> Array:
         """Rows of api_calls that belong to the window: calls that start inside its host side.

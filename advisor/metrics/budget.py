@@ -25,9 +25,9 @@ Array = NDArray[Any]
 
 BUSY_PARTS = ("compute", "communication", "htod", "dtoh", "other_copy")
 IDLE_PARTS = (
-    "graph_internal", "queued", "launch_latency", "profiler", "gc", "gil", "alloc", "sync",
-    "copy_call", "launch_call", "graph_launch_call", "os", "host_gap", "host_between_launches",
-    "unknown",
+    "graph_internal", "queued", "launch_latency", "profiler", "startup", "gc", "gil", "alloc",
+    "sync", "copy_call", "launch_call", "graph_launch_call", "os", "host_gap",
+    "host_between_launches", "unknown",
 )  # fmt: skip
 PARTS = BUSY_PARTS + IDLE_PARTS
 
@@ -83,8 +83,10 @@ class DeviceBudget:
 
 @dataclass(frozen=True)
 class HostStates:
-    """Ranges that explain waiting, by thread, and profiler overhead, by process."""
+    """What explains waiting, by thread, and profiler overhead, by process. `cold` is start-up
+    wherever it stands."""
 
+    cold: dict[int, Spans]
     gc: dict[int, Spans]
     gil: dict[int, Spans]
     os: dict[int, Spans]
@@ -216,6 +218,7 @@ class _ThreadStates:
         self._reasons: dict[str, Coverage] = {}
         for name, spans in (
             ("profiler", states.overhead.get(process, EMPTY)),
+            ("startup", states.cold.get(thread, EMPTY)),
             ("gc", states.gc.get(thread, EMPTY)),
             ("gil", states.gil.get(thread, EMPTY)),
         ):
@@ -296,9 +299,12 @@ def thread_states(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
     )
 
 
-def host_states(trace: Trace, ranges: Ranges, roles: dict[int, str], nodes: bool) -> HostStates:
+def host_states(
+    trace: Trace, ranges: Ranges, roles: dict[int, str], cold: dict[int, Spans], nodes: bool
+) -> HostStates:
     """What the threads of a capture were doing beside CUDA calls. `roles` are those of the ranges
-    by position of their text; `nodes` tells of graphs traced node by node."""
+    by position of their text, `cold` the times of start-up; `nodes` tells of graphs traced node by
+    node."""
     by_role: dict[str, dict[int, Spans]] = {"gc": {}, "gil_wait": {}}
     for role, by_thread in by_role.items():
         if chosen := [i for i, r in roles.items() if r == role]:
@@ -307,7 +313,7 @@ def host_states(trace: Trace, ranges: Ranges, roles: dict[int, str], nodes: bool
         _unions(trace.columns(table, ("start", "end", key)), key) if trace.has(table) else {}
         for table, key in (("host_calls", "thread"), ("overheads", "process"))
     )
-    return HostStates(by_role["gc"], by_role["gil_wait"], calls, overheads, nodes)
+    return HostStates(cold, by_role["gc"], by_role["gil_wait"], calls, overheads, nodes)
 
 
 def _unions(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:

@@ -1,32 +1,51 @@
-"""Start-up and damage: the stretches of a capture that say nothing about the steady state."""
+"""Start-up and tear-down: what a capture holds once and a steady state never again.
+
+Host time is cold while a thread creates a context, loads modules (at the first launch of a kernel,
+with lazy loading), initialises a library, builds a graph, or is inside a range that names itself
+warm-up, autotuning or compilation. It is so wherever it stands; what lies at the head of a capture
+is set aside whole.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
-from advisor.metrics.intervals import EMPTY, Spans, union
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, subtract, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
-from advisor.sources.schema import HTOD, MISSING, Call
+from advisor.sources.schema import HTOD, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Trace
 
 Array = NDArray[Any]
 
-#: Module loads shorter than this are lazy look-ups of single functions, not start-up.
+#: What start-up consists of, in order of precedence.
+KINDS = ("context", "modules", "libraries", "graphs", "ranges", "upload", "allocation")
+#: The first call before any GPU work creates the context when it takes this long.
+_CONTEXT_NS = 10_000_000
+#: Module loads and first launches shorter than this are lazy look-ups of single functions.
 _MODULE_NS = 100_000
-#: Allocations before the first GPU work that are long enough to be set-up.
-_PREPARE_NS = 1_000_000
+#: A first launch is cold when it takes this many times the median launch (all 80 launches above
+#: 1 ms in six captures were first launches: calibration#cold-launches).
+_COLD_LAUNCH = 10.0
+#: Set-up of a library (handles, workspaces, graphs): calls of this length, of which there are few.
+_SETUP_NS, _SETUP_CALLS = 1_000_000, 3
 #: An upload of weights moves at least half of all uploaded bytes, and this many, before work.
 _UPLOAD_SHARE, _UPLOAD_BYTES = 0.5, 32 << 20
+#: Fewer kernels after the upload, or fewer than uploads: moving data is what the program does.
+_UPLOAD_KERNELS = 3
 #: Initialisation that comes after this share of the kernel time belongs to the work itself.
 _LATE = 0.5
+#: The head of a capture is set aside up to where it is cold for at least this share.
+_COLD_HEAD = 0.5
+#: A step is warm-up when this share of it is cold and it takes so many times the median.
+_COLD_STEP, _SLOW_STEP = 0.1, 1.3
 #: A jump of correlation ids means loss when it exceeds what this many calls could have used up.
 _JUMP = 10_000
 #: CUPTI spends a few ids on each recorded call (calls that are filtered out use ids, too).
@@ -35,17 +54,38 @@ _IDS_PER_CALL = 20
 _SHORT_RANGE = 0.5
 
 
+class Event(NamedTuple):
+    """One stretch of start-up or tear-down, in ns."""
+
+    kind: str
+    what: str
+    start: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Startup:
-    """`end` is where the steady part may begin; `events` are (what, start, end) in ns."""
+    """The steady part may begin at `end`. `cold` are the host times of start-up by thread, `parts`
+    the exclusive time of each of KINDS, `teardown` what follows the last GPU work."""
 
     begin: int
     end: int
-    events: tuple[tuple[str, int, int], ...]
+    events: tuple[Event, ...] = ()
+    cold: dict[int, Spans] = field(default_factory=dict)
+    parts: dict[str, Spans] = field(default_factory=dict)
+    teardown: Spans = EMPTY
+
+    @property
+    def spans(self) -> Spans:
+        """Start-up wherever it stands: the head of the capture, and cold calls after it."""
+        cold = list(self.cold.values())
+        start = [np.array([self.begin]), *(s.start for s in cold)]
+        end = [np.array([max(self.end, self.begin)]), *(s.end for s in cold)]
+        return union(np.concatenate(start), np.concatenate(end))
 
     @property
     def length(self) -> int:
-        return max(self.end - self.begin, 0)
+        return self.spans.total
 
 
 def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
@@ -62,47 +102,173 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
 
 
 def find_startup(
-    trace: Trace, ops: Operations, ranges: Ranges, patterns: StepPatterns, steps: Steps
-) -> Startup:
-    """Library load, context creation, upload and allocation of weights at the head of the capture.
-
-    Known by what it does, not by silence: the part ends with the last module load or weight upload
-    that comes before half of the kernel time has run, or with a range that names itself so.
-    """
+    trace: Trace, ops: Operations, ranges: Ranges, patterns: StepPatterns, steps: Steps,
+    op_name: Array,
+) -> Startup:  # fmt: skip
+    """Start-up of a capture; `op_name` is the position of each operation's kernel name, MISSING
+    for other operations."""
     begin, _ = activity_span(trace, ops)
-    events: list[tuple[str, int, int]] = []
     limit = _kernel_time_quantile(ops, _LATE)
     if len(steps):
-        # What the steps themselves load (first-use compilation) is their warm-up, not start-up.
+        # What the steps themselves load is cold, and no head of the capture.
         limit = min(limit, int(steps.host_start[0]))
-    if trace.has("api_calls"):
-        calls = trace.columns("api_calls", ("start", "end", "call"))
-        loads = (calls["call"] == Call.MODULE) & (calls["end"] - calls["start"] >= _MODULE_NS)
-        loads &= calls["end"] <= limit
-        events += _merged("library or module load", calls["start"][loads], calls["end"][loads])
-        work = int(ops.start[0]) if len(ops) else limit
-        prepare = (calls["call"] == Call.ALLOC) & (calls["end"] - calls["start"] >= _PREPARE_NS)
-        prepare &= calls["end"] <= min(limit, work)
-        events += _merged(
-            "allocation or registration of memory", calls["start"][prepare], calls["end"][prepare]
-        )
-    events += _upload(trace, ops, limit)
+    found: dict[str, list[Array]] = {}
+    events: list[Event] = []
+    calls = trace.columns("api_calls", ("start", "end", "thread", "call", "name_id", "process"))
+    if len(calls["start"]):
+        found = _cold_calls(trace, ops, op_name)
+        told = np.empty(0, np.int64)
+        for kind in (k for k in KINDS if k in found):
+            rows = np.setdiff1d(np.concatenate(found[kind]), told)
+            events += _events(trace, kind, rows)
+            told = np.union1d(told, rows)
+    if upload := _upload(trace, ops, limit):
+        events.append(upload)
     named = [i for i, role in ranges.matching(patterns.role).items() if role == "startup"]
-    if named:
-        rows = ranges.rows(named)
-        early = rows["end"] <= limit
+    spans = ranges.rows(named) if named else None
+    if spans is not None:
         events += [
-            (f"range {ranges.texts[int(t)]}", int(a), int(b))
-            for t, a, b in zip(rows["text"][early], rows["start"][early], rows["end"][early],
-                               strict=True)
-        ][:20]  # fmt: skip
-    if not events:
-        return Startup(begin, begin, ())
-    first = min(a for _, a, _ in events)
-    end = max(b for _, _, b in events)
+            Event("ranges", ranges.texts[int(t)], int(a), int(b))
+            for t, a, b in zip(spans["text"], spans["start"], spans["end"], strict=True)
+        ][:20]
+    called = [rows for kind in found.values() for rows in kind]
+    cold = _by_thread(calls, np.unique(np.concatenate([np.empty(0, np.int64), *called])), spans)
+    teardown = _teardown(calls, ops)
+    if len(teardown):
+        events.append(Event("teardown", "frees and unloads", int(teardown.start[0]),
+                            int(teardown.end[-1])))  # fmt: skip
+    end = _head(begin, limit, [e for e in events if e.kind != "teardown"])
     if len(steps) and end < steps.gpu_start[0]:
-        end = min(int(steps.host_start[0]), int(steps.gpu_start[0]))
-    return Startup(min(begin, first), end, tuple(sorted(events, key=lambda e: e[1])))
+        end = min(int(steps.host_start[0]), int(steps.gpu_start[0])) if end > begin else begin
+    parts = _parts(calls, found, events)
+    return Startup(begin, end, tuple(sorted(events, key=lambda e: e.start)), cold, parts, teardown)
+
+
+def _cold_calls(trace: Trace, ops: Operations, op_name: Array) -> dict[str, list[Array]]:
+    """Rows of api_calls that are start-up, by kind."""
+    calls = trace.columns("api_calls", ("start", "end", "call", "name_id", "process"))
+    length, kind = calls["end"] - calls["start"], calls["call"]
+    found: dict[str, list[Array]] = {"context": [], "modules": [], "libraries": [], "graphs": []}
+    for process in np.unique(calls["process"]).tolist():
+        mine = calls["process"] == process
+        work = ops.start[ops.process == process]
+        first = int(work.min()) if len(work) else int(np.iinfo(np.int64).max)
+        slow = mine & (length >= _CONTEXT_NS) & (calls["start"] < first)
+        slow &= ~np.isin(kind, (Call.SYNC, Call.COPY, Call.MODULE))
+        if slow.any():
+            rows = np.flatnonzero(slow)
+            found["context"].append(rows[np.argmin(calls["start"][rows])][None])
+        setup = mine & (kind == Call.ALLOC) & (length >= _SETUP_NS) & (calls["end"] <= first)
+        found.setdefault("allocation", []).append(np.flatnonzero(setup))
+    loads = np.flatnonzero((kind == Call.MODULE) & (length >= _MODULE_NS))
+    launches = _first_launches(calls, ops, op_name, length)
+    found["modules"] += [loads, launches]
+    cold = np.concatenate((loads, launches))
+    if len(cold):
+        # Handles and workspaces come with the first use of a library: before its last kernel.
+        slow = (length >= _SETUP_NS) & np.isin(kind, (Call.ALLOC, Call.FREE, Call.OTHER))
+        slow &= calls["start"] < int(calls["end"][cold].max())
+        rows = np.flatnonzero(slow)
+        _, name, count = np.unique(calls["name_id"][rows], return_inverse=True, return_counts=True)
+        found["libraries"].append(rows[count[name] <= _SETUP_CALLS])
+    other = np.flatnonzero((kind == Call.OTHER) & (length >= _MODULE_NS))
+    names = trace.texts(calls["name_id"][other].tolist())
+    built = [i for i, name in zip(other.tolist(), names, strict=True) if _builds_graph(name)]
+    if 0 < len(built) <= max(_SETUP_CALLS, int((kind == Call.GRAPH_LAUNCH).sum()) // 2):
+        found["graphs"].append(np.array(built, np.int64))
+    return {k: rows for k, rows in found.items() if sum(len(r) for r in rows)}
+
+
+def _builds_graph(name: str) -> bool:
+    return "GraphInstantiate" in name or "EndCapture" in name or "GraphUpload" in name
+
+
+def _first_launches(calls: Any, ops: Operations, op_name: Array, length: Array) -> Array:
+    """Rows of the calls that launch a kernel for the first time and take far longer than launches
+    do. Calls that wait while the device works are blocked on a full queue, not cold."""
+    at = np.flatnonzero((op_name >= 0) & (ops.api >= 0))
+    if not len(at):
+        return np.empty(0, np.int64)
+    keys = ops.process[at] * (int(op_name.max()) + 1) + op_name[at]
+    rows = np.unique(ops.api[at[np.unique(keys, return_index=True)[1]]])
+    cold = []
+    for kind, least in ((Call.LAUNCH, _MODULE_NS), (Call.GRAPH_LAUNCH, _SETUP_NS)):
+        every = length[calls["call"] == kind]
+        if len(every):
+            limit = max(least, _COLD_LAUNCH * float(np.median(every)))
+            cold.append(rows[(calls["call"][rows] == kind) & (length[rows] >= limit)])
+    rows = np.concatenate(cold) if cold else np.empty(0, np.int64)
+    if not len(rows):
+        return rows
+    busy = Coverage(union(ops.start, ops.end)).within(calls["start"][rows], calls["end"][rows])
+    return np.asarray(rows[busy <= 0.5 * length[rows]])
+
+
+def _events(trace: Trace, kind: str, rows: Array) -> list[Event]:
+    """The longest of these calls, each with its name."""
+    calls = trace.columns("api_calls", ("start", "end", "name_id"))
+    length = calls["end"][rows] - calls["start"][rows]
+    rows = rows[np.argsort(-length, kind="stable")][:20]
+    names = trace.texts(calls["name_id"][rows].tolist())
+    return [
+        Event(kind, name, int(calls["start"][i]), int(calls["end"][i]))
+        for i, name in zip(rows.tolist(), names, strict=True)
+    ]
+
+
+def _by_thread(calls: Any, rows: Array, ranges: dict[str, Array] | None) -> dict[int, Spans]:
+    """Cold host time by thread: the calls, and whole ranges."""
+    start, end, thread = (calls[n][rows] for n in ("start", "end", "thread"))
+    if ranges is not None:
+        start = np.concatenate((start, ranges["start"]))
+        end = np.concatenate((end, ranges["end"]))
+        thread = np.concatenate((thread, ranges["thread"]))
+    return {int(t): union(start[thread == t], end[thread == t]) for t in np.unique(thread).tolist()}
+
+
+def _parts(calls: Any, found: dict[str, list[Array]], events: list[Event]) -> dict[str, Spans]:
+    """Time of each kind of start-up; what is of two kinds counts for the first of KINDS."""
+    out: dict[str, Spans] = {}
+    taken = EMPTY
+    for kind in KINDS:
+        if kind in found:
+            rows = np.concatenate(found[kind])
+            own = union(calls["start"][rows], calls["end"][rows])
+        else:
+            mine = [e for e in events if e.kind == kind]
+            own = union(np.array([e.start for e in mine], np.int64),
+                        np.array([e.end for e in mine], np.int64))  # fmt: skip
+        if len(own):
+            out[kind] = subtract(own, taken)
+            taken = union(np.concatenate((taken.start, own.start)),
+                          np.concatenate((taken.end, own.end)))  # fmt: skip
+    return out
+
+
+def _head(begin: int, limit: int, events: list[Event]) -> int:
+    """Where the head of the capture ends: with an upload or a range that names itself start-up, or
+    as far as the time is mostly cold."""
+    early = sorted((e for e in events if e.end <= limit), key=lambda e: e.end)
+    if not early:
+        return begin
+    whole = [e.end for e in early if e.kind in ("ranges", "upload", "allocation")]
+    loads = [e.end for e in early if e.what.startswith(("cuLibrary", "cuModule", "hipModule"))]
+    end = max([begin, *whole, *loads])
+    covered = Coverage(union(np.array([e.start for e in early]), np.array([e.end for e in early])))
+    ends = np.array([e.end for e in early])
+    cold = covered.within(np.full(len(ends), begin), ends)
+    mostly = ends[cold >= _COLD_HEAD * (ends - begin)]
+    return max(end, int(mostly.max(initial=begin)))
+
+
+def _teardown(calls: Any, ops: Operations) -> Spans:
+    """Frees and unloads after the last GPU work."""
+    if not len(ops) or not len(calls["start"]):
+        return EMPTY
+    last = (calls["start"] >= int(ops.end.max())) & np.isin(
+        calls["call"], (Call.FREE, Call.MODULE, Call.OTHER)
+    )
+    return union(calls["start"][last], calls["end"][last])
 
 
 def _kernel_time_quantile(ops: Operations, share: float) -> int:
@@ -114,25 +280,39 @@ def _kernel_time_quantile(ops: Operations, share: float) -> int:
     return int(ops.end[kernel][np.searchsorted(done, share * done[-1])])
 
 
-def _merged(what: str, start: Array, end: Array) -> list[tuple[str, int, int]]:
-    spans = union(start, end)
-    order = np.argsort(spans.start - spans.end)[:20]
-    return [(what, int(spans.start[i]), int(spans.end[i])) for i in order]
-
-
-def _upload(trace: Trace, ops: Operations, limit: int) -> list[tuple[str, int, int]]:
+def _upload(trace: Trace, ops: Operations, limit: int) -> Event | None:
     """The upload of weights: most of the uploaded bytes, before the work has got going."""
     if not trace.has("copies"):
-        return []
-    copies = trace.columns("copies", ("start", "end", "bytes", "kind"))
+        return None
+    copies = trace.columns("copies", ("start", "end", "bytes", "kind", "src_memory"))
     htod = copies["kind"] == HTOD
     before = _kernel_time_quantile(ops, 0.01)
     early = htod & (copies["end"] <= min(limit, before))
     moved, all_bytes = copies["bytes"][early].sum(), copies["bytes"][htod].sum()
     if moved < _UPLOAD_BYTES or moved < _UPLOAD_SHARE * all_bytes:
-        return []
+        return None
     start, end = copies["start"][early], copies["end"][early]
-    return [(f"upload of {moved / 1e9:.2f} GB", int(start.min()), int(end.max()))]
+    after = int(((ops.kind == Kind.KERNEL) & (ops.start >= int(end.max()))).sum())
+    if after < max(_UPLOAD_KERNELS, int(early.sum())):
+        return None
+    rate = moved / max(union(start, end).total, 1)
+    pageable = copies["bytes"][early & (copies["src_memory"] == PAGEABLE)].sum() >= 0.5 * moved
+    kind = " from pageable memory" if pageable else ""
+    what = f"upload of {moved / 1e9:.2f} GB at {rate:.3g} GB/s{kind}"
+    return Event("upload", what, int(start.min()), int(end.max()))
+
+
+def cold_steps(steps: Steps, startup: Startup) -> int:
+    """How many steps at the beginning are warm-up: the first, which is up to 1.8 x slower, and
+    those after it that are cold and slow; the last is always kept."""
+    if len(steps) < 2:
+        return 0
+    begin = np.concatenate((steps.gpu_start[:1], steps.gpu_end[:-1]))
+    length = steps.gpu_end - begin
+    cold = Coverage(startup.spans).within(begin, steps.gpu_end)
+    slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * float(np.median(length[1:])))
+    slow[0] = True
+    return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)
 
 
 # ---------------------------------------------------------------- damage

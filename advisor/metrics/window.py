@@ -12,7 +12,7 @@ from advisor.errors import InputError
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import EMPTY, Spans, clip, gaps, union
 from advisor.metrics.operations import Operations
-from advisor.metrics.startup import Startup
+from advisor.metrics.startup import Startup, cold_steps
 from advisor.metrics.steps import Steps
 from advisor.sources.trace import Trace
 
@@ -125,8 +125,9 @@ def steady_window(
     """The steps without the first, which is up to 1.8 x slower; without steps, first to last GPU
     operation after start-up. Stretches at the edges that were lost are cut off."""
     if len(steps) >= 2:
-        lo, hi = int(steps.gpu_end[0]), int(steps.gpu_end[-1])
-        method = "steps without the first"
+        dropped = cold_steps(steps, startup)
+        lo, hi = int(steps.gpu_end[dropped - 1]), int(steps.gpu_end[-1])
+        method = "steps without the first" + (f" {dropped}" if dropped > 1 else "")
         if steps.method == "opaque graph launches":
             method = "graph launches without the first"
     elif len(steps) == 1:

@@ -58,6 +58,7 @@ class Input(Frozen):
     window_method: str | None = None
     steps: int | None = None
     step_method: str | None = None
+    step_confidence: float | None = None
     ranks: int = 1
     rank: int | None = None
     workload: str | None = None
@@ -233,11 +234,15 @@ class Budget(Frozen):
 
 
 class StepSummary(Frozen):
+    """Steps of one phase, of the process with most GPU time on a device."""
+
     phase: str
     count: int
     median_ms: float
     mean_ms: float
     p99_ms: float
+    process: int | None = None
+    device: int | None = None
 
 
 class FactDoc(Frozen):
@@ -333,6 +338,11 @@ class Diagnosis(Frozen):
     sensitivity: tuple[Flip, ...] | None = None
     work: Work | None = None
     baseline: Baseline | None = None
+
+    @property
+    def main_steps(self) -> tuple[StepSummary, ...]:
+        """The steps of the device with most GPU time, by phase."""
+        return tuple(s for s in self.steps if s.device == self.steps[0].device)
 
     def frames(self) -> dict[str, Any]:
         """The tables of the diagnosis as pandas data frames (pandas is imported here)."""

@@ -51,7 +51,7 @@ def checkup(done: Analysed) -> Checkup:
     seen = Seen(
         facts,
         trace.tables,
-        step_method=a.steps.method if a.step_count else None,
+        step_method=a.steps.method if len(a.steps) else None,
         phases=tuple(sorted({s.phase for s in document.steps(a)})),
         world_size=capture.world_size,
         backtraces=backtraces,

@@ -184,7 +184,8 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         window_ns=(window.start, window.end),
         window_method=window.method,
         steps=a.step_count or None,
-        step_method=a.steps.method if a.step_count else None,
+        step_method=a.steps.method if len(a.steps) else None,
+        step_confidence=a.steps.confidence if len(a.steps) else None,
         workload=a.workload,
         kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,
         busy_share=float(np.mean(busy)) if busy else None,
@@ -196,11 +197,11 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
 def budgets(a: Analysis) -> tuple[Budget, ...]:
     """One budget a device, then one for each phase of its steps where there are several."""
     out = []
-    phases = np.array([a.steps.phase[i] for i in a.window_steps.tolist()])
     for device, budget in a.budgets.items():
         out.append(_budget(device, None, np.array([budget.ns[p] for p in PARTS], float)))
+        phases, chosen = a.on(device).window_phases, a.on(device).window_steps
         if len(set(phases.tolist())) > 1:
-            rows = budget.by_step[a.window_steps]
+            rows = budget.by_step[chosen]
             out += [
                 _budget(device, phase, rows[phases == phase].sum(axis=0))
                 for phase in sorted(set(phases.tolist()))
@@ -220,19 +221,19 @@ def _budget(device: int, phase: str | None, ns: Any) -> Budget:
 
 
 def steps(a: Analysis) -> tuple[StepSummary, ...]:
-    if not a.step_count:
-        return ()
-    times = step_times(a) / 1e6
-    phases = np.array([a.steps.phase[i] for i in a.window_steps.tolist()])
-    return tuple(
-        StepSummary(
-            phase=phase, count=int((phases == phase).sum()),
-            median_ms=float(np.median(times[phases == phase])),
-            mean_ms=float(times[phases == phase].mean()),
-            p99_ms=float(np.percentile(times[phases == phase], 99)),
-        )
-        for phase in sorted(set(phases.tolist()))
-    )  # fmt: skip
+    """Steps by device and phase, those of the device with most GPU time first."""
+    out = []
+    for device in sorted(a.devices or [a.main_device], key=lambda d: d != a.main_device):
+        own = a.on(device)
+        times, phases = step_times(own) / 1e6, own.window_phases
+        for phase in sorted(set(phases.tolist())):
+            mine = times[phases == phase]
+            out.append(StepSummary(
+                phase=phase, count=len(mine), median_ms=float(np.median(mine)),
+                mean_ms=float(mine.mean()), p99_ms=float(np.percentile(mine, 99)),
+                process=own.main_process if own.main_process >= 0 else None, device=device,
+            ))  # fmt: skip
+    return tuple(out)
 
 
 def facts(base: Iterable[Fact]) -> tuple[FactDoc, ...]:

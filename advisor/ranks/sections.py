@@ -56,7 +56,7 @@ def steps(diagnoses: Iterable[Diagnosis]) -> tuple[StepSummary, ...]:
     """By phase, the median over the ranks of each number."""
     by_phase: dict[str, list[StepSummary]] = {}
     for diagnosis in diagnoses:
-        for one in diagnosis.steps:
+        for one in diagnosis.main_steps:
             by_phase.setdefault(one.phase, []).append(one)
     return tuple(
         StepSummary(

@@ -28,7 +28,7 @@ def entry(page: Page, name: str, diagnoses: Sequence[Diagnosis]) -> None:
         page.labelled("capture", ", ".join(i.path for i in diagnosis.inputs))
         steps = ", ".join(
             f"{amount(s.count, f'{s.phase} step')} of {milliseconds(s.median_ms)} ms"
-            for s in diagnosis.steps
+            for s in diagnosis.main_steps
         )
         if steps:
             page.labelled("steps", steps)

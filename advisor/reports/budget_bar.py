@@ -20,6 +20,7 @@ PARTS: dict[str, tuple[str, str, str]] = {
     "queued": ("q", "cyan", "queued, not started"),
     "launch_latency": ("l", "red", "launch latency"),
     "profiler": ("p", "dim", "profiler"),
+    "startup": ("u", "dim", "start-up"),
     "gc": ("G", "yellow", "Python GC"),
     "gil": ("I", "yellow", "GIL wait"),
     "alloc": ("A", "yellow", "alloc or free call"),
@@ -32,7 +33,7 @@ PARTS: dict[str, tuple[str, str, str]] = {
     "host_between_launches": ("h", "bold yellow", "host, in the step"),
     "unknown": ("?", "dim", "unknown"),
 }
-SPARE = "123456789abdefijkmorstuvwxyzBDEFJKMNPQTUVWXYZ"
+SPARE = "123456789abdefijkmorstvwxyzBDEFJKMNPQTUVWXYZ"
 SMALL = 0.005
 COLUMNS = 8
 #: Bars that are drawn unless all are asked for.

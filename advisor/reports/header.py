@@ -18,15 +18,15 @@ def header(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     if len(diagnosis.inputs) > 1 and all(i.rank is not None for i in diagnosis.inputs):
         ranks_text.job(page, diagnosis, verbosity)
         if verbosity <= 0:
-            _steps(page, diagnosis.steps, None)
+            _steps(page, diagnosis.main_steps, None)
             return
     shown = diagnosis.inputs if verbosity > 0 else diagnosis.inputs[:SHOWN_INPUTS]
     for entry in shown:
-        _input(page, entry, diagnosis.steps if len(diagnosis.inputs) == 1 else (), verbosity)
+        _input(page, entry, diagnosis.main_steps if len(diagnosis.inputs) == 1 else (), verbosity)
     if len(shown) < len(diagnosis.inputs):
         page.line(f"... and {len(diagnosis.inputs) - len(shown)} more captures")
     if len(diagnosis.inputs) != 1:
-        _steps(page, diagnosis.steps, None)
+        _steps(page, diagnosis.main_steps, None)
     if verbosity > 0:
         tool = diagnosis.tool
         page.labelled("analysed", f"by {tool.name} {tool.version}, engine {tool.engine}")
@@ -56,8 +56,7 @@ def _input(page: Page, entry: Input, steps: tuple[StepSummary, ...], verbosity: 
 def _steps(page: Page, steps: tuple[StepSummary, ...], entry: Input | None) -> None:
     if steps:
         mix = ", ".join(f"{s.count} {s.phase}" for s in steps)
-        how = f" (from {entry.step_method})" if entry is not None and entry.step_method else ""
-        page.labelled("steps", mix + how)
+        page.labelled("steps", mix + _method(entry))
         times = "; ".join(
             f"{s.phase} {milliseconds(s.median_ms)} ms median, {milliseconds(s.mean_ms)} ms mean"
             for s in steps
@@ -72,6 +71,15 @@ def _steps(page: Page, steps: tuple[StepSummary, ...], entry: Input | None) -> N
         load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
     if load:
         page.labelled("load", ", ".join(load))
+
+
+def _method(entry: Input | None) -> str:
+    """How steps were found, and how sure that is."""
+    if entry is None or not entry.step_method:
+        return ""
+    if entry.step_confidence is None:
+        return f" (from {entry.step_method})"
+    return f" (from {entry.step_method}, confidence {value_text(entry.step_confidence, 'ratio')})"
 
 
 def _window(page: Page, entry: Input) -> None:

@@ -77,7 +77,7 @@ def machine(entry: Input) -> list[str]:
 def load(diagnosis: Diagnosis) -> list[str]:
     """Steps, their time, and how busy the device is."""
     parts = []
-    for s in diagnosis.steps:
+    for s in diagnosis.main_steps:
         parts.append(f"{amount(s.count, f'{s.phase} step')}, {milliseconds(s.median_ms)} ms median")
     if len(diagnosis.inputs) == 1:
         entry = diagnosis.inputs[0]

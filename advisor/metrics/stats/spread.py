@@ -132,15 +132,15 @@ def budget(q: Query) -> StatsTable:
     """The exclusive parts of each device's window, which add up to it; by phase where there are
     several."""
     a = q.a
-    phases = [a.steps.phase[i] for i in a.window_steps.tolist()]
     device: list[int] = []
     phase: list[str] = []
     ns: list[Array] = []
     for number, one in a.budgets.items():
         blocks = {"all": np.array([one.ns[p] for p in PARTS], np.int64)}
-        if len(set(phases)) > 1:
-            rows, kinds = one.by_step[a.window_steps], np.array(phases)
-            for name in sorted(set(phases)):
+        kinds = a.on(number).window_phases
+        if len(set(kinds.tolist())) > 1:
+            rows = one.by_step[a.on(number).window_steps]
+            for name in sorted(set(kinds.tolist())):
                 blocks[name] = np.rint(rows[kinds == name].sum(axis=0)).astype(np.int64)
         for name, values in blocks.items():
             device += [number] * len(PARTS)

@@ -26,6 +26,9 @@ Method = Literal[
 
 #: Operations in a step, at least: fewer are a loop of two kernels.
 MIN_LENGTH = 8
+#: What tells steps from each other needs steps that are as sure as this: a kernel sequence that
+#: nothing confirms (0.5) may be one block that runs again and again.
+BELIEVED = 0.6
 _LAST = np.iinfo(np.int64).max
 _FIRST = np.iinfo(np.int64).min
 
@@ -56,6 +59,10 @@ class Steps:
 
     def __len__(self) -> int:
         return len(self.gpu_end)
+
+    @property
+    def believed(self) -> bool:
+        return self.confidence >= BELIEVED
 
     @property
     def time(self) -> Array:
@@ -147,10 +154,14 @@ class Work:
         mine = np.flatnonzero(self.mine)
         return mine[np.argsort(self.launched[mine], kind="stable")]
 
-    def share_inside(self, op_step: Array) -> float:
-        """Share of the GPU time that lies in steps."""
-        whole = int(self.length.sum())
-        return float(self.length[op_step >= 0].sum()) / whole if whole else 0.0
+    def share_inside(self, op_step: Array, copies: bool = False) -> float:
+        """Share of the kernel time that lies in steps: an upload of weights is none of theirs. With
+        `copies`, and where there are no kernels, of all GPU time."""
+        length = np.where(self.name >= 0, self.length, 0)
+        if copies or not length.any():
+            length = self.length
+        whole = int(length.sum())
+        return float(length[op_step >= 0].sum()) / whole if whole else 0.0
 
 
 def timed(

@@ -21,6 +21,8 @@ _PART = 0.8
 #: A range of no known name may delimit steps where it repeats and holds so much of the GPU time.
 _UNNAMED = 0.67
 _MIN_REPEATS = 3
+#: Confidence of ranges that repeat like steps and are called something else.
+_UNKNOWN_NAME = 0.8
 #: Of two kinds of ranges, one inside the other, the outer must hold this much more to be preferred.
 _MORE = 1.0 / 0.9
 
@@ -80,7 +82,7 @@ def _steps_of(
     if len(ops) == 0 and bool((graph & inside).any()):
         keep = np.flatnonzero(np.bincount(at[inside & graph], minlength=len(start)) > 0)
         return Steps(
-            "opaque graph launches", 0.5, tuple(phases[i] for i in keep), start[keep], end[keep],
+            "opaque graph launches", 0.6, tuple(phases[i] for i in keep), start[keep], end[keep],
             *opaque_bounds(start[keep], calls), op_step, process=work.process, **marks,
         )  # fmt: skip
     keep = np.flatnonzero(works)
@@ -138,8 +140,9 @@ def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Itera
             chosen = np.flatnonzero((kind == number) & (rows["thread"] == thread))
             if len(chosen) < _MIN_REPEATS:
                 continue
-            steps = _steps_of(work, rows, chosen, thread, {})
-            if len(steps) >= _MIN_REPEATS and work.share_inside(steps.op_step) >= _UNNAMED:
+            steps = replace(_steps_of(work, rows, chosen, thread, {}), confidence=_UNKNOWN_NAME)
+            held = work.share_inside(steps.op_step, copies=True)
+            if len(steps) >= _MIN_REPEATS and held >= _UNNAMED:
                 found.append((len(steps), steps))
     yield from (steps for _, steps in sorted(found, key=lambda f: f[0]))
 

@@ -27,6 +27,8 @@ MIN_REPEATS = 3
 _MIN_LAYERS = 8
 #: A boundary moves to where the device regularly idles longer than this, and longer by so much.
 _PAUSE_NS, _LONGER = 5_000, 2.0
+#: A step before the first return holds so much of a period; one after the last boundary so much.
+_WHOLE, _ENDED = 0.9, 0.75
 
 
 def opaque_graphs(work: Work) -> Steps | None:
@@ -36,7 +38,7 @@ def opaque_graphs(work: Work) -> Steps | None:
         return None
     start, end, thread = _of_main_thread(work, launch)
     return Steps(
-        "opaque graph launches", 0.5, ("unknown",) * len(start), start, end,
+        "opaque graph launches", 0.6, ("unknown",) * len(start), start, end,
         *opaque_bounds(start, work.calls), np.full(len(work.ops), MISSING, np.int64),
         process=work.process, thread=thread,
     )  # fmt: skip
@@ -127,7 +129,14 @@ def _at_pause(work: Work, main: Array, position: Array) -> Array:
     if pauses[best] < max(_PAUSE_NS, _LONGER * pauses[0]):
         return position
     moved = position + best
-    return moved[moved < len(main)]
+    # A whole step may come before the first return, and one that is cut short after the last.
+    head, last = int(moved[0]) - median, len(main) - 1
+    if head >= _WHOLE * median - 1:
+        moved = np.insert(moved, 0, head)
+    moved = moved[moved <= last]
+    if last - moved[-1] >= _ENDED * median:
+        moved = np.append(moved, last)
+    return moved
 
 
 def _marks_steps(position: Array, length: int) -> bool:

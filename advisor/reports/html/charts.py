@@ -91,7 +91,7 @@ def step_chart(diagnosis: Diagnosis) -> StepChart | None:
     edge_low, edge_high = max(low - 0.02 * span, 0.0), high + 0.02 * span
     width = (WIDTH - LEFT) / len(times)
     names = list(dict.fromkeys(m.label for m in marks))
-    summary = {s.phase: s for s in diagnosis.steps}
+    summary = {s.phase: s for s in diagnosis.main_steps}
     bins = min(max(round(2 * math.sqrt(len(times))), BINS[0]), BINS[1])
     edges = (edge_low, edge_high, bins)
     counts = {n: _counts(times, [m.label == n for m in marks], *edges) for n in names}
@@ -117,7 +117,7 @@ def step_chart(diagnosis: Diagnosis) -> StepChart | None:
                 median_y=_y(median / top),
             )
         )
-    total = sum(s.count for s in diagnosis.steps)
+    total = sum(s.count for s in diagnosis.main_steps)
     return StepChart(
         phases=phases,
         ticks=[(_y(f), milliseconds(top * f)) for f in (0.0, 0.5, 1.0)],

@@ -143,7 +143,7 @@ def capture_view(diagnosis: Diagnosis, number: int) -> CaptureView:
 def _figures(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """The few numbers that a meeting asks for: label, value, note."""
     figures = []
-    for s in diagnosis.steps[:3]:
+    for s in diagnosis.main_steps[:3]:
         note = f"mean {milliseconds(s.mean_ms)}, p99 {milliseconds(s.p99_ms)}"
         step = "step" if s.phase == UNKNOWN else f"{clean(s.phase)} step"
         steps = amount(s.count, step)

@@ -70,12 +70,12 @@ def kernels(sheet: Sheet, captures: Captures) -> None:
 def steps(sheet: Sheet, captures: Captures) -> None:
     """Steps by phase, then the budget of each device and phase."""
     columns = [
-        *captures.column(), Column("phase", 16), Column("steps", 9),
+        *captures.column(), Column("device", 9), Column("phase", 16), Column("steps", 9),
         Column("median (ms)", 13, "fixed"), Column("mean (ms)", 12, "fixed"),
         Column("p99 (ms)", 12, "fixed"), Column("p99 over median", 12, "times"),
     ]  # fmt: skip
     rows = [
-        [*captures.lead(label), s.phase, s.count, s.median_ms, s.mean_ms, s.p99_ms,
+        [*captures.lead(label), s.device, s.phase, s.count, s.median_ms, s.mean_ms, s.p99_ms,
          s.p99_ms / s.median_ms if s.median_ms else None]
         for label, d in captures for s in d.steps
     ]  # fmt: skip

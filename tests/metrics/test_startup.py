@@ -1,0 +1,91 @@
+"""Start-up wherever it stands: cold calls, warm-up steps, uploads, tear-down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builder import Export
+from tests.metrics.support import analysis
+
+US, MS = 1_000, 1_000_000
+
+
+def steps(lengths: list[int], cold: dict[int, int] | None = None) -> Export:
+    """Steps of ten launches, a call of 5 us and a kernel of 60 us each, as far apart as `lengths`
+    (us) tell; the first call of step i takes `cold[i]` us and launches a kernel of its own."""
+    export = Export().process(1)
+    t = 0
+    for i, length in enumerate(lengths):
+        export.range("decode_step", t, (length - 10) * US)
+        first = (cold or {}).get(i, 5)
+        for k in range(10):
+            at = t + (first - 5 + 100 * k) * US if k else t
+            name = f"rare{i}" if k == 0 and i in (cold or {}) else f"k{k}"
+            call = (first if k == 0 else 5) * US
+            export.launch(
+                at=at, dur=call, kernel=name, kernel_start=at + call + US, kernel_dur=60 * US
+            )
+        t += length * US
+    return export
+
+
+def test_a_first_launch_in_the_middle_is_start_up_and_not_launching(tmp_path: Path) -> None:
+    """Step 3 loads the module of a kernel for 2 ms, of which the device idles all but 25 us."""
+    a = analysis(steps([1000, 1000, 1000, 3000, 1000, 1000], {3: 2000}), tmp_path)
+    ns = a.budgets[0].ns
+    assert ns["startup"] == pytest.approx(2 * MS, abs=60 * US)
+    assert ns["launch_call"] < 0.3 * MS
+    assert [(e.kind, e.what) for e in a.startup.events] == [("modules", "cudaLaunchKernel_v7000")]
+
+
+def test_a_slow_launch_of_a_known_kernel_is_not_start_up(tmp_path: Path) -> None:
+    export = steps([1000] * 6)
+    export.launch(at=6 * MS, dur=2 * MS, kernel="k1", kernel_start=8 * MS + US, kernel_dur=60 * US)
+    assert analysis(export, tmp_path).startup.length == 0
+
+
+def test_warm_up_steps_are_dropped_by_time_and_the_last_is_kept(tmp_path: Path) -> None:
+    a = analysis(steps([3000, 2500, 1000, 1000, 1000], {0: 2000, 1: 1500}), tmp_path)
+    assert (len(a.steps), a.step_count) == (5, 3)
+
+
+def test_of_two_cold_steps_the_last_is_kept(tmp_path: Path) -> None:
+    a = analysis(steps([3000, 2500], {0: 2000, 1: 1500}), tmp_path)
+    assert a.step_count == 1
+
+
+def test_the_only_pass_is_kept_whole(tmp_path: Path) -> None:
+    a = analysis(steps([3000], {0: 2000}), tmp_path)
+    assert a.step_count == 1
+    assert a.startup.end == a.startup.begin
+
+
+def test_the_first_long_call_creates_the_context(tmp_path: Path) -> None:
+    export = Export().process(1).call("cudaFree_v3020", 0, 200 * MS)
+    for i in range(40):
+        at = 201 * MS + i * 100 * US
+        export.launch(at=at, kernel="k", kernel_start=at + 10 * US, kernel_dur=50 * US)
+    a = analysis(export, tmp_path)
+    assert {kind: spans.total for kind, spans in a.startup.parts.items()} == {"context": 200 * MS}
+    assert a.startup.end == 200 * MS
+    assert a.budgets[0].ns["startup"] == 0
+
+
+def test_an_upload_that_is_all_a_program_does_is_its_work(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(5):
+        at = i * 30 * MS
+        export.copy(at, 20 * MS, "HtoD", bytes=10**8, copy_start=at + MS, copy_dur=19 * MS)
+    export.launch(at=150 * MS, kernel="k", kernel_start=151 * MS, kernel_dur=MS)
+    a = analysis(export, tmp_path)
+    assert a.startup.length == 0
+    assert a.budgets[0].ns["htod"] == 5 * 19 * MS
+
+
+def test_frees_after_the_last_work_are_tear_down(tmp_path: Path) -> None:
+    export = steps([1000] * 6).call("cudaFree_v3020", 7 * MS, 5 * MS)
+    a = analysis(export, tmp_path)
+    assert a.startup.teardown.total == 5 * MS
+    assert a.startup.length == 0
