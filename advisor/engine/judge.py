@@ -59,8 +59,16 @@ def severity_of(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
             found = level.severity if value >= level.at else found
     elif fact is not None and fact.unit == "ratio":
         found = next((s for at, s in SEVERITY_TABLE if float(fact.value) >= at), "info")
-    cap = spec.severity.cap
-    return found if cap is None else min(found, cap, key=SEVERITIES.index)
+    caps = [c for c in (spec.severity.cap, _unpredicted(inference, spec)) if c is not None]
+    return min(found, *caps, key=SEVERITIES.index) if caps else found
+
+
+def _unpredicted(inference: Inference, spec: RuleSpec) -> Severity | None:
+    """Where a gain a step cannot be predicted, for want of steps, nobody knows that the fix pays:
+    medium at most."""
+    per_step = spec.gain is not None and spec.gain.per == "step"
+    no_steps = inference.sight.atom("capture.step_count", TRACE) == 0
+    return "medium" if per_step and no_steps else None
 
 
 class Term(NamedTuple):

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import (
-    LONG_HOST_NS,
     THREAD_STATES,
     UNTRACED_GRAPH_LAUNCH_NS,
     HostStates,
@@ -96,7 +95,7 @@ def _parts(gaps: Gaps, i: int, thread: _Thread | None, node_traced: bool) -> lis
     until = min(call_end, end)
     parts = list(_before_the_call_returns(thread, start, until))
     host = [p for p in parts if p[0] == "host"]
-    apart = bool(gaps.crosses_step[i]) or sum(b - a for _, a, b in host) >= LONG_HOST_NS
+    apart = bool(gaps.crosses_step[i]) or sum(b - a for _, a, b in host) >= gaps.long_host
     named = "host_gap" if apart else "host_between_launches"
     parts = [(named if name == "host" else name, a, b) for name, a, b in parts]
     if node_traced:

@@ -88,7 +88,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
                                          capture.environment_names),
         "capture.range_count": len(a.pauses) + 1 if trace.has("api_calls") else None,
     })  # fmt: skip
-    span = a.span[1] - a.span[0]
+    span = a.span[1] - min(a.span[0], a.startup.begin)
     if span > 0:
         _startup(a, span, out)
     if capture.command:

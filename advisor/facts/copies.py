@@ -68,6 +68,11 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
         "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
     }, scope)  # fmt: skip
+    out.put_all({
+        "copy.pageable_large_per_100_kernels":
+            a.per_100_kernels(device, float((pageable & (size > _LARGE)).sum())) if told else None,
+        "copy.tiny_per_100_kernels": a.per_100_kernels(device, float(tiny.sum())),
+    }, scope)  # fmt: skip
     if a.step_count:
         out.put_all({
             "copy.pageable_large_per_step":

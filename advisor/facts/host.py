@@ -30,11 +30,9 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if a.trace.has("api_calls") and feeder is not None:
         _sync(a, feeder, budget, scope, out)
         _alloc(a, feeder, budget, scope, out)
-        # What lies between steps is only known where steps are.
-        if a.certain_step_count:
-            out.put("host.gap_ratio", budget.share("host_gap"), scope)
-            gap = budget.gap_parts["host_gap"]
-            out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
+        out.put("host.gap_ratio", budget.share("host_gap"), scope)
+        gap = budget.gap_parts["host_gap"]
+        out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
     _waiting(a, feeder, budget, scope, out)
     _steps(a, budget, scope, out)
     _memory(a, device, scope, out)
@@ -81,6 +79,14 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
     out.put("sync.memset_time_ratio", float(length.sum()) / host, scope)
     refilled = _until_next(a, feeder, np.array(blocking_sets, np.int64))
     out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window, scope)
+    device = budget.device
+    out.put_all({
+        "sync.device_wide_per_100_kernels": a.per_100_kernels(device, len(wide)),
+        "sync.implicit_calls_per_100_kernels": a.per_100_kernels(device, len(implicit)),
+        "sync.memset_per_100_kernels": a.per_100_kernels(device, len(blocking_sets)),
+        "sync.readbacks_per_100_kernels": a.per_100_kernels(device, len(readback))
+        if a.trace.has("copies") else None,
+    }, scope)  # fmt: skip
     if a.step_count:
         out.put_all({
             "sync.calls_per_step": len(rows) / a.step_count,
@@ -150,6 +156,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fa
     host = max(a.host_window[1] - a.host_window[0], 1)
     out.put_all({
         "alloc.calls_per_step": len(rows) / a.step_count if a.step_count else None,
+        "alloc.calls_per_100_kernels": a.per_100_kernels(budget.device, len(rows)),
         "alloc.time_ratio": float(length.sum()) / host,
         "alloc.idle_ratio": budget.share("alloc"),
         "alloc.stall_max_ns": float(length.max(initial=0)),

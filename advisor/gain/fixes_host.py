@@ -12,7 +12,8 @@ from advisor.gain.catalog import Fix, constant
 from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
-from advisor.metrics.budget import LONG_HOST_NS, UNTRACED_GRAPH_LAUNCH_NS
+from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
+from advisor.metrics.gaps import LONG_HOST_NS
 from advisor.metrics.operations import Kind
 from advisor.sources.schema import DTOH, Call
 

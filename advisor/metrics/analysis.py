@@ -267,6 +267,11 @@ class Analysis:
         """Steps in the window; 0 where no step structure was found."""
         return len(self.window_steps)
 
+    def per_100_kernels(self, device: int, count: float) -> float | None:
+        """A count of the window over its kernels, where there are no steps to count by."""
+        kernels = len(self.device_kernels(device))
+        return None if self.step_count or not kernels else 100.0 * count / kernels
+
     @property
     def certain_step_count(self) -> int:
         """Steps in the window; 0 where it is uncertain that these are steps."""

@@ -36,8 +36,6 @@ PARTS = BUSY_PARTS + IDLE_PARTS
 UNTRACED_GRAPH_LAUNCH_NS = 70_000
 #: Idle after a synchronize call counts as its refill up to this; longer is the host's own work.
 REFILL_NS = 100_000
-#: Host code inside one gap from here on is a gap of its own, wherever steps begin.
-LONG_HOST_NS = 1_000_000
 
 _CALL_PART = {
     Call.ALLOC: "alloc", Call.FREE: "alloc", Call.SYNC: "sync", Call.COPY: "copy_call",
@@ -189,7 +187,7 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
         for at in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
             part = states_of.split(found.start[at], until[at])
             code = part.pop("host")
-            apart = found.crosses_step[at] | (code >= LONG_HOST_NS)
+            apart = found.crosses_step[at] | (code >= found.long_host)
             part["host_gap"] = np.where(apart, code, 0)
             part["host_between_launches"] = np.where(apart, 0, code)
             if states.node_traced:

@@ -16,6 +16,11 @@ from advisor.sources.trace import Trace
 
 Array = NDArray[Any]
 
+#: Host code inside one gap from here on is a gap of its own, wherever steps begin.
+LONG_HOST_NS = 1_000_000
+#: Without steps, so much: less may be the refill after a wait.
+LONG_HOST_STEPLESS_NS = 100_000
+
 
 @dataclass(frozen=True)
 class Gaps:
@@ -34,6 +39,8 @@ class Gaps:
     process: Array
     internal: Array  # between two nodes of one graph run
     crosses_step: Array
+    #: Host code in one gap from here on is a gap of its own, ns.
+    long_host: int = LONG_HOST_NS
 
     def __len__(self) -> int:
         return len(self.start)
@@ -80,6 +87,7 @@ def device_gaps(
             idle.start, idle.end, np.where(known, at, MISSING).astype(np.int32),
             np.where(has_prev, prev, MISSING).astype(np.int32), call_start, call_end, call_kind,
             thread, np.where(known, ops.process[at], MISSING).astype(np.int32), internal, crosses,
+            LONG_HOST_NS if (op_step >= 0).any() else LONG_HOST_STEPLESS_NS,
         ),
         busy,
     )  # fmt: skip

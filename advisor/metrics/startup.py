@@ -137,6 +137,7 @@ def find_startup(
     if len(teardown):
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]),
                             int(teardown.end[-1])))  # fmt: skip
+    begin = min([begin, *(e.start for e in events)])
     end = _head(begin, limit, [e for e in events if e.kind != "teardown"])
     if len(steps) and end < steps.gpu_start[0]:
         end = min(int(steps.host_start[0]), int(steps.gpu_start[0])) if end > begin else begin
