@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from advisor.model.capture import Frozen
 from advisor.model.findings import Option
@@ -50,11 +50,18 @@ class File(Data):
 
 
 class KernelEntry(Data):
-    match: list[Pattern] = Field(min_length=1)
+    match: tuple[Pattern, ...] = ()
+    words: tuple[Pattern, ...] = ()
     family: Family
     operation: Text
     phase: Phase | None = None
     engine: KernelSource | None = None
+
+    @model_validator(mode="after")
+    def _has_a_pattern(self) -> KernelEntry:
+        if not self.match and not self.words:
+            raise ValueError("give at least one pattern in match or words")
+        return self
 
 
 class Traits(Data):
@@ -72,6 +79,7 @@ class TraitEntry(Data):
 
 
 class KernelFile(File):
+    carriers: list[Pattern]
     kernels: list[KernelEntry] = Field(min_length=1)
     traits: list[TraitEntry]
 
