@@ -146,6 +146,8 @@ _KERNEL = _group("device", CUDA, [
     ("kernel.matmul_attention_ratio", "ratio", "kernels", "Share of kernel time in GEMM, GEMV, convolution and attention", "families"),
     ("kernel.unfused_ratio", "ratio", "kernels", "Share of the busy time in elementwise, copy, cast, activation, rope, softmax and norm kernels", "families"),
     ("kernel.unfused_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+    ("kernel.unfused_p50_ns", "ns", "kernels", "Median duration of the kernels of those families", "quantile in the window"),
+    ("kernel.framework_ratio", "ratio", "kernels", "Share of the kernels whose names are those of a framework: PyTorch, its compiler, serving engines on top of it, JAX", "names"),
     ("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
     ("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
     ("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled"),

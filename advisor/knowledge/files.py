@@ -115,6 +115,7 @@ class KernelFamily(NamedTuple):
     phase: Phase | None
     engine: KernelSource | None
     traits: Mapping[str, str | bool]
+    of_framework: bool = False
 
     @property
     def sm(self) -> int | None:
@@ -132,6 +133,8 @@ class KernelFamilies:
             for e in data.kernels
         ]
         self._carriers = [re.compile(p) for p in data.carriers]
+        self._nameless = [(re.compile(n.match), n) for n in data.nameless]
+        self._frameworks = [re.compile(p) for p in data.frameworks]
         self._traits = [
             (re.compile(t.match), t.set.model_dump(exclude_none=True)) for t in data.traits
         ]
@@ -140,6 +143,21 @@ class KernelFamilies:
     def classify(self, names: Sequence[str]) -> list[KernelFamily]:
         """One answer for each full (demangled) kernel name, in the order of `names`."""
         return [self._known.get(name) or self._classify(name) for name in names]
+
+    def is_nameless(self, name: str) -> bool:
+        """True for a name that kernels of all kinds share."""
+        return any(pattern.search(name) for pattern, _ in self._nameless)
+
+    def by_launch(
+        self, name: str, registers: int, shared_bytes: int, median_ns: float
+    ) -> KernelFamily:
+        """What a kernel of a shared name is, as its launches tell; registers are a thread's, shared
+        memory a block's."""
+        known = self.classify([name])[0]
+        for pattern, entry in self._nameless:
+            if pattern.search(name) and entry.holds(registers, shared_bytes, median_ns):
+                return known._replace(family=entry.family, operation=entry.operation)
+        return known
 
     def _classify(self, name: str) -> KernelFamily:
         known = function_name(name)
@@ -156,7 +174,7 @@ class KernelFamilies:
                     traits.setdefault(key, _fill(value, found))
         answer = KernelFamily(
             entry.family, str(_fill(entry.operation, hit)), entry.phase, entry.engine,
-            MappingProxyType(traits),
+            MappingProxyType(traits), any(p.search(known.full) for p in self._frameworks),
         )  # fmt: skip
         self._known[name] = answer
         return answer

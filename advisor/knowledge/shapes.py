@@ -64,6 +64,27 @@ class KernelEntry(Data):
         return self
 
 
+class NamelessEntry(Data):
+    """Bounds of what a launch takes: registers a thread, bytes of shared memory a block, ns."""
+
+    match: Pattern
+    min_registers: int = 0
+    max_registers: int = 1 << 31
+    min_shared_bytes: int = 0
+    max_shared_bytes: int = 1 << 31
+    min_median_ns: int = 0
+    max_median_ns: int = 1 << 62
+    family: Family
+    operation: Text
+
+    def holds(self, registers: int, shared_bytes: int, median_ns: float) -> bool:
+        return (
+            self.min_registers <= registers <= self.max_registers
+            and self.min_shared_bytes <= shared_bytes <= self.max_shared_bytes
+            and self.min_median_ns <= median_ns <= self.max_median_ns
+        )
+
+
 class Traits(Data):
     arch: Annotated[str, Field(pattern=r"^sm(\d+|\{1\})$")] | None = None
     precision: Precision | None = None
@@ -80,6 +101,8 @@ class TraitEntry(Data):
 
 class KernelFile(File):
     carriers: list[Pattern]
+    frameworks: list[Pattern]
+    nameless: list[NamelessEntry]
     kernels: list[KernelEntry] = Field(min_length=1)
     traits: list[TraitEntry]
 

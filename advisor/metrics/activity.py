@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import Names, dense
+from advisor.metrics.kernels import Names, dense, is_unknown
 from advisor.metrics.window import Window
 from advisor.sources.schema import SAMPLE_RATIOS
 from advisor.sources.trace import Trace
@@ -152,7 +152,7 @@ def kernel_activity(
     in_rest = np.ones(len(labels), bool)
     floor = _MIN_SHARE * float(time.sum())
     for i in np.argsort(-time, kind="stable").tolist():
-        least = floor if labels[i][0] in HEAVY else 5 * floor
+        least = floor if labels[i][1] else 5 * floor
         if time[i] < least or len(kept) >= _MAX_GROUPS:
             continue
         mine = group == i
@@ -242,10 +242,11 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, fl
 
 def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list[tuple[str, str]]]:
     """Group of each launch (`name` its position in `names`, `blocks` its grid, 0 where not
-    recorded): kernel and block count in heavy families, else the family. Labels are
+    recorded): kernel and block count in heavy families and where the family is not known, else the
+    family. Labels are
     (family, kernel x blocks)."""
     blocks = np.maximum(blocks, 0)
-    heavy = names.mask(lambda k: k.family in HEAVY)
+    heavy = names.mask(lambda k: k.family in HEAVY or is_unknown(k))
     families = sorted(set(names.families))
     family = np.array([families.index(f) for f in names.families], np.int64)
     most = int(blocks.max(initial=0)) + 1
