@@ -80,13 +80,14 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     if known_:
         out.put("activity.matmul_tensor_ratio",
                 sum(v * s for v, s in known_) / sum(s for _, s in known_), scope)  # fmt: skip
+    safe = {measure: found.safe(measure) for measure in found.level}
     out.table("activity.groups", scope, "Sampled activity inside kernels (least squares)",
               ("family", "kernel and blocks", "share:ratio", "DRAM:ratio", "SM:ratio",
                "Tensor:ratio", "error:ratio"),
               [[f, label or "all", float(shares[i]),
-                *(float(found.level[m][i]) if m in found.level else None
+                *(float(found.level[m][i]) if m in safe and safe[m][i] else None
                   for m in ("dram", "sm", "tensor")),
-                float(max(e[i] for e in found.error.values()))]
+                max((float(found.error[m][i]) for m in safe if safe[m][i]), default=None)]
                for i, (f, label) in enumerate(found.groups)])  # fmt: skip
 
 

@@ -158,6 +158,8 @@ _KERNEL = _group("device", CUDA, [
     ("kernel.matmul_attention_ratio", "ratio", "kernels", "Share of kernel time in GEMM, GEMV, convolution and attention", "families"),
     ("kernel.unfused_ratio", "ratio", "kernels", "Share of the busy time in elementwise, copy, cast, activation, rope, softmax and norm kernels", "families"),
     ("kernel.unfused_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+    ("kernel.unfused_p50_ns", "ns", "kernels", "Median duration of the kernels of those families", "quantile in the window"),
+    ("kernel.framework_ratio", "ratio", "kernels", "Share of the kernels whose names are those of a framework: PyTorch, its compiler, serving engines on top of it, JAX", "names"),
     ("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
     ("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
     ("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled"),
@@ -250,7 +252,7 @@ _ACTIVITY = _group("device", SAMPLES, [
     ("activity.dram_bound_window_ratio", "ratio", "samples kernels", "The same as a share of the window; without samples, what reading the given weights takes at the achievable bandwidth", "x busy share, else bandwidth.weights_ratio / 0.92 x busy share"),
     ("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares"),
     ("activity.matmul_tensor_ratio", "ratio", "samples kernels", "Tensor Active inside GEMM-shaped kernels", "bounded least squares"),
-    ("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05"),
+    ("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05, and no level at a bound or within one error of 0"),
     ("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active (else GR Active) in bins of at least 100 ms", "quantile of bin means"),
     ("activity.burst_high_ratio", "ratio", "samples", "95th percentile of the same", "quantile of bin means"),
 ]) + _group("device", CUDA, [
@@ -275,7 +277,7 @@ _PHASE = _group("phase", CUDA, [
     ("phase.skinny_gemm_ratio", "ratio", "kernels", "Share of GEMV and skinny GEMM kernels (few output columns) in kernel time", "names and launch shapes"),
     ("phase.norm_activation_ratio", "ratio", "kernels", "Share of norm and activation kernels in kernel time", "families"),
     ("phase.unfused_ratio", "ratio", "kernels", "Share of elementwise, copy, cast and norm kernels in kernel time", "families"),
-    ("phase.other_ratio", "ratio", "kernels", "Share of kernel time outside GEMM, GEMV, attention and elementwise", "families"),
+    ("phase.other_ratio", "ratio", "kernels", "Share of kernel time in kernels of known families outside GEMM, GEMV, attention and elementwise", "families"),
     ("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the window", "families"),
     ("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the window", "families"),
 ]) + _group("phase", SAMPLES, [

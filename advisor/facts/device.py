@@ -13,7 +13,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown
 from advisor.metrics.operations import Kind
 from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import Call
@@ -130,18 +130,31 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         by_operation[operation] = by_operation.get(operation, 0.0) + t
     unfused, matmul = held(lambda k: k.family in UNFUSED), held(lambda k: k.family in MATMUL)
     fp32 = held(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
+    unknown = held(is_unknown)
+
+    def between(time: float, whole: float) -> tuple[float, float]:
+        """Share of a family: what no one knows may belong to it or not."""
+        return time / whole, min(time + unknown, busy, whole) / whole
+
+    out.put_between({
+        "kernel.matmul_attention_ratio":
+            between(held(lambda k: k.family in MATMUL | ATTENTION), total),
+        "kernel.matmul_gemm_ratio": between(matmul, busy),
+        "kernel.matmul_gemm_window_ratio": between(matmul, window),
+        "kernel.moe_ratio": between(held(lambda k: k.family == "moe"), busy),
+        "kernel.skinny_gemm_ratio": between(held(is_skinny), busy),
+        "kernel.unfused_ratio": between(unfused, busy),
+        "kernel.unfused_window_ratio": between(unfused, window),
+        "kernel.fp32_matmul_ratio": between(fp32, busy),
+        "kernel.fp32_matmul_window_ratio": between(fp32, window),
+    }, scope)  # fmt: skip
+    small = a.names.mask(lambda k: k.family in UNFUSED)[name]
+    of_framework = a.names.mask(lambda k: k.of_framework)[name]
     out.put_all({
+        "kernel.unfused_p50_ns": float(np.median(duration[small])) if small.any() else None,
+        "kernel.framework_ratio": float(of_framework.mean()),
         "kernel.top_operation_ratio": max(by_operation.values()) / total,
-        "kernel.matmul_attention_ratio": held(lambda k: k.family in MATMUL | ATTENTION) / total,
-        "kernel.matmul_gemm_ratio": matmul / busy,
-        "kernel.matmul_gemm_window_ratio": matmul / window,
-        "kernel.moe_ratio": held(lambda k: k.family == "moe") / busy,
-        "kernel.skinny_gemm_ratio": held(is_skinny) / busy,
-        "kernel.unfused_ratio": unfused / busy,
-        "kernel.unfused_window_ratio": unfused / window,
-        "kernel.fp32_matmul_ratio": fp32 / busy,
-        "kernel.fp32_matmul_window_ratio": fp32 / window,
-        "kernel.unmapped_ratio": held(lambda k: k.operation.startswith("other")) / total,
+        "kernel.unmapped_ratio": unknown / total,
     }, scope)  # fmt: skip
     about = a.device(device)
     old = of_older_architecture(a, device)

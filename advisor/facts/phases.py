@@ -9,7 +9,7 @@ from advisor.facts.device import ACHIEVABLE, is_skinny, step_times
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, PARTS
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown
 from advisor.model.facts import Scope
 
 _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
@@ -62,14 +62,19 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         if dram is None and weight_bytes:
             read = weight_bytes * int((phases == phase).sum())
             dram = read_ratio(a, device, read, gemm)
-        out.put_all({
+        unknown = held(is_unknown) / total
+        shares = {
             "phase.attention_ratio": attention / total,
             "phase.gemm_ratio": gemm / total,
             "phase.skinny_gemm_ratio": held(is_skinny) / total,
             "phase.norm_activation_ratio":
                 held(lambda k: k.family in ("norm", "activation")) / total,
             "phase.unfused_ratio": unfused / total,
-            "phase.other_ratio": max(total - attention - gemm - unfused, 0.0) / total,
+            "phase.other_ratio":
+                max(total - attention - gemm - unfused - unknown * total, 0.0) / total,
+        }  # fmt: skip
+        out.put_between({n: (s, min(s + unknown, 1.0)) for n, s in shares.items()}, scope)
+        out.put_all({
             "phase.gemm_window_ratio": min(gemm / window, 1.0),
             "phase.attention_window_ratio": min(attention / window, 1.0),
             # Samples are resolved over the window, so they speak for a phase that fills it.

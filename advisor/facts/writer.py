@@ -56,6 +56,14 @@ class FactWriter:
         for name, value in values.items():
             self.put(name, value, scope)
 
+    def put_between(self, values: dict[str, tuple[float, float]], scope: Scope) -> None:
+        """Shares of which (least, most) are known: the least is stored, the most decides whether
+        a verdict may rest on it."""
+        for name, (least, most) in values.items():
+            self.put(name, least, scope)
+            if most > least:
+                self.base.ranges[name, scope] = (least, most)
+
     def table(
         self,
         name: str,

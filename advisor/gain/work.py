@@ -137,7 +137,7 @@ class Work:
                 continue
             mine = self._sampled_group(device, found.groups)
             hit = mine != NONE
-            hit[hit] = found.error["dram"][mine[hit]] <= RESOLVED_ERROR
+            hit[hit] = found.resolved("dram")[mine[hit]]
             level[hit] = found.level["dram"][mine[hit]]
             error[hit] = found.error["dram"][mine[hit]]
         peak = self._peak()

@@ -16,6 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from advisor.errors import AdvisorError
+from advisor.knowledge.kernel_names import function_name, words
 from advisor.knowledge.shapes import (
     ActionFile,
     CallSiteFile,
@@ -26,6 +27,7 @@ from advisor.knowledge.shapes import (
     Frames,
     GpuFile,
     GpuSpec,
+    KernelEntry,
     KernelFile,
     KernelSource,
     MarkerKind,
@@ -113,6 +115,7 @@ class KernelFamily(NamedTuple):
     phase: Phase | None
     engine: KernelSource | None
     traits: Mapping[str, str | bool]
+    of_framework: bool = False
 
     @property
     def sm(self) -> int | None:
@@ -125,7 +128,13 @@ class KernelFamilies:
     """The ordered patterns of ``kernel_families.yaml``; answers are remembered by name."""
 
     def __init__(self, data: KernelFile) -> None:
-        self._entries = [(re.compile(p), e) for e in data.kernels for p in e.match]
+        self._entries = [
+            (e, [re.compile(p) for p in e.match], [_of_words(p) for p in e.words])
+            for e in data.kernels
+        ]
+        self._carriers = [re.compile(p) for p in data.carriers]
+        self._nameless = [(re.compile(n.match), n) for n in data.nameless]
+        self._frameworks = [re.compile(p) for p in data.frameworks]
         self._traits = [
             (re.compile(t.match), t.set.model_dump(exclude_none=True)) for t in data.traits
         ]
@@ -135,20 +144,56 @@ class KernelFamilies:
         """One answer for each full (demangled) kernel name, in the order of `names`."""
         return [self._known.get(name) or self._classify(name) for name in names]
 
+    def is_nameless(self, name: str) -> bool:
+        """True for a name that kernels of all kinds share."""
+        return any(pattern.search(name) for pattern, _ in self._nameless)
+
+    def by_launch(
+        self, name: str, registers: int, shared_bytes: int, median_ns: float
+    ) -> KernelFamily:
+        """What a kernel of a shared name is, as its launches tell; registers are a thread's, shared
+        memory a block's."""
+        known = self.classify([name])[0]
+        for pattern, entry in self._nameless:
+            if pattern.search(name) and entry.holds(registers, shared_bytes, median_ns):
+                return known._replace(family=entry.family, operation=entry.operation)
+        return known
+
     def _classify(self, name: str) -> KernelFamily:
-        hits = ((pattern.search(name), entry) for pattern, entry in self._entries)
-        hit, entry = next((hit, entry) for hit, entry in hits if hit)
+        known = function_name(name)
+        carrier = any(pattern.search(known.own) for pattern in self._carriers)
+        text = known.full if carrier else known.own
+        arguments = f" {known.arguments}" if carrier else ""
+        entry, hit = self._find(text, words(known.function + arguments))
+        if entry is self._entries[-1][0]:
+            entry, hit = self._find(text, words(known.own))  # namespaces tell less than the name
         traits: dict[str, str | bool] = {}
         for pattern, values in self._traits:
-            if found := pattern.search(name):
+            if found := pattern.search(known.full):
                 for key, value in values.items():
                     traits.setdefault(key, _fill(value, found))
         answer = KernelFamily(
             entry.family, str(_fill(entry.operation, hit)), entry.phase, entry.engine,
-            MappingProxyType(traits),
+            MappingProxyType(traits), any(p.search(known.full) for p in self._frameworks),
         )  # fmt: skip
         self._known[name] = answer
         return answer
+
+    def _find(self, text: str, in_words: str) -> tuple[KernelEntry, re.Match[str]]:
+        """The first entry of which a pattern is found; the last one matches anything."""
+        for entry, patterns, word_patterns in self._entries:
+            for pattern in patterns:
+                if hit := pattern.search(text):
+                    return entry, hit
+            for pattern in word_patterns:
+                if hit := pattern.search(in_words):
+                    return entry, hit
+        raise AdvisorError("kernel_families.yaml: the last entry of `kernels` must match anything")
+
+
+def _of_words(pattern: str) -> re.Pattern[str]:
+    """Whole words only: fill is no part of prefill, nor gemm of gemma; a number may follow."""
+    return re.compile(rf"(?:^|_)(?:{pattern})\d*(?=_|$)")
 
 
 def _fill(value: str | bool, hit: re.Match[str]) -> str | bool:

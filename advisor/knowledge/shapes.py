@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from advisor.model.capture import Frozen
 from advisor.model.findings import Option
@@ -50,11 +50,39 @@ class File(Data):
 
 
 class KernelEntry(Data):
-    match: list[Pattern] = Field(min_length=1)
+    match: tuple[Pattern, ...] = ()
+    words: tuple[Pattern, ...] = ()
     family: Family
     operation: Text
     phase: Phase | None = None
     engine: KernelSource | None = None
+
+    @model_validator(mode="after")
+    def _has_a_pattern(self) -> KernelEntry:
+        if not self.match and not self.words:
+            raise ValueError("give at least one pattern in match or words")
+        return self
+
+
+class NamelessEntry(Data):
+    """Bounds of what a launch takes: registers a thread, bytes of shared memory a block, ns."""
+
+    match: Pattern
+    min_registers: int = 0
+    max_registers: int = 1 << 31
+    min_shared_bytes: int = 0
+    max_shared_bytes: int = 1 << 31
+    min_median_ns: int = 0
+    max_median_ns: int = 1 << 62
+    family: Family
+    operation: Text
+
+    def holds(self, registers: int, shared_bytes: int, median_ns: float) -> bool:
+        return (
+            self.min_registers <= registers <= self.max_registers
+            and self.min_shared_bytes <= shared_bytes <= self.max_shared_bytes
+            and self.min_median_ns <= median_ns <= self.max_median_ns
+        )
 
 
 class Traits(Data):
@@ -72,6 +100,9 @@ class TraitEntry(Data):
 
 
 class KernelFile(File):
+    carriers: list[Pattern]
+    frameworks: list[Pattern]
+    nameless: list[NamelessEntry]
     kernels: list[KernelEntry] = Field(min_length=1)
     traits: list[TraitEntry]
 

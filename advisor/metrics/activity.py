@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import Names, dense
+from advisor.metrics.kernels import Names, dense, is_unknown
 from advisor.metrics.window import Window
 from advisor.sources.schema import SAMPLE_RATIOS
 from advisor.sources.trace import Trace
@@ -34,6 +34,15 @@ _MAX_GROUPS = 12
 #: Beyond this the groups rise and fall together and the samples cannot tell them apart.
 _MAX_CONDITION = 1e4
 _MIN_SAMPLES = 30
+#: How far stamps of samples and kernels differ: the best fit lies 1 us late at 10 and at 100 kHz.
+_STAMP_NS = 1_000
+#: How much of the traffic of a kernel lies beside it, as time: it ends up to 1 us early or late.
+_EDGE_NS = 500
+#: Single kernels from this share of the time on, at most so many and one for ten samples.
+_MIN_SINGLE_SHARE = 0.004
+_MAX_SINGLE = 40
+#: Samples whose misfits are taken as related.
+_RELATED_SAMPLES = 20
 
 
 @dataclass(frozen=True)
@@ -91,21 +100,30 @@ class Activity:
 
     A group is one kernel and launch shape of the heavy families (their members differ: a large
     GEMM streams at 90 % where a small one reaches 60 %), one lighter family, or the ``rest``.
-    Level and error are keyed by measure: sm, dram, tensor.
+    Level, error, covariance (the noise of the samples) and doubts are keyed by measure: sm, dram,
+    tensor. A doubt is an error that the samples share: half of the difference between two ways to
+    solve, with its sign, and what of the level lies at the edges of kernels.
     """
 
     groups: tuple[tuple[str, str], ...]  # family, label
     share: Array  # of the sampled time
     level: dict[str, Array]
     error: dict[str, Array]
-    covariance: Array  # of the design, to be scaled by the residual variance
-    residual: dict[str, float]
+    covariance: dict[str, Array]
+    doubts: dict[str, tuple[Array, ...]]
     condition: float
     lag: float  # best lag of the samples against kernel occupancy, in periods
 
     def resolved(self, measure: str) -> Array:
         """Mask of the groups whose activity the samples resolve."""
-        return np.asarray(self.error[measure] <= RESOLVED_ERROR)
+        return np.asarray((self.error[measure] <= RESOLVED_ERROR) & self.safe(measure))
+
+    def safe(self, measure: str) -> Array:
+        """Mask of the groups whose level says something: none at a bound or within one error of 0,
+        where the solution would lie beyond. Most kernels use no tensor core: 0 is a level there."""
+        level, error = self.level[measure], self.error[measure]
+        above = (level - error > 0) | (measure == "tensor")
+        return np.asarray(above & (level < 1))
 
     def of(self, family: str, measure: str) -> float | None:
         """Time-weighted activity inside a family; None where the samples do not resolve it."""
@@ -116,10 +134,13 @@ class Activity:
         if weight.sum() == 0:
             return None
         weight /= weight.sum()
-        variance = float(weight @ self.covariance @ weight)
-        if math.sqrt(max(variance, 0.0)) * self.residual[measure] > RESOLVED_ERROR:
+        variance = float(weight @ self.covariance[measure] @ weight)
+        variance += sum(float(weight @ doubt) ** 2 for doubt in self.doubts[measure])
+        level = float(weight @ self.level[measure])
+        error = math.sqrt(max(variance, 0.0))
+        if error > RESOLVED_ERROR or (measure != "tensor" and level <= error):
             return None
-        return float(weight @ self.level[measure])
+        return level
 
     def share_above(self, measure: str, level: float) -> tuple[float, float | None]:
         """Sampled time in resolved groups at or above a level, and their mean level."""
@@ -136,56 +157,120 @@ def kernel_activity(
     end: Array,
     group: Array,
     labels: Sequence[tuple[str, str]],
+    kind: Array,
 ) -> Activity | None:
     """Least-squares activity by group. `group` gives each kernel's position in `labels`
-    (family, label), kernels sorted by start, `busy` is when any of them runs. None with too few
-    samples, or where the samples do not follow the kernels in time."""
+    (family, label), `kind` numbers kernels of one name and launch shape, each within one group;
+    kernels are sorted by start, `busy` is when any of them runs. None with too few samples, or
+    where the samples do not follow the kernels in time.
+
+    The noise of the samples is not all that errors hold. Kernels shorter than a sample are told
+    from their neighbours by small differences, which two things distort: the clocks of samples and
+    kernels differ by a microsecond, and inside a kernel the traffic is uneven (it starts
+    late and ends early). Both show as a difference between ways to solve: with shifted stamps, and
+    without bounds by single kernels, whose levels then go below 0 after a kernel that ends early.
+    """
     if len(samples) < _MIN_SAMPLES:
         return None
     lag = best_lag(samples, busy)
     if abs(lag) > 1.0:
         return None
-    lo, hi = samples.time, samples.time + samples.period
-    time = np.bincount(group, end - start, minlength=len(labels))
-    columns: list[Array] = []
-    kept: list[tuple[str, str]] = []
-    in_rest = np.ones(len(labels), bool)
-    floor = _MIN_SHARE * float(time.sum())
-    for i in np.argsort(-time, kind="stable").tolist():
-        least = floor if labels[i][0] in HEAVY else 5 * floor
-        if time[i] < least or len(kept) >= _MAX_GROUPS:
-            continue
-        mine = group == i
-        columns.append(Coverage(union(start[mine], end[mine])).within(lo, hi) / samples.period)
-        kept.append(labels[i])
-        in_rest[i] = False
-    mine = in_rest[group]
-    if mine.any():
-        columns.append(Coverage(union(start[mine], end[mine])).within(lo, hi) / samples.period)
-        kept.append(("rest", ""))
+    kept, parts = _groups(start, end, group, labels)
     if not kept:
         return None
-    design = np.stack(columns, axis=1)
+    covers = [Coverage(union(start[mine], end[mine])) for mine in parts]
+    design = _design(samples, covers)
+    late, early = (_design(samples, covers, shift) for shift in (_STAMP_NS, -_STAMP_NS))
+    single, members = _single_kernels(samples, start, end, kind, parts)
+    length = np.array([np.median((end - start)[mine]) for mine in parts])
+    edge = np.minimum(_EDGE_NS / np.maximum(length, 1), 1)
     gram = design.T @ design
-    covariance = np.linalg.pinv(gram)
-    level, error, residual = {}, {}, {}
+    condition = float(np.linalg.cond(gram))
+    if condition > _MAX_CONDITION:
+        return None
+    level, error, noise = {}, {}, {}
+    doubts: dict[str, tuple[Array, ...]] = {}
     measures = {"sm": samples.values.get("sm_active"), "dram": samples.dram,
                 "tensor": samples.values.get("tensor_active")}  # fmt: skip
     for name, column in measures.items():
         if column is None or np.isnan(column).any():
             continue
-        x = bounded_least_squares(gram, design.T @ column)
-        misfit = column - design @ x
-        sigma = math.sqrt(float(misfit @ misfit) / max(len(column) - len(kept), 1))
-        level[name] = x
-        error[name] = np.sqrt(np.maximum(np.diag(covariance), 0)) * sigma
-        residual[name] = sigma
-    condition = float(np.linalg.cond(gram))
-    if not level or condition > _MAX_CONDITION:
+        level[name] = bounded_least_squares(gram, design.T @ column)
+        shifted = [bounded_least_squares(d.T @ d, d.T @ column) for d in (late, early)]
+        free = members @ np.linalg.lstsq(single, column, rcond=None)[0]
+        noise[name] = robust_covariance(design, column - design @ level[name])
+        doubts[name] = (
+            (shifted[0] - shifted[1]) / 2, (level[name] - free) / 2, level[name] * edge,
+        )  # fmt: skip
+        variance = np.diag(noise[name]) + sum(d**2 for d in doubts[name])
+        error[name] = np.sqrt(np.maximum(variance, 0))
+    if not level:
         return None
-    return Activity(
-        tuple(kept), design.mean(axis=0), level, error, covariance, residual, condition, lag
-    )
+    share = design.mean(axis=0)
+    return Activity(tuple(kept), share, level, error, noise, doubts, condition, lag)
+
+
+def _groups(
+    start: Array, end: Array, group: Array, labels: Sequence[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], list[Array]]:
+    """Labels of the groups with enough time, largest first, the rest last, and masks of their
+    kernels."""
+    time = np.bincount(group, end - start, minlength=len(labels))
+    kept: list[tuple[str, str]] = []
+    masks: list[Array] = []
+    in_rest = np.ones(len(labels), bool)
+    floor = _MIN_SHARE * float(time.sum())
+    for i in np.argsort(-time, kind="stable").tolist():
+        least = floor if labels[i][1] else 5 * floor
+        if time[i] < least or len(kept) >= _MAX_GROUPS:
+            continue
+        kept.append(labels[i])
+        masks.append(group == i)
+        in_rest[i] = False
+    if in_rest[group].any():
+        kept.append(("rest", ""))
+        masks.append(in_rest[group])
+    return kept, masks
+
+
+def _design(samples: Samples, covers: Sequence[Coverage], shift: int = 0) -> Array:
+    """Share of each sample's interval, moved by `shift` ns, that each group takes."""
+    lo = samples.time + shift
+    columns = [c.within(lo, lo + samples.period) / samples.period for c in covers]
+    return np.stack(columns, axis=1)
+
+
+def _single_kernels(
+    samples: Samples, start: Array, end: Array, kind: Array, groups: Sequence[Array]
+) -> tuple[Array, Array]:
+    """The design with a column for each kernel and launch shape that matters, the others as one,
+    and the matrix that averages these by time into the groups."""
+    duration = end - start
+    time = np.bincount(kind, duration)
+    most = max(min(_MAX_SINGLE, len(samples) // 10), 1)
+    order = np.argsort(-time, kind="stable")[:most]
+    order = order[time[order] >= _MIN_SINGLE_SHARE * time.sum()]
+    column = np.full(len(time), len(order))
+    column[order] = np.arange(len(order))
+    column = dense(column[kind])[1]
+    masks = [column == j for j in range(int(column.max()) + 1)]
+    design = _design(samples, [Coverage(union(start[m], end[m])) for m in masks])
+    held = np.stack([np.bincount(column[g], duration[g], minlength=len(masks)) for g in groups])
+    return design, held / np.maximum(held.sum(axis=1, keepdims=True), 1)
+
+
+def robust_covariance(design: Array, misfit: Array) -> Array:
+    """Covariance of a least-squares solution whose misfits differ in size and follow each other
+    (Newey and West: neighbouring samples weigh with their distance)."""
+    inverse = np.linalg.pinv(design.T @ design)
+    score = design * misfit[:, None]
+    inner = score.T @ score
+    lags = min(_RELATED_SAMPLES, len(misfit) // 10)
+    for k in range(1, lags + 1):
+        cross = score[k:].T @ score[:-k]
+        inner += (1 - k / (lags + 1)) * (cross + cross.T)
+    free = max(len(misfit) - design.shape[1], 1)
+    return np.asarray(inverse @ inner @ inverse * len(misfit) / free)
 
 
 def bounded_least_squares(gram: Array, moment: Array, upper: float = 1.0) -> Array:
@@ -240,12 +325,19 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, fl
     return float(np.percentile(means, 5)), float(np.percentile(means, 95))
 
 
+def launch_kinds(name: Array, blocks: Array) -> Array:
+    """Number of each launch's kernel and block count."""
+    blocks = np.maximum(blocks, 0)
+    return dense(name * (int(blocks.max(initial=0)) + 1) + blocks)[1]
+
+
 def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list[tuple[str, str]]]:
     """Group of each launch (`name` its position in `names`, `blocks` its grid, 0 where not
-    recorded): kernel and block count in heavy families, else the family. Labels are
+    recorded): kernel and block count in heavy families and where the family is not known, else the
+    family. Labels are
     (family, kernel x blocks)."""
     blocks = np.maximum(blocks, 0)
-    heavy = names.mask(lambda k: k.family in HEAVY)
+    heavy = names.mask(lambda k: k.family in HEAVY or is_unknown(k))
     families = sorted(set(names.families))
     family = np.array([families.index(f) for f in names.families], np.int64)
     most = int(blocks.max(initial=0)) + 1

@@ -16,6 +16,7 @@ from advisor.metrics.activity import (
     device_samples,
     kernel_activity,
     launch_groups,
+    launch_kinds,
 )
 from advisor.metrics.budget import DeviceBudget, HostStates, device_budget, host_states
 from advisor.metrics.host import Ranges, Threads, calls_by_thread
@@ -349,15 +350,15 @@ class Analysis:
                 continue
             at = self.device_kernels(device)
             group, labels = self.kernel_groups(device)
+            blocks = self.trace.columns("kernels", ("blocks",))["blocks"][self.ops.row[at]]
             out[device] = kernel_activity(
                 samples, self.budgets[device].compute, self.ops.start[at], self.ops.end[at],
-                group, labels,
+                group, labels, launch_kinds(self.op_name[at], blocks),
             )  # fmt: skip
         return out
 
     def kernel_groups(self, device: int) -> tuple[Array, list[tuple[str, str]]]:
-        """Group of each of `device_kernels`: kernel and block count in heavy families, else the
-        family. Labels are (family, kernel x blocks)."""
+        """Group of each of `device_kernels`, and the labels of groups, as `launch_groups`."""
         if device not in self._groups:
             at = self.device_kernels(device)
             blocks = self.trace.columns("kernels", ("blocks",))["blocks"][self.ops.row[at]]

@@ -22,6 +22,11 @@ MATMUL = frozenset(("gemm", "gemv", "conv", "moe"))
 ATTENTION = frozenset(("attention",))
 
 
+def is_unknown(kernel: KernelFamily) -> bool:
+    """True where only a catch-all takes the name: the kernel may be of any family."""
+    return kernel.operation.startswith("other")
+
+
 @dataclass(frozen=True)
 class Names:
     """Distinct kernel names of a capture. `index[i]` is the position of kernel row i's name."""
@@ -53,7 +58,40 @@ def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
     short_ids = np.zeros(len(ids), np.int64)
     short_ids[index] = columns["short_name_id"]
     short = [s or t for s, t in zip(trace.texts(short_ids.tolist()), texts, strict=True)]
-    return Names(ids, texts, short, index, families.classify(texts))
+    names = Names(ids, texts, short, index, families.classify(texts))
+    nameless = [i for i, text in enumerate(texts) if families.is_nameless(text)]
+    return _told_by_launch(trace, names, families, nameless) if nameless else names
+
+
+def _told_by_launch(
+    trace: Trace, names: Names, families: KernelFamilies, nameless: list[int]
+) -> Names:
+    """Names of which each stands for kernels of all kinds become one entry for each kind."""
+    columns = trace.columns("kernels", ("start", "end", "registers", "shared_bytes"))
+    duration = columns["end"] - columns["start"]
+    index, known = names.index.copy(), list(names.known)
+    origin = list(range(len(known)))
+    for i in nameless:
+        rows = np.flatnonzero(index == i)
+        launch = columns["registers"][rows] << 32 | columns["shared_bytes"][rows]
+        keys, kind = dense(launch)
+        found: dict[str, int] = {}  # operation -> position
+        for k in range(len(keys)):
+            mine = rows[kind == k]
+            told = families.by_launch(
+                names.texts[i], int(columns["registers"][mine[0]]),
+                int(columns["shared_bytes"][mine[0]]), float(np.median(duration[mine])),
+            )  # fmt: skip
+            if not found:
+                known[i] = told
+            elif told.operation not in found:
+                known.append(told)
+                origin.append(i)
+            index[mine] = found.setdefault(told.operation, len(known) - 1 if found else i)
+    return Names(
+        names.ids[origin], [names.texts[i] for i in origin], [names.short[i] for i in origin],
+        index, known,
+    )  # fmt: skip
 
 
 def dense(values: Array) -> tuple[Array, Array]:

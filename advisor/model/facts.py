@@ -125,13 +125,17 @@ Row = Mapping[str, Value | None]
 class FactBase:
     """All facts of one trace. Filled by ``advisor.facts``, then only read.
 
-    A name has at most one value in a scope. ``missing`` says why a catalogue entry has no value
-    at all; ``entities`` are tables of rows that rules may join; ``tables`` and ``intervals`` are
-    evidence, keyed by name and scope.
+    A name has at most one value in a scope. ``missing`` says why a catalogue entry has no value;
+    ``ranges`` hold the least and the most that a value can be where part of what it counts is not
+    known, and ``undecided`` the names that were taken out for that;
+    ``entities`` are tables of rows that rules may join; ``tables`` and ``intervals`` are evidence,
+    keyed by name and scope.
     """
 
     facts: dict[tuple[str, Scope], Fact] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    ranges: dict[tuple[str, Scope], tuple[float, float]] = field(default_factory=dict)
+    undecided: set[str] = field(default_factory=set)
     entities: dict[str, list[Row]] = field(default_factory=dict)
     tables: dict[tuple[str, Scope], Table] = field(default_factory=dict)
     intervals: dict[tuple[str, Scope], list[Interval]] = field(default_factory=dict)
@@ -142,6 +146,12 @@ class FactBase:
         if key in self.facts:
             raise ValueError(f"fact {fact.name} has two values in scope {fact.scope}")
         self.facts[key] = fact
+
+    def take_out(self, name: str, scope: Scope, why: str) -> None:
+        """Make a fact unknown that only a part of the capture supports."""
+        if self.facts.pop((name, scope), None) is not None:
+            self.undecided.add(name)
+            self.missing[name] = why
 
     def get(self, name: str, scope: Scope = TRACE) -> Fact | None:
         """The value of `name` seen from `scope`: there, else in the narrowest enclosing scope."""

@@ -96,9 +96,11 @@ def analyse(
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
+    from advisor.engine.compile import compile_rules
     from advisor.engine.infer import default_engine, infer
     from advisor.engine.load import builtin_dir
     from advisor.engine.params import parse_params
+    from advisor.engine.undecided import take_out_undecided
     from advisor.facts.build import build_facts
     from advisor.metrics.analysis import Analysis, Selection
     from advisor.pipeline import document
@@ -118,7 +120,9 @@ def analyse(
         facts = build_facts(analysis, weights, cross_rank(analysis, waits) if waits else None)
         say("inferring")
         engine = chosen.engine or default_engine()
-        inference = infer(facts, rules, engine=engine, params=params, strict=chosen.strict)
+        program = compile_rules(rules, params)
+        take_out_undecided(facts, program)
+        inference = infer(facts, program, engine=engine, strict=chosen.strict)
         serving = document.serving_engine(analysis, chosen.serving_engine)
         yield Analysed(analysis, facts, inference, serving, chosen, waits)
 

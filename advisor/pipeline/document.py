@@ -110,7 +110,7 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
     idle = no_gpu_work(base)
 
     def of(name: str) -> str | None:
-        if name not in CATALOGUE:
+        if name not in CATALOGUE or name in base.undecided:
             return None
         found = remedy(
             name, a.trace.tables, hidden_graphs=hidden, no_gpu_work=idle,

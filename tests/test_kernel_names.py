@@ -1,0 +1,155 @@
+"""A kernel is known by its function's own name: whole words, no parameters, no return types."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.knowledge.files import kernel_families
+from advisor.knowledge.kernel_names import function_name, words
+
+ATEN = "void at::native::vectorized_elementwise_kernel<4, at::native::"
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "arguments"),
+    [
+        ("saxpy(float*, curandState*)", "saxpy", ""),
+        ("void ns::Solver<int>::run<3>(float const*)", "ns::Solver::run", "int, 3"),
+        ("std::enable_if<!T7, void>::type internal::gemvx::kernel<int, float>(T13)",
+         "internal::gemvx::kernel", "int, float"),
+        ("void (anonymous namespace)::softmax_warp_forward<float, 10>(float*)",
+         "softmax_warp_forward", "float, 10"),
+        ("void at::native::<unnamed>::silu_kernel(at::TensorIteratorBase &)",
+         "at::native::silu_kernel", ""),
+        ("elementwise_kernel<(int)128, ns::run(float (*)(int))::[lambda(T1) (instance 1)]>(int)",
+         "elementwise_kernel", "(int)128, ns::run::[lambda (instance 1)]"),
+        ("_Z9vectorAddPKfS0_Pfi", "vectorAdd", ""),
+        ("_Z4initP17curandStateXORWOWi", "init", ""),
+        ("_ZN12_GLOBAL__N_15scaleEPff", "scale", ""),
+        ("_ZN2at6native27unrolled_elementwise_kernelILi4ENS0_11FillFunctorIfEELb1EEEviT0_",
+         "at::native::unrolled_elementwise_kernel", "FillFunctor"),
+        ("kernel_cutlass_kernel_quackrmsnormRMSNorm_object_at__tensorptrbf16gmem",
+         "kernel_cutlass_kernel_quackrmsnormRMSNorm", ""),
+        ("attn_fwd.kd", "attn_fwd", ""),
+        ("a<<<b(", "a", "<<b"),
+        ("_Z", "_Z", ""),
+        ("", "", ""),
+    ],
+)  # fmt: skip
+def test_own_name_and_template_arguments(name: str, own: str, arguments: str) -> None:
+    assert tuple(function_name(name)) == (own, arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("FusedAddRMSNormKernel", "fused_add_rms_norm_kernel"),
+        ("moeA2ADispatchKernel", "moe_a2a_dispatch_kernel"),
+        ("topKPerRowDecode", "top_k_per_row_decode"),
+        ("sgemm1DBlocktiling", "sgemm1d_blocktiling"),
+        ("quantize_q8_1", "quantize_q8_1"),
+        ("ns::act_and_mul", "ns_act_and_mul"),
+    ],
+)
+def test_words_of_snake_and_camel_case(name: str, expected: str) -> None:
+    assert words(name) == expected
+
+
+# What a name holds as a fragment, a parameter or a return type says nothing.
+MISLEADING = [
+    ("trace_rays(float3*, curandStateXORWOW*)", "other"),
+    ("_ZN3app5paintEP17curandStateXORWOWi", "other"),
+    ("update_particles(RMSNormParams, flash::Params)", "other"),
+    ("std::conditional<true, gemm_t, void>::type advance<int>(int)", "other"),
+    ("solve_step<nccl_traits, softmax_t>(float*)", "other"),
+    ("assembleResidual(double*)", "other"),
+    ("computeResidualNorms2(double*)", "other"),
+    ("_plan_prefill_offsets_kernel", "other"),
+    ("overfill_guard(int*)", "other"),
+    ("uniform_grid_build(float*)", "other"),
+    ("topology_update(int*)", "other"),
+    ("reconvert_units(float*)", "other"),
+    ("_grouped_gemma_rmsnorm_kernel", "norm"),
+    ("triton_w4a16_gemm_kernel", "gemm"),
+    ("_hc_broadcast_kernel", "elementwise"),
+    ("_qsa_mqa_paged_uniform_kernel", "attention"),
+    ("vllm::silu_mul_fp8_quant_deep_gemm_kernel<c10::Float8_e4m3fn>(int)", "activation"),
+    ("fused_sigmoid_gating_delta_rule_update_kernel", "attention"),
+    ("void quantize_mmq_q8_1<(mmq_q8_1_ds_layout)0>(float const*)", "quantise"),
+    ("_ZN5aiter45fmoe_bf16_pertokenFp8_g1u1_vs_silu_1tg_32x256E", "moe"),
+    ("_ZN5aiter28flatmm_uk_gfx9_f16f8_128x256E", "gemm"),
+    ("at::native::some_new_kernel<at::native::FillFunctor<float>>(int)", "other"),
+    ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEEEEviT0_", "memset"),
+    (f"{ATEN}BinaryFunctor<long, long, bool, at::native::CompareEqFunctor<long>>, "
+     "at::native::memory::LoadWithoutCast>(int)", "elementwise"),
+]  # fmt: skip
+
+# Names of engines as of 2026 that stand for many of their kind.
+CURRENT = [
+    ("void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, (deep_gemm::GemmType)0, 128u>(T)", "gemm"),
+    ("void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, (deep_gemm::GemmType)2, 128u>(T)", "moe"),
+    ("void deep_gemm::sm90_fp8_mqa_logits<32u, 128u>(T)", "attention"),
+    ("void deep_gemm::transpose_and_pack_fp32_into_ue8m0<512u>(T)", "quantise"),
+    ("bmm_E4m3_E4m3E4m3_Fp32_t128x8x128u2_s6_rgTma_clmp_dynB_sm100f", "moe"),
+    ("_p_matmul", "moe"),
+    ("batched_triton_kernel", "moe"),
+    ("triton_tem_fused__grouped_mm_7", "moe"),
+    ("topk_sigmoid_triton_kernel", "moe"),
+    ("fused_new_routing_kernel_topk4", "moe"),
+    ("chunk_scaled_dot_kkt_fwd_kernel", "attention"),
+    ("recompute_w_u_fwd_kernel", "attention"),
+    ("merge_16x16_to_64x64_inverse_kernel", "attention"),
+    ("kda_gate_fwd_kernel", "attention"),
+    ("fused_gdn_gating_kernel", "attention"),
+    ("solve_tril_16x16_kernel", "attention"),
+    ("chunk_local_cumsum_scalar_kernel", "attention"),
+    ("gqa_decode_flash_decoding_stage1", "attention"),
+    ("attn_fwd.kd", "attention"),
+    ("void lightning_indexer_kernel_f16<64>(half const*)", "attention"),
+    ("_bmm_chunk_fwd_kernel", "scan_sort"),
+    ("void ssm_scan_f32<128, 4>(float const*)", "scan_sort"),
+    ("void ssm_conv_f32<false, 128, 4>(float const*)", "conv"),
+    ("_triton_mrope_forward", "rope"),
+    ("_gate_up_lora_b_kernel", "gemm"),
+    ("void k_set_rows<float, long>(float const*)", "kv_cache"),
+    ("void k_get_rows_float<float, float>(void const*)", "index"),
+    ("void cpy_scalar<&(cpy_1_scalar<float, half>(char const*, char*))>(char const*)", "copy"),
+    ("void mm_ids_helper<8>(int const*)", "moe"),
+    ("void unary_gated_op_kernel<&(op_silu(float)), float>(float const*)", "activation"),
+    ("__amd_rocclr_copyBuffer", "copy"),
+    ("void hadacore::hadamard_transform_kernel<8, 2>(T)", "quantise"),
+    ("a2a_dispatch_send_kernel", "communication"),
+    ("_min_p_kernel", "sampling"),
+    ("_topk_log_softmax_kernel", "sampling"),
+    ("_combine_sampled_and_draft_tokens_kernel", "sampling"),
+    ("_get_num_sampled_and_rejected_kernel", "sampling"),
+    ("_post_update_kernel", "index"),
+    ("loop_add_multiply_fusion_3", "elementwise"),
+    ("input_reduce_fusion_2", "reduction"),
+    ("wrapped_convert", "copy"),
+    ("mosaic_gpu_kernel", "other"),
+    ("void mysgemm_v4<256>(int, int, float*)", "gemm"),
+    ("matrixMulCUDA(float*, float*)", "gemm"),
+    ("vectorAdd(float const*, float const*, float*, int)", "elementwise"),
+    ("convolutionRowsKernel(float*, float*)", "conv"),
+]
+
+
+@pytest.mark.parametrize(("name", "family"), MISLEADING + CURRENT, ids=lambda v: str(v)[:60])
+def test_family_by_the_own_name(name: str, family: str) -> None:
+    found = kernel_families().classify([name])[0]
+    assert found.family == family, found
+
+
+def test_symmetric_nccl_kernels_keep_their_kind() -> None:
+    found = kernel_families().classify(["ncclSymkDevKernel_AllGather_STMC(ncclSymkDevWorkArgs4K)"])
+    assert found[0].operation == "NCCL AllGather"
+
+
+def test_forward_of_flash_attention_4_serves_both_phases_and_its_combine_decode() -> None:
+    forward, combine = kernel_families().classify([
+        "kernel_cutlass_kernel_flash_attncuteflash_fwdFlashAttentionForwardSm90_object_at__x",
+        "kernel_cutlass_kernel_flash_attncuteflash_fwd_combineFlashAttentionForwardCombine_object_",
+    ])  # fmt: skip
+    assert (forward.family, forward.phase) == ("attention", None)
+    assert (combine.family, combine.phase) == ("attention", "decode")
