@@ -92,7 +92,7 @@ KERNELS: list[tuple[str, str, str, str | None, dict[str, object]]] = [
     ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>(T)",
      "attention", "FlashAttention", "prefill", {}),
     ("void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<...>>>(T)",
-     "attention", "FlashAttention", "prefill", {"arch": "sm90"}),
+     "attention", "FlashAttention", None, {"arch": "sm90"}),
     ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x128_1x4x1",
      "attention", "decode attention (cuDNN", "decode", {"arch": "sm80"}),
     ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1",

@@ -64,6 +64,7 @@ class Traits(Data):
     tensor_core: Literal[True] | None = None
     splitk: Literal[True] | None = None
     skinny: Literal[True] | None = None
+    row_blocks: Literal[True] | None = None
 
 
 class TraitEntry(Data):

@@ -186,6 +186,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         steps=a.step_count or None,
         step_method=a.steps.method if a.step_count else None,
         workload=a.workload,
+        workload_confidence=a.program.confidence or None,
         kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,
         busy_share=float(np.mean(busy)) if busy else None,
         startup_ms=a.startup.length / 1e6 if a.startup.length else None,
@@ -354,7 +355,7 @@ def verdict(
     a: Analysis, findings: tuple[Finding, ...], not_evaluated: tuple[NotEvaluated, ...]
 ) -> str:
     """One sentence: what holds the step, or that nothing does and what bounds it then."""
-    what = "" if a.workload in ("LLM inference", "no GPU kernels") else f"{a.workload}: "
+    what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
     telling = [f for f in findings if f.severity != "info" or f.invalidates]
     if telling:
         first = telling[0]

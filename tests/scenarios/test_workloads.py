@@ -48,7 +48,7 @@ def saxpy(m: Machine) -> Machine:
 def test_saxpy(tmp_path: Path) -> None:
     d = diagnosed(saxpy(Machine()), tmp_path)
     expect(d, "transfer-bound", "pageable-copies", never=("host-gap", "launch-bound", *LLM_ONLY))
-    assert d.inputs[0].workload == "single kernel test"
+    assert d.inputs[0].workload == "micro-benchmark"
     assert {row[2] for row in d.tables["api"].rows} == {None}  # calls a step, without steps
     assert d.verdict.startswith(d.inputs[0].workload)
 
