@@ -469,6 +469,15 @@ def test_options_fall_back_to_the_library_and_then_to_any_engine() -> None:
     assert options_for("no-such-action", "vllm") == ()
 
 
+def test_options_fit_the_program() -> None:
+    def lines(language_model: bool | None) -> str:
+        return " ".join(o.line for o in options_for("pin-memory", "pytorch", language_model))
+
+    assert "DataLoader" in lines(None)
+    assert "DataLoader" in lines(False)
+    assert "DataLoader" not in lines(True)
+
+
 def test_the_six_capture_variables_of_tensorrt_llm() -> None:
     assert [c.variable for c in knowledge.engines()["tensorrt-llm"].capture] == [
         "TLLM_PROFILE_START_STOP", "TLLM_LLMAPI_ENABLE_NVTX", "TLLM_NVTX_DEBUG",

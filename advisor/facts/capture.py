@@ -13,7 +13,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
-from advisor.metrics.workload import NO_KERNELS, UNKNOWN
+from advisor.metrics.workload import CUDA_CPP, NO_KERNELS, UNKNOWN
 from advisor.model.capture import Capture
 from advisor.model.facts import TRACE
 from advisor.sources.samplers.log import FORMATS as SAMPLE_LOGS
@@ -116,10 +116,12 @@ def _workload(a: Analysis, out: FactWriter) -> None:
     })  # fmt: skip
     if kind == UNKNOWN and not a.trace.has("kernels"):
         return  # opaque graphs, for one: advice for any program may fit
+    model = language_model or training or "inference" in kind
+    unknown_model = kind == UNKNOWN and a.program.framework != CUDA_CPP
     out.put_all({
         "workload.is_language_model": language_model,
         "workload.is_training": training,
-        "workload.is_model": language_model or training or "inference" in kind,
+        "workload.is_model": None if unknown_model else model,
         "workload.is_pytorch": a.program.framework == "pytorch",
     })  # fmt: skip
 

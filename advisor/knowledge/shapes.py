@@ -169,9 +169,12 @@ class Recognise(Data):
 
 
 class OptionLine(Data):
+    """`language_model`: only for language models, or only for other programs."""
+
     line: Text
     since: Text | None = None
     note: Text | None = None
+    language_model: bool | None = None
 
     def option(self, engine: str) -> Option:
         note = "" if self.note is None else f"  # {self.note}"

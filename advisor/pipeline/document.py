@@ -16,6 +16,7 @@ from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
+from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.facts import Fact, FactBase, Scope
 from advisor.model.findings import (
     Budget,
@@ -80,14 +81,18 @@ def serving_engine(a: Analysis, named: str | None) -> ServingEngine:
     return detect(times, distinct, a.trace.capture.command)
 
 
-def with_options(findings: tuple[Finding, ...], serving: ServingEngine) -> tuple[Finding, ...]:
-    """Findings whose advice names the option of the engine in use and whose references have
-    titles."""
+def with_options(
+    findings: tuple[Finding, ...], serving: ServingEngine, workload: str | None
+) -> tuple[Finding, ...]:
+    """Findings whose advice names the option of the engine in use, as it fits the workload, and
+    whose references have titles."""
+    told = workload not in (None, UNKNOWN, NO_KERNELS)
+    language_model = str(workload).startswith("LLM") if told else None
     titles = references()
     out = []
     for finding in findings:
         advice = tuple(
-            item.model_copy(update={"options": options_for(item.id, serving.name)})
+            item.model_copy(update={"options": options_for(item.id, serving.name, language_model)})
             for item in finding.recommendations
         )
         named = tuple(titles.get(r.id, r) for r in finding.references)
