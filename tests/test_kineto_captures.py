@@ -45,7 +45,7 @@ def test_the_example_says_what_the_nsys_capture_of_the_workload_says() -> None:
     assert about.producer == "PyTorch profiler"
     assert about.device == "NVIDIA H200"
     assert about.cuda == "13.0"
-    assert about.workload == "LLM inference"
+    assert about.workload == "LLM decode"
 
 
 def test_graph_launches_are_its_steps() -> None:

@@ -92,7 +92,7 @@ KERNELS: list[tuple[str, str, str, str | None, dict[str, object]]] = [
     ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>(T)",
      "attention", "FlashAttention", "prefill", {}),
     ("void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<...>>>(T)",
-     "attention", "FlashAttention", "prefill", {"arch": "sm90"}),
+     "attention", "FlashAttention", None, {"arch": "sm90"}),
     ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x128_1x4x1",
      "attention", "decode attention (cuDNN", "decode", {"arch": "sm80"}),
     ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1",
@@ -467,6 +467,15 @@ def test_options_fall_back_to_the_library_and_then_to_any_engine() -> None:
     assert {o.engine for o in options_for("graph-node-trace", None)} == {"any"}
     assert {o.engine for o in options_for("graph-node-trace", "unheard-of")} == {"any"}
     assert options_for("no-such-action", "vllm") == ()
+
+
+def test_options_fit_the_program() -> None:
+    def lines(language_model: bool | None) -> str:
+        return " ".join(o.line for o in options_for("pin-memory", "pytorch", language_model))
+
+    assert "DataLoader" in lines(None)
+    assert "DataLoader" in lines(False)
+    assert "DataLoader" not in lines(True)
 
 
 def test_the_six_capture_variables_of_tensorrt_llm() -> None:

@@ -313,10 +313,14 @@ def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Ti
 
 
 def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:
-    """Recommendations that apply; one whose condition is unknown is kept."""
+    """Recommendations that apply; one whose condition is unknown is kept, of several texts for one
+    action the first."""
+    said: set[str] = set()
     for item, tests in zip(rule.spec.recommendations, rule.applies, strict=True):
-        if any(check_fact(t, scope, inference.sight).truth is False for t in tests):
+        applies = all(check_fact(t, scope, inference.sight).truth is not False for t in tests)
+        if not applies or item.id in said:
             continue
+        said.add(item.id)
         verify = None
         if item.verify is not None:
             fact = inference.sight.fact(item.verify.fact, scope)

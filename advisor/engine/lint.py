@@ -243,10 +243,14 @@ def docs_present(rule: RuleSpec, _: Context) -> Iterator[Finding]:
 
 
 def distinct_advice(rule: RuleSpec, _: Context) -> Iterator[Finding]:
+    """One action may have a text for each kind of program; each says then when it applies."""
     ids = [r.id for r in rule.recommendations]
-    for i, name in enumerate(ids):
-        if name in ids[:i]:
-            yield ("recommendations", i, "id"), f"the recommendation {name} appears twice"
+    for i, one in enumerate(rule.recommendations):
+        if one.id in ids[:i] and not all(
+            r.applies_when for r in rule.recommendations if r.id == one.id
+        ):
+            text = f"the recommendation {one.id} appears twice; say when each applies"
+            yield ("recommendations", i, "id"), text
 
 
 def distinct_conditions(rule: RuleSpec, _: Context) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from advisor.metrics.intervals import union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.metrics.startup import KINDS
+from advisor.metrics.workload import CUDA_CPP, NO_KERNELS, UNKNOWN
 from advisor.model.capture import Capture
 from advisor.model.facts import TRACE
 from advisor.sources.samplers.log import FORMATS as SAMPLE_LOGS
@@ -98,9 +99,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         out.put("capture.client_command", bool(_CLIENT.search(command)))
     if capture.schema_version:
         out.put("capture.schema_known", _known_schema(capture.schema_version))
-    out.put("capture.workload", a.workload)
-    if trace.has("kernels"):
-        out.put("capture.is_inference", a.workload in ("LLM inference", "model inference"))
+    _workload(a, out)
     _calls(a, out, graph_launches)
     _damage(a, out)
     _sampling(a, out)
@@ -139,6 +138,31 @@ def _startup(a: Analysis, span: int, out: FactWriter) -> None:
               [[e.what, (e.end - e.start) / 1e6, e.start / 1e9]
                for e in sorted(found.events, key=lambda e: e.start - e.end)[:20]],
     )  # fmt: skip
+
+
+def _workload(a: Analysis, out: FactWriter) -> None:
+    kind = a.workload
+    language_model, training = kind.startswith("LLM"), kind == "training"
+    out.put("capture.workload", kind)
+    if a.trace.has("kernels") and kind != UNKNOWN:
+        out.put("capture.is_inference", language_model or "inference" in kind)
+    if kind == NO_KERNELS:
+        return
+    out.put_all({
+        "workload.kind": kind,
+        "workload.confidence": a.program.confidence,
+        "workload.framework": a.program.framework,
+    })  # fmt: skip
+    if kind == UNKNOWN and not a.trace.has("kernels"):
+        return  # opaque graphs, for one: advice for any program may fit
+    model = language_model or training or "inference" in kind
+    unknown_model = kind == UNKNOWN and a.program.framework != CUDA_CPP
+    out.put_all({
+        "workload.is_language_model": language_model,
+        "workload.is_training": training,
+        "workload.is_model": None if unknown_model else model,
+        "workload.is_pytorch": a.program.framework == "pytorch",
+    })  # fmt: skip
 
 
 def _sources(recorded: tuple[str, ...]) -> str:

@@ -119,8 +119,15 @@ _CAPTURE = _group("trace", CUDA, [
     ("capture.schema_known", "flag", "", "The export schema is one that was tested (2.9 to 3.30)", "version in the export's metadata"),
     ("capture.range_count", "count", "", "Capture ranges in the file (profiler start/stop pairs)", "cudaProfilerStart and Stop calls"),
     ("capture.gpu_busy_sampled_ratio", "ratio", "samples", "Sampled GR Active over the window", "mean of the samples; the only view into opaque graphs"),
-    ("capture.workload", "text", "", "What the capture seems to hold: LLM inference, model inference, training, single kernel test, GPU compute, no GPU kernels", "kernel families and range names"),
-    ("capture.is_inference", "flag", "kernels", "The kernels and ranges look like model inference", "GEMM or attention present, no optimiser or backward work"),
+    ("capture.workload", "text", "", "What the capture holds: LLM serving, LLM decode, LLM prefill, training, diffusion inference, vision or encoder inference, recommendation inference, simulation or HPC loop, micro-benchmark, unknown, no GPU kernels", "evidence weighed by knowledge/workloads.yaml; the phases of the steps for a language model"),
+    ("capture.is_inference", "flag", "kernels", "The capture holds inference of a model", "capture.workload"),
+    ("workload.kind", "text", "", "What the capture holds, as capture.workload; without a value where there are no kernels", "evidence weighed by knowledge/workloads.yaml"),
+    ("workload.confidence", "ratio", "", "How sure the workload is: 0 where it is unknown", "evidence, its margin over the next workload, and how many kinds of evidence agree"),
+    ("workload.framework", "text", "", "What launched the kernels: pytorch (and engines built on it), jax, tensorflow, tensorrt, onnxruntime, cuda-c++", "names of kernels and ranges; without any sign of a framework, CUDA C++"),
+    ("workload.is_language_model", "flag", "", "The capture holds inference of a language model", "workload.kind"),
+    ("workload.is_training", "flag", "", "The capture holds training", "workload.kind"),
+    ("workload.is_model", "flag", "", "The capture holds training or inference of a neural network", "workload.kind"),
+    ("workload.is_pytorch", "flag", "", "PyTorch, or an engine built on it, launched the kernels", "workload.framework"),
 ])  # fmt: skip
 
 _BUDGET = _group("device", CUDA, [

@@ -37,6 +37,7 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("host.preparation", "no range names input preparation", "NVTX ranges of input preparation"),
     ("activity.burst", "the window is shorter than ten bins of 100 ms", _SECONDS),
     ("activity.", "the samples do not resolve the kernels", _FASTER),
+    ("workload.", "no kernels and no steps to tell it by", CUDA),
     ("capture.sample_", "no GPU metrics are sampled", SAMPLES),
     ("phase.gemm_", "the samples do not resolve the kernels of one phase", _FASTER),
     ("phase.attention_dram", "the samples do not resolve the kernels of one phase", _FASTER),

@@ -67,6 +67,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
     "capture.range_count": {"api_calls": "start call name_id"},
     "capture.workload": {"kernels": "start end name_id", "ranges": "text_id"},
     "capture.is_inference": {"kernels": "start end name_id", "ranges": "text_id"},
+    "workload.": {"kernels": "start end name_id", "ranges": "text_id"},
     "budget.": {**_GAPS, "overheads": "start end process", "host_calls": "start end thread",
                 "ranges": "start end thread text_id"},
     "launch.": {"kernels": f"{_SPAN} {_JOIN} graph_node", "api_calls": _CALLS},
@@ -150,4 +151,4 @@ def sources(name: str, present: Collection[str]) -> tuple[tuple[str, ...], tuple
 
 def over_window(name: str) -> bool:
     """False for what is counted over the whole file."""
-    return not name.startswith("capture.") or name in _WINDOWED
+    return not name.startswith(("capture.", "workload.")) or name in _WINDOWED

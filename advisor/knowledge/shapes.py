@@ -92,6 +92,7 @@ class Traits(Data):
     tensor_core: Literal[True] | None = None
     splitk: Literal[True] | None = None
     skinny: Literal[True] | None = None
+    row_blocks: Literal[True] | None = None
 
 
 class TraitEntry(Data):
@@ -199,9 +200,12 @@ class Recognise(Data):
 
 
 class OptionLine(Data):
+    """`language_model`: only for language models, or only for other programs."""
+
     line: Text
     since: Text | None = None
     note: Text | None = None
+    language_model: bool | None = None
 
     def option(self, engine: str) -> Option:
         note = "" if self.note is None else f"  # {self.note}"

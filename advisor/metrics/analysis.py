@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.knowledge.files import kernel_families, step_patterns
+from advisor.knowledge.workloads import workload_knowledge
 from advisor.metrics.activity import (
     Activity,
     Samples,
@@ -25,11 +26,10 @@ from advisor.metrics.kernels import (
     ATTENTION,
     MATMUL,
     Names,
-    composition,
     kernel_names,
 )
 from advisor.metrics.operations import Kind, Operations, operations
-from advisor.metrics.phases import guess_phases, workload
+from advisor.metrics.phases import phase_times, with_phases
 from advisor.metrics.startup import (
     Damage,
     Startup,
@@ -48,6 +48,7 @@ from advisor.metrics.window import (
     parse_window,
     steady_window,
 )
+from advisor.metrics.workload import NO_KERNELS, Judgement, judge, look, printed
 from advisor.model.capture import Device
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
@@ -55,8 +56,8 @@ from advisor.sources.trace import Trace
 Array = NDArray[Any]
 #: What views of other devices share.
 _SHARED = (
-    "ops", "names", "op_name", "ranges", "threads", "workload", "span", "pauses", "startup",
-    "damage", "communication", "roles", "states",
+    "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses",
+    "startup", "damage", "communication", "roles", "states",
 )  # fmt: skip
 
 
@@ -167,23 +168,20 @@ class Analysis:
         found = find_steps(work, self.ranges, step_patterns(), families)
         if len(found) == 0 or not kernels:
             return found
-        kernel = self.ops.kind == Kind.KERNEL
-        kernel_step = np.full(len(self.names.index), MISSING, np.int64)
-        kernel_step[self.ops.row[kernel]] = found.op_step[kernel]
-        duration = np.zeros(len(kernel_step))
-        duration[self.ops.row[kernel]] = (self.ops.end - self.ops.start)[kernel]
-        return found.with_phases(
-            guess_phases(found, self.names, kernel_step, duration, self.workload == "LLM inference")
-        )
+        model = self.program.is_language_model
+        return with_phases(found, self.trace, self.ops, self.names, model)
+
+    @cached_property
+    def program(self) -> Judgement:
+        """What kind of program was captured, without regard to phases."""
+        return judge(look(self.trace, self.names, self.ranges), workload_knowledge())
 
     @cached_property
     def workload(self) -> str:
-        if not self.trace.has("kernels"):
-            return "no GPU kernels"
-        span = self.trace.columns("kernels", ("start", "end"))
-        time = composition(self.names, self.names.index, span["end"] - span["start"])
-        hits = self.ranges.matching(step_patterns().step).values()
-        return workload(self.names, time, any(hit.phase is not None for hit in hits))
+        """What the capture holds, as it is printed: for a language model with its phase."""
+        if not self.trace.has("kernels") and not len(self.ops) and not len(self.steps):
+            return NO_KERNELS
+        return printed(self.program, *phase_times(self.steps, self.trace, self.names))
 
     @cached_property
     def span(self) -> tuple[int, int]:

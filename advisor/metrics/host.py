@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.metrics.intervals import EMPTY, Spans, union
-from advisor.sources.schema import PUSH_POP, START_END, Call
+from advisor.sources.schema import OPERATIONS, PUSH_POP, START_END, Call
 from advisor.sources.trace import Trace
 
 Array = NDArray[Any]
@@ -101,6 +101,13 @@ class Ranges:
         known: dict[str, int] = {}
         kind = [known.setdefault(_DIGITS.sub("#", text), len(known)) for text in self.texts]
         return list(known), np.array(kind, np.int64)
+
+    @cached_property
+    def by_profiler(self) -> Array:
+        """Which texts a profiler put around the operators of a framework."""
+        out = np.zeros(len(self.texts), bool)
+        out[self._inverse[self._columns["domain"] == OPERATIONS]] = True
+        return out
 
     def rows(self, chosen: list[int]) -> dict[str, Array]:
         """Columns of the timed ranges whose text is one of `chosen` (positions in `texts`),

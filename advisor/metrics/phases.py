@@ -1,85 +1,134 @@
-"""Phases of steps whose ranges do not say, and what kind of work a capture holds."""
+"""Phases of the steps of a language model: prefill, decode, mixed.
+
+The range of a step says it where it can. Else, in this order: attention kernels made for one phase;
+how many blocks of attention there are for each token; how many tokens there are; the shape of the
+matrix products. The shape comes last, as a decode of 64 sequences needs wide products too, and the
+products of experts are wide however few tokens each of them gets.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.metrics.kernels import Names
+from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
+from advisor.sources.trace import Trace
 
 Array = NDArray[Any]
 
-#: A step is one phase when this much of its telling kernel time says so.
+#: A step is of one phase when this much of its telling kernel time says so.
 _CLEAR = 0.7
+#: Both kinds of attention in a step make it mixed from this share of the lesser one on.
+_BOTH = 0.1
+#: A decode step has one token a sequence: more are a prompt, whatever kernel reads it. Serving
+#: engines capture their decode graphs up to batches of 512 (vLLM).
+_MOST_SEQUENCES = 512
+#: Without any sign of attention, a pass of so few tokens is a decode step: prompts are longer.
+_FEW_TOKENS = 256
+#: Blocks of an attention kernel for each token. In decode every sequence has a block for each head
+#: (of keys and values, at least); in prefill a block takes 64 or 128 tokens of a head, which makes
+#: one or less for up to 64 heads.
+_DECODE_BLOCKS = 4.0
 
 
-def phase_votes(names: Names) -> tuple[Array, Array]:
-    """Masks over kernel names: those that speak for decode, and for prefill.
+@dataclass(frozen=True)
+class Signs:
+    """What the kernels of each group (a step) tell: times in ns by what they speak for, tokens and
+    attention blocks (medians, NaN where unknown)."""
 
-    GEMV and skinny GEMM serve few tokens at a time, wide GEMM many; attention kernels carry hints.
-    """
-    decode = names.mask(
-        lambda k: (
-            k.family == "gemv"
-            or (k.family == "gemm" and k.traits.get("skinny") is True)
-            or (k.family == "attention" and k.phase == "decode")
-        )
+    decode_attention: Array
+    prefill_attention: Array
+    few_rows: Array
+    many_rows: Array
+    tokens: Array
+    blocks: Array
+
+
+def _signs(names: Names, group: Array, duration: Array, blocks: Array, groups: int) -> Signs:
+    """`group`, `duration` and `blocks` have one entry a kernel row; group -1 is outside."""
+
+    def time(wanted: Any) -> Array:
+        mine = (group >= 0) & names.mask(wanted)[names.index]
+        return np.bincount(group[mine], duration[mine], minlength=groups)
+
+    def median_blocks(wanted: Any) -> Array:
+        mine = (group >= 0) & (blocks > 0) & names.mask(wanted)[names.index]
+        at, value = group[mine], blocks[mine]
+        order = np.lexsort((value, at))
+        count = np.bincount(at, minlength=groups)
+        out = np.full(groups, np.nan)
+        some = count > 0
+        # The lower one: a norm of each head has more rows than there are tokens.
+        middle = np.cumsum(count) - count + (count - 1) // 2
+        out[some] = value[order][middle[some]]
+        return out
+
+    return Signs(
+        time(lambda k: k.family == "attention" and k.phase == "decode"),
+        time(lambda k: k.family == "attention" and k.phase == "prefill"),
+        time(lambda k: k.family == "gemv" or (k.family == "gemm" and "skinny" in k.traits)),
+        time(lambda k: k.family == "gemm" and "skinny" not in k.traits),
+        median_blocks(lambda k: "row_blocks" in k.traits),
+        median_blocks(lambda k: k.family == "attention"),
     )
-    prefill = names.mask(
-        lambda k: (
-            (k.family == "gemm" and k.traits.get("skinny") is not True)
-            or (k.family == "attention" and k.phase == "prefill")
-        )
+
+
+def _phase(s: Signs, i: int) -> str:
+    tokens = s.tokens[i]
+    attention = s.decode_attention[i] + s.prefill_attention[i]
+    share = s.decode_attention[i] / attention if attention else np.nan
+    if _BOTH < share < 1 - _BOTH:
+        return "mixed"
+    if tokens > _MOST_SEQUENCES:
+        return "prefill"
+    if share >= 0.5 or s.blocks[i] / tokens >= _DECODE_BLOCKS:
+        return "decode"
+    if share < 0.5:
+        return "prefill"
+    if tokens <= _FEW_TOKENS:
+        return "decode"
+    products = s.few_rows[i] + s.many_rows[i]
+    if not products:
+        return "unknown"
+    few = s.few_rows[i] / products
+    return "decode" if few >= _CLEAR else "prefill" if few <= 1 - _CLEAR else "mixed"
+
+
+def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple[str, ...]:
+    """The phase that the kernels of each group speak for. `group` has one entry a kernel row, -1
+    for those outside; ``unknown`` where nothing tells."""
+    kernels = trace.columns("kernels", ("start", "end", "blocks"))
+    duration = (kernels["end"] - kernels["start"]).astype(float)
+    signs = _signs(names, group, duration, kernels["blocks"], groups)
+    return tuple(_phase(signs, i) for i in range(groups))
+
+
+def with_phases(
+    steps: Steps, trace: Trace, ops: Operations, names: Names, language_model: bool
+) -> Steps:
+    """Steps with the phase that their kernels tell where their ranges do not; programs other than
+    language models have no phases."""
+    if not language_model:
+        return steps.with_phases(("unknown",) * len(steps))
+    if "unknown" not in steps.phase:
+        return steps
+    kernel = ops.kind == Kind.KERNEL
+    group = np.full(len(names.index), -1, np.int64)
+    group[ops.row[kernel]] = steps.op_step[kernel]
+    guess = guess_phases(trace, names, group, len(steps))
+    return steps.with_phases(
+        tuple(g if p == "unknown" else p for p, g in zip(steps.phase, guess, strict=True))
     )
-    return decode, prefill
 
 
-def guess_phases(
-    steps: Steps, names: Names, kernel_step: Array, duration: Array, language_model: bool
-) -> tuple[str, ...]:
-    """Phase of each step: from its range, else from the kernels in it; ``unknown`` stays where
-    neither tells. `kernel_step` and `duration` have one entry a kernel row."""
-    if not language_model or "unknown" not in steps.phase:
-        return steps.phase
-    decode, prefill = phase_votes(names)
-    inside = kernel_step >= 0
-    votes = []
-    for mask in (decode, prefill):
-        mine = inside & mask[names.index]
-        votes.append(np.bincount(kernel_step[mine], duration[mine], minlength=len(steps)))
-    told = votes[0] + votes[1]
-    out = []
-    for i, phase in enumerate(steps.phase):
-        if phase != "unknown" or told[i] == 0:
-            out.append(phase)
-            continue
-        share = votes[0][i] / told[i]
-        out.append("decode" if share >= _CLEAR else "prefill" if share <= 1 - _CLEAR else "mixed")
-    return tuple(out)
-
-
-def workload(names: Names, time: dict[str, float], step_names_known: bool) -> str:
-    """What the capture seems to hold: LLM inference, model inference, training, a single kernel
-    test or GPU compute. `time` is kernel time by family."""
-    whole = sum(time.values())
-    if not whole:
-        return "no GPU kernels"
-
-    def share(*families: str) -> float:
-        return sum(time.get(f, 0.0) for f in families) / whole
-
-    backward = any("backward" in t.lower() or "_bwd" in t.lower() for t in names.texts)
-    if time.get("optimizer", 0.0) or backward:
-        return "training"
-    if len(names.ids) <= 3 and not step_names_known:
-        return "single kernel test"
-    matmul = share("gemm", "gemv", "conv", "moe", "attention")
-    transformer = {"attention", "rope", "kv_cache", "gemv", "sampling"} & set(time)
-    if step_names_known and matmul > 0.1:
-        return "LLM inference"
-    if matmul > 0.2 and transformer and ({"norm", "softmax"} & set(time) or "gemv" in time):
-        return "LLM inference"
-    return "model inference" if matmul > 0.2 else "GPU compute"
+def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ...], Array]:
+    """Phases of the steps and the time (ns) that each ran; where no step has one, the phase that
+    the kernels of the whole capture speak for."""
+    if set(steps.phase) - {"unknown"} or not trace.has("kernels"):
+        return steps.phase, np.asarray(steps.gpu_end - steps.gpu_start)
+    return guess_phases(trace, names, np.zeros(len(names.index), np.int64), 1), np.ones(1)

@@ -31,7 +31,8 @@ class Capture(Frozen):
 
     `process_ranks` are (process, MPI rank), where several ranks may be in one capture;
     `utc_offset_s` is by how much the machine's own clock is ahead of UTC. `vendor` made the GPUs.
-    `zero_ns` is what the file itself calls our time 0.
+    `zero_ns` is what the file itself calls our time 0; `modules` are classes of Python modules that
+    ran.
     """
 
     path: str
@@ -57,4 +58,5 @@ class Capture(Frozen):
     rank: int | None = None
     process_ranks: tuple[tuple[int, int], ...] = ()
     processes: tuple[tuple[int, str], ...] = ()
+    modules: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -62,6 +62,7 @@ class Input(Frozen):
     ranks: int = 1
     rank: int | None = None
     workload: str | None = None
+    workload_confidence: float | None = None
     kernels_per_step: float | None = None
     busy_share: float | None = None
     startup_ms: float | None = None

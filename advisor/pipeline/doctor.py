@@ -30,7 +30,8 @@ def checkup(done: Analysed) -> Checkup:
     a, facts = done.analysis, done.facts
     trace, capture = a.trace, a.trace.capture
     found = conclusions(done)
-    findings = document.with_options(checks.about_capture(found.findings), done.serving)
+    faults = checks.about_capture(found.findings)
+    findings = document.with_options(faults, done.serving, a.workload)
     remedy = document.remedies(a, facts, done.serving)
     backtraces = _backtraces(a)
     recording = recording_of(

@@ -16,6 +16,7 @@ from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
+from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.facts import Fact, FactBase, Scope
 from advisor.model.findings import (
     Budget,
@@ -80,14 +81,18 @@ def serving_engine(a: Analysis, named: str | None) -> ServingEngine:
     return detect(times, distinct, a.trace.capture.command)
 
 
-def with_options(findings: tuple[Finding, ...], serving: ServingEngine) -> tuple[Finding, ...]:
-    """Findings whose advice names the option of the engine in use and whose references have
-    titles."""
+def with_options(
+    findings: tuple[Finding, ...], serving: ServingEngine, workload: str | None
+) -> tuple[Finding, ...]:
+    """Findings whose advice names the option of the engine in use, as it fits the workload, and
+    whose references have titles."""
+    told = workload not in (None, UNKNOWN, NO_KERNELS)
+    language_model = str(workload).startswith("LLM") if told else None
     titles = references()
     out = []
     for finding in findings:
         advice = tuple(
-            item.model_copy(update={"options": options_for(item.id, serving.name)})
+            item.model_copy(update={"options": options_for(item.id, serving.name, language_model)})
             for item in finding.recommendations
         )
         named = tuple(titles.get(r.id, r) for r in finding.references)
@@ -187,6 +192,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         step_method=a.steps.method if len(a.steps) else None,
         step_confidence=a.steps.confidence if len(a.steps) else None,
         workload=a.workload,
+        workload_confidence=a.program.confidence or None,
         kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,
         busy_share=float(np.mean(busy)) if busy else None,
         startup_ms=a.startup.length / 1e6 if a.startup.length else None,
@@ -355,7 +361,7 @@ def verdict(
     a: Analysis, findings: tuple[Finding, ...], not_evaluated: tuple[NotEvaluated, ...]
 ) -> str:
     """One sentence: what holds the step, or that nothing does and what bounds it then."""
-    what = "" if a.workload in ("LLM inference", "no GPU kernels") else f"{a.workload}: "
+    what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
     telling = [f for f in findings if f.severity != "info" or f.invalidates]
     if telling:
         first = telling[0]

@@ -205,7 +205,7 @@ def _document(
         f
         if f.gain is not None and (f.gain.speedup is not None or f.gain.reason)
         else f.model_copy(update={"gain": Gain(reason=no_estimate(f.cause))})
-        for f in document.with_options(job.findings, serving)
+        for f in document.with_options(job.findings, serving, first.inputs[0].workload)
     )
     tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)
     by_nsys = first.inputs[0].format.startswith("nsys")

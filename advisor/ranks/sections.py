@@ -130,7 +130,7 @@ def verdict(
     `missing` are those that were given and could not be."""
     workload = next((d.inputs[0].workload for d in diagnoses if d.inputs[0].workload), None)
     of = f"{ranks} of {world} ranks" if world > ranks else f"{ranks} rank{'s' * (ranks != 1)}"
-    if workload and workload not in ("LLM inference", "no GPU kernels"):
+    if workload and not workload.startswith(("LLM", "no GPU", "unknown")):
         of += f", {workload}"
     tail = f" ({of}{f'; without {listed(missing)}' if missing else ''})"
     telling = [f for f in findings if f.severity != "info" or f.invalidates]

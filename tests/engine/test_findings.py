@@ -310,6 +310,16 @@ FULL = rule(
 )
 
 
+def test_of_several_texts_for_one_action_the_first_that_applies_is_said() -> None:
+    texts = [
+        {"id": "x", "action": text, "effort": "low", "applies_when": [ge(fact, 0.9)]}
+        for text, fact in (("a", "sync.idle_ratio"), ("b", "sync.gone"), ("c", "sync.gone"))
+    ]
+    one = rule("SYN101", "blocking-sync", [ge("sync.idle_ratio", 0.1)], recommendations=texts)
+    (found,) = concluded(base({"sync.idle_ratio": 0.31}), one).findings
+    assert [r.action for r in found.recommendations] == ["b"]  # "a" does not, "b" may apply
+
+
 def test_a_finding_in_full() -> None:
     facts = base({"sync.idle_ratio": 0.31})
     facts.entities["copy_class"] = [{"device": 0, "kind": "DtoH"}, {"device": 1, "kind": "HtoD"}]

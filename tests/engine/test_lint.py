@@ -283,7 +283,16 @@ def test_repeated_conditions_and_advice() -> None:
     )
     found = words((twice,))
     assert "the same condition stands above; remove one" in found
-    assert "the recommendation x appears twice" in found
+    assert "the recommendation x appears twice; say when each applies" in found
+
+
+def test_one_action_in_words_for_each_kind_of_program() -> None:
+    kinds = [
+        {"id": "x", "action": "do", "effort": "low", "applies_when": [ge("f.b", value)]}
+        for value in (1, 2)
+    ]
+    one = rule("ABC100", "c", [ge("f.a", 1)], recommendations=kinds, docs=DOCS)
+    assert not [w for w in words((one,)) if "appears twice" in w]
 
 
 def test_an_optional_join_that_nobody_shows() -> None:

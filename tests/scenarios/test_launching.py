@@ -53,7 +53,7 @@ def test_decode_launched_one_by_one(tmp_path: Path) -> None:
     # 1.5 us of work for every 5 us of launching, and a wait at the end of each step.
     assert fact(d, "launch.idle_ratio") == pytest.approx(0.70, abs=0.01)
     assert "The calling functions are not recorded" in evidence(d, "launch-bound")
-    assert d.inputs[0].workload == "LLM inference"
+    assert d.inputs[0].workload == "LLM decode"
 
 
 def advice(d: Diagnosis, cause: str) -> set[str]:

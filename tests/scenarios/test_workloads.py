@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import advisor
+from advisor.model.findings import Diagnosis
 from tests.builder import RUNTIME, Export
 from tests.scenarios.machine import DECODE_LAYER, Kernel, Machine
 from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, expect, fact, ranked
@@ -48,7 +49,7 @@ def saxpy(m: Machine) -> Machine:
 def test_saxpy(tmp_path: Path) -> None:
     d = diagnosed(saxpy(Machine()), tmp_path)
     expect(d, "transfer-bound", "pageable-copies", never=("host-gap", "launch-bound", *LLM_ONLY))
-    assert d.inputs[0].workload == "single kernel test"
+    assert d.inputs[0].workload == "micro-benchmark"
     assert {row[2] for row in d.tables["api"].rows} == {None}  # calls a step, without steps
     assert d.verdict.startswith(d.inputs[0].workload)
 
@@ -151,3 +152,51 @@ def test_one_process_that_feeds_two_gpus(tmp_path: Path) -> None:
     assert alarms(d) == []
     assert [b.device for b in d.budget] == [0, 1]
     assert d.inputs[0].steps == 11
+
+
+# ------------------------------------------------------------------------------- advice
+
+
+FOR_LANGUAGE_MODELS = ("KV cache", "RoPE", "token", "sequences", "decode", "prefill", "prompt")
+
+
+def advice(d: Diagnosis) -> str:
+    """All that is recommended, with the options."""
+    items = [a for f in d.findings for a in f.recommendations]
+    return " ".join(" ".join((a.action, *(o.line for o in a.options))) for a in items)
+
+
+def launch_bound(m: Machine, kernels: list[tuple[Kernel, float]], step: str) -> Machine:
+    """Short kernels that the host launches one by one, and a read-back after each step."""
+    for i in range(12):
+        with m.step(f"{step} {i}"):
+            m.layers(1, kernels)
+            m.read_back()
+    return m
+
+
+def test_a_program_of_cuda_cpp_gets_no_advice_for_models(tmp_path: Path) -> None:
+    own = [(Kernel(f"advance{i}(float *, float *, int)"), 1.5) for i in range(3)] * 60
+    d = diagnosed(launch_bound(Machine(), own, "step"), tmp_path)
+    assert d.inputs[0].workload == "simulation or HPC loop"
+    assert fact(d, "workload.framework", None) == "cuda-c++"
+    assert "launch-bound" in {f.cause for f in d.findings}
+    for word in (*FOR_LANGUAGE_MODELS, "torch", "DataLoader", "model"):
+        assert word not in advice(d), word
+
+
+def test_training_gets_no_advice_for_decoding(tmp_path: Path) -> None:
+    short = [(kernel, 1.5) for kernel, _ in BACKWARD] * 60
+    d = diagnosed(launch_bound(Machine(), short, "train_step"), tmp_path)
+    assert d.inputs[0].workload == "training"
+    for word in FOR_LANGUAGE_MODELS:
+        assert word not in advice(d), word
+    assert "torch.compile" in advice(d)
+
+
+def test_decode_gets_no_advice_for_loading_data(tmp_path: Path) -> None:
+    d = diagnosed(launch_bound(Machine(), SHORT * 22, "decode_step"), tmp_path)
+    assert d.inputs[0].workload == "LLM decode"
+    assert (d.inputs[0].workload_confidence or 0) > 0.6
+    assert "DataLoader" not in advice(d)
+    assert "sequences" in advice(d)

@@ -48,6 +48,9 @@ FOREIGN = frozenset({
 GC_NAMES = frozenset({"Python GC", "<built-in function collect>"})
 GC_NAME = "Python GC"
 
+#: A Python module that ran: its class, and a number for each object of the class.
+MODULE = re.compile(r"^nn\.Module: (.+?)(?:_\d+)?$")
+
 #: What the profiler itself costs; loading of kernels and a full queue are CUDA's own.
 PROFILER_COST = re.compile(r"(?i)activity buffer|buffer flush|instrumentation|^resource")
 

@@ -85,6 +85,7 @@ def read_capture(
         rank=rank,
         world_size=size,
         processes=tuple((pid, "") for pid in sorted(processes)),
+        modules=tuple(sorted(collected.modules)),
         warnings=(f"events without a time or of no known shape, left out: {lost}",) if lost else (),
     )
 

@@ -23,6 +23,7 @@ from advisor.sources.kineto.kinds import (
     ELEMENT_BYTES,
     GC_NAME,
     GC_NAMES,
+    MODULE,
     PROFILER_COST,
     ROLES,
     copy_kinds,
@@ -50,6 +51,8 @@ class Collector:
         self.pool = Pool()
         self._external_ids = external_ids
         self.categories: set[str] = set()
+        #: Classes of Python modules that ran.
+        self.modules: set[str] = set()
         #: The earliest event of any kind, and the recorded span where the trace tells it.
         self.first = NO_TIME
         self.span: tuple[int, int] | None = None
@@ -229,6 +232,8 @@ class Collector:
         return columns
 
     def _python(self, events: list[Event]) -> Columns | None:
+        named = {e.name for e in events if e.name}
+        self.modules |= {hit[1] for name in named if (hit := MODULE.match(name))}
         events = [e for e in events if e.name in GC_NAMES]
         if not events:
             return None

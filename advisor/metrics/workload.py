@@ -1,0 +1,212 @@
+"""What kind of program a capture holds: evidence weighed by ``knowledge/workloads.yaml``.
+
+`look` gathers what the capture shows, `judge` weighs it, `printed` adds the phase to a language
+model. A capture of the shell or of the driver alone shows nothing: then it is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.knowledge.files import step_patterns
+from advisor.knowledge.workloads import Evidence, Workload, WorkloadFile, workload_knowledge
+from advisor.metrics.host import Ranges
+from advisor.metrics.kernels import MATMUL, Names, composition
+from advisor.sources.trace import Trace
+
+LANGUAGE_MODEL = "language-model"
+UNKNOWN = "unknown"
+NO_KERNELS = "no GPU kernels"
+CUDA_CPP = "cuda-c++"
+
+#: A capture is of one phase from this share of the time of its steps on. Origin: a generation of a
+#: hundred tokens spends less than a tenth of its time in the prompt.
+ONE_PHASE = 0.9
+#: How many independent kinds of evidence make a judgement as sure as its margin says.
+_KINDS = 3
+
+_ARGUMENTS = re.compile(r", (?:seq|op_id|sizes) ?=.*", re.DOTALL)
+_OPERATOR = re.compile(r"^_?[a-z]\w*(?:\.\w+)*::|^autograd::|Backward\d*$|^detach_?$")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a capture shows. `kernels` and `families` are shares (0..1) of the kernel time without
+    communication; texts are distinct, operators without their arguments."""
+
+    ranges: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    command: str = ""
+    kernels: Mapping[str, float] = field(default_factory=dict)
+    families: Mapping[str, float] = field(default_factory=dict)
+    features: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`kind` is a name of the knowledge file, or `unknown`; `confidence` is 0..1."""
+
+    kind: str
+    confidence: float
+    framework: str
+
+    @property
+    def is_language_model(self) -> bool:
+        return self.kind == LANGUAGE_MODEL
+
+
+def look(trace: Trace, names: Names, ranges: Ranges) -> Seen:
+    """What a capture shows; each distinct name is looked at once."""
+    written, operators = _split_texts(ranges)
+    phases = (hit.phase for hit in ranges.matching(step_patterns().step).values())
+    seen = Seen(
+        ranges=written,
+        operators=operators,
+        modules=trace.capture.modules,
+        command=" ".join(trace.capture.command),
+        features={"named_phases": float(sum(phase is not None for phase in phases))},
+    )
+    if trace.has("kernels"):
+        span = trace.columns("kernels", ("start", "end"))
+        seen = _with_kernels(seen, names, (span["end"] - span["start"]).astype(float))
+    known = framework(seen, workload_knowledge())
+    features = {**seen.features, "framework": float(known not in (CUDA_CPP, UNKNOWN))}
+    return replace(seen, features=features)
+
+
+def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ranges that somebody wrote, one of each kind, and operators. `emit_nvtx` writes operators
+    like anyone's range, with their arguments behind a comma."""
+    written: dict[str, None] = {}
+    operators: dict[str, None] = {}
+    by_profiler = ranges.by_profiler
+    for i in np.unique(ranges.kinds[1], return_index=True)[1].tolist():
+        text = ranges.texts[i]
+        plain = _ARGUMENTS.sub("", text)
+        operator = by_profiler[i] or plain != text or _OPERATOR.search(text)
+        (operators if operator else written)[plain] = None
+    return tuple(written), tuple(operators)
+
+
+def _with_kernels(seen: Seen, names: Names, duration: NDArray[Any]) -> Seen:
+    """With what the kernels show; `duration` has one entry a kernel row, ns."""
+    kernels, families = _shares(names, duration)
+    features = {**seen.features, **_features(names, duration)}
+    return replace(seen, kernels=kernels, families=families, features=features)
+
+
+def _shares(names: Names, duration: NDArray[Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """Shares of the kernel time by name and by family, communication left out of both.
+
+    `duration` has one entry a kernel row.
+    """
+    time = composition(names, names.index, duration)
+    time.pop("communication", None)
+    whole = sum(time.values())
+    if not whole:
+        return {}, {}
+    by_name = np.bincount(names.index, duration, minlength=len(names.ids)) / whole
+    shares = {
+        text: share
+        for text, family, share in zip(names.texts, names.families, by_name.tolist(), strict=True)
+        if family != "communication"
+    }
+    return shares, {family: t / whole for family, t in time.items()}
+
+
+def _features(names: Names, duration: NDArray[Any]) -> dict[str, float]:
+    """The numbers about kernels that evidence of kind `structure` looks at."""
+    by_name = np.bincount(names.index, duration, minlength=len(names.ids))
+    launches = np.bincount(names.index, minlength=len(names.ids))
+    own = names.mask(lambda k: k.family != "communication")
+    if not by_name[own].sum():
+        return {}
+    matmul = by_name[names.mask(lambda k: k.family in MATMUL)].sum()
+    few = names.mask(lambda k: k.family == "gemv" or k.traits.get("skinny") is True)
+    decode = names.mask(lambda k: k.family == "attention" and k.phase == "decode")
+    return {
+        "names": float(own.sum()),
+        "launches": float(launches[np.argmax(np.where(own, by_name, -1))]),
+        "few_tokens": float(by_name[few].sum() / matmul) if matmul else 0.0,
+        "decode_attention": float(by_name[decode].sum() / by_name[own].sum()),
+    }
+
+
+def framework(seen: Seen, known: WorkloadFile) -> str:
+    """Who launched the kernels; a batch of kernels that shows no framework is CUDA C++."""
+    texts = (*seen.ranges, *seen.operators)
+    for candidate in known.frameworks:
+        if any(re.search(p, name) for p in candidate.kernels for name in seen.kernels) or any(
+            re.search(p, text) for p in candidate.ranges for text in texts
+        ):
+            return candidate.name
+    return CUDA_CPP if seen.kernels else UNKNOWN
+
+
+def judge(seen: Seen, known: WorkloadFile) -> Judgement:
+    """The workload with most evidence, `unknown` where there is too little of it.
+
+    The confidence grows with the evidence, with its margin over the next workload and with the
+    number of kinds of evidence that agree.
+    """
+    found = {w.name: _found(w, seen) for w in known.workloads}
+    score = {name: sum(e.weight for e in evidence) for name, evidence in found.items()}
+    order = sorted(score, key=lambda name: -score[name])  # stable: ties as in the file
+    best = next(
+        (w.name for w in known.workloads if w.contains_others and score[w.name] >= known.decisive),
+        order[0],
+    )
+    made_by = framework(seen, known)
+    if score[best] < known.least:
+        return Judgement(UNKNOWN, 0.0, made_by)
+    rival = max((score[n] for n in order if n != best), default=0.0)
+    margin = 1 - 0.5 * min(max(rival, 0.0) / score[best], 1.0)
+    kinds = len({e.kind for e in found[best] if e.weight > 0})
+    sure = score[best] / (score[best] + known.least)
+    agreed = 0.8 + 0.2 * min(kinds - 1, _KINDS - 1) / (_KINDS - 1)
+    return Judgement(best, round(sure * margin * agreed, 2), made_by)
+
+
+def _found(workload: Workload, seen: Seen) -> list[Evidence]:
+    return [e for e in workload.evidence if _is_seen(e, seen)]
+
+
+def _is_seen(e: Evidence, seen: Seen) -> bool:
+    if e.kind == "structure":
+        return all(
+            name in seen.features
+            and (lo is None or seen.features[name] >= lo)
+            and (hi is None or seen.features[name] <= hi)
+            for name, (lo, hi) in e.where.items()
+        )
+    if e.kind == "families":
+        share = sum(seen.families.get(name, 0.0) for name in e.families)
+        return share > 0 and share >= e.share
+    pattern = re.compile(e.match or "")
+    if e.kind == "kernels":
+        share = sum(share for name, share in seen.kernels.items() if pattern.search(name))
+        return share > 0 and share >= e.share
+    if e.kind == "command":
+        return bool(seen.command) and pattern.search(seen.command) is not None
+    texts = {"ranges": seen.ranges, "operators": seen.operators, "modules": seen.modules}[e.kind]
+    return any(pattern.search(text) for text in texts)
+
+
+def printed(judgement: Judgement, phases: Sequence[str], time: NDArray[Any]) -> str:
+    """The workload as it is printed: for a language model by the phases of its steps and the time
+    that each took (ns)."""
+    if not judgement.is_language_model:
+        return judgement.kind
+    phase = np.array(phases, dtype=str)
+    whole = float(time[phase != UNKNOWN].sum())
+    for one in ("decode", "prefill"):
+        if whole and float(time[phase == one].sum()) >= ONE_PHASE * whole:
+            return f"LLM {one}"
+    return "LLM serving"
