@@ -58,6 +58,7 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("comm.small", "the sizes of collectives are not recorded", _SIZES),
     ("comm.max", "fewer than 8 collectives of one kind", _LONGER),
     ("comm.excess", "fewer than 8 collectives of one kind", _LONGER),
+    ("capture.refusal_text", "the tool reports no trouble with CUDA", None),
     ("capture.debug_build", "the command line is not in the export", None),
     ("capture.client_command", "the command line is not in the export", None),
     ("capture.schema", "the export does not tell its schema version", None),
