@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.facts.damage import damage_facts
+from advisor.facts.integrity import integrity_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
@@ -81,6 +82,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     if trace.has("kernels"):
         out.put("capture.is_inference", a.workload in ("LLM inference", "model inference"))
     _calls(a, out)
+    integrity_facts(a, out)
     damage_facts(a, out, rows)
     _sampling(a, out)
     _coverage(a, out)

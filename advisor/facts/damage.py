@@ -24,8 +24,10 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     """What was lost of a capture with so many `rows` of events, and what shows it."""
     texts = a.trace.texts(a.trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
     signs = [*_stretches(a, out), *_launches(a, out), *_told(out, texts, rows)]
-    lost = (out.value("capture.damaged_ratio"), out.value("capture.lost_row_ratio"))
-    out.put("capture.lost_ratio", max(v or 0.0 for v in lost))
+    invalid = str(out.base.value("capture.invalid_rows"))
+    signs += [(text, 1.0) for text in invalid.split("; ") if text != "none"]
+    shares = ("capture.damaged_ratio", "capture.lost_row_ratio", "capture.invalid_row_ratio")
+    out.put("capture.lost_ratio", max(out.value(name) or 0.0 for name in shares))
     out.put("capture.damage_signs", "; ".join(text for text, _ in signs) or "none")
     out.table("capture.damage", TRACE, "Signs of lost events", ("sign", "value"),
               [list(sign) for sign in signs])  # fmt: skip

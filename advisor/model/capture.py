@@ -31,7 +31,8 @@ class Capture(Frozen):
 
     `process_ranks` are (process, MPI rank), where several ranks may be in one capture;
     `utc_offset_s` is by how much the machine's own clock is ahead of UTC. `vendor` made the GPUs.
-    `zero_ns` is what the file itself calls our time 0.
+    `zero_ns` is what the file itself calls our time 0. `views` are tables of the export that the
+    file holds as views of something else: they are not read.
     """
 
     path: str
@@ -58,3 +59,4 @@ class Capture(Frozen):
     process_ranks: tuple[tuple[int, int], ...] = ()
     processes: tuple[tuple[int, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
