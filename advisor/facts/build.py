@@ -46,5 +46,5 @@ def build_facts(
         sampled_facts(a, device, out)
         evidence(a, device, out)
         call_site_tables(a, device, out)
-    out.explain_missing(a.trace.tables)
+    out.explain_missing(a.trace)
     return out.base
