@@ -15,6 +15,7 @@ _LONGER = "a longer capture (10 to 50 steps)"
 _SECONDS = "a capture of several seconds"
 _STEP_RANGES = "an NVTX range around each step"
 OWNER = "GPU work in the captured process"
+LOSSLESS = "a capture that loses no kernels"
 _RANKS = "the captures of all ranks"
 _WEIGHTS = "--weight-bytes"
 _SMI_LOG = "a log of nvidia-smi, laid over the capture as its GPU metrics"
@@ -47,7 +48,7 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("memory.used", "the absolute use of device memory is not recorded", _SMI_LOG),
     ("memory.growth", "too few steps with allocation events", _LONGER),
     ("clock.limit", "no sample of a busy device shows a limit", None),
-    ("clock.", "too few samples of a busy device", _SECONDS),
+    ("clock.", "too few samples of a busy device", _SMI_LOG),
     ("ranks.world", "the capture does not tell how many ranks the job has", _RANKS),
     ("ranks.missing", "the capture does not tell how many ranks the job has", _RANKS),
     ("ranks.", "the captures of the other ranks were not given", _RANKS),
@@ -133,6 +134,7 @@ def remedy(
     *,
     hidden_graphs: bool = False,
     no_gpu_work: bool = False,
+    lost_work: bool = False,
     nvtx: bool = False,
     serving: str | None = None,
 ) -> str | None:
@@ -140,9 +142,9 @@ def remedy(
     None where nothing does.
 
     `hidden_graphs`: CUDA graphs were replayed whose kernels are not in the capture; `no_gpu_work`:
-    CUDA was traced and the process never used the GPU; `nvtx`: ranges were traced, so that none
-    means that the program pushes none; `serving`: the serving engine, which may have a switch of
-    its own.
+    CUDA was traced and the process never used the GPU; `lost_work`: it launched kernels and none
+    was recorded; `nvtx`: ranges were traced, so that none means that the program pushes none;
+    `serving`: the serving engine, which may have a switch of its own.
     """
     spec = CATALOGUE[name]
     if nvtx:
@@ -151,8 +153,8 @@ def remedy(
     if hidden_graphs and (spec.flag == CUDA or "kernels" in absent):
         # CUDA was traced: what is missing are the kernels inside the graphs.
         return combine([NODES, _besides(name, absent, serving)])
-    if no_gpu_work and (spec.flag == CUDA or "kernels" in absent):
-        return combine([_besides(name, absent, serving), OWNER])
+    if (no_gpu_work or lost_work) and (spec.flag == CUDA or "kernels" in absent):
+        return combine([_besides(name, absent, serving), LOSSLESS if lost_work else OWNER])
     if switch := _switch(name, serving):
         return combine([switch, CUDA if "ranges" in absent else ""])
     if "kernels" in tables and any(t in _WORK for t in absent):

@@ -87,7 +87,10 @@ def test_launches_without_any_kernel_are_damage_with_its_reason(
     others = {a for _, _, a in REASONS} - {advice}
     assert advice in told
     assert not told & (others - {"update-nsys"})
-    found = advisor.doctor(path).findings[0]
+    checkup = advisor.doctor(path)
+    asked = {q.id: q.remedy for q in checkup.questions}
+    assert asked["kernel-breakdown"] == "a capture that loses no kernels"
+    found = checkup.findings[0]
     assert (found.cause, found.message) == (first.cause, first.message)
 
 
