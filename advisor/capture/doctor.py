@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from advisor.capture.planner import Blocked as Needy
 from advisor.capture.recording import Recording
+from advisor.engine.findings import CAPTURE_RULES
 from advisor.facts.missing import combine
 from advisor.model.capture import Capture
 from advisor.model.checkup import Blocked, Named, Question, Recorded
 from advisor.model.findings import Finding, NotEvaluated
-
-#: Codes of the rules about captures.
-CAPTURE_RULES = "CAP"
 
 Remedy = Callable[[str], str | None]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from advisor.engine.text import percent
-from advisor.facts.missing import NODES, OWNER
+from advisor.facts.missing import LOSSLESS, NODES, OWNER
 from advisor.model.checkup import Answer, Question
 from advisor.model.facts import FactBase
 
@@ -62,11 +62,15 @@ class Seen:
     @property
     def cuda_flag(self) -> str:
         """What would record CUDA at work."""
+        if self.number("capture.lost_kernel_ratio") == 1.0:
+            return LOSSLESS
         return OWNER if self.no_gpu_work else _CUDA
 
     @property
     def damaged(self) -> bool:
-        return (self.number("capture.damaged_ratio") or 0.0) >= LOST
+        lost = ("capture.damaged_ratio", "capture.lost_row_ratio")
+        invalid = self.number("capture.invalid_row_ratio") or 0.0
+        return any((self.number(name) or 0.0) >= LOST for name in lost) or invalid > SOME
 
 
 def questions(seen: Seen) -> Iterator[Question]:
@@ -89,7 +93,7 @@ def _kernel_breakdown(seen: Seen) -> _Reply:
             NODES,
         )
     if seen.damaged:
-        return "partly", f"{count}, but events were lost", None
+        return "partly", f"{count}, but the capture is damaged", None
     return "yes", count, None
 
 
@@ -97,7 +101,7 @@ def _host_overhead(seen: Seen) -> _Reply:
     if "api_calls" not in seen.tables:
         return "no", "no CUDA call was recorded", seen.cuda_flag
     if seen.damaged:
-        return "partly", "events were lost", None
+        return "partly", "the capture is damaged", None
     cost = seen.number("capture.traced_call_cost_ratio") or 0.0
     if cost >= 0.10:
         return "partly", f"tracing itself costs at least {percent(cost)} of the window", None
@@ -112,7 +116,7 @@ def _idle(seen: Seen) -> _Reply:
     if "api_calls" not in seen.tables:
         return "partly", "idle time is known, the calls that end it are not", _CUDA
     if seen.damaged:
-        return "partly", "what looks idle may be lost events", None
+        return "partly", "what looks idle may be damage of the capture", None
     unknown = seen.number("budget.unknown_ratio") or 0.0
     if unknown >= 0.05:
         return "partly", f"{percent(unknown)} of the window is idle that no call explains", None

@@ -91,6 +91,7 @@ class CompiledRule:
     overrulers: tuple[State, ...]
     joins: tuple[CompiledJoin, ...]
     invalidates: bool | Test
+    withholds: Test | None
     applies: tuple[tuple[Test, ...], ...]
 
     @property
@@ -295,6 +296,7 @@ class _Builder:
         for branch in rule.when.branches:
             branches.append(tuple(compiled[at : at + len(branch)]))
             at += len(branch)
+        held = rule.withholds
         invalidates: bool | Test = (
             rule.invalidates
             if isinstance(rule.invalidates, bool)
@@ -308,6 +310,7 @@ class _Builder:
             overrulers=overrulers,
             joins=tuple(self.join(i, j) for i, j in enumerate(rule.when.join)),
             invalidates=invalidates,
+            withholds=self.test(("withholds",), held.fact, held) if held else None,
             applies=tuple(
                 tuple(
                     self.test(("recommendations", r, "applies_when", c), item.fact, item)

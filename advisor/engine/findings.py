@@ -17,6 +17,7 @@ from advisor.engine.judge import (
     impact_of,
     invalidates,
     severity_of,
+    withholder,
 )
 from advisor.engine.params import thresholds
 from advisor.engine.rank import rank, scope_key
@@ -41,6 +42,8 @@ from advisor.model.findings import (
 )
 from advisor.model.rules import RuleSpec
 
+#: Codes of the rules about the capture itself: they hold even where its rows cannot be believed.
+CAPTURE_RULES = "CAP"
 MAX_RANGES = 50
 MAX_ROWS = 50
 
@@ -62,23 +65,34 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
     fired = inference.in_state("fired")
     folded = fold(inference)
     inside = {(s.code, s.scope) for symptoms in folded.values() for s in symptoms}
-    findings = [
-        finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of)
-        for o in fired
-        if by_code[o.code].spec.kind != "note" and (o.code, o.scope) not in inside
+    said = [
+        o for o in fired if by_code[o.code].spec.kind != "note" and (o.code, o.scope) not in inside
     ]
-    overruled = [
-        Overruled(code=o.code, cause=o.cause, by=o.overruled_by[0].name, scope=doc(o.scope))
-        for o in inference.in_state("overruled")
-    ]
+    overruled = [(o, o.overruled_by[0].name) for o in inference.in_state("overruled")]
+    healthy = list(_healthy(inference))
+    if (by := withholder(inference)) is not None:
+        overruled += [(o, by.cause) for o in said if not _about_capture(o)]
+        overruled.sort(key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
+        said = [o for o in said if _about_capture(o)]
+        healthy = [h for h in healthy if _about_capture(h)]
     rules = inference.program.rules
     return Conclusions(
-        findings=rank(findings, rules.by_code),
-        overruled=tuple(overruled),
-        healthy=_telling_first(_healthy(inference), by_code),
+        findings=rank(
+            [finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of) for o in said],
+            rules.by_code,
+        ),
+        overruled=tuple(
+            Overruled(code=o.code, cause=o.cause, by=name, scope=doc(o.scope))
+            for o, name in overruled
+        ),
+        healthy=_telling_first(healthy, by_code),
         not_evaluated=tuple(_not_evaluated(inference)),
         thresholds=thresholds(rules, inference.program.params),
     )
+
+
+def _about_capture(said: Outcome | Healthy) -> bool:
+    return said.code.startswith(CAPTURE_RULES)
 
 
 def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:

@@ -176,6 +176,15 @@ def invalidates(inference: Inference, rule: CompiledRule, scope: Scope) -> bool:
     return check_fact(rule.invalidates, scope, inference.sight).truth is True
 
 
+def withholder(inference: Inference) -> Outcome | None:
+    """The fired outcome that withholds what other rules say: the rows cannot be believed."""
+    for outcome in inference.in_state("fired"):
+        test = inference.program.by_code[outcome.code].withholds
+        if test is not None and check_fact(test, outcome.scope, inference.sight).truth:
+            return outcome
+    return None
+
+
 def _number(inference: Inference, spec: RuleSpec, scope: Scope) -> Fact | None:
     """The impact fact, where it is a number."""
     if spec.impact is None:

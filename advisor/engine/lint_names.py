@@ -68,6 +68,8 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
             yield loc, item
     if isinstance(rule.invalidates, FactCondition):
         yield ("invalidates",), rule.invalidates
+    if rule.withholds is not None:
+        yield ("withholds",), rule.withholds
     for i, advice in enumerate(rule.recommendations):
         for j, item in enumerate(advice.applies_when):
             yield ("recommendations", i, "applies_when", j), item

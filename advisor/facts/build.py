@@ -47,5 +47,5 @@ def build_facts(
         sampled_facts(own, device, out)
         evidence(own, device, out)
         call_site_tables(own, device, out)
-    out.explain_missing(a.trace.tables)
+    out.explain_missing(a.trace)
     return out.base

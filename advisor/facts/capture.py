@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.facts.damage import damage_facts
+from advisor.facts.integrity import integrity_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import union
-from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.metrics.startup import KINDS
 from advisor.metrics.workload import CUDA_CPP, NO_KERNELS, UNKNOWN
@@ -28,15 +30,6 @@ _EVENT_TABLES = (
     "kernels", "copies", "memsets", "graph_runs", "api_calls", "ranges", "samples",
     "allocations", "host_calls", "overheads",
 )  # fmt: skip
-#: Launches that a stream takes before the next one blocks.
-_QUEUE_DEPTH = 1024
-#: cudaSuccess, cudaErrorNotReady
-_GOOD_RESULTS = (0, 600, MISSING)
-_LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.*(?:full|overflow)|overflowed")
-#: Notices that hedge ("might have been") and losses of CPU samples say nothing about CUDA events.
-_NOT_LOSS = re.compile(r"(?i)\bmight\b|cpu (?:ip|sampling|context)|backtrace|perf event")
-#: How many, where a message of loss says so.
-_COUNT = re.compile(r"\d[\d,]*")
 _SECRET = re.compile(
     r"(?i)(token|secret|passw|passwd|api_?key|access_?key|credential|private_?key)"
 )
@@ -69,15 +62,17 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         _sampling(a, out)
         return
     graph_launches = _graph_launches(a)
+    rows = sum(trace.rows(t) for t in _EVENT_TABLES)
     out.put_all({
         "capture.gpu_work_count": len(a.ops) + graph_launches,
+        "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
         "capture.kernel_count": trace.rows("kernels"),
         "capture.cuda_traced": _cuda_traced(capture),
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum())
         if trace.has("kernels") else None,
         "capture.startup_ms": a.startup.length / 1e6,
         "capture.size_bytes": capture.size_bytes,
-        "capture.event_count": sum(trace.rows(t) for t in _EVENT_TABLES),
+        "capture.event_count": rows,
         "capture.nvtx_range_count": _written_ranges(a),
         # No tool that is read here samples other GPUs: that there are none says nothing then.
         "capture.sample_count":
@@ -100,8 +95,9 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     if capture.schema_version:
         out.put("capture.schema_known", _known_schema(capture.schema_version))
     _workload(a, out)
-    _calls(a, out, graph_launches)
-    _damage(a, out)
+    _calls(a, out)
+    integrity_facts(a, out)
+    damage_facts(a, out, rows)
     _sampling(a, out)
     _coverage(a, out)
     out.table("capture.options", TRACE, "How it was recorded", ("option", "value"), [
@@ -193,26 +189,11 @@ def _graph_launches(a: Analysis) -> int:
     return int((a.trace.columns("api_calls", ("call",))["call"] == Call.GRAPH_LAUNCH).sum())
 
 
-def _calls(a: Analysis, out: FactWriter, graph_launches: int) -> None:
+def _calls(a: Analysis, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
-        if a.trace.has("graph_runs"):
-            out.put("capture.opaque_graph_ratio", 1.0)
         return
-    calls = a.trace.columns("api_calls", ("call", "result", "name_id", "start"))
-    failed = ~np.isin(calls["result"], _GOOD_RESULTS)  # left nothing that could be lost
-    launch = _due(a, (calls["call"] == Call.LAUNCH) & ~failed)
-    graph = _due(a, calls["call"] == Call.GRAPH_LAUNCH)
-    issued = np.zeros(len(calls["call"]), bool)
-    kernel = (a.ops.kind == Kind.KERNEL) & (a.ops.api >= 0)
-    issued[a.ops.api[kernel]] = True
-    out.put("capture.graph_launch_count", graph_launches)
-    lost = int((launch & ~issued).sum())
-    out.put("capture.launch_without_kernel_ratio", lost / max(int(launch.sum()), 1))
-    kernels = int((a.ops.kind == Kind.KERNEL).sum())
-    out.put("capture.lost_kernel_ratio", lost / max(kernels + lost, 1))
-    opaque = float((graph & ~issued).sum()) / float(graph.sum()) if graph.any() else 0.0
-    out.put("capture.opaque_graph_ratio", 1.0 if a.trace.has("graph_runs") else opaque)
-    bad = np.flatnonzero(failed)
+    calls = a.trace.columns("api_calls", ("result", "name_id", "start"))
+    bad = np.flatnonzero(~np.isin(calls["result"], GOOD_RESULTS))
     if (calls["result"] != MISSING).any():
         out.put("capture.error_call_count", len(bad))
     names = a.trace.texts(calls["name_id"][bad[:20]].tolist())
@@ -226,64 +207,6 @@ def _calls(a: Analysis, out: FactWriter, graph_launches: int) -> None:
     if a.budgets:
         out.put("capture.overhead_idle_ratio",
                 max(b.share("profiler") for b in a.budgets.values()))  # fmt: skip
-
-
-def _due(a: Analysis, wanted: Array) -> Array:
-    """Of the wanted launch calls, those that must have left GPU work behind.
-
-    Launches recorded into a graph run nothing by themselves, and what is still queued when the
-    capture stops has not run yet: at most a full queue of calls after the last one that did.
-    """
-    calls = a.trace.columns("api_calls", ("start", "thread", "name_id"))
-    due = wanted.copy()
-    ids, index = dense(calls["name_id"])
-    names = a.trace.texts(ids.tolist())
-    edge = np.array(["StreamBeginCapture" in n for n in names], np.int64)
-    edge -= np.array(["StreamEndCapture" in n for n in names], np.int64)
-    if edge.any():
-        for thread in np.unique(calls["thread"][edge[index] != 0]).tolist():
-            mine = np.flatnonzero(calls["thread"] == thread)
-            mine = mine[np.argsort(calls["start"][mine], kind="stable")]
-            due[mine[np.cumsum(edge[index[mine]]) > 0]] = False
-    ran = a.ops.api[a.ops.api >= 0]
-    if len(ran):
-        late = due & (calls["start"] > calls["start"][ran].max())
-        if late.sum() <= _QUEUE_DEPTH:
-            due &= ~late
-    return due
-
-
-def _damage(a: Analysis, out: FactWriter) -> None:
-    damage, trace = a.damage, a.trace
-    span = a.span[1] - a.span[0]
-    signs: list[tuple[str, float]] = []
-    if span > 0:
-        out.put("capture.damaged_ratio", min(damage.holes.total / span, 1.0))
-    if trace.has("api_calls"):
-        out.put("capture.correlation_jump", damage.jump)
-        if damage.jump:
-            signs.append((f"correlation ids jump by {damage.jump:,}", float(damage.jump)))
-        if damage.step_ranges:
-            out.put("capture.empty_step_ratio", damage.empty_steps / damage.step_ranges)
-    if damage.empty_steps:
-        text = f"{damage.empty_steps} of {damage.step_ranges} step ranges hold no CUDA call"
-        signs.append((text, float(damage.empty_steps)))
-    if lost := out.value("capture.lost_kernel_ratio"):
-        signs.append((f"{lost:.2%} of the kernels are missing: launches without one", lost))
-    texts = trace.texts(trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
-    losses = [t for t in texts if _LOST.search(t) and not _NOT_LOSS.search(t)]
-    counts = [int(found[0].replace(",", "")) for t in losses if (found := _COUNT.search(t))]
-    rows = sum(trace.rows(t) for t in _EVENT_TABLES)
-    out.put("capture.lost_event_count", len(losses))
-    out.put("capture.uncounted_loss_count", len(losses) - len(counts))
-    told = sum(counts) / max(sum(counts) + rows, 1)
-    lost_rows = max(out.value("capture.lost_kernel_ratio") or 0.0, told)
-    out.put("capture.lost_row_ratio", lost_rows)
-    out.put("capture.lost_ratio", max(out.value("capture.damaged_ratio") or 0.0, lost_rows))
-    signs += [(f"the tool says: {t[:100]}", 1.0) for t in losses[:5]]
-    out.put("capture.damage_signs", "; ".join(text for text, _ in signs) or "none")
-    out.table("capture.damage", TRACE, "Signs of lost events", ("sign", "value"),
-              [list(sign) for sign in signs])  # fmt: skip
 
 
 def _sampling(a: Analysis, out: FactWriter) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from advisor.facts.catalog import CATALOGUE, CUDA, GIL, SAMPLES
+from advisor.facts.origins import columns
 from advisor.knowledge.files import engines
+from advisor.sources.schema import TABLES
 
 _FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
 _LONGER = "a longer capture (10 to 50 steps)"
 _SECONDS = "a capture of several seconds"
 _STEP_RANGES = "an NVTX range around each step"
 OWNER = "GPU work in the captured process"
+LOSSLESS = "a capture that loses no kernels"
 _RANKS = "the captures of all ranks"
 _WEIGHTS = "--weight-bytes"
 _SMI_LOG = "a log of nvidia-smi, laid over the capture as its GPU metrics"
@@ -45,7 +48,8 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("operation.", "fewer than 20 like calls of any operation", _LONGER),
     ("memory.used", "the absolute use of device memory is not recorded", _SMI_LOG),
     ("memory.growth", "too few steps with allocation events", _LONGER),
-    ("clock.", "the samples hold no SM clock", _SMI_LOG),
+    ("clock.limit", "no sample of a busy device shows a limit", None),
+    ("clock.", "too few samples of a busy device", _SMI_LOG),
     ("ranks.world", "the capture does not tell how many ranks the job has", _RANKS),
     ("ranks.missing", "the capture does not tell how many ranks the job has", _RANKS),
     ("ranks.", "the captures of the other ranks were not given", _RANKS),
@@ -59,6 +63,7 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("comm.small", "the sizes of collectives are not recorded", _SIZES),
     ("comm.max", "fewer than 8 collectives of one kind", _LONGER),
     ("comm.excess", "fewer than 8 collectives of one kind", _LONGER),
+    ("capture.refusal_text", "the tool reports no trouble with CUDA", None),
     ("capture.debug_build", "the command line is not in the export", None),
     ("capture.client_command", "the command line is not in the export", None),
     ("capture.schema", "the export does not tell its schema version", None),
@@ -67,15 +72,60 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
 _BY_ENGINE = (("host.gc_", "gc"), ("host.preparation", "preparation"))
 
 
-def reason(name: str, tables: frozenset[str]) -> str:
-    """Why a catalogue entry has no value in a capture that holds `tables`."""
-    absent = [t for t in CATALOGUE[name].tables if t not in tables]
+#: Columns that a capture may hold without a value in any row.
+_OPTIONAL = {"api_calls": {"result"}, "collectives": {"bytes"},
+             "samples": set(TABLES["samples"]) - {"time", "device"}}  # fmt: skip
+#: Which samples count is told by these, whatever is taken from them.
+_SELECTING = {"sm_active", "gr_active"}
+#: What CUDA tracing records of a process; a table of these that is absent beside kernels is empty.
+_WORK = ("kernels", "copies", "memsets", "graph_runs")
+
+#: Facts that come of other captures.
+_ELSEWHERE = ("ranks.", "rank.")
+
+#: True for a column of a table that no row has a value of.
+Empty = Callable[[str, str], bool]
+
+
+def absent_tables(name: str, tables: frozenset[str]) -> list[str]:
+    """The tables that a fact was looked for in and that the capture does not hold: those it cannot
+    do without, else all that it is made of where none of them is there."""
+    needed = CATALOGUE[name].tables
+    if needed:
+        return [t for t in needed if t not in tables]
+    made_of = [] if name.startswith(_ELSEWHERE) else list(columns(name))
+    work = [t for t in made_of if t in _WORK]
+    if len(work) > 1 and not any(t in tables for t in work):
+        return work
+    return [] if any(t in tables for t in made_of) else made_of
+
+
+def empty_columns(name: str, tables: frozenset[str], empty: Empty) -> list[str]:
+    """The columns that a fact is made of, as ``table.column``, where none of those that may be
+    without values has one."""
+    found = []
+    for table, made_of in columns(name).items():
+        optional = [c for c in made_of if c in _OPTIONAL.get(table, ())]
+        told = [c for c in optional if c not in _SELECTING] or optional
+        if table in tables and told and all(empty(table, c) for c in told):
+            found += [f"{table}.{c}" for c in told]
+    return found
+
+
+def reason(name: str, tables: frozenset[str], empty: Empty | None = None) -> str:
+    """Why a catalogue entry has no value in a capture that holds `tables`: the tables or columns
+    that are not there, else what was too little of."""
+    absent = absent_tables(name, tables)
     if absent:
         return f"the capture holds no {', '.join(absent)}"
+    lacking = empty_columns(name, tables, empty) if empty else []
+    if lacking:
+        return f"the capture has no value of {', '.join(lacking)}"
     if name.endswith("_per_step"):
         return "no step structure was found"
     return next(
-        (why for start, why, _ in _REASONS if name.startswith(start)), "no GPU work to judge"
+        (why for start, why, _ in _REASONS if name.startswith(start)),
+        "the window holds nothing of the kind" if tables & set(_WORK) else "no GPU work to judge",
     )
 
 
@@ -85,6 +135,7 @@ def remedy(
     *,
     hidden_graphs: bool = False,
     no_gpu_work: bool = False,
+    lost_work: bool = False,
     nvtx: bool = False,
     serving: str | None = None,
 ) -> str | None:
@@ -92,9 +143,9 @@ def remedy(
     None where nothing does.
 
     `hidden_graphs`: CUDA graphs were replayed whose kernels are not in the capture; `no_gpu_work`:
-    CUDA was traced and the process never used the GPU; `nvtx`: ranges were traced, so that none
-    means that the program pushes none; `serving`: the serving engine, which may have a switch of
-    its own.
+    CUDA was traced and the process never used the GPU; `lost_work`: it launched kernels and none
+    was recorded; `nvtx`: ranges were traced, so that none means that the program pushes none;
+    `serving`: the serving engine, which may have a switch of its own.
     """
     spec = CATALOGUE[name]
     if nvtx:
@@ -103,10 +154,12 @@ def remedy(
     if hidden_graphs and (spec.flag == CUDA or "kernels" in absent):
         # CUDA was traced: what is missing are the kernels inside the graphs.
         return combine([NODES, _besides(name, absent, serving)])
-    if no_gpu_work and (spec.flag == CUDA or "kernels" in absent):
-        return combine([_besides(name, absent, serving), OWNER])
+    if (no_gpu_work or lost_work) and (spec.flag == CUDA or "kernels" in absent):
+        return combine([_besides(name, absent, serving), LOSSLESS if lost_work else OWNER])
     if switch := _switch(name, serving):
         return combine([switch, CUDA if "ranges" in absent else ""])
+    if "kernels" in tables and any(t in _WORK for t in absent):
+        return None  # CUDA was traced, and there was nothing of the kind
     if absent:
         return _of_tables(name, absent)
     if name.endswith("_per_step"):

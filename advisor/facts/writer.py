@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
 
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import reason
@@ -19,6 +22,8 @@ from advisor.model.facts import (
     Table,
     Value,
 )
+from advisor.sources.schema import MISSING
+from advisor.sources.trace import Trace
 
 
 class FactWriter:
@@ -85,9 +90,15 @@ class FactWriter:
     def entity(self, name: str, rows: Sequence[Row]) -> None:
         self.base.entities.setdefault(name, []).extend(rows)
 
-    def explain_missing(self, tables: frozenset[str]) -> None:
-        """Say why each catalogue entry without any value has none."""
+    def explain_missing(self, trace: Trace) -> None:
+        """Say why each catalogue entry without a value has none, in all scopes or in some."""
+
+        @cache
+        def empty(table: str, column: str) -> bool:
+            values = trace.columns(table, (column,))[column]
+            return not np.any(~np.isnan(values) if values.dtype.kind == "f" else values != MISSING)
+
         present = {name for name, _ in self.base.facts}
         for name in CATALOGUE:
-            if name not in present:
-                self.base.missing[name] = reason(name, tables)
+            if name not in present or CATALOGUE[name].level != "trace":
+                self.base.missing[name] = reason(name, trace.tables, empty)

@@ -292,7 +292,17 @@ class ReleaseEntry(Data):
     nsys: Release
 
 
+class Refusal(Data):
+    """A reason for missing CUDA events: how the tool words it (`pattern`), and in plain words."""
+
+    id: Key
+    pattern: Text
+    says: Text
+    source: Key
+
+
 class CaptureKnowledge(File):
     flags: list[Flag] = Field(min_length=1)
     pitfalls: list[Pitfall]
     releases: list[ReleaseEntry] = Field(default_factory=list)
+    refusals: list[Refusal] = Field(default_factory=list)

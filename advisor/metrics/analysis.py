@@ -20,6 +20,7 @@ from advisor.metrics.activity import (
     launch_kinds,
 )
 from advisor.metrics.budget import DeviceBudget, HostStates, device_budget, host_states
+from advisor.metrics.damage import Damage, capture_ranges, find_damage
 from advisor.metrics.host import Ranges, Threads, calls_by_thread
 from advisor.metrics.intervals import Spans, union
 from advisor.metrics.kernels import (
@@ -30,14 +31,7 @@ from advisor.metrics.kernels import (
 )
 from advisor.metrics.operations import Kind, Operations, operations
 from advisor.metrics.phases import phase_times, with_phases
-from advisor.metrics.startup import (
-    Damage,
-    Startup,
-    activity_span,
-    capture_ranges,
-    find_damage,
-    find_startup,
-)
+from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
 from advisor.metrics.window import (

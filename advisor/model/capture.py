@@ -32,7 +32,8 @@ class Capture(Frozen):
     `process_ranks` are (process, MPI rank), where several ranks may be in one capture;
     `utc_offset_s` is by how much the machine's own clock is ahead of UTC. `vendor` made the GPUs.
     `zero_ns` is what the file itself calls our time 0; `modules` are classes of Python modules that
-    ran.
+    ran, `views` tables of the export that the file holds as views of something else: they are not
+    read.
     """
 
     path: str
@@ -60,3 +61,4 @@ class Capture(Frozen):
     processes: tuple[tuple[int, str], ...] = ()
     modules: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()

@@ -339,6 +339,7 @@ class RuleSpec(Strict):
     subject: Subject = "trace"
     lifecycle: Lifecycle
     invalidates: Invalidates = False
+    withholds: FactCondition | None = None
     params: dict[Name, Param] = Field(default_factory=dict)
     when: When
     unless: Annotated[tuple[Guard, ...], _Items, Field(max_length=8)] = ()

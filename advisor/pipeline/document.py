@@ -118,7 +118,7 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
         if name not in CATALOGUE or name in base.undecided:
             return None
         found = remedy(
-            name, a.trace.tables, hidden_graphs=hidden, no_gpu_work=idle,
+            name, a.trace.tables, hidden_graphs=hidden, no_gpu_work=idle, lost_work=lost_work(base),
             nvtx="nvtxevents" in traced, serving=serving.name,
         )  # fmt: skip
         # nsys records nothing of another vendor's GPUs.
@@ -130,7 +130,13 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
 
 def no_gpu_work(base: FactBase) -> bool:
     """CUDA was traced, and the process never used the GPU: tracing it again records nothing new."""
-    return base.value("capture.cuda_traced") is True and base.value("capture.gpu_work_count") == 0
+    traced = base.value("capture.cuda_traced") is True
+    return traced and base.value("capture.gpu_work_count") == 0 and not lost_work(base)
+
+
+def lost_work(base: FactBase) -> bool:
+    """Kernels were launched, and none was recorded although CUDA was traced."""
+    return base.value("capture.lost_kernel_ratio") == 1.0
 
 
 def reasons(a: Analysis, base: FactBase) -> Remedy:

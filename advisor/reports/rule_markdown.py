@@ -157,7 +157,12 @@ def _severity(rule: RuleSpec) -> str:
     if rule.kind == "note":
         return "listed as healthy"
     if rule.invalidates is True:
-        return f"severity {spec.cap or 'high'}, before everything else"
+        text = f"severity {spec.cap or 'high'}, before everything else"
+        if rule.withholds is not None:
+            text += (
+                f", and alone with what is said of the capture where {_code(rule, rule.withholds)}"
+            )
+        return text
     if impact is None or spec.cap == "info":
         text = "severity info"
     elif len(levels) == 1 and not levels[0].at:

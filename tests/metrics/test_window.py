@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
-from advisor.metrics.startup import Damage
+from advisor.metrics.damage import Damage
 from advisor.metrics.window import parse_time, parse_window
 from tests.builder import Export
 from tests.metrics.support import analysis

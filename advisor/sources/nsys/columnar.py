@@ -55,6 +55,7 @@ class ColumnarFolder:
         suffix = next(s for s, k in KINDS.items() if k == kind)
         self._files = {p.stem: p for p in sorted(folder.iterdir()) if p.suffix == suffix}
         self.tables = frozenset(self._files)
+        self.views = frozenset[str]()
         self._shapes: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._strings: tuple[Ints, Any] | None = None
 

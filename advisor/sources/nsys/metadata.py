@@ -17,6 +17,7 @@ from advisor.sources.nsys.tables import (
     MEMCPY,
     MEMSET,
     RUNTIME,
+    is_nsys_table,
     process_of,
 )
 from advisor.sources.schema import MISSING
@@ -103,6 +104,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
         process_ranks=_process_ranks(raw),
         processes=_processes(raw),
         warnings=tuple(warnings),
+        views=tuple(sorted(filter(is_nsys_table, raw.views))),
     )
 
 

@@ -30,6 +30,8 @@ class RawTables(Protocol):
 
     shown: Path
     tables: frozenset[str]
+    #: Names that stand for a query in place of rows.
+    views: frozenset[str]
     #: What holds the tables, and how an export of that kind is made, for messages.
     what: str
     hint: str

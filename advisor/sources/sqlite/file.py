@@ -46,8 +46,9 @@ class SqliteFile:
         self._pages: PageReader | None = None
         try:
             with self._damage_told(opening=True):
-                names = self._db.execute("select name from sqlite_master where type = 'table'")
-                self.tables = frozenset(name for (name,) in names)
+                kinds = self._db.execute("select type, name from sqlite_master").fetchall()
+                self.tables = frozenset(name for kind, name in kinds if kind == "table")
+                self.views = frozenset(name for kind, name in kinds if kind == "view")
             if self._private is None:
                 self._pages = PageReader(self.path)
         except BaseException:

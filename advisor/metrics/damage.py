@@ -1,0 +1,195 @@
+"""Damage: the stretches of a capture in which events were lost or nothing was recorded, and the
+launches whose work is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.metrics.intervals import EMPTY, Spans, union
+from advisor.metrics.kernels import dense
+from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.steps import Steps
+from advisor.sources.schema import MISSING, Call
+from advisor.sources.trace import Trace
+
+Array = NDArray[Any]
+
+#: A jump of correlation ids means loss when it exceeds what this many calls could have used up.
+_JUMP = 10_000
+#: CUPTI spends a few ids on each recorded call (calls that are filtered out use ids, too).
+_IDS_PER_CALL = 20
+#: A step range shorter than this share of the others may well do nothing.
+_SHORT_RANGE = 0.5
+#: Results of a call that did what it was asked to: cudaSuccess, cudaErrorNotReady, not recorded.
+GOOD_RESULTS = (0, 600, MISSING)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Stretches in which events were lost. `jump` is the largest unexplained id jump."""
+
+    holes: Spans
+    jump: int
+    empty_steps: int
+    step_ranges: int
+
+
+def find_damage(trace: Trace, steps: Steps) -> Damage:
+    """Lost events: correlation ids that jump, step ranges without any call or GPU work."""
+    jump, start, end = 0, list[int](), list[int]()
+    if trace.has("api_calls"):
+        calls = trace.columns("api_calls", ("start", "end", "process", "correlation"))
+        known = np.flatnonzero(calls["correlation"] != MISSING)
+        order = known[np.lexsort((calls["start"][known], calls["process"][known]))]
+        process = dense(calls["process"][order])[1]
+        usual = np.maximum(_JUMP, _IDS_PER_CALL * np.bincount(process))
+        step = np.diff(calls["correlation"][order])
+        jumps = np.flatnonzero((step > usual[process[1:]]) & (process[1:] == process[:-1]))
+        jump = int(step[jumps].max(initial=0))
+        start = calls["end"][order][jumps].tolist()
+        end = calls["start"][order][jumps + 1].tolist()
+    empty = _emptied(steps)
+    if empty and len(empty) >= 0.25 * steps.ranges_seen:
+        start += [a for a, _ in empty]
+        end += [b for _, b in empty]
+    holes = union(np.array(start, np.int64), np.array(end, np.int64)) if start else EMPTY
+    return Damage(holes, jump, len(empty), steps.ranges_seen)
+
+
+def _emptied(steps: Steps) -> list[tuple[int, int]]:
+    """Ranges that lost their calls: as long as the others, and not the one at either edge of the
+    capture, which is cut, or was opened when the recording stopped."""
+    if len(steps) == 0:
+        return []
+    length = [*(steps.host_end - steps.host_start).tolist(), *(b - a for a, b in steps.empty)]
+    least = _SHORT_RANGE * float(np.median(length))
+    empty = [(a, b) for a, b in sorted(steps.empty) if b - a >= least]
+    first, last = int(steps.host_start[0]), int(steps.host_start[-1])
+    if sum(a < first for a, _ in empty) == 1:
+        empty = empty[1:]
+    if sum(a > last for a, _ in empty) == 1:
+        empty = empty[:-1]
+    return empty
+
+
+def capture_ranges(trace: Trace) -> Spans:
+    """Stretches between a profiler stop and the next start: nothing was recorded there."""
+    if not trace.has("api_calls"):
+        return EMPTY
+    calls = trace.columns("api_calls", ("start", "end", "call", "name_id"))
+    at = np.flatnonzero(calls["call"] == Call.PROFILER)
+    if len(at) < 2:
+        return EMPTY
+    at = at[np.argsort(calls["start"][at], kind="stable")]
+    names = [t.lower() for t in trace.texts(calls["name_id"][at].tolist())]
+    start, end = [], []
+    stopped: int | None = None
+    for i, name in zip(at.tolist(), names, strict=True):
+        if "stop" in name:
+            stopped = int(calls["end"][i])
+        elif "start" in name and stopped is not None:
+            start.append(stopped)
+            end.append(int(calls["start"][i]))
+            stopped = None
+    return union(np.array(start, np.int64), np.array(end, np.int64)) if start else EMPTY
+
+
+# ---------------------------------------------------------------- launches without their work
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Launch calls that succeeded and were due to leave GPU work, and those that left none.
+
+    `lost_graphs` should have left rows, `opaque_graphs` were recorded as one block or not at all
+    because the capture was not asked for their nodes. `lost_kernels` counts for each lost graph
+    as many kernels as the others have in the mean.
+    """
+
+    launches: int = 0
+    lost_launches: int = 0
+    graph_launches: int = 0
+    lost_graphs: int = 0
+    opaque_graphs: int = 0
+    lost_kernels: int = 0
+
+
+def find_losses(trace: Trace, ops: Operations) -> Losses:
+    """Counts launches without work. Needs `api_calls`."""
+    calls = trace.columns("api_calls", ("call", "result"))
+    succeeded = np.isin(calls["result"], GOOD_RESULTS)  # a failed call left nothing to be lost
+    rows, of = len(succeeded), np.maximum(ops.api, 0)
+    joined = ops.api >= 0
+    kernels = np.bincount(of[joined & (ops.kind == Kind.KERNEL)], minlength=rows)
+    runs = np.bincount(of[joined & (ops.kind == Kind.GRAPH_RUN)], minlength=rows)
+    left_work = np.bincount(of[joined], minlength=rows) > 0
+    launch = (calls["call"] == Call.LAUNCH) & succeeded
+    graph = (calls["call"] == Call.GRAPH_LAUNCH) & succeeded
+    launch &= ~_into_graphs(trace)
+    lost, rowless = launch & (kernels == 0), graph & ~left_work
+    cut = _cut_off(trace, ops, lost | rowless)
+    launch, graph, lost, rowless = (m & ~cut for m in (launch, graph, lost, rowless))
+    by_row = _recorded_by_row(trace, bool(kernels[graph].any()))
+    in_one_block = graph & (runs > 0)
+    replayed = kernels[graph & (kernels > 0)]
+    nodes = round(float(replayed.mean())) if len(replayed) else 1
+    return Losses(
+        launches=int(launch.sum()),
+        lost_launches=int(lost.sum()),
+        graph_launches=int(graph.sum()),
+        lost_graphs=int(rowless.sum()) if by_row else 0,
+        opaque_graphs=int((in_one_block if by_row else rowless).sum()),
+        lost_kernels=int(lost.sum()) + (int(rowless.sum()) * nodes if by_row else 0),
+    )
+
+
+def _recorded_by_row(trace: Trace, nodes: bool) -> bool:
+    """Whether each graph launch must have left a row: by the option that was recorded, else by
+    the rows of the others."""
+    if trace.has("graph_runs"):
+        return True
+    mode = trace.capture.graph_trace_mode
+    return nodes if mode is None else mode == "node"
+
+
+def _into_graphs(trace: Trace) -> Array:
+    """Calls between begin and end of a stream capture: they record a graph and run nothing."""
+    calls = trace.columns("api_calls", ("start", "thread", "name_id"))
+    inside = np.zeros(len(calls["start"]), bool)
+    ids, index = dense(calls["name_id"])
+    names = trace.texts(ids.tolist())
+    edge = np.array(["StreamBeginCapture" in n for n in names], np.int64)
+    edge -= np.array(["StreamEndCapture" in n for n in names], np.int64)
+    if edge.any():
+        for thread in np.unique(calls["thread"][edge[index] != 0]).tolist():
+            mine = np.flatnonzero(calls["thread"] == thread)
+            mine = mine[np.argsort(calls["start"][mine], kind="stable")]
+            inside[mine[np.cumsum(edge[index[mine]]) > 0]] = True
+    return inside
+
+
+def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
+    """Of the unmatched launches, those still queued where the capture was cut: the last ones of a
+    thread, in a tail no longer than any operation took from its call to its end."""
+    cut = np.zeros(len(unmatched), bool)
+    ran = np.flatnonzero(ops.api >= 0)
+    if not len(ran) or not unmatched.any():
+        return cut
+    calls = trace.columns("api_calls", ("start", "thread", "process"))
+    start = calls["start"]
+    longest = int((ops.end[ran] - start[ops.api[ran]]).max())
+    end = int(start.max())
+    for process in np.unique(calls["process"][unmatched]).tolist():
+        own = calls["process"] == process
+        for thread in np.unique(calls["thread"][unmatched & own]).tolist():
+            mine = own & (calls["thread"] == thread)
+            api = ops.api[ran]
+            last_ran = start[api[mine[api]]].max(initial=np.iinfo(np.int64).min)
+            tail = unmatched & mine & (start > last_ran)
+            if tail.any() and end - int(start[tail].min()) <= longest:
+                cut |= tail
+    return cut

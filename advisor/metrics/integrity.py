@@ -1,0 +1,206 @@
+"""Rows that cannot be true: counted, never repaired.
+
+Every check is an invariant of what CUDA and a profiler can record. None of the real captures that
+it was measured on (nsys 2022 to 2026, PyTorch on NVIDIA and AMD) breaks one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.metrics.kernels import dense
+from advisor.metrics.operations import Operations
+from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES, Call
+from advisor.sources.trace import Trace
+
+Array = NDArray[Any]
+
+#: By how much the clocks of host and device may differ, and stamps be rounded. Measured: no
+#: operation of a real capture begins before its call.
+SKEW_NS = 5_000
+#: Kernels of one stream may overlap by the rounding of their stamps.
+_ROUNDING_NS = 1_000
+#: Calls by which a kernel may ask to begin before the one ahead has ended (programmatic dependent
+#: launch); it still ends after it. Every overlap but one of the real captures is of these.
+_DEPENDENT = "LaunchKernelEx"
+#: No capture lasts so long: times further apart come of two clocks or of a damaged column.
+FAR_NS = 30 * 86_400 * 10**9
+#: Samplers round and average; a share of a peak beyond this is no share.
+FULL = 1.05
+
+_GPU = ("kernels", "copies", "memsets", "graph_runs")
+_TIMED = (*_GPU, "api_calls", "ranges", "host_calls", "overheads")
+_ISSUING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """Rows that break an invariant: how many by (check, table), and the largest share of the rows
+    of one table that break any. Tables that are views are named in `views`."""
+
+    counts: dict[tuple[str, str], int]
+    worst_ratio: float
+    views: tuple[str, ...] = ()
+
+    def of(self, check: str) -> int:
+        """Rows of all tables that break one invariant."""
+        return sum(n for (name, _), n in self.counts.items() if name == check)
+
+
+def find_invalid(trace: Trace, ops: Operations) -> Invalid:
+    """Checks every table that holds times, and the samples."""
+    counts: dict[tuple[str, str], int] = {}
+    worst = 0.0
+    for table in (*_TIMED, "samples"):
+        rows = trace.rows(table)
+        if not rows:
+            continue
+        broken = np.zeros(rows, bool)
+        for check, mask in _checks(trace, ops, table):
+            if found := int(mask.sum()):
+                counts[check, table] = found
+                broken |= mask
+        worst = max(worst, float(broken.mean()))
+    views = trace.capture.views
+    if views or any(check == "times apart" for check, _ in counts):
+        worst = 1.0  # one such time stretches the capture, and a view may hold anything
+    return Invalid(counts, worst, views)
+
+
+def _checks(trace: Trace, ops: Operations, table: str) -> Iterator[tuple[str, Array]]:
+    """(what is broken, mask over the rows of the table)."""
+    if table == "samples":
+        yield "above 100 %", _overfull(trace)
+        return
+    start, end = trace.columns(table, ("start", "end")).values()
+    yield "end before start", end < start
+    yield "times apart", np.abs(start.astype(float) - _usual_time(trace)) > FAR_NS
+    if table in _GPU:
+        yield "before its launch", _before_launch(trace, ops, table)
+    if table in ("kernels", "copies", "memsets", "api_calls"):
+        yield "recorded twice", _repeated(trace, table)
+    if table == "kernels":
+        yield "overlap on a stream", _overlapping(trace, ops)
+        yield "one launch for several", _sharing_a_launch(trace, ops)
+    if table == "api_calls":
+        yield "correlation id repeated", _same_id(trace)
+    if table in ("kernels", "api_calls"):
+        yield "name without text", _nameless(trace, table)
+
+
+def _usual_time(trace: Trace) -> float:
+    """The median start of the largest table."""
+    largest = max(_TIMED, key=trace.rows)
+    return float(np.median(trace.columns(largest, ("start",))["start"]))
+
+
+def _of_table(ops: Operations, table: str) -> Array:
+    """Positions in `ops` of a table's rows, in the order of the table."""
+    at = np.flatnonzero(ops.kind == _GPU.index(table))
+    return at[np.argsort(ops.row[at], kind="stable")]
+
+
+def _before_launch(trace: Trace, ops: Operations, table: str) -> Array:
+    at = _of_table(ops, table)
+    api = ops.api[at]
+    if not (api >= 0).any():
+        return np.zeros(len(at), bool)
+    called = trace.columns("api_calls", ("start",))["start"][np.maximum(api, 0)]
+    return np.asarray((api >= 0) & (ops.start[at] < called - SKEW_NS))
+
+
+def _repeated(trace: Trace, table: str) -> Array:
+    """Rows that equal an earlier one in time, place, correlation and name."""
+    same = ("start", "end", "device", "stream", "process", "thread", "correlation", "graph_node",
+            "name_id", "bytes")  # fmt: skip
+    columns = trace.columns(table, [c for c in same if c in TABLES[table]])
+    rows = np.argsort(columns["start"], kind="stable")
+    at_once = columns["start"][rows][1:] == columns["start"][rows][:-1]
+    mask = np.zeros(len(rows), bool)
+    rows = rows[np.append(at_once, False) | np.append(False, at_once)]  # few: spares the sort
+    rows = rows[np.lexsort(tuple(c[rows] for c in columns.values()))]
+    mask[rows[_as_before(*(c[rows] for c in columns.values()))]] = True
+    return mask
+
+
+def _as_before(*columns: Array) -> Array:
+    """Rows that equal the row before them in all columns."""
+    equal = np.ones(len(columns[0]), bool)
+    equal[:1] = False
+    for column in columns:
+        equal[1:] &= column[1:] == column[:-1]
+    return equal
+
+
+def _launched_alone(trace: Trace, ops: Operations) -> Array:
+    """Rows of `kernels` with a kernel-launch call of their own: the nodes of a graph run beside
+    each other under the number of one stream."""
+    at = _of_table(ops, "kernels")
+    api = ops.api[at]
+    if not (api >= 0).any():
+        return np.empty(0, np.int64)
+    call = trace.columns("api_calls", ("call",))["call"][np.maximum(api, 0)]
+    return np.flatnonzero((api >= 0) & (call == Call.LAUNCH) & (ops.graph_node[at] == 0))
+
+
+def _overlapping(trace: Trace, ops: Operations) -> Array:
+    """Kernels that begin before the one ahead of them on their stream has ended; of those that may,
+    the ones that also end before it."""
+    mask = np.zeros(trace.rows("kernels"), bool)
+    rows = _launched_alone(trace, ops)
+    place = ("process", "device", "context", "stream")
+    columns = {n: c[rows] for n, c in trace.columns("kernels", (*place, "start", "end")).items()}
+    order = np.lexsort((columns["start"], *(columns[n] for n in place)))
+    start, end = columns["start"][order], columns["end"][order]
+    call = ops.api[_of_table(ops, "kernels")][rows[order]]
+    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][call])
+    dependent = np.array([_DEPENDENT in n for n in trace.texts(ids.tolist())], bool)[named]
+    wrong = _as_before(*(columns[n][order] for n in place))
+    wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
+    wrong[1:] &= ~dependent[1:] | (end[1:] < end[:-1])
+    mask[rows[order[wrong]]] = True
+    return mask
+
+
+def _sharing_a_launch(trace: Trace, ops: Operations) -> Array:
+    """Kernels whose launch call has already run one on the device."""
+    mask = np.zeros(trace.rows("kernels"), bool)
+    rows = _launched_alone(trace, ops)
+    at = _of_table(ops, "kernels")[rows]
+    order = np.lexsort((ops.start[at], ops.device[at], ops.api[at]))
+    mask[rows[order[_as_before(ops.api[at][order], ops.device[at][order])]]] = True
+    return mask
+
+
+def _same_id(trace: Trace) -> Array:
+    """Issuing calls that carry the id of an earlier one of their process, which had returned: a
+    call inside another may share its id."""
+    names = ("process", "correlation", "start", "end", "call")
+    process, correlation, start, end, call = trace.columns("api_calls", names).values()
+    mask = np.zeros(len(call), bool)
+    rows = np.flatnonzero(np.isin(call, _ISSUING) & (correlation != MISSING))
+    rows = rows[np.lexsort((start[rows], correlation[rows], process[rows]))]
+    again = _as_before(process[rows], correlation[rows])
+    again[1:] &= start[rows][1:] >= end[rows][:-1]
+    mask[rows[again]] = True
+    return mask
+
+
+def _nameless(trace: Trace, table: str) -> Array:
+    ids = trace.columns(table, ("name_id",))["name_id"]
+    used = np.unique(ids)
+    empty = [i for i, t in zip(used.tolist(), trace.texts(used.tolist()), strict=True) if not t]
+    return np.asarray(np.isin(ids, [i for i in empty if i != MISSING]))
+
+
+def _overfull(trace: Trace) -> Array:
+    columns = trace.columns("samples", SAMPLE_RATIOS)
+    over = np.zeros(trace.rows("samples"), bool)
+    for values in columns.values():
+        over |= values > FULL  # false for NaN: not sampled
+    return over

@@ -1,0 +1,132 @@
+"""Cut, lost and refused told apart: which launches without work are damage, and what says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import advisor
+from tests.builder import Export
+from tests.scenarios.support import diagnosed, expect, fact, ranked
+
+US = 1_000
+
+
+def busy(launches: int = 200, cut: int | None = None, lost: frozenset[int] = frozenset()) -> Export:
+    """A launch every 10 us of a kernel of 12: the queue grows. Kernels that had not begun at `cut`
+    are not in the capture, nor are those of the launches `lost`."""
+    e = Export().gpu().process(100)
+    free = 0
+    for i in range(launches):
+        e.call("cudaLaunchKernel_v7000", i * 10 * US, 4 * US)
+        start = max(free, i * 10 * US + 6 * US)
+        free = start + 12 * US
+        if i not in lost and (cut is None or start < cut):
+            e.kernel(start, 12 * US, f"k{i % 4}")
+    return e
+
+
+def replays(mode: str | None, rows: str, lost: range = range(0)) -> Export:
+    """Twenty graph launches of ten kernels, recorded as `rows` say, those of `lost` not at all."""
+    e = Export().gpu().process(100).traced("Cuda", graph_mode=mode)
+    for i in range(20):
+        at = i * 200 * US
+        nodes = [(f"k{n}", at + 30 * US + n * 15 * US, 14 * US) for n in range(10)]
+        e.graph_launch(at, 20 * US, () if i in lost else nodes, rows)
+    return e
+
+
+def causes(export: Export, folder: Path) -> list[str]:
+    return [f.cause for f in diagnosed(export, folder).findings]
+
+
+def test_what_was_still_queued_at_the_cut_is_not_lost(tmp_path: Path) -> None:
+    """The last 33 of 200 launches had not begun: no kernel waited less than they did."""
+    d = diagnosed(busy(cut=2_000 * US), tmp_path)
+    assert fact(d, "capture.lost_kernel_ratio", None) == 0.0
+    assert fact(d, "capture.damage_signs", None) == "none"
+    assert "damaged-capture" not in [f.cause for f in d.findings]
+
+
+def test_a_tail_longer_than_any_wait_is_lost(tmp_path: Path) -> None:
+    """The calls of another 600 us follow: no kernel waited for so long."""
+    d = diagnosed(busy(260, cut=1_400 * US), tmp_path)
+    expect(d, "damaged-capture", damaged=True)
+    assert "143 of 260 kernel launches left no kernel" in d.findings[0].message
+
+
+def test_the_same_number_lost_within_is_damage(tmp_path: Path) -> None:
+    expect(diagnosed(busy(lost=frozenset(range(80, 113))), tmp_path), "damaged-capture",
+           damaged=True)  # fmt: skip
+
+
+REASONS = [
+    ("Installed CUDA driver version (13.3) is not supported by this build of Nsight Systems.",
+     "does not support the version of the installed CUDA driver", "update-nsys"),
+    ("CUDA profiling might have not been started correctly.",
+     "not started", "start-under-profiler"),
+    ("ERR_NVGPUCTRPERM: The user does not have permission to access GPU Performance Counters.",
+     "may not read the performance counters", "allow-performance-counters"),
+    ("Number of incomplete CUPTI events dropped: 40.", "CUPTI dropped events", "flush-on-stop"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "reason", "advice"), REASONS)
+def test_launches_without_any_kernel_are_damage_with_its_reason(
+    tmp_path: Path, said: str, reason: str, advice: str
+) -> None:
+    export = busy(lost=frozenset(range(200))).traced("Cuda").diagnostic(said)
+    path = export.write(tmp_path / "t.sqlite")
+    d = advisor.diagnose(path)
+    first = d.findings[0]
+    assert ranked(d) == ["damaged-capture"]
+    assert "200 of 200 kernel launches left no kernel and none is recorded" in first.message
+    assert reason in first.message
+    told = {a.id for a in first.recommendations}
+    others = {a for _, _, a in REASONS} - {advice}
+    assert advice in told
+    assert not told & (others - {"update-nsys"})
+    checkup = advisor.doctor(path)
+    asked = {q.id: q.remedy for q in checkup.questions}
+    assert asked["kernel-breakdown"] == "a capture that loses no kernels"
+    found = checkup.findings[0]
+    assert (found.cause, found.message) == (first.cause, first.message)
+
+
+def test_no_reason_is_made_up(tmp_path: Path) -> None:
+    d = diagnosed(busy(lost=frozenset(range(200))), tmp_path)
+    assert ranked(d) == ["damaged-capture"]
+    assert "The tool says" not in d.findings[0].message
+
+
+def test_calls_that_launch_nothing_are_no_damage_and_the_reason_is_told(tmp_path: Path) -> None:
+    e = Export().gpu().process(100).call("cudaGetDeviceCount", 0).diagnostic(REASONS[0][0])
+    d = diagnosed(e, tmp_path)
+    assert ranked(d) == ["no-gpu-activity"]
+    assert REASONS[0][1] in d.findings[0].message
+    assert "update-nsys" in {a.id for a in d.findings[0].recommendations}
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows", "lost", "wanted"),
+    [
+        ("Node", "node", range(5, 11), "damaged-capture"),
+        (None, "node", range(5, 11), "damaged-capture"),
+        ("Node", "node", range(20), "damaged-capture"),
+        ("Graph", "graph", range(5, 11), "opaque-cuda-graphs"),
+        ("Graph", "graph", range(0), "opaque-cuda-graphs"),
+        ("Graph", "node", range(20), "opaque-cuda-graphs"),
+        (None, "node", range(20), "opaque-cuda-graphs"),
+    ],
+)
+def test_lost_replays_and_opaque_ones(
+    tmp_path: Path, mode: str | None, rows: str, lost: range, wanted: str
+) -> None:
+    """What was asked for decides, else the rows of other launches."""
+    found = causes(replays(mode, rows, lost), tmp_path)
+    assert wanted in found
+    other = {"damaged-capture": "opaque-cuda-graphs"}.get(wanted)
+    assert other not in found
+    if rows == "graph" and len(lost):
+        assert "damaged-capture" in found
