@@ -92,6 +92,7 @@ class CompiledRule:
     joins: tuple[CompiledJoin, ...]
     invalidates: bool | Test
     applies: tuple[tuple[Test, ...], ...]
+    doubts: tuple[tuple[Test, ...], ...]
 
     @property
     def required(self) -> tuple[CompiledJoin, ...]:
@@ -309,13 +310,16 @@ class _Builder:
             joins=tuple(self.join(i, j) for i, j in enumerate(rule.when.join)),
             invalidates=invalidates,
             applies=tuple(
-                tuple(
-                    self.test(("recommendations", r, "applies_when", c), item.fact, item)
-                    for c, item in enumerate(advice.applies_when)
-                )
+                self.tests(("recommendations", r, "applies_when"), advice.applies_when)
                 for r, advice in enumerate(rule.recommendations)
             ),
+            doubts=tuple(
+                self.tests(("doubts", d, "when"), doubt.when) for d, doubt in enumerate(rule.doubts)
+            ),
         )
+
+    def tests(self, loc: Loc, items: Iterable[FactCondition]) -> tuple[Test, ...]:
+        return tuple(self.test((*loc, i), item.fact, item) for i, item in enumerate(items))
 
     def condition(
         self, loc: Loc, item: FactCondition | SymptomCondition | CauseCondition
