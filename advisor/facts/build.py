@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from advisor.facts.activity import activity_facts, sampled_devices, sampled_facts
 from advisor.facts.callsites import call_site_tables
 from advisor.facts.capture import capture_facts
@@ -9,13 +11,15 @@ from advisor.facts.communication import CrossRank, communication_facts, rank_fac
 from advisor.facts.copies import copy_facts
 from advisor.facts.device import device_facts
 from advisor.facts.evidence import evidence
-from advisor.facts.host import host_facts, memory_use
+from advisor.facts.host import host_facts
+from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
 from advisor.facts.shapes import shape_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
+from advisor.sources.schema import FLOAT_COLUMNS, TABLES
 
 
 def build_facts(
@@ -32,11 +36,12 @@ def build_facts(
         ranks.put(out)
     for device in sampled_devices(a):
         sampled_facts(a, device, out)
-        memory_use(a, device, out)
+        memory_facts(a, device, out)
     for device in a.devices:
         device_facts(a, device, out)
         shape_facts(a, device, out)
         host_facts(a, device, out)
+        memory_facts(a, device, out)
         copy_facts(a, device, out)
         activity_facts(a, device, out, weight_bytes)
         phase_facts(a, device, out, weight_bytes)
@@ -46,5 +51,11 @@ def build_facts(
         sampled_facts(a, device, out)
         evidence(a, device, out)
         call_site_tables(a, device, out)
-    out.explain_missing(a.trace.tables)
+    out.explain_missing(a.trace.tables, _measured(a))
     return out.base
+
+
+def _measured(a: Analysis) -> frozenset[str]:
+    """The columns of the samples that hold a value anywhere."""
+    read = a.trace.columns("samples", sorted(FLOAT_COLUMNS & set(TABLES["samples"])))
+    return frozenset(name for name, values in read.items() if not np.isnan(values).all())

@@ -22,6 +22,9 @@ Array = NDArray[Any]
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
 TRACED_CALL_NS = 1_600
+#: From this share of graph launches of which nothing is recorded on, the capture does not hold
+#: what the device did: the busy time of its rows falls short by as much.
+HIDDEN_GRAPHS = 0.1
 _EVENT_TABLES = (
     "kernels", "copies", "memsets", "graph_runs", "api_calls", "ranges", "samples",
     "allocations", "host_calls", "overheads",
@@ -47,6 +50,7 @@ _CLIENT = re.compile(
 
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
+    alone = samples_alone(a)
     if capture.format in SAMPLE_LOGS:
         # A sampler sees utilisation only: that it recorded no kernel says nothing about the GPU.
         out.put("capture.size_bytes", capture.size_bytes)
@@ -55,8 +59,8 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         return
     graph_launches = _graph_launches(a)
     out.put_all({
-        "capture.gpu_work_count": len(a.ops) + graph_launches,
-        "capture.kernel_count": trace.rows("kernels"),
+        "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
+        "capture.kernel_count": None if alone else trace.rows("kernels"),
         "capture.cuda_traced": _cuda_traced(capture),
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum())
         if trace.has("kernels") else None,
@@ -102,6 +106,15 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     ])  # fmt: skip
 
 
+def samples_alone(a: Analysis) -> bool:
+    """GPU samples are all that the capture holds of the GPU, because CUDA was not traced: that no
+    kernel was recorded then says nothing about the GPU."""
+    trace = a.trace
+    if not trace.has("samples") or len(a.ops) or trace.has("api_calls"):
+        return False
+    return _cuda_traced(trace.capture) is not True
+
+
 def _sources(recorded: tuple[str, ...]) -> str:
     """What was traced, in the words of `nsys profile --trace`."""
     types = [t for t in recorded if not t.startswith("COLLECT_")]
@@ -134,6 +147,7 @@ def _calls(a: Analysis, out: FactWriter, graph_launches: int) -> None:
     if not a.trace.has("api_calls"):
         if a.trace.has("graph_runs"):
             out.put("capture.opaque_graph_ratio", 1.0)
+            out.put("capture.hidden_graph_ratio", 0.0)
         return
     calls = a.trace.columns("api_calls", ("call", "result", "name_id", "start"))
     failed = ~np.isin(calls["result"], _GOOD_RESULTS)  # left nothing that could be lost
@@ -142,6 +156,8 @@ def _calls(a: Analysis, out: FactWriter, graph_launches: int) -> None:
     issued = np.zeros(len(calls["call"]), bool)
     kernel = (a.ops.kind == Kind.KERNEL) & (a.ops.api >= 0)
     issued[a.ops.api[kernel]] = True
+    seen = issued.copy()
+    seen[a.ops.api[(a.ops.kind == Kind.GRAPH_RUN) & (a.ops.api >= 0)]] = True
     out.put("capture.graph_launch_count", graph_launches)
     lost = int((launch & ~issued).sum())
     out.put("capture.launch_without_kernel_ratio", lost / max(int(launch.sum()), 1))
@@ -149,6 +165,8 @@ def _calls(a: Analysis, out: FactWriter, graph_launches: int) -> None:
     out.put("capture.lost_kernel_ratio", lost / max(kernels + lost, 1))
     opaque = float((graph & ~issued).sum()) / float(graph.sum()) if graph.any() else 0.0
     out.put("capture.opaque_graph_ratio", 1.0 if a.trace.has("graph_runs") else opaque)
+    hidden = float((graph & ~seen).sum()) / float(graph.sum()) if graph.any() else 0.0
+    out.put("capture.hidden_graph_ratio", hidden)
     bad = np.flatnonzero(failed)
     if (calls["result"] != MISSING).any():
         out.put("capture.error_call_count", len(bad))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from advisor.facts.catalog import CATALOGUE, CUDA, GIL, SAMPLES
+from advisor.facts.origins import columns
 from advisor.knowledge.files import engines
 
 _FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
@@ -27,6 +28,12 @@ _TABLES = {
     "host_samples": "--sample=process-tree",
     "collectives": _SIZES,
 }
+#: Columns of `samples` that not every sampler fills, in words. GPU utilisation, as nvidia-smi has
+#: it, is GR Active: it says that some kernel ran, and nothing of SMs or memory.
+_MEASURES = {
+    "sm_active": "SM Active", "dram_read": "DRAM activity", "tensor_active": "Tensor Active",
+    "sm_clock_hz": "the SM clock",
+}  # fmt: skip
 #: Names that begin so -> (reason, what would help), where the tables themselves are there.
 _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("bandwidth.", "no size of the weights was given that a step can have read", _WEIGHTS),
@@ -43,6 +50,12 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("phase.", "no phases were found", _STEP_RANGES),
     ("operation.", "fewer than 20 like calls of any operation", _LONGER),
     ("memory.used", "the absolute use of device memory is not recorded", _SMI_LOG),
+    (
+        "memory.least",
+        "neither the use of device memory nor its size is recorded",
+        "--cuda-memory-usage=true",
+    ),
+    ("memory.peak", "the use of device memory is not recorded", "--cuda-memory-usage=true"),
     ("memory.growth", "too few steps with allocation events", _LONGER),
     ("clock.", "the samples hold no SM clock", _SMI_LOG),
     ("ranks.world", "the capture does not tell how many ranks the job has", _RANKS),
@@ -66,11 +79,17 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
 _BY_ENGINE = (("host.gc_", "gc"), ("host.preparation", "preparation"))
 
 
-def reason(name: str, tables: frozenset[str]) -> str:
-    """Why a catalogue entry has no value in a capture that holds `tables`."""
+def reason(name: str, tables: frozenset[str], measures: Collection[str] = tuple(_MEASURES)) -> str:
+    """Why a catalogue entry has no value in a capture that holds `tables`, and whose samples hold
+    these `measures` (columns of `samples`)."""
     absent = [t for t in CATALOGUE[name].tables if t not in tables]
     if absent:
         return f"the capture holds no {', '.join(absent)}"
+    if "samples" in tables and name.startswith(("activity.", "clock.")):
+        wanted = columns(name).get("samples", ())
+        lacking = [words for m, words in _MEASURES.items() if m in wanted and m not in measures]
+        if lacking:
+            return f"the samples do not hold {' and '.join(lacking)}"
     if name.endswith("_per_step"):
         return "no step structure was found"
     return next(

@@ -77,9 +77,10 @@ class FactWriter:
     def entity(self, name: str, rows: Sequence[Row]) -> None:
         self.base.entities.setdefault(name, []).extend(rows)
 
-    def explain_missing(self, tables: frozenset[str]) -> None:
-        """Say why each catalogue entry without any value has none."""
+    def explain_missing(self, tables: frozenset[str], measures: frozenset[str]) -> None:
+        """Say why each catalogue entry without any value has none: `measures` are the columns that
+        the samples fill."""
         present = {name for name, _ in self.base.facts}
         for name in CATALOGUE:
             if name not in present:
-                self.base.missing[name] = reason(name, tables)
+                self.base.missing[name] = reason(name, tables, measures)

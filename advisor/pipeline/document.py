@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts.capture import samples_alone
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.device import step_times
 from advisor.facts.missing import combine, reason, remedy
@@ -363,6 +364,11 @@ def verdict(
         if rest:
             sentence += f" Then: {', '.join(rest)}."
         return what + sentence
+    if samples_alone(a):
+        return (
+            "GPU samples alone, and nothing to fix that they can tell"
+            f"{_bound(findings)}. Which kernels run, and what the GPU waits for, takes a trace."
+        )
     if not len(a.ops):
         return f"{what}No GPU work was recorded, so nothing can be judged."
     busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())
