@@ -297,6 +297,7 @@ _COMMUNICATION = _group("device", CUDA, [
     ("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
     ("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
     ("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks tell together"),
+    ("comm.waiting_known", "flag", "kernels", "Other ranks tell how long collectives wait for a late one", "matched collectives of several ranks"),
     ("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union"),
     ("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps"),
     ("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind of collective for which it is worst (with all ranks: their transfers)", "kinds with at least 8 calls"),

@@ -85,7 +85,11 @@ def transfer_facts(
     per_step = some.get("comm.small_calls_per_step")
     if isinstance(per_step, float):
         some["comm.small_calls_per_step"] = per_step * len(found) / max(int(found.sum()), 1)
-    return {"comm.exposed_transfer_ratio": max(exposed_ratio * (1.0 - waiting), 0.0), **some}
+    return {
+        "comm.exposed_transfer_ratio": max(exposed_ratio * (1.0 - waiting), 0.0),
+        "comm.waiting_known": bool(found.any()),
+        **some,
+    }
 
 
 def communication_facts(
