@@ -85,11 +85,7 @@ def transfer_facts(
     per_step = some.get("comm.small_calls_per_step")
     if isinstance(per_step, float):
         some["comm.small_calls_per_step"] = per_step * len(found) / max(int(found.sum()), 1)
-    return {
-        "comm.exposed_transfer_ratio": max(exposed_ratio * (1.0 - waiting), 0.0),
-        "comm.waiting_known": bool(found.any()),
-        **some,
-    }
+    return {"comm.exposed_transfer_ratio": max(exposed_ratio * (1.0 - waiting), 0.0), **some}
 
 
 def communication_facts(
@@ -108,11 +104,13 @@ def communication_facts(
         return
     window = max(budget.window.length, 1)
     time, hidden = overlap(a, device)
-    if waits is None or not (waits >= 0).any():
+    known = waits is not None and bool((waits >= 0).any())
+    if waits is None or not known:
         waits = np.zeros(len(found), np.int64)
     out.put_all({
         "comm.time_ratio": time / window,
         "comm.exposed_ratio": exposed,
+        "comm.waiting_known": known,
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(

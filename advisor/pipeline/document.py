@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts.activity import sampled_devices
 from advisor.facts.capture import samples_alone
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.device import step_times
@@ -25,6 +26,7 @@ from advisor.model.findings import (
     Finding,
     Gain,
     Input,
+    InputDevice,
     Lane,
     NextTarget,
     NotEvaluated,
@@ -176,6 +178,11 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         format=capture.format,
         producer=" ".join(x for x in (capture.producer, capture.producer_version) if x) or None,
         device=name,
+        devices=tuple(
+            InputDevice(id=d.id, name=d.name, bus_id=d.bus_id, cuda_ordinals=d.cuda_ordinals)
+            for d in (a.device(n) for n in a.devices or sampled_devices(a))
+        ),
+        device_numbers=capture.device_numbers,
         driver=capture.driver,
         cuda=capture.cuda,
         serving_engine=serving.name,

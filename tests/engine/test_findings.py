@@ -458,8 +458,8 @@ def test_a_doubt_needs_a_reason() -> None:
 
 
 def test_another_fact_stands_in_for_an_impact_that_is_not_known() -> None:
-    other = rule("UTL102", "bound", [ge("f.seen", 0)], impact=dict(
-        fact="f.exposed", otherwise="f.sampled", part="compute"))  # fmt: skip
+    other = rule("UTL102", "bound", [ge("f.seen", 0)], impact={
+        "fact": "f.exposed", "otherwise": "f.sampled", "part": "compute"})  # fmt: skip
     known = concluded(base({"f.seen": 1.0, "f.exposed": 0.3, "f.sampled": 0.05}), other)
     sampled = concluded(base({"f.seen": 1.0, "f.sampled": 0.05}), other)
     assert [f.severity for f in (*known.findings, *sampled.findings)] == ["high", "low"]

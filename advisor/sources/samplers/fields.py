@@ -75,6 +75,7 @@ _PARTS_OF_MEMORY = (*_FREE, "memory.reserved", "dcgm_fi_dev_fb_reserved")
 #: Columns that number the GPU, and those that name it when none does.
 DEVICE = ("index", "gpu", "gpu_id", "gpu_index", "entity", "entity_id", "device")
 IDENTITY = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "pci_bus_id", "serial")
+BUS = ("pci.bus_id", "gpu_bus_id", "pci_bus_id", "dcgm_fi_dev_pci_busid")
 MODEL = ("name", "gpu_name", "modelname", "product_name")
 TIME = ("timestamp", "time_stamp", "datetime", "date_time", "ts", "time", "date")
 
