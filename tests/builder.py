@@ -112,8 +112,10 @@ class Export:
         chip: str | None = "GH100",
         capability: tuple[int, int] | None = (9, 0),
         cuda: int | None = None,
+        bus: str | None = None,
     ) -> Self:
-        """A GPU of the machine, used or not; `cuda` is its CUDA ordinal where not its id."""
+        """A GPU of the machine, used or not; `cuda` is its CUDA ordinal where not its id, `bus` its
+        PCI address."""
         return self.row(
             "TARGET_INFO_GPU",
             id=id,
@@ -124,6 +126,7 @@ class Export:
             clockRate=None if clock is None else int(clock),
             chipName=chip,
             cuDevice=id if cuda is None else cuda,
+            busLocation=bus,
             computeMajor=capability and capability[0],
             computeMinor=capability and capability[1],
         )

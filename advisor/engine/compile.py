@@ -93,6 +93,7 @@ class CompiledRule:
     invalidates: bool | Test
     withholds: Test | None
     applies: tuple[tuple[Test, ...], ...]
+    doubts: tuple[tuple[Test, ...], ...]
 
     @property
     def required(self) -> tuple[CompiledJoin, ...]:
@@ -312,13 +313,16 @@ class _Builder:
             invalidates=invalidates,
             withholds=self.test(("withholds",), held.fact, held) if held else None,
             applies=tuple(
-                tuple(
-                    self.test(("recommendations", r, "applies_when", c), item.fact, item)
-                    for c, item in enumerate(advice.applies_when)
-                )
+                self.tests(("recommendations", r, "applies_when"), advice.applies_when)
                 for r, advice in enumerate(rule.recommendations)
             ),
+            doubts=tuple(
+                self.tests(("doubts", d, "when"), doubt.when) for d, doubt in enumerate(rule.doubts)
+            ),
         )
+
+    def tests(self, loc: Loc, items: Iterable[FactCondition]) -> tuple[Test, ...]:
+        return tuple(self.test((*loc, i), item.fact, item) for i, item in enumerate(items))
 
     def condition(
         self, loc: Loc, item: FactCondition | SymptomCondition | CauseCondition

@@ -14,6 +14,7 @@ from advisor.engine.judge import (
     common_scope,
     confidence_of,
     doc,
+    doubts_of,
     impact_of,
     invalidates,
     severity_of,
@@ -131,7 +132,7 @@ def finding_of(
         severity=severity_of(inference, spec, scope),
         confidence=confidence_of(inference, spec, outcome),
         scope=doc(scope),
-        message=worded(inference, spec, spec.message, scope),
+        message=message_of(inference, spec, scope),
         invalidates=invalidates(inference, rule, scope),
         conditions=condition_docs(
             spec, (c for b in outcome.branches if b.truth for c in b.conditions)
@@ -164,6 +165,12 @@ def finding_of(
 def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) -> str:
     """A message with the values of its placeholders."""
     return render(template, lambda p: _shown(inference, spec, scope, p))
+
+
+def message_of(inference: Inference, spec: RuleSpec, scope: Scope) -> str:
+    """The rule's message, and after it what the capture cannot tell."""
+    doubts = (d.text for d in doubts_of(inference, spec, scope))
+    return worded(inference, spec, " ".join((spec.message, *doubts)), scope)
 
 
 def _shown(inference: Inference, spec: RuleSpec, scope: Scope, wanted: Placeholder) -> Shown | None:

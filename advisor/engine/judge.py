@@ -12,7 +12,7 @@ from advisor.engine.interpret import BranchResult, Outcome, check_fact
 from advisor.engine.text import percent
 from advisor.model.facts import TRACE, Fact, Scope
 from advisor.model.findings import SEVERITIES, Impact, ScopeDoc, Severity
-from advisor.model.rules import RuleSpec
+from advisor.model.rules import Doubt, RuleSpec
 
 #: The global table: severity from this share of the step on; below the last, info.
 SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = (
@@ -59,8 +59,9 @@ def severity_of(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
             found = level.severity if value >= level.at else found
     elif fact is not None and fact.unit == "ratio":
         found = next((s for at, s in SEVERITY_TABLE if float(fact.value) >= at), "info")
-    caps = [c for c in (spec.severity.cap, _unpredicted(inference, spec)) if c is not None]
-    return min(found, *caps, key=SEVERITIES.index) if caps else found
+    doubts = (d.cap for d in doubts_of(inference, spec, scope))
+    caps = (spec.severity.cap, _unpredicted(inference, spec), *doubts)
+    return min((found, *(c for c in caps if c)), key=SEVERITIES.index)
 
 
 def _unpredicted(inference: Inference, spec: RuleSpec) -> Severity | None:
@@ -69,6 +70,16 @@ def _unpredicted(inference: Inference, spec: RuleSpec) -> Severity | None:
     per_step = spec.gain is not None and spec.gain.per == "step"
     no_steps = inference.sight.atom("capture.step_count", TRACE) == 0
     return "medium" if per_step and no_steps else None
+
+
+def doubts_of(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Doubt, ...]:
+    """The rule's doubts that this capture gives reason for."""
+    tests = inference.program.by_code[spec.code].doubts
+    return tuple(
+        doubt
+        for doubt, when in zip(spec.doubts, tests, strict=True)
+        if all(check_fact(t, scope, inference.sight).truth for t in when)
+    )
 
 
 class Term(NamedTuple):
@@ -87,6 +98,7 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
     margin    0.85 on a threshold, rising to 1.0 where the closest number of the branch lies half
               of the larger of the two away from it; the best branch that fired counts
     guards    0.95 for every guard that could not be checked
+    doubt     the factor of every doubt of the rule that the capture gives reason for
     steps     1 - 0.2 / n for n steps in the window (no steps: as one)
     samples   0.7 + 0.3 c n / (n + 10) where a number of the branch comes from n GPU samples: c is
               the share of the busy time in kernels that they resolve, 1 where kernels do not matter
@@ -105,6 +117,8 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
         word = "guard" if passed == 1 else "guards"
         factor = PASSED_GUARD_FACTOR**passed
         terms.append(Term("guards", factor, f"{passed} {word} could not be checked"))
+    for doubt in doubts_of(inference, spec, outcome.scope):
+        terms.append(Term("doubt", doubt.factor, "the finding says what the capture cannot tell"))
     if spec.scope != "trace":
         terms += _steps(inference)
         terms += _samples(inference, outcome)
@@ -186,11 +200,10 @@ def withholder(inference: Inference) -> Outcome | None:
 
 
 def _number(inference: Inference, spec: RuleSpec, scope: Scope) -> Fact | None:
-    """The impact fact, where it is a number."""
-    if spec.impact is None:
-        return None
-    value = inference.sight.atom(spec.impact.fact, scope)
-    return inference.sight.fact(spec.impact.fact, scope) if isinstance(value, float) else None
+    """The impact fact, else the one that stands in for it, where it is a number."""
+    names = () if spec.impact is None else spec.impact.facts
+    known = (n for n in names if isinstance(inference.sight.atom(n, scope), float))
+    return next((inference.sight.fact(n, scope) for n in known), None)
 
 
 def doc(scope: Scope) -> ScopeDoc:

@@ -201,9 +201,11 @@ def _typed(loc: Loc, test: Comparison, name: str, unit: str, rule: RuleSpec) -> 
 def number_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """An impact is a number."""
     if rule.impact is not None:
-        spec = context.known.facts.get(rule.impact.fact)
-        if spec is not None and spec.unit in ("text", "flag"):
-            yield ("impact", "fact"), f"{rule.impact.fact} is a {spec.unit}; an impact is a number"
+        for name in rule.impact.facts:
+            spec = context.known.facts.get(name)
+            if spec is not None and spec.unit in ("text", "flag"):
+                key = "fact" if name == rule.impact.fact else "otherwise"
+                yield ("impact", key), f"{name} is a {spec.unit}; an impact is a number"
     elif rule.severity.levels:
         yield ("severity", "levels"), "levels grade the impact; add `impact` or remove them"
 

@@ -52,7 +52,8 @@ def facts_used(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
     for loc, test in fact_tests(rule):
         yield (*loc, "fact"), test.fact
     if rule.impact is not None:
-        yield ("impact", "fact"), rule.impact.fact
+        for name in rule.impact.facts:
+            yield ("impact", "fact" if name == rule.impact.fact else "otherwise"), name
     for i, advice in enumerate(rule.recommendations):
         if advice.verify is not None:
             yield ("recommendations", i, "verify", "fact"), advice.verify.fact
@@ -73,12 +74,17 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
     for i, advice in enumerate(rule.recommendations):
         for j, item in enumerate(advice.applies_when):
             yield ("recommendations", i, "applies_when", j), item
+    for i, doubt in enumerate(rule.doubts):
+        for j, item in enumerate(doubt.when):
+            yield ("doubts", i, "when", j), item
 
 
 def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
     yield ("message",), rule.message
     if rule.healthy is not None:
         yield ("healthy",), rule.healthy
+    for i, doubt in enumerate(rule.doubts):
+        yield ("doubts", i, "text"), doubt.text
 
 
 # --- validators ------------------------------------------------------------------------------

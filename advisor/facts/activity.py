@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.capture import HIDDEN_GRAPHS
 from advisor.facts.clocks import clock_facts
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import gpu
-from advisor.metrics.activity import Samples, burst_levels
+from advisor.metrics.activity import Samples, burst_levels, time_at_level
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
 from advisor.model.facts import Scope
 
+Array = NDArray[Any]
+
 
 def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """What the samples say by themselves: utilisation over the window, bursts, clocks."""
+    """What the samples say by themselves: utilisation over the window, bursts, clocks; and of a
+    device without recorded work also what it does while it is busy."""
     samples = a.samples(device)
     if samples is None:
         return
     scope = Scope(device=device)
+    if not work_recorded(a, device, out):
+        _alone(samples, scope, out)
     out.put("activity.sm_ratio", samples.mean("sm_active"), scope)
     out.put("activity.gr_ratio", samples.mean("gr_active"), scope)
     out.put("activity.dram_ratio", _mean_dram(samples), scope)
@@ -28,8 +40,53 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
     clock_facts(a, device, out)
 
 
+def _alone(samples: Samples, scope: Scope, out: FactWriter) -> None:
+    """No operation of the device is recorded: its busy time is what the samples say it is."""
+    if samples.busy is None:
+        return
+    busy = float(samples.busy.mean())
+    _busy_share(busy, False, scope, out)
+    out.put("activity.kernels_resolved", False, scope)
+    _while_busy(samples, busy, samples.busy, scope, out)
+
+
+def _busy_share(busy: float, recorded: bool, scope: Scope, out: FactWriter) -> None:
+    out.put("activity.work_recorded", recorded, scope)
+    out.put("activity.busy_ratio", busy, scope)
+    out.put("activity.idle_ratio", 1.0 - busy, scope)
+
+
+def _while_busy(
+    samples: Samples, busy: float, inside: Array | None, scope: Scope, out: FactWriter
+) -> None:
+    """Means over the busy share of the window. `inside` is how much of each sample the device is
+    busy, given where the samples do not resolve kernels: then each counts as a whole."""
+    if busy <= 0:
+        return
+    dram = _mean_dram(samples)
+    means = {"sm": samples.mean("sm_active"), "tensor": samples.mean("tensor_active"), "dram": dram}
+    for name, value in means.items():
+        if value is not None:
+            out.put(f"activity.{name}_busy_ratio", min(value / busy, 1.0), scope)
+    if dram is None or samples.dram is None:
+        return
+    # However the samples divide over the kernels, no more time can be at the limit.
+    out.put("activity.dram_bound_most_ratio", min(dram / busy / DRAM_LIMIT, 1.0), scope)
+    if inside is not None:
+        held = time_at_level(samples.dram, inside, DRAM_LIMIT)
+        out.put("activity.dram_bound_window_ratio", min(held, busy), scope)
+
+
+def work_recorded(a: Analysis, device: int, out: FactWriter) -> bool:
+    """False where the capture does not hold what the device did: samples alone, and graphs of which
+    neither the kernels nor the runs are recorded."""
+    hidden = out.value("capture.hidden_graph_ratio") or 0.0
+    return device in a.devices and hidden < HIDDEN_GRAPHS
+
+
 def _mean_dram(samples: Samples) -> float | None:
-    return None if samples.dram is None else float(samples.dram.mean())
+    dram = samples.dram
+    return None if dram is None or np.isnan(dram).all() else float(np.nanmean(dram))
 
 
 def sampled_devices(a: Analysis) -> list[int]:
@@ -51,23 +108,23 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
             held = min(read / ACHIEVABLE, 1.0) * min(time / window, busy)
             out.put("activity.dram_bound_window_ratio", held, scope)
     samples = a.samples(device)
+    if not work_recorded(a, device, out):
+        return
+    _busy_share(busy, True, scope, out)
     if samples is None:
         return
-    sm, tensor = samples.mean("sm_active"), samples.mean("tensor_active")
-    dram = _mean_dram(samples)
-    if busy > 0:
-        for name, value in (("sm", sm), ("tensor", tensor), ("dram", dram)):
-            if value is not None:
-                out.put(f"activity.{name}_busy_ratio", min(value / busy, 1.0), scope)
-        if dram is not None:
-            # However the samples divide over the kernels, no more time can be at the limit.
-            most = min(dram / busy / DRAM_LIMIT, 1.0)
-            out.put("activity.dram_bound_most_ratio", most, scope)
     found = a.activity.get(device)
+    resolved = found is not None and "dram" in found.level and bool(found.resolved("dram").any())
+    out.put("activity.kernels_resolved", resolved, scope)
+    inside = None
+    if not resolved:
+        ends = samples.time + samples.period
+        inside = Coverage(budget.busy).within(samples.time, ends) / samples.period
+    _while_busy(samples, busy, inside, scope, out)
     if found is None:
         return
     shares = found.share
-    if "dram" in found.level:
+    if resolved:
         time, level = found.share_above("dram", DRAM_LIMIT)
         out.put("activity.dram_bound_busy_ratio", min(time / busy, 1.0) if busy else None, scope)
         out.put("activity.dram_bound_window_ratio", min(time, 1.0), scope)

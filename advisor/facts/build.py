@@ -9,7 +9,8 @@ from advisor.facts.communication import CrossRank, communication_facts, rank_fac
 from advisor.facts.copies import copy_facts
 from advisor.facts.device import device_facts
 from advisor.facts.evidence import evidence
-from advisor.facts.host import host_facts, memory_use
+from advisor.facts.host import host_facts
+from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
 from advisor.facts.shapes import shape_facts
@@ -32,12 +33,13 @@ def build_facts(
         ranks.put(out)
     for device in sampled_devices(a):
         sampled_facts(a, device, out)
-        memory_use(a, device, out)
+        memory_facts(a, device, out)
     for device in a.devices:
         own = a.on(device)
         device_facts(own, device, out)
         shape_facts(own, device, out)
         host_facts(own, device, out)
+        memory_facts(own, device, out)
         copy_facts(own, device, out)
         activity_facts(own, device, out, weight_bytes)
         phase_facts(own, device, out, weight_bytes)

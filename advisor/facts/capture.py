@@ -26,6 +26,9 @@ Array = NDArray[Any]
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
 TRACED_CALL_NS = 1_600
+#: From this share of graph launches of which nothing is recorded on, the capture does not hold
+#: what the device did: the busy time of its rows falls short by as much.
+HIDDEN_GRAPHS = 0.1
 _EVENT_TABLES = (
     "kernels", "copies", "memsets", "graph_runs", "api_calls", "ranges", "samples",
     "allocations", "host_calls", "overheads",
@@ -55,6 +58,7 @@ _STARTUP_WORDS = {
 
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
+    alone = samples_alone(a)
     if capture.format in SAMPLE_LOGS:
         # A sampler sees utilisation only: that it recorded no kernel says nothing about the GPU.
         out.put("capture.size_bytes", capture.size_bytes)
@@ -64,9 +68,9 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     graph_launches = _graph_launches(a)
     rows = sum(trace.rows(t) for t in _EVENT_TABLES)
     out.put_all({
-        "capture.gpu_work_count": len(a.ops) + graph_launches,
+        "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
         "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
-        "capture.kernel_count": trace.rows("kernels"),
+        "capture.kernel_count": None if alone else trace.rows("kernels"),
         "capture.cuda_traced": _cuda_traced(capture),
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum())
         if trace.has("kernels") else None,
@@ -161,6 +165,15 @@ def _workload(a: Analysis, out: FactWriter) -> None:
     })  # fmt: skip
 
 
+def samples_alone(a: Analysis) -> bool:
+    """GPU samples are all that the capture holds of the GPU, because CUDA was not traced: that no
+    kernel was recorded then says nothing about the GPU."""
+    trace = a.trace
+    if not trace.has("samples") or len(a.ops) or trace.has("api_calls"):
+        return False
+    return _cuda_traced(trace.capture) is not True
+
+
 def _sources(recorded: tuple[str, ...]) -> str:
     """What was traced, in the words of `nsys profile --trace`."""
     types = [t for t in recorded if not t.startswith("COLLECT_")]
@@ -194,6 +207,7 @@ def _calls(a: Analysis, out: FactWriter) -> None:
         return
     calls = a.trace.columns("api_calls", ("result", "name_id", "start"))
     bad = np.flatnonzero(~np.isin(calls["result"], GOOD_RESULTS))
+
     if (calls["result"] != MISSING).any():
         out.put("capture.error_call_count", len(bad))
     names = a.trace.texts(calls["name_id"][bad[:20]].tolist())

@@ -78,6 +78,7 @@ _CAPTURE = _group("trace", CUDA, [
     ("capture.launch_without_kernel_ratio", "ratio", "api_calls", "Kernel-launch calls that succeeded (not graph launches) without a kernel row", "join by (process, correlation)"),
     ("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch"),
     ("capture.opaque_graph_ratio", "ratio", "api_calls", "Graph launches that were recorded as one block, or not at all because the capture was not asked for their nodes", "graph-launch calls without a row of the same (process, correlation) unless the recorded option or the rows of others say that nodes were traced; graph_runs rows count as opaque"),
+    ("capture.hidden_graph_ratio", "ratio", "", "Graph launches of which the capture holds neither the kernels nor the run as a whole", "graph-launch calls without a kernel and without a graph_runs row of the same (process, correlation)"),
     ("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id"),
     ("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand"),
     ("capture.startup_ms", "ms", "", "Length of start-up", "as capture.startup_ratio"),
@@ -240,7 +241,9 @@ _ALLOC = _group("device", CUDA, [
     ("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / window"),
 ]) + _group("device", MEMORY, [
     ("memory.growth_ratio", "ratio", "allocations", "Growth of the device memory in use from the first to the last step, over the level at the start", "running sum of allocations, medians of the first and last quarter of the steps"),
-    ("memory.used_ratio", "ratio", "allocations", "Watermark of the device memory over its size, where absolute use is known", "samples of memory in use, or allocations of a capture that saw the start of the process"),
+    ("memory.used_ratio", "ratio", "", "Watermark of the device memory over its size, where absolute use is known", "samples of memory in use"),
+    ("memory.peak_bytes", "bytes", "", "The highest use of device memory that the capture tells: the least that it can have been", "the larger of sampled use and the running sum of the allocations of all processes, where frees of what was allocated before the capture count as held at its start"),
+    ("memory.least_used_ratio", "ratio", "", "The same over the size of the memory", "memory.peak_bytes / size"),
 ])  # fmt: skip
 
 _HOST = _group("device", CUDA, [
@@ -263,13 +266,17 @@ _HOST = _group("device", CUDA, [
 _ACTIVITY = _group("device", SAMPLES, [
     ("activity.sm_ratio", "ratio", "samples", "SM Active over the window", "mean of the samples"),
     ("activity.gr_ratio", "ratio", "samples", "GR Active over the window: some kernel was running; SM Active cannot exceed it", "mean of the samples"),
-    ("activity.sm_busy_ratio", "ratio", "samples", "SM Active while the device is busy", "window mean / busy share"),
-    ("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "window mean / busy share"),
+    ("activity.work_recorded", "flag", "", "The capture holds what the device did; without, samples are all that tells", "operations of the device, and no graph launches of which nothing is recorded"),
+    ("activity.busy_ratio", "ratio", "", "Busy share of the window: of the recorded work, else of the samples", "budget.busy_ratio; else mean GR Active; else the share of samples in which SMs or DRAM are active"),
+    ("activity.idle_ratio", "ratio", "", "The rest of the window", "1 - activity.busy_ratio"),
+    ("activity.kernels_resolved", "flag", "samples", "The samples resolve the DRAM activity of some kernels; without, means over the busy time are all they tell", "standard error of the least-squares estimate"),
+    ("activity.sm_busy_ratio", "ratio", "samples", "SM Active while the device is busy", "window mean / busy share (activity.busy_ratio)"),
+    ("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "as activity.sm_busy_ratio"),
     ("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples"),
-    ("activity.dram_busy_ratio", "ratio", "samples", "DRAM read + write while the device is busy", "window mean / busy share"),
+    ("activity.dram_busy_ratio", "ratio", "samples", "DRAM read + write while the device is busy", "as activity.sm_busy_ratio"),
     ("activity.dram_bound_busy_ratio", "ratio", "samples kernels", "Share of the busy time in kernels that reach 80 % of the achievable DRAM bandwidth", "bounded least squares by kernel and launch shape; achievable = 0.92 of peak"),
     ("activity.dram_bound_most_ratio", "ratio", "samples", "The most that activity.dram_bound_busy_ratio can be, given the mean", "DRAM activity while busy / 0.736"),
-    ("activity.dram_bound_window_ratio", "ratio", "samples kernels", "The same as a share of the window; without samples, what reading the given weights takes at the achievable bandwidth", "x busy share, else bandwidth.weights_ratio / 0.92 x busy share"),
+    ("activity.dram_bound_window_ratio", "ratio", "samples", "activity.dram_bound_busy_ratio as a share of the window; where the samples do not resolve kernels, the busy time of samples that reach the limit while busy; without samples, what reading the given weights takes at the achievable bandwidth", "x busy share; else samples of at least 0.736 / busy share; else bandwidth.weights_ratio / 0.92 x busy share"),
     ("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares"),
     ("activity.matmul_tensor_ratio", "ratio", "samples kernels", "Tensor Active inside GEMM-shaped kernels", "bounded least squares"),
     ("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05, and no level at a bound or within one error of 0"),
@@ -331,6 +338,7 @@ _COMMUNICATION = _group("device", CUDA, [
     ("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
     ("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
     ("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks tell together"),
+    ("comm.waiting_known", "flag", "kernels", "Other ranks tell how long collectives wait for a late one", "matched collectives of several ranks"),
     ("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union"),
     ("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps"),
     ("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind of collective for which it is worst (with all ranks: their transfers)", "kinds with at least 8 calls"),

@@ -104,11 +104,13 @@ def communication_facts(
         return
     window = max(budget.window.length, 1)
     time, hidden = overlap(a, device)
-    if waits is None or not (waits >= 0).any():
+    known = waits is not None and bool((waits >= 0).any())
+    if waits is None or not known:
         waits = np.zeros(len(found), np.int64)
     out.put_all({
         "comm.time_ratio": time / window,
         "comm.exposed_ratio": exposed,
+        "comm.waiting_known": known,
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(

@@ -57,6 +57,7 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
     kernels, runs = a.trace.rows("kernels"), a.trace.rows("graph_runs")
     if not a.trace.has("api_calls"):
         out.put("capture.opaque_graph_ratio", 1.0 if runs else None)
+        out.put("capture.hidden_graph_ratio", 0.0 if runs else None)
         return []
     losses = find_losses(a.trace, a.ops)
     share = losses.lost_launches / max(losses.launches, 1)
@@ -65,6 +66,8 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
     out.put("capture.lost_kernel_ratio", share)
     opaque = losses.opaque_graphs / max(losses.graph_launches, 1)
     out.put("capture.opaque_graph_ratio", 1.0 if runs else opaque)
+    hidden = losses.rowless_graphs / max(losses.graph_launches, 1)
+    out.put("capture.hidden_graph_ratio", hidden)
     return _signs(losses, kernels + runs)
 
 

@@ -14,7 +14,7 @@ from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.operations import Kind
 from advisor.model.facts import Scope
-from advisor.sources.schema import ALLOCATED, DTOH, PAGEABLE, Call
+from advisor.sources.schema import DTOH, PAGEABLE, Call
 
 Array = NDArray[Any]
 
@@ -35,7 +35,6 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
     _waiting(a, feeder, budget, scope, out)
     _steps(a, budget, scope, out)
-    _memory(a, device, scope, out)
 
 
 def _mine(a: Analysis, thread: int, *kinds: Call) -> Array:
@@ -213,35 +212,3 @@ def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> 
         "host.step_outlier_time_ratio":
             float((times[slow] - median).sum()) / max(budget.window.length, 1),
     }, scope)  # fmt: skip
-
-
-def memory_use(a: Analysis, device: int, out: FactWriter) -> None:
-    """Watermark of the device memory, where samples tell its absolute use."""
-    size = a.device(device).memory_bytes
-    if a.trace.has("samples") and size:
-        columns = a.trace.columns("samples", ("device", "memory_used_bytes"))
-        used = columns["memory_used_bytes"][columns["device"] == device]
-        if len(used) and not np.isnan(used).all():
-            out.put("memory.used_ratio", float(np.nanmax(used)) / size, Scope(device=device))
-
-
-def _memory(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
-    about = a.device(device)
-    memory_use(a, device, out)
-    if not a.trace.has("allocations") or a.certain_step_count < 4:
-        return
-    events = a.trace.columns("allocations", ("time", "device", "bytes", "kind"))
-    mine = events["device"] == device
-    order = np.argsort(events["time"][mine], kind="stable")
-    time = events["time"][mine][order]
-    change = np.where(events["kind"] == ALLOCATED, events["bytes"], -events["bytes"])[mine][order]
-    level = np.cumsum(change)
-    # The host allocates while it issues a step, which may be long before the device runs it.
-    at = np.searchsorted(time, a.steps.host_end[a.window_steps], "right") - 1
-    levels = np.where(at >= 0, level[np.maximum(at, 0)], 0)
-    quarter = max(len(levels) // 4, 1)
-    first, last = float(np.median(levels[:quarter])), float(np.median(levels[-quarter:]))
-    # A capture that begins mid-process misses what was allocated before it, so growth is held
-    # against at least one per cent of the device.
-    base = max(first, 0.01 * (about.memory_bytes or 0), 1.0)
-    out.put("memory.growth_ratio", (last - first) / base, scope)

@@ -30,6 +30,12 @@ _TABLES = {
     "host_samples": "--sample=process-tree",
     "collectives": _SIZES,
 }
+#: Columns of `samples` that not every sampler fills, in words. GPU utilisation, as nvidia-smi has
+#: it, is GR Active: it says that some kernel ran, and nothing of SMs or memory.
+_MEASURES = {
+    "sm_active": "SM Active", "dram_read": "DRAM activity", "tensor_active": "Tensor Active",
+    "sm_clock_hz": "the SM clock",
+}  # fmt: skip
 #: Names that begin so -> (reason, what would help), where the tables themselves are there.
 _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("bandwidth.", "no size of the weights was given that a step can have read", _WEIGHTS),
@@ -47,6 +53,12 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("phase.", "no phases were found", _STEP_RANGES),
     ("operation.", "fewer than 20 like calls of any operation", _LONGER),
     ("memory.used", "the absolute use of device memory is not recorded", _SMI_LOG),
+    (
+        "memory.least",
+        "neither the use of device memory nor its size is recorded",
+        "--cuda-memory-usage=true",
+    ),
+    ("memory.peak", "the use of device memory is not recorded", "--cuda-memory-usage=true"),
     ("memory.growth", "too few steps with allocation events", _LONGER),
     ("clock.limit", "no sample of a busy device shows a limit", None),
     ("clock.", "too few samples of a busy device", _SMI_LOG),
@@ -119,6 +131,8 @@ def reason(name: str, tables: frozenset[str], empty: Empty | None = None) -> str
     if absent:
         return f"the capture holds no {', '.join(absent)}"
     lacking = empty_columns(name, tables, empty) if empty else []
+    if words := [w for c, w in _MEASURES.items() if f"samples.{c}" in lacking]:
+        return f"the samples do not hold {' and '.join(words)}"
     if lacking:
         return f"the capture has no value of {', '.join(lacking)}"
     if name.endswith("_per_step"):

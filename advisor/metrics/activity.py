@@ -43,6 +43,8 @@ _MIN_SINGLE_SHARE = 0.004
 _MAX_SINGLE = 40
 #: Samples whose misfits are taken as related.
 _RELATED_SAMPLES = 20
+#: Where nothing tells busy time itself, a sample from this activity on is one of a busy device.
+_ACTIVE = 0.01
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,17 @@ class Samples:
         if column is None or len(column) == 0 or np.isnan(column).all():
             return None
         return float(np.nanmean(column))
+
+    @property
+    def busy(self) -> Array | None:
+        """How much of each sample the device was busy, 0..1, as far as samples tell: GR Active;
+        where that is not sampled, the whole of every sample in which SMs or DRAM were active."""
+        if "gr_active" in self.values:
+            return np.nan_to_num(self.values["gr_active"])
+        found = [v for v in (self.values.get("sm_active"), self.dram) if v is not None]
+        if not found:
+            return None
+        return np.asarray(np.max(np.nan_to_num(found), axis=0) >= _ACTIVE, np.float64)
 
     @property
     def dram(self) -> Array | None:
@@ -309,6 +322,13 @@ def best_lag(samples: Samples, busy: Spans) -> float:
         correlations.append(float(np.corrcoef(occupied, values)[0, 1]))
     top = int(np.argmax(correlations))
     return float(shifts[top]) if correlations[top] >= 0.5 else 0.0
+
+
+def time_at_level(values: Array, busy: Array, level: float) -> float:
+    """Share of the sampled time in samples whose activity reaches `level` while the device is busy:
+    `busy` (0..1) is how much of each sample it is."""
+    known = np.nan_to_num(values)
+    return float(busy[(busy > 0) & (known >= level * busy)].sum() / len(busy)) if len(busy) else 0.0
 
 
 def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, float] | None:

@@ -105,14 +105,15 @@ def capture_ranges(trace: Trace) -> Spans:
 class Losses:
     """Launch calls that succeeded and were due to leave GPU work, and those that left none.
 
-    `lost_graphs` should have left rows, `opaque_graphs` were recorded as one block or not at all
-    because the capture was not asked for their nodes. `lost_kernels` counts for each lost graph
-    as many kernels as the others have in the mean.
+    `rowless_graphs` left nothing; `lost_graphs` should have left rows, `opaque_graphs` were
+    recorded as one block or not at all because the capture was not asked for their nodes.
+    `lost_kernels` counts for each lost graph as many kernels as the others have in the mean.
     """
 
     launches: int = 0
     lost_launches: int = 0
     graph_launches: int = 0
+    rowless_graphs: int = 0
     lost_graphs: int = 0
     opaque_graphs: int = 0
     lost_kernels: int = 0
@@ -141,6 +142,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
         launches=int(launch.sum()),
         lost_launches=int(lost.sum()),
         graph_launches=int(graph.sum()),
+        rowless_graphs=int(rowless.sum()),
         lost_graphs=int(rowless.sum()) if by_row else 0,
         opaque_graphs=int((in_one_block if by_row else rowless).sum()),
         lost_kernels=int(lost.sum()) + (int(rowless.sum()) * nodes if by_row else 0),

@@ -82,11 +82,12 @@ class Startup:
 
 
 def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
-    """First to last thing that the capture recorded of CUDA: calls and GPU operations."""
+    """First to last thing that the capture recorded of CUDA: calls and GPU operations; first to
+    last GPU sample where it recorded none."""
     calls = trace.columns("api_calls", ("start", "end"))
     starts = [int(a.min()) for a in (ops.start, calls["start"]) if len(a)]
     ends = [int(a.max()) for a in (ops.end, calls["end"]) if len(a)]
-    if not starts and trace.tables == {"samples"}:
+    if not starts and trace.has("samples"):
         time = trace.columns("samples", ("time",))["time"]
         return int(time.min()), int(time.max()) + 1
     if not starts:

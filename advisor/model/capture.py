@@ -14,9 +14,15 @@ class Frozen(BaseModel):
 
 
 class Device(Frozen):
-    """One GPU as the capture describes it; None where the capture does not say."""
+    """One GPU as the capture describes it; None where the capture does not say.
+
+    `id` is the capture's own number (`Capture.device_numbers` says whose); `bus_id` is the PCI
+    address, which all tools share; `cuda_ordinals` are what processes call the GPU.
+    """
 
     id: int
+    bus_id: str | None = None
+    cuda_ordinals: tuple[int, ...] = ()
     name: str | None = None
     chip: str | None = None
     sm_count: int | None = None
@@ -30,10 +36,10 @@ class Capture(Frozen):
     """Metadata of one capture. Environment variables appear by name only, never with a value.
 
     `process_ranks` are (process, MPI rank), where several ranks may be in one capture;
-    `utc_offset_s` is by how much the machine's own clock is ahead of UTC. `vendor` made the GPUs.
-    `zero_ns` is what the file itself calls our time 0; `modules` are classes of Python modules that
-    ran, `views` tables of the export that the file holds as views of something else: they are not
-    read.
+    `utc_offset_s` is by how much the machine's own clock is ahead of UTC. `vendor` made the GPUs,
+    and `device_numbers` says in words whose numbers their ids are. `zero_ns` is what the file
+    itself calls our time 0. `modules` are classes of Python modules that ran, `views` tables of
+    the export that the file holds as views of something else: they are not read.
     """
 
     path: str
@@ -47,6 +53,7 @@ class Capture(Frozen):
     duration_ns: int | None = None
     zero_ns: int = 0
     vendor: Literal["NVIDIA", "AMD"] = "NVIDIA"
+    device_numbers: str | None = None
     driver: str | None = None
     cuda: str | None = None
     command: tuple[str, ...] = ()

@@ -40,14 +40,27 @@ class Tool(Frozen):
     engine: str
 
 
+class InputDevice(Frozen):
+    """A GPU that the capture is about: its number in every report, its PCI address, and what CUDA
+    calls it in the processes of the capture."""
+
+    id: int
+    name: str | None = None
+    bus_id: str | None = None
+    cuda_ordinals: tuple[int, ...] = ()
+
+
 class Input(Frozen):
     """One capture as it was read, or one rank of a job: then with its number. `serving_evidence`
-    says what speaks for the serving engine."""
+    says what speaks for the serving engine, `device_numbers` in words whose numbers device ids
+    are."""
 
     path: str
     format: str
     producer: str | None = None
     device: str | None = None
+    devices: tuple[InputDevice, ...] = ()
+    device_numbers: str | None = None
     driver: str | None = None
     cuda: str | None = None
     serving_engine: str | None = None

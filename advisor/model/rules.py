@@ -254,10 +254,17 @@ class Then(Strict):
 
 
 class ImpactSpec(Strict):
-    """The fact that says how much of the step the cause holds, and its part of the budget."""
+    """The fact that says how much of the step the cause holds, and its part of the budget;
+    `otherwise` is the fact that stands in where a capture does not tell the first one."""
 
     fact: FactName
+    otherwise: FactName | None = None
     part: str
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Both, the preferred one first."""
+        return (self.fact,) if self.otherwise is None else (self.fact, self.otherwise)
 
 
 class SeverityLevel(Strict):
@@ -284,6 +291,17 @@ class ConfidenceSpec(Strict):
 
     method: Literal["measured", "inferred", "assumed"]
     base: Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Doubt(Strict):
+    """What a capture cannot tell and the finding therefore has to say. Where every condition of
+    `when` holds, the confidence is multiplied by `factor`, the severity is at most `cap`, and
+    `text` is added to the message."""
+
+    when: Annotated[tuple[FactCondition, ...], _Items, Field(min_length=1, max_length=4)]
+    factor: Annotated[float, Field(gt=0.0, le=1.0)]
+    cap: Severity | None = None
+    text: Prose
 
 
 class GainSpec(Strict):
@@ -347,6 +365,7 @@ class RuleSpec(Strict):
     impact: ImpactSpec | None = None
     severity: SeveritySpec = SeveritySpec()
     confidence: ConfidenceSpec
+    doubts: Annotated[tuple[Doubt, ...], _Items, Field(max_length=4)] = ()
     gain: GainSpec | None = None
     message: Prose
     healthy: Prose | None = None

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts.activity import sampled_devices
+from advisor.facts.capture import samples_alone
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.device import step_times
 from advisor.facts.missing import combine, reason, remedy
@@ -25,6 +27,7 @@ from advisor.model.findings import (
     Finding,
     Gain,
     Input,
+    InputDevice,
     Lane,
     NextTarget,
     NotEvaluated,
@@ -186,6 +189,11 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         format=capture.format,
         producer=" ".join(x for x in (capture.producer, capture.producer_version) if x) or None,
         device=name,
+        devices=tuple(
+            InputDevice(id=d.id, name=d.name, bus_id=d.bus_id, cuda_ordinals=d.cuda_ordinals)
+            for d in (a.device(n) for n in a.devices or sampled_devices(a))
+        ),
+        device_numbers=capture.device_numbers,
         driver=capture.driver,
         cuda=capture.cuda,
         serving_engine=serving.name,
@@ -376,6 +384,11 @@ def verdict(
         if rest:
             sentence += f" Then: {', '.join(rest)}."
         return what + sentence
+    if samples_alone(a):
+        return (
+            "GPU samples alone, and nothing to fix that they can tell"
+            f"{_bound(findings)}. Which kernels run, and what the GPU waits for, takes a trace."
+        )
     if not len(a.ops):
         return f"{what}No GPU work was recorded, so nothing can be judged."
     busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())

@@ -9,7 +9,7 @@ from typing import Any
 from advisor import __version__
 from advisor.engine.compile import Test
 from advisor.engine.explain import Node, nearest_first, shortfall, tree
-from advisor.engine.findings import condition_doc, fold, worded
+from advisor.engine.findings import condition_doc, fold, message_of
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
 from advisor.engine.judge import confidence_of, confidence_terms, doc, impact_of, severity_of
@@ -148,7 +148,7 @@ class _About:
         here = (outcome.code, scope)
         return ScopeExplanation(
             **common,
-            message=worded(inference, spec, spec.message, scope),
+            message=message_of(inference, spec, scope),
             rank=None if finding is None else finding.rank,
             severity=severity_of(inference, spec, scope),
             impact=impact_of(inference, spec, scope) if finding is None else finding.impact,
@@ -199,7 +199,7 @@ class _About:
 
     def _related(self, code: str, scope: Scope, fired: bool = True) -> Related:
         spec = self._inference.program.by_code[code].spec
-        text = worded(self._inference, spec, spec.message, scope) if fired else ""
+        text = message_of(self._inference, spec, scope) if fired else ""
         return Related(code=code, cause=spec.cause, scope=doc(scope), message=text)
 
     def _missing(self, name: str) -> Missing:
@@ -222,7 +222,8 @@ def _sources(
                     seen.setdefault((fact.name, fact.scope), fact)
         spec = inference.program.by_code[outcome.code].spec
         if outcome.state in ("fired", "overruled") and spec.impact is not None:
-            fact = inference.sight.fact(spec.impact.fact, outcome.scope)
+            impact = (inference.sight.fact(n, outcome.scope) for n in spec.impact.facts)
+            fact = next((f for f in impact if f is not None), None)
             if fact is not None:
                 seen.setdefault((fact.name, fact.scope), fact)
     for fact in seen.values():

@@ -86,10 +86,11 @@ def rank_call_facts(
         exposed = known.get((rows.rank, rows.device))
         if exposed is None or not found.any():
             continue
-        out[Scope(rank=rows.rank, device=rows.device)] = transfer_facts(
+        told = transfer_facts(
             rows.kind, len(rows.kinds), rows.duration, rows.exposed, rows.bytes, wait, found,
             exposed, rows.window_ns, rows.steps,
         )  # fmt: skip
+        out[Scope(rank=rows.rank, device=rows.device)] = told | {"comm.waiting_known": True}
     return out
 
 

@@ -281,11 +281,13 @@ def _looked_at(program: Program) -> frozenset[str]:
     names = {n for n in CATALOGUE if n.startswith("comm.")}
     for rule in program.by_code.values():
         spec = rule.spec
+        texts = (spec.message, spec.healthy or "", *(d.text for d in spec.doubts))
         names |= {t.fact for t in rule.tests()} | {t.fact for some in rule.applies for t in some}
-        names |= {p.name for text in (spec.message, spec.healthy or "") for p in placeholders(text)}
+        names |= {p.name for text in texts for p in placeholders(text)}
         names |= {r.verify.fact for r in spec.recommendations if r.verify is not None}
+        names |= {t.fact for some in rule.doubts for t in some}
         if spec.impact is not None:
-            names.add(spec.impact.fact)
+            names |= set(spec.impact.facts)
     return frozenset(names & CATALOGUE.keys())
 
 

@@ -8,7 +8,7 @@ from advisor.model.findings import Diagnosis, Input, StepSummary
 from advisor.reports import ranks_text
 from advisor.reports.layout import GLUE, Page, cut_middle
 from advisor.reports.numbers import grouped, milliseconds, session_time, value_text
-from advisor.reports.phrases import machine
+from advisor.reports.phrases import devices, machine
 
 SHOWN_INPUTS = 4
 
@@ -42,6 +42,8 @@ def _input(page: Page, entry: Input, steps: tuple[StepSummary, ...], verbosity: 
     known = machine(entry)
     if known:
         page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(known))
+    if numbers := devices(entry, always=verbosity > 0):
+        page.labelled("devices", numbers)
     if verbosity > 0 and entry.serving_evidence:
         page.labelled("engine", f"told by {'; '.join(entry.serving_evidence)}")
     if entry.workload:

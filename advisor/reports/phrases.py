@@ -74,6 +74,21 @@ def machine(entry: Input) -> list[str]:
     return [clean(p) for p in parts if p]
 
 
+def devices(entry: Input, always: bool = False) -> str:
+    """Which GPUs the device numbers of the report are; empty where there is one and it has one
+    number only, unless `always`."""
+    plain = len(entry.devices) == 1 and set(entry.devices[0].cuda_ordinals) <= {entry.devices[0].id}
+    if not entry.devices or (plain and not always):
+        return ""
+    said = []
+    for d in entry.devices:
+        cuda = f"CUDA {', '.join(map(str, d.cuda_ordinals))}" if d.cuda_ordinals else None
+        known = (d.name, d.bus_id and f"bus {d.bus_id}", cuda)
+        said.append(f"{d.id} ({', '.join(clean(k) for k in known if k)})".replace(" ()", ""))
+    whose = f"; numbers are {entry.device_numbers}" if entry.device_numbers else ""
+    return ", ".join(said) + whose
+
+
 def load(diagnosis: Diagnosis) -> list[str]:
     """Steps, their time, and how busy the device is."""
     parts = []

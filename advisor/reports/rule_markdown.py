@@ -175,6 +175,10 @@ def _severity(rule: RuleSpec) -> str:
             text += f": {', '.join(marks)}"
         if spec.cap not in (None, "high"):
             text += f", at most {spec.cap}"
+    for doubt in rule.doubts:
+        where = " and ".join(_code(rule, c) for c in doubt.when)
+        most = f"at most {doubt.cap}, and " if doubt.cap else ""
+        text += f"; {most}less sure (x {doubt.factor:g}) where {where}"
     if not isinstance(rule.invalidates, bool):
         text += f"; high, and before everything else, where {_code(rule, rule.invalidates)}"
     return text

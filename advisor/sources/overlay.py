@@ -32,14 +32,18 @@ class WithSamples:
     """`source` with the samples of `log` in its table `samples`, in the source's own time. Where it
     has samples itself, which are finer, the log only fills the columns that these lack.
 
-    Device numbers of both tools are those of the driver. Raises InputError where the two share no
-    clock and no `offset_ns` says where the log begins in session time, or where they do not meet.
+    GPUs are matched by their PCI address, which both tools share: numbers of CUDA, nsys and the
+    driver may differ. Where one of them does not tell it, the numbers are taken to agree. Raises
+    InputError where the two share no clock and no `offset_ns` says where the log begins in session
+    time, or where they do not meet.
     """
 
     def __init__(self, source: Source, log: SampleLog, offset_ns: int | None) -> None:
         self._source, self._log = source, log
         self.devices = source.devices
         warnings = list(log.capture.warnings)
+        self._own_number, said = _numbers(source, log)
+        warnings += said
         if offset_ns is not None:
             self._shift = offset_ns
             if not _meets(source, log, offset_ns):
@@ -65,9 +69,17 @@ class WithSamples:
             return self._source.read_columns(table, columns)
         if table in self._source.tables():
             return self._filled(columns)
-        read = self._log.read_columns(table, columns)
+        read = self._log_columns(columns)
         if "time" in read:
             read["time"] = np.asarray(read["time"] + self._shift)
+        return read
+
+    def _log_columns(self, columns: Sequence[str]) -> Columns:
+        """Columns of the log with the source's device numbers."""
+        read = self._log.read_columns("samples", columns)
+        if "device" in read and self._own_number:
+            named = [self._own_number.get(d, d) for d in read["device"].tolist()]
+            read["device"] = np.array(named, np.int64)
         return read
 
     def _filled(self, columns: Sequence[str]) -> Columns:
@@ -76,7 +88,7 @@ class WithSamples:
             "samples", list(dict.fromkeys(("time", "device", *columns)))
         )
         lacking = [n for n in columns if n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
-        log = self._log.read_columns("samples", ("time", "device", *lacking))
+        log = self._log_columns(("time", "device", *lacking))
         for device in np.unique(log["device"]).tolist() if lacking else ():
             theirs = np.flatnonzero(log["device"] == device)
             mine = np.flatnonzero(own["device"] == device)
@@ -94,6 +106,28 @@ class WithSamples:
 
     def close(self) -> None:
         self._source.close()
+
+
+def _numbers(source: Source, log: SampleLog) -> tuple[dict[int, int], list[str]]:
+    """The source's number of each GPU of the log that has another one there, and what there is to
+    say of it. A GPU of the log that the source does not list gets a number that no GPU has."""
+    own = {_address(d.bus_id): d.id for d in source.devices if d.bus_id}
+    if own and all(d.bus_id for d in log.devices):
+        free = 1 + max(own.values())
+        wanted = {
+            d.id: own.get(_address(d.bus_id), free + i) for i, d in enumerate(log.devices)
+        }  # fmt: skip
+        return {theirs: mine for theirs, mine in wanted.items() if theirs != mine}, []
+    if max(len(source.devices), len(log.devices)) < 2:
+        return {}, []
+    said = "device numbers of the log are taken for those of the capture; pci.bus_id would tell"
+    return {}, [said]
+
+
+def _address(bus_id: str | None) -> str:
+    """One spelling of a PCI address: nvidia-smi writes the domain with eight digits."""
+    domain, _, rest = (bus_id or "").lower().partition(":")
+    return f"{domain.lstrip('0') or '0'}:{rest}" if rest.count(":") else (bus_id or "").lower()
 
 
 def _joined(source: Source, log: SampleLog) -> tuple[int, list[str]]:

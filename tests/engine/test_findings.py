@@ -440,3 +440,36 @@ def test_same_input_same_output() -> None:
     assert [f.model_dump_json() for f in first.findings] == [
         f.model_dump_json() for f in second.findings
     ]
+
+
+# --- what a capture cannot tell ----------------------------------------------------------------
+
+ALONE = {"fact": "f.alone", "op": "eq", "value": True}
+DOUBTED = rule(
+    "COM101", "exposed-communication", [ge("f.exposed", 0.02)],
+    impact={"fact": "f.exposed", "otherwise": "f.sampled", "part": "communication"},
+    doubts=[{"when": [ALONE], "factor": 0.5, "cap": "medium", "text": "{f.exposed|pct} or less."}],
+    message="{f.exposed|pct} exposed.",
+)  # fmt: skip
+
+
+def test_a_doubt_is_said_and_makes_the_finding_smaller_and_less_sure() -> None:
+    sure = concluded(base({"f.exposed": 0.4, "f.alone": False}), DOUBTED).findings[0]
+    unsure = concluded(base({"f.exposed": 0.4, "f.alone": True}), DOUBTED).findings[0]
+    assert (sure.message, sure.severity) == ("40 % exposed.", "high")
+    assert (unsure.message, unsure.severity) == ("40 % exposed. 40 % or less.", "medium")
+    assert unsure.confidence == pytest.approx(sure.confidence / 2, abs=1e-3)
+
+
+def test_a_doubt_needs_a_reason() -> None:
+    """Where the fact of its condition is not known, nothing speaks for it."""
+    found = concluded(base({"f.exposed": 0.4}), DOUBTED).findings[0]
+    assert (found.message, found.severity) == ("40 % exposed.", "high")
+
+
+def test_another_fact_stands_in_for_an_impact_that_is_not_known() -> None:
+    other = rule("UTL102", "bound", [ge("f.seen", 0)], impact={
+        "fact": "f.exposed", "otherwise": "f.sampled", "part": "compute"})  # fmt: skip
+    known = concluded(base({"f.seen": 1.0, "f.exposed": 0.3, "f.sampled": 0.05}), other)
+    sampled = concluded(base({"f.seen": 1.0, "f.sampled": 0.05}), other)
+    assert [f.severity for f in (*known.findings, *sampled.findings)] == ["high", "low"]

@@ -102,6 +102,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         # command lines, memory events, OS calls, GIL and long captures: see tests/scenarios
         "host.gil_wait_ratio", "host.gil_idle_ratio", "host.os_idle_ratio",
         "host.preparation_ratio", "memory.growth_ratio", "memory.used_ratio",
+        "memory.peak_bytes", "memory.least_used_ratio",
         "activity.burst_low_ratio", "activity.burst_high_ratio", "copy.link_rate_ratio",
         # what the tool says of missing events: see tests/scenarios/test_damage.py
         "capture.refusal_text",

@@ -77,6 +77,7 @@ def test_an_exposed_all_reduce(tmp_path: Path) -> None:
     exposed = finding(found, "exposed-communication")
     assert exposed.scope.rank is None
     assert "On 4 of 4 ranks" in exposed.message
+    assert "One rank alone" not in exposed.message
     assert fact(found, "ranks.wait_ratio") < 0.1  # type: ignore[operator]
 
 

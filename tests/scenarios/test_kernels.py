@@ -91,6 +91,10 @@ def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str
     d = diagnosed(m, tmp_path)
     expect(d, *top, never=(*HOST_SIDE, *LIMITS))
     assert ("exposed-communication" in ranked(d)) is bool(top)
+    if top:  # one rank of a job: it may be waiting for the others
+        assert (d.findings[0].severity, fact(d, "comm.waiting_known")) == ("medium", False)
+        assert "One rank alone cannot tell" in d.findings[0].message
+        assert d.findings[0].recommendations[0].id == "give-all-ranks"
     (budget,) = d.budget
     shares = {part.part: part.share for part in budget.parts}
     assert shares["communication"] == pytest.approx(exposed, abs=0.01)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.sources.open import open_trace
 from advisor.sources.overlay import WithSamples
@@ -360,3 +361,55 @@ def test_a_capture_keeps_its_own_samples_and_takes_what_they_lack(tmp_path: Path
         1.0 if t < 10**8 else 0.5 for t in read["time"][held]
     ]
     assert read["power_w"][0] == pytest.approx(690.1)
+
+
+# ------------------------------------------------------------------ which GPU is which
+
+
+def two_gpus(folder: Path) -> Trace:
+    """CUDA calls the GPU on bus 41 its device 0, nsys and the driver call it 1."""
+    export = Export(start_utc_ns=1_700_000_000 * 10**9, duration=500_000_000)
+    export.gpu(0, cuda=1, bus="0000:01:00.0").gpu(1, cuda=0, bus="0000:41:00.0")
+    export.process(1).launch(at=0, kernel_dur=400_000_000)
+    return open_trace(export.write(folder / "two.sqlite"))
+
+
+def test_a_gpu_has_its_number_in_nsys_its_ordinal_and_its_bus(tmp_path: Path) -> None:
+    trace = two_gpus(tmp_path)
+    assert [(d.id, d.bus_id, d.cuda_ordinals) for d in trace.devices] == [
+        (0, "0000:01:00.0", (1,)), (1, "0000:41:00.0", (0,)),
+    ]  # fmt: skip
+    assert trace.columns("kernels", ("device",))["device"].tolist() == [1]
+
+
+def test_gpus_of_a_log_are_matched_by_their_bus(tmp_path: Path) -> None:
+    """The log was taken with the GPUs in another order."""
+    head = "timestamp, index, pci.bus_id, utilization.gpu [%]\n"
+    rows = (
+        "2023/11/14 22:13:20.000, 0, 00000000:41:00.0, 90 %\n"
+        "2023/11/14 22:13:20.000, 1, 00000000:01:00.0, 10 %\n"
+    )
+    joined = Trace(WithSamples(two_gpus(tmp_path).source, log(tmp_path, head + rows), None))
+    read = joined.columns("samples", ("device", "gr_active"))
+    assert dict(zip(read["device"].tolist(), read["gr_active"].tolist(), strict=True)) == {
+        1: 0.9, 0: 0.1,
+    }  # fmt: skip
+    assert not joined.capture.warnings
+
+
+def test_without_a_bus_the_numbers_are_taken_to_agree_and_that_is_said(tmp_path: Path) -> None:
+    head = "timestamp, index, utilization.gpu [%]\n"
+    rows = "2023/11/14 22:13:20.000, 0, 90 %\n2023/11/14 22:13:20.000, 1, 10 %\n"
+    joined = Trace(WithSamples(two_gpus(tmp_path).source, log(tmp_path, head + rows), None))
+    assert joined.columns("samples", ("device",))["device"].tolist() == [0, 1]
+    assert "pci.bus_id would tell" in joined.capture.warnings[-1]
+
+
+def test_the_report_says_once_which_number_it_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_gpus(tmp_path)
+    assert main(["diagnose", str(tmp_path / "two.sqlite")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    said = "devices 1 (NVIDIA H200, bus 0000:41:00.0, CUDA 0); numbers are the GPU ids of Nsight"
+    assert shown.count(said) == 1

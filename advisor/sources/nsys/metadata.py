@@ -103,6 +103,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
         rank=rank,
         process_ranks=_process_ranks(raw),
         processes=_processes(raw),
+        device_numbers="the GPU ids of Nsight Systems",
         warnings=tuple(warnings),
         views=tuple(sorted(filter(is_nsys_table, raw.views))),
     )
@@ -113,8 +114,8 @@ def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
     gpus = named_rows(
         raw,
         "TARGET_INFO_GPU",
-        ("id", "cuDevice", "name", "chipName", "smCount", "totalMemory", "memoryBandwidth",
-         "clockRate", "computeMajor", "computeMinor"),
+        ("id", "cuDevice", "busLocation", "name", "chipName", "smCount", "totalMemory",
+         "memoryBandwidth", "clockRate", "computeMajor", "computeMinor"),
     )  # fmt: skip
     gpus = [row for row in gpus if isinstance(row["id"], int)]
     cuda = [
@@ -135,7 +136,11 @@ def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
         ordinals = [row["cuDevice"] for row in gpus]
         if len({o for o in ordinals if o is not None}) == len(gpus):
             known = {(MISSING, row["cuDevice"]): row["id"] for row in gpus}
-    devices = {row["id"]: _device(row) for row in gpus}
+    ordinals_of = {
+        row["id"]: tuple(sorted({o for (_, o), gpu in known.items() if gpu == row["id"]}))
+        for row in gpus
+    }
+    devices = {row["id"]: _device(row, ordinals_of[row["id"]]) for row in gpus}
     for row in cuda:
         devices.setdefault(
             row["gpuId"], Device(id=row["gpuId"], sm_count=_positive(row["numMultiprocessors"]))
@@ -249,10 +254,12 @@ def _devices_in_use(raw: RawTables) -> list[int]:
     return sorted(found - {MISSING})
 
 
-def _device(row: dict[str, Any]) -> Device:
+def _device(row: dict[str, Any], ordinals: tuple[int, ...]) -> Device:
     capability = (row["computeMajor"], row["computeMinor"])
     return Device(
         id=row["id"],
+        bus_id=str(row["busLocation"]) if row["busLocation"] else None,
+        cuda_ordinals=ordinals,
         name=str(row["name"]) if row["name"] else None,
         chip=str(row["chipName"]) if row["chipName"] else None,
         sm_count=_positive(row["smCount"]),

@@ -68,9 +68,14 @@ FIELDS: dict[str, Field] = {
     "dcgm_fi_dev_max_sm_clock": Field("sm_clock_max_hz", _MHZ),
 }
 
+#: What the size of the memory is made of, besides what is used, where a log does not tell it.
+_FREE = ("memory.free", "dcgm_fi_dev_fb_free", "fbfre")
+_PARTS_OF_MEMORY = (*_FREE, "memory.reserved", "dcgm_fi_dev_fb_reserved")
+
 #: Columns that number the GPU, and those that name it when none does.
 DEVICE = ("index", "gpu", "gpu_id", "gpu_index", "entity", "entity_id", "device")
 IDENTITY = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "pci_bus_id", "serial")
+BUS = ("pci.bus_id", "gpu_bus_id", "pci_bus_id", "dcgm_fi_dev_pci_busid")
 MODEL = ("name", "gpu_name", "modelname", "product_name")
 TIME = ("timestamp", "time_stamp", "datetime", "date_time", "ts", "time", "date")
 
@@ -109,6 +114,12 @@ def measured(row: Mapping[str, str]) -> dict[str, float]:
             value = number(row[name])
             if value is not None:
                 values[field.column] = value * field.factor
+    if "memory_total_bytes" not in values:
+        parts = [number(row[n]) for n in _PARTS_OF_MEMORY if n in row]
+        free = any(n in row for n in _FREE)
+        if free and "memory_used_bytes" in values and None not in parts:
+            rest = sum(p for p in parts if p is not None)
+            values["memory_total_bytes"] = values["memory_used_bytes"] + rest * _MIB
     limits = _limits(row)
     if limits is not None:
         values["throttled"], values["overheated"] = map(float, limits)

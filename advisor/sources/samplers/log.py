@@ -11,7 +11,15 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device
 from advisor.sources.samplers import rows as log_rows
-from advisor.sources.samplers.fields import DEVICE, IDENTITY, MODEL, TIME, measured, number
+from advisor.sources.samplers.fields import (
+    BUS,
+    DEVICE,
+    IDENTITY,
+    MODEL,
+    TIME,
+    measured,
+    number,
+)
 from advisor.sources.samplers.stamps import Stamp, read_stamp
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES
 from advisor.sources.trace import Columns
@@ -29,6 +37,7 @@ class Sample(NamedTuple):
     device: int
     values: dict[str, float]
     name: str | None = None
+    bus_id: str | None = None
 
 
 class SampleLog:
@@ -48,12 +57,13 @@ class SampleLog:
         self.begin_ns = int(np.min(times)) if dated else None
         self._columns = _as_columns(samples, times - np.min(times))
         names = {s.device: s.name for s in samples if s.name}
+        buses = {s.device: s.bus_id for s in samples if s.bus_id}
         total = self._columns["memory_total_bytes"]
         devices = []
         for device in sorted({s.device for s in samples}):
             mine = total[self._columns["device"] == device]
             mine = mine[~np.isnan(mine)]
-            devices.append(Device(id=device, name=names.get(device),
+            devices.append(Device(id=device, name=names.get(device), bus_id=buses.get(device),
                                   memory_bytes=int(mine[0]) if len(mine) else None))  # fmt: skip
         self.devices = tuple(devices)
         warning = "the log has no time stamps: its samples are taken to be a second apart"
@@ -61,6 +71,7 @@ class SampleLog:
             path=str(path), format=format_name,
             size_bytes=path.stat().st_size if path.exists() else 0,
             producer=format_name.split()[0], start_utc_ns=self.begin_ns,
+            device_numbers=f"those of {format_name.split()[0]}, in the order of the PCI bus",
             warnings=() if known else (warning,),
         )  # fmt: skip
 
@@ -127,7 +138,9 @@ def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
             if stamp is not None:
                 seen.add(stamp.ns)
             device = 0
-        yield Sample(stamp, device, values, name)
+        yield Sample(
+            stamp, device, values, name, next((row[n].strip() for n in BUS if n in row), None)
+        )
 
 
 def _device(row: log_rows.Row, numbers: dict[str, int]) -> int | None:

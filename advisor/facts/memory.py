@@ -1,0 +1,59 @@
+"""Facts about the memory of a device: how full it is, and whether its use grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.facts.writer import FactWriter
+from advisor.metrics.analysis import Analysis
+from advisor.model.facts import Scope
+from advisor.sources.schema import ALLOCATED, MANAGED, MANAGED_STATIC, PAGEABLE, PINNED
+
+Array = NDArray[Any]
+
+#: Host memory, and managed memory, which may exceed the device.
+_NOT_ON_DEVICE = (PAGEABLE, PINNED, MANAGED, MANAGED_STATIC)
+
+
+def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Sampled use of the device memory, and what the recorded allocations hold of it."""
+    scope, size = Scope(device=device), a.device(device).memory_bytes
+    peaks = []
+    used = a.trace.columns("samples", ("device", "memory_used_bytes"))
+    mine = used["memory_used_bytes"][used["device"] == device]
+    if not np.isnan(mine).all():
+        peaks.append(float(np.nanmax(mine)))
+        if size:
+            out.put("memory.used_ratio", peaks[-1] / size, scope)
+    time, level = _allocated(a, device)
+    if len(level):
+        # Whatever was freed without an allocation in the capture was there when it began.
+        peaks.append(float(level.max() - min(level.min(), 0)))
+    if peaks:
+        out.put("memory.peak_bytes", max(peaks), scope)
+        out.put("memory.least_used_ratio", min(max(peaks) / size, 1.0) if size else None, scope)
+    if a.trace.has("allocations") and a.certain_step_count >= 4:
+        out.put("memory.growth_ratio", _growth(a, time, level, size or 0), scope)
+
+
+def _allocated(a: Analysis, device: int) -> tuple[Array, Array]:
+    """Times of the events of device memory, ns, and the bytes held after each, from 0 on."""
+    events = a.trace.columns("allocations", ("time", "device", "bytes", "kind", "memory"))
+    mine = (events["device"] == device) & ~np.isin(events["memory"], _NOT_ON_DEVICE)
+    order = np.argsort(events["time"][mine], kind="stable")
+    change = np.where(events["kind"] == ALLOCATED, events["bytes"], -events["bytes"])[mine][order]
+    return events["time"][mine][order], np.cumsum(change)
+
+
+def _growth(a: Analysis, time: Array, level: Array, size: int) -> float:
+    # The host allocates while it issues a step, which may be long before the device runs it.
+    at = np.searchsorted(time, a.steps.host_end[a.window_steps], "right") - 1
+    levels = np.where(at >= 0, level[np.maximum(at, 0)], 0) if len(level) else np.zeros(len(at))
+    quarter = max(len(levels) // 4, 1)
+    first, last = float(np.median(levels[:quarter])), float(np.median(levels[-quarter:]))
+    # A capture that begins mid-process misses what was allocated before it, so growth is held
+    # against at least one per cent of the device.
+    return (last - first) / max(first, 0.01 * size, 1.0)

@@ -1,0 +1,280 @@
+"""Samples without a trace: what each sampler's log, and nsys without CUDA, says by itself.
+
+Every scene is a minute of one sample a second. Means while busy are sums over samples: SM Active
+0.57 where GR Active is 0.95 is 0.57 / 0.95 = 0.6 while busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+import advisor
+from advisor.model.findings import Diagnosis
+from tests.builder import Export
+from tests.scenarios.support import fact, ranked, severity
+
+SECONDS = 60
+#: One second of a GPU: shares of 0..1, MHz, W and GiB of 80.
+Second = dict[str, float]
+IDLE: Second = {"gr": 0, "sm": 0, "tensor": 0, "dram": 0, "clock": 345, "power": 90, "memory": 40}
+HEALTHY: Second = {
+    "gr": 0.96, "sm": 0.86, "tensor": 0.3, "dram": 0.5, "clock": 1980, "power": 450, "memory": 60,
+}  # fmt: skip
+#: 0.57 / 0.95 = 60 % SM Active and 0.893 / 0.95 = 94 % DRAM while busy.
+STREAMING = HEALTHY | {"gr": 0.95, "sm": 0.57, "tensor": 0.04, "dram": 0.893}
+DENSE = HEALTHY | {"gr": 0.99, "sm": 0.95, "tensor": 0.62, "dram": 0.3}
+#: 0.65 / 0.95 = 68 % SM Active and 42 % DRAM while busy.
+HALF_USED = HEALTHY | {"gr": 0.95, "sm": 0.65, "tensor": 0.1, "dram": 0.4}
+STARVED = HEALTHY | {"gr": 0.3, "sm": 0.27, "tensor": 0.1, "dram": 0.1}
+
+
+def always(second: Second) -> list[Second]:
+    return [second] * SECONDS
+
+
+def dcgm(folder: Path, seconds: Sequence[Second]) -> Path:
+    fields = (
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE,DCGM_FI_PROF_SM_ACTIVE,DCGM_FI_PROF_PIPE_TENSOR_ACTIVE,"
+        "DCGM_FI_PROF_DRAM_ACTIVE,DCGM_FI_DEV_SM_CLOCK,DCGM_FI_DEV_MAX_SM_CLOCK,"
+        "DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_POWER_MGMT_LIMIT,DCGM_FI_DEV_FB_USED,"
+        "DCGM_FI_DEV_FB_FREE"
+    )
+    return _written(folder / "dcgm.csv", f"timestamp,gpu,{fields}", (
+        f"{1_700_000_000 + i},0,{s['gr']},{s['sm']},{s['tensor']},{s['dram']},{s['clock']},1980,"
+        f"{s['power']},700,{s['memory'] * 1024},{(80 - s['memory']) * 1024}"
+        for i, s in enumerate(seconds)
+    ))  # fmt: skip
+
+
+def dcgmi(folder: Path, seconds: Sequence[Second]) -> Path:
+    return _written(folder / "dcgmi.txt", "#Entity  GRACT  SMACT  TENSO  DRAMA  SMCLK\nID", (
+        f"GPU 0  {s['gr']:.3f}  {s['sm']:.3f}  {s['tensor']:.3f}  {s['dram']:.3f}  {s['clock']}"
+        for s in seconds
+    ))  # fmt: skip
+
+
+def nvidia_smi(folder: Path, seconds: Sequence[Second]) -> Path:
+    head = (
+        "timestamp, index, utilization.gpu [%], utilization.memory [%], memory.used [MiB], "
+        "memory.total [MiB], power.draw [W], power.limit [W], clocks.current.sm [MHz], "
+        "clocks.max.sm [MHz]"
+    )
+    return _written(folder / "smi.csv", head, (
+        f"2023/11/14 22:13:{i:02d}.000, 0, {100 * s['gr']:.0f} %, {100 * s['dram']:.0f} %, "
+        f"{s['memory'] * 1024:.0f} MiB, 81920 MiB, {s['power']:.2f} W, 700.00 W, "
+        f"{s['clock']:.0f} MHz, 1980 MHz"
+        for i, s in enumerate(seconds)
+    ))  # fmt: skip
+
+
+def dmon(folder: Path, seconds: Sequence[Second]) -> Path:
+    return _written(folder / "dmon.txt", "# gpu  pwr  sm  mem  pclk\n# Idx  W  %  %  MHz", (
+        f"  0  {s['power']:.0f}  {100 * s['gr']:.0f}  {100 * s['dram']:.0f}  {s['clock']:.0f}"
+        for s in seconds
+    ))  # fmt: skip
+
+
+def nsys(folder: Path, seconds: Sequence[Second]) -> Path:
+    """`nsys profile --trace=none --gpu-metrics-devices=all`: no table of CUDA at all."""
+    metrics = {
+        "GR Active": "gr", "SMs Active": "sm", "Tensor Active": "tensor",
+        "DRAM Read Bandwidth": "dram",
+    }  # fmt: skip
+    export = Export(duration=SECONDS * 10**9).gpu().traced()
+    export.gpu_metrics(
+        {name: [round(100 * s[key]) for s in seconds] for name, key in metrics.items()},
+        period_ns=10**9,
+    )
+    return export.write(folder / "metrics.sqlite")
+
+
+def _written(path: Path, head: str, lines: Iterable[str]) -> Path:
+    path.write_text("\n".join((head, *lines, "")))
+    return path
+
+
+Source = Callable[[Path, Sequence[Second]], Path]
+#: Sources that tell SM, tensor and DRAM activity; the others only that some kernel ran.
+PROFILING: tuple[Source, ...] = (dcgm, dcgmi, nsys)
+UTILISATION: tuple[Source, ...] = (nvidia_smi, dmon)
+EVERY = (*PROFILING, *UTILISATION)
+
+
+def judged(source: Source, folder: Path, seconds: Sequence[Second]) -> Diagnosis:
+    found = advisor.diagnose(source(folder, seconds))
+    assert "no-gpu-activity" not in {f.cause for f in found.findings}
+    assert "nothing can be judged" not in found.verdict
+    return found
+
+
+def unjudged(d: Diagnosis) -> dict[str, str]:
+    return {n.cause: n.why or "" for n in d.not_evaluated}
+
+
+@pytest.mark.parametrize("source", PROFILING)
+def test_a_healthy_gpu(tmp_path: Path, source: Source) -> None:
+    d = judged(source, tmp_path, always(HEALTHY))
+    assert ranked(d) == []
+    assert d.verdict.startswith("GPU samples alone, and nothing to fix")
+    assert fact(d, "activity.sm_busy_ratio") == pytest.approx(0.86 / 0.96, abs=0.01)
+    assert {"host-gap", "launch-bound", "under-filled-gpu"} <= set(unjudged(d))
+
+
+@pytest.mark.parametrize("source", UTILISATION)
+def test_a_busy_gpu_of_which_only_that_is_known(tmp_path: Path, source: Source) -> None:
+    """96 % utilisation is no SM Active: neither good nor bad can be said of it."""
+    d = judged(source, tmp_path, always(HEALTHY))
+    assert ranked(d) == []
+    why = unjudged(d)
+    assert "the samples do not hold SM Active" in why["low-gpu-utilisation"]
+    assert "the samples do not hold DRAM activity" in why["memory-bandwidth-bound"]
+    assert "the samples do not hold Tensor Active" in why["compute-bound"]
+
+
+@pytest.mark.parametrize("source", EVERY)
+def test_a_gpu_that_waits(tmp_path: Path, source: Source) -> None:
+    d = judged(source, tmp_path, always(STARVED))
+    assert ranked(d)[0] == "low-gpu-utilisation"
+    assert severity(d, "low-gpu-utilisation") == "medium"
+    assert fact(d, "activity.busy_ratio") == pytest.approx(0.3, abs=0.01)
+    (found,) = (f for f in d.findings if f.cause == "low-gpu-utilisation")
+    assert "samples alone do not tell" in found.message
+
+
+@pytest.mark.parametrize("source", PROFILING)
+def test_the_bandwidth_limit(tmp_path: Path, source: Source) -> None:
+    d = judged(source, tmp_path, always(STREAMING))
+    assert ranked(d)[0] == "memory-bandwidth-bound"
+    found = d.findings[0]
+    assert found.severity == "medium"
+    assert found.confidence < 0.6
+    assert fact(d, "activity.dram_busy_ratio") == pytest.approx(0.94, abs=0.01)
+    assert fact(d, "activity.sm_busy_ratio") == pytest.approx(0.6, abs=0.01)
+    assert {"fp8-kv-cache", "tensor-parallel"} <= {r.id for r in found.recommendations}
+    assert "do not tell which kernels" in found.message
+
+
+@pytest.mark.parametrize("source", PROFILING)
+def test_the_bandwidth_limit_of_a_gpu_that_is_busy_half_of_the_time(
+    tmp_path: Path, source: Source
+) -> None:
+    """The mean over the window, 0.45, hides it; while busy DRAM is at 94 %. It holds half of the
+    window."""
+    d = judged(source, tmp_path, [STREAMING, IDLE] * (SECONDS // 2))
+    assert "memory-bandwidth-bound" in ranked(d)
+    assert fact(d, "activity.dram_bound_window_ratio") == pytest.approx(0.475, abs=0.02)
+    assert severity(d, "memory-bandwidth-bound") == "medium"
+
+
+@pytest.mark.parametrize("source", PROFILING)
+def test_the_compute_limit(tmp_path: Path, source: Source) -> None:
+    d = judged(source, tmp_path, always(DENSE))
+    assert ranked(d) == ["compute-bound"]
+    assert d.findings[0].severity == "medium"
+    assert d.findings[0].confidence < 0.6
+
+
+@pytest.mark.parametrize("source", PROFILING)
+def test_neither_sms_nor_memory_are_used_up(tmp_path: Path, source: Source) -> None:
+    d = judged(source, tmp_path, always(HALF_USED))
+    assert ranked(d) == ["below-target"]
+    assert severity(d, "below-target") == "low"
+
+
+@pytest.mark.parametrize("source", EVERY)
+def test_bursts(tmp_path: Path, source: Source) -> None:
+    """Five seconds of work, five of nothing: busy 0.48 of the time, the bins are 0 and 0.86 (SM) or
+    0.96 (GR)."""
+    d = judged(source, tmp_path, ([HEALTHY] * 5 + [IDLE] * 5) * (SECONDS // 10))
+    (found,) = (f for f in d.findings if f.cause == "bursty-utilisation")
+    assert found.severity == "medium"
+    assert [s.cause for s in found.explains] == ["low-gpu-utilisation"]
+
+
+@pytest.mark.parametrize("source", [dcgm, nvidia_smi])
+def test_a_full_device(tmp_path: Path, source: Source) -> None:
+    """79 of 80 GiB; DCGM tells what is used and what is free."""
+    d = judged(source, tmp_path, always(HEALTHY | {"memory": 79}))
+    assert ranked(d) == ["memory-near-full"]
+    assert fact(d, "memory.used_ratio") == pytest.approx(79 / 80)
+
+
+@pytest.mark.parametrize("source", [dcgm, nvidia_smi])
+def test_a_clock_held_down_by_the_power_limit(tmp_path: Path, source: Source) -> None:
+    """1455 of 1980 MHz at 690 of 700 W: 26.5 % slower."""
+    d = judged(source, tmp_path, always(HEALTHY | {"clock": 1455, "power": 690}))
+    assert ranked(d) == ["clock-throttled"]
+    assert fact(d, "clock.busy_ratio") == pytest.approx(1455 / 1980)
+    assert fact(d, "clock.power_limited_ratio") == 1.0
+    assert "The power limit" in d.findings[0].message
+
+
+def test_a_clock_that_is_low_for_another_reason(tmp_path: Path) -> None:
+    d = judged(nvidia_smi, tmp_path, always(HEALTHY | {"clock": 1200}))
+    assert ranked(d) == ["clock-throttled"]
+    assert "limit holds" not in d.findings[0].message
+
+
+def test_an_idle_gpu_clocks_down_on_purpose(tmp_path: Path) -> None:
+    """The log begins before the load: its idle seconds count for utilisation alone."""
+    d = judged(nvidia_smi, tmp_path, [IDLE] * 20 + [HEALTHY] * 40)
+    assert "clock-throttled" not in ranked(d)
+    assert fact(d, "clock.busy_ratio") == 1.0
+
+
+def test_samples_beside_a_cuda_trace_of_nothing_are_of_other_processes(tmp_path: Path) -> None:
+    export = Export(duration=10**9).gpu().process(1).traced("CudaEvents")
+    export.call("cudaMalloc", 0, 10**9 - 1).gpu_metrics({"GR Active": [95] * 10}, 100_000_000)
+    d = advisor.diagnose(export.write(tmp_path / "t.sqlite"))
+    assert ranked(d)[0] == "no-gpu-activity"
+
+
+# ------------------------------------------------------------------ samples too coarse
+
+
+def test_coarse_samples_beside_a_trace_give_means_while_busy(tmp_path: Path) -> None:
+    """Ten kernels of 80 ms, one each 100 ms, under samples of 100 ms: too few to resolve them.
+    DRAM 0.744 / 0.8 = 93 %, SM Active 0.48 / 0.8 = 60 % while busy."""
+    export = Export(duration=2 * 10**9).gpu().process(1)
+    for i in range(20):
+        export.launch(at=i * 100_000_000, kernel_dur=80_000_000)
+    export.gpu_metrics(
+        {"GR Active": [80] * 20, "SMs Active": [48] * 20, "DRAM Read Bandwidth": [74] * 20},
+        period_ns=100_000_000,
+    )
+    d = advisor.diagnose(export.write(tmp_path / "t.sqlite"))
+    (found,) = (f for f in d.findings if f.cause == "memory-bandwidth-bound")
+    assert found.severity == "medium"
+    assert found.confidence < 0.6
+    assert fact(d, "activity.kernels_resolved") is False
+    assert fact(d, "activity.work_recorded") is True
+
+
+# ------------------------------------------------------------------ allocations
+
+
+def test_recorded_allocations_tell_a_full_device(tmp_path: Path) -> None:
+    """148 of 150 GB are held at once; pinned host memory is none of the device's."""
+    d = advisor.diagnose(_allocating(tmp_path, 148))
+    assert severity(d, "memory-near-full") == "low"
+    assert fact(d, "memory.least_used_ratio") == pytest.approx(148 / 150)
+
+
+def test_recorded_allocations_never_tell_a_free_one(tmp_path: Path) -> None:
+    d = advisor.diagnose(_allocating(tmp_path, 30))
+    assert "memory-near-full" in unjudged(d)
+    assert "memory-near-full" not in {h.cause for h in d.healthy}
+
+
+def _allocating(folder: Path, gigabytes: int) -> Path:
+    export = Export(duration=10**9).gpu(memory=150e9).process(1)
+    export.alloc(0, 100 * 10**9, kind="pinned")
+    export.alloc(1, 10 * 10**9, free=True)  # it was there when the capture began
+    export.alloc(2, (gigabytes - 10) * 10**9)
+    export.alloc(3, 10 * 10**9)
+    for i in range(10):
+        export.launch(at=i * 1_000_000, kernel_dur=800_000)
+    return export.write(folder / "t.sqlite")
