@@ -13,6 +13,7 @@ from advisor.facts.host import host_facts, memory_use
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
 from advisor.facts.shapes import shape_facts
+from advisor.facts.unified import unified_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
@@ -38,6 +39,7 @@ def build_facts(
         shape_facts(a, device, out)
         host_facts(a, device, out)
         copy_facts(a, device, out)
+        unified_facts(a, device, out)
         activity_facts(a, device, out, weight_bytes)
         phase_facts(a, device, out, weight_bytes)
         waits = ranks.waits.get(device) if ranks else None

@@ -13,6 +13,7 @@ SAMPLES = "--gpu-metrics-devices=all"
 NVTX = "--trace=cuda,nvtx"
 GIL = "--trace=cuda,nvtx,python-gil"
 MEMORY = "--cuda-memory-usage=true"
+FAULTS = "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
 OSRT = "--trace=cuda,nvtx,osrt"
 
 _Row = tuple[str, Unit, str, str, str]  # name, unit, tables, meaning, how
@@ -41,6 +42,7 @@ def _parts() -> list[_Row]:
         "htod": "host-to-device copies run and no kernel does",
         "dtoh": "device-to-host copies run and no kernel or upload does",
         "other_copy": "device-to-device and peer copies run and nothing else does",
+        "migration": "pages of unified memory migrate and nothing else runs",
         "graph_internal": "idle between two nodes of one graph run",
         "queued": "idle although the next operation had been queued before the gap began",
         "launch_latency": "idle from the return of the launch call to the start of its operation",
@@ -55,6 +57,7 @@ def _parts() -> list[_Row]:
         "os": "idle while the feeding thread is blocked in an operating-system call",
         "host_gap": "idle with no CUDA call on the feeding thread, between steps or over 1 ms long",
         "host_between_launches": "idle with no CUDA call on the feeding thread, within a step",
+        "unified_memory": "idle before pages of unified memory migrate, up to 100 us each time",
         "unknown": "idle whose next operation has no API call in the capture",
     }
     return [
@@ -189,6 +192,20 @@ _COPY = _group("device", CUDA, [
     ("copy.link_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute"),
 ])  # fmt: skip
 
+_UNIFIED = _group("device", CUDA, [
+    ("unified.migration_count", "count", "copies", "Migrations of unified memory: pages that the driver moved", "count in the window"),
+    ("unified.migrated_bytes", "bytes", "copies", "Bytes that they moved", "sum"),
+    ("unified.migration_ratio", "ratio", "copies", "Share of the window in which they run", "union / window"),
+    ("unified.exposed_ratio", "ratio", "copies", "Share of the window in which they, or the fault before them, run and no kernel does", "budget parts migration + unified_memory"),
+    ("unified.stall_ratio", "ratio", "copies kernels", "Share of the window in which a kernel runs beside a migration that the program did not ask for: it waits for the pages", "union of such migrations and compute / window"),
+    ("unified.lost_ratio", "ratio", "copies", "What migrations cost: both together", "unified.exposed_ratio + unified.stall_ratio"),
+    ("unified.unasked_ratio", "ratio", "copies", "Share of the migrated bytes that no prefetch of the program asked for", "migration causes other than user prefetch"),
+    ("unified.thrash_ratio", "ratio", "copies", "Share of the migrated bytes in pages that had gone there and back before", "migrations of a 2 MiB block after its second change of direction"),
+]) + _group("device", FAULTS, [
+    ("unified.gpu_fault_count", "count", "page_faults", "Page faults of the GPU on unified memory", "sum of the faults in the window"),
+    ("unified.host_fault_count", "count", "page_faults", "Page faults of the host on unified memory, on any device", "count in the window"),
+])  # fmt: skip
+
 _ALLOC = _group("device", CUDA, [
     ("alloc.calls_per_step", "count", "api_calls", "Allocation and free calls a step in the steady part", "count in the window / steps"),
     ("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls on the feeding thread", "sum / window"),
@@ -319,7 +336,7 @@ _RANKS = _group("trace", CUDA, [
 CATALOGUE: dict[str, FactSpec] = {
     spec.name: spec
     for group in (
-        _CAPTURE, _BUDGET, _LAUNCH, _KERNEL, _SYNC, _COPY, _ALLOC, _HOST, _ACTIVITY, _STEP,
+        _CAPTURE, _BUDGET, _LAUNCH, _KERNEL, _SYNC, _COPY, _UNIFIED, _ALLOC, _HOST, _ACTIVITY, _STEP,
         _PHASE, _OPERATION, _CLOCK, _COMMUNICATION, _RANKS,
     )
     for spec in group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from advisor.facts.catalog import CATALOGUE, CUDA, GIL, SAMPLES
+from advisor.facts.catalog import CATALOGUE, CUDA, FAULTS, GIL, SAMPLES
 from advisor.knowledge.files import engines
 
 _FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
@@ -26,6 +26,7 @@ _TABLES = {
     "host_calls": "--trace=cuda,nvtx,osrt",
     "host_samples": "--sample=process-tree",
     "collectives": _SIZES,
+    "page_faults": FAULTS,
 }
 #: Names that begin so -> (reason, what would help), where the tables themselves are there.
 _REASONS: tuple[tuple[str, str, str | None], ...] = (
@@ -50,6 +51,7 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("ranks.", "the captures of the other ranks were not given", _RANKS),
     ("rank.", "the captures of the other ranks were not given", _RANKS),
     ("copy.link_rate", "no large pinned copies, or a GPU that is not in knowledge/gpus.yaml", None),
+    ("unified.", "the profiler records no migrations of unified memory", None),
     ("kernel.old_arch", "the capture does not describe the GPU", None),
     ("kernel.small_grid", "the capture does not describe the GPU", None),
     ("kernel.several_waves", "the capture does not describe the GPU", None),
