@@ -93,6 +93,8 @@ _CAPTURE = _group("trace", CUDA, [
     ("capture.sample_period_ns", "ns", "samples", "Sampling period of the GPU metrics", "median spacing of the samples of one device"),
     ("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families"),
     ("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device"),
+    ("capture.stack_recorded", "flag", "", "The profiler timed every Python call", "with_stack of the PyTorch profiler, or rows of Python functions"),
+    ("capture.stack_option", "text", "", "The option that makes it do so, where it was on", "options of the capture"),
     ("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window"),
     ("capture.damaged_ratio", "ratio", "", "Share of the capture in which events were lost", "stretches after a jump of the correlation ids, and step ranges without any call or GPU work"),
     ("capture.correlation_jump", "count", "api_calls", "Largest jump between correlation ids of consecutive calls of one process", "max difference beyond what the call density explains"),
@@ -228,7 +230,10 @@ _HOST = _group("device", CUDA, [
 ]) + _group("device", NVTX, [
     ("host.gc_idle_ratio", "ratio", "ranges", "Idle while Python collects garbage on the feeding thread", "budget part gc"),
     ("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
-    ("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges take on the feeding thread", "preparation ranges inside steps / step time"),
+    ("host.gap_range", "text", "api_calls ranges", "The range of the feeding thread that covers most of these gaps, `#` for its numbers", "of the ranges that cover at least half of what any does, the one with most of its own time in the gaps, more than half"),
+    ("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps that range covers", "time of the range in the gaps / gaps"),
+    ("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the feeding thread, 0 where none is named so", "data-loading ranges inside steps / step time"),
+    ("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the feeding thread", "preparation ranges inside steps / step time"),
 ]) + _group("device", GIL, [
     ("host.gil_wait_ratio", "ratio", "ranges", "Share of the window in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
     ("host.gil_idle_ratio", "ratio", "ranges", "Idle while it waits", "budget part gil"),

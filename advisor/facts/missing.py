@@ -33,6 +33,8 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("bandwidth.", "no size of the weights was given that a step can have read", _WEIGHTS),
     ("host.gc_", "no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks"),
     ("host.gil_", "waiting for the GIL is not recorded", GIL),
+    ("host.gap_range", "no range lies in the gaps", "NVTX ranges around the host's work"),
+    ("host.data_loading", "no step structure was found", _STEP_RANGES),
     ("host.gap_", "no step structure was found", _STEP_RANGES),
     ("host.step_", "fewer than three steps of one phase", _LONGER),
     ("host.preparation", "no range names input preparation", "NVTX ranges of input preparation"),
@@ -62,6 +64,7 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("comm.excess", "fewer than 8 collectives of one kind", _LONGER),
     ("capture.debug_build", "the command line is not in the export", None),
     ("capture.client_command", "the command line is not in the export", None),
+    ("capture.stack", "no option recorded Python calls", None),
     ("capture.schema", "the export does not tell its schema version", None),
 )
 #: What a serving engine can record by itself: facts -> the key in its list of capture variables.

@@ -86,6 +86,8 @@ _COLUMNS: dict[str, dict[str, str]] = {
     "host.": _GAPS,
     "host.gc": {"ranges": "start end thread text_id", **_GAPS},
     "host.gil": {"ranges": "start end thread text_id", **_GAPS},
+    "host.data_loading": {"ranges": "start end thread text_id"},
+    "host.gap_range": {"ranges": "start end thread text_id", **_GAPS},
     "host.preparation": {"ranges": "start end thread text_id"},
     "host.os": {"host_calls": "start end thread", **_GAPS},
     "host.step": _STEPS,

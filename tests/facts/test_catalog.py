@@ -103,6 +103,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "host.gil_wait_ratio", "host.gil_idle_ratio", "host.os_idle_ratio",
         "host.preparation_ratio", "memory.growth_ratio", "memory.used_ratio",
         "activity.burst_low_ratio", "activity.burst_high_ratio", "copy.link_rate_ratio",
+        # profilers that record stacks: see tests/scenarios/test_capture.py
+        "capture.stack_option",
         # unified memory: see tests/scenarios/test_transfer.py
         "unified.unasked_ratio", "unified.thrash_ratio", "unified.gpu_fault_count",
         "unified.host_fault_count",
