@@ -40,9 +40,12 @@ from tests.nsys_schema import ENUMS, TABLES, Column, columns_of, tables_of, vers
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+HOST_FAULTS, GPU_FAULTS = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 
 COPY_KINDS = {"HtoD": 1, "DtoH": 2, "DtoD": 8, "HtoH": 9, "PtoP": 10}
+MIGRATIONS = {"HtoD": 11, "DtoH": 12, "DtoD": 13}
+MIGRATION_CAUSES = {"prefetch": 1, "fault": 2, "speculation": 3, "eviction": 4}
 MEMORY_KINDS = {"pageable": 0, "pinned": 1, "device": 2, "array": 3, "managed": 4, "unknown": 7}
 RUNTIME_API, DRIVER_API, BACKTRACE_LAYER = 0, 1, 67
 
@@ -323,6 +326,41 @@ class Export:
                 "srcKind": host if kind.startswith("H") else gpu,
                 "dstKind": host if kind.endswith("H") else gpu,
             } | columns,
+        )  # fmt: skip
+
+    def migration(
+        self,
+        start: int,
+        dur: int = 5_000,
+        kind: str = "HtoD",
+        bytes: int = 1 << 16,
+        cause: str = "fault",
+        address: int = 0,
+        device: int | None = None,
+    ) -> Self:
+        """Pages of unified memory that the driver moves: no call, no stream, memory unknown."""
+        unknown = MEMORY_KINDS["unknown"]
+        return self._work(
+            MEMCPY, start, dur, 0, device, 0,
+            {
+                "bytes": bytes, "copyKind": MIGRATIONS[kind], "srcKind": unknown,
+                "dstKind": unknown, "migrationCause": MIGRATION_CAUSES[cause],
+                "virtualAddress": address,
+            },
+        )  # fmt: skip
+
+    def gpu_fault(self, at: int, dur: int = 20_000, count: int = 1, address: int = 0) -> Self:
+        """Page faults of the GPU: `--cuda-um-gpu-page-faults=true`."""
+        return self.row(
+            GPU_FAULTS, start=at, end=at + dur, globalPid=self.global_pid,
+            deviceId=self.device_id, address=address, numberOfPageFaults=count, faultAccessType=1,
+        )  # fmt: skip
+
+    def host_fault(self, at: int, address: int = 0) -> Self:
+        """A page fault of the host: `--cuda-um-cpu-page-faults=true`."""
+        return self.row(
+            HOST_FAULTS, start=at, globalPid=self.global_pid, address=address,
+            CpuInstruction=self.string("fill"), module=self.string("a.out"),
         )  # fmt: skip
 
     def memset(

@@ -57,6 +57,12 @@ TABLES: dict[str, str] = {
         "start! globalPid! deviceId! contextId! address! pc! bytes! memKind! memoryOperationType! "
         "name:TEXT correlationId streamId@3.7"
     ),
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": (
+        "start! globalPid! address! originalFaultPc CpuInstruction! module! unresolvedFaultPc"
+    ),
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": (
+        "start! end! globalPid! deviceId! address! numberOfPageFaults! faultAccessType!"
+    ),
     "CUDA_CALLCHAINS": "id!* symbol! module! unresolved originalIP stackDepth!*",
     "COMPOSITE_EVENTS": "id!* start! cpu threadState globalTid cpuCycles!",
     "SAMPLING_CALLCHAINS": (

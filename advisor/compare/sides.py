@@ -19,7 +19,10 @@ Array = NDArray[Any]
 
 #: Busy parts of the budget, and idle that the graph's own structure makes: not the host's.
 NOT_HOST = frozenset(
-    ("compute", "communication", "htod", "dtoh", "other_copy", "graph_internal")
+    (
+        "compute", "communication", "htod", "dtoh", "other_copy", "migration", "graph_internal",
+        "unified_memory",
+    )
 )  # fmt: skip
 
 

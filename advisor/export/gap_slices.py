@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import (
+    FAULT_NS,
     THREAD_STATES,
     UNTRACED_GRAPH_LAUNCH_NS,
     HostStates,
@@ -88,6 +89,10 @@ def _parts(gaps: Gaps, i: int, thread: _Thread | None, node_traced: bool) -> lis
     start, end, call_end = int(gaps.start[i]), int(gaps.end[i]), int(gaps.call_end[i])
     if gaps.internal[i]:
         return [("graph_internal", start, end)]
+    if gaps.migrated[i]:
+        known = max(start, end - FAULT_NS)
+        slices = [("unknown", start, known), ("unified_memory", known, end)]
+        return [s for s in slices if s[1] < s[2]]
     if thread is None or int(gaps.call[i]) == MISSING:
         return [("unknown", start, end)]
     if call_end <= start:

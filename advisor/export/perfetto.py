@@ -42,6 +42,7 @@ COLOURS = {
     "os": "thread_state_sleeping",
     "host_gap": "terrible",
     "host_between_launches": "terrible",
+    "unified_memory": "thread_state_iowait",
     "unknown": "white",
 }
 COUNTER_NAMES = {

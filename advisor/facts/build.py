@@ -14,6 +14,7 @@ from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
 from advisor.facts.shapes import shape_facts
+from advisor.facts.unified import unified_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
@@ -41,6 +42,7 @@ def build_facts(
         host_facts(own, device, out)
         memory_facts(own, device, out)
         copy_facts(own, device, out)
+        unified_facts(own, device, out)
         activity_facts(own, device, out, weight_bytes)
         phase_facts(own, device, out, weight_bytes)
         waits = ranks.waits.get(device) if ranks else None

@@ -72,6 +72,8 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
         "capture.kernel_count": None if alone else trace.rows("kernels"),
         "capture.cuda_traced": _cuda_traced(capture),
+        "capture.stack_recorded": _stacks(capture),
+        "capture.stack_option": "with_stack" if _stacks(capture) else None,
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum())
         if trace.has("kernels") else None,
         "capture.startup_ms": a.startup.length / 1e6,
@@ -194,6 +196,12 @@ def _cuda_traced(capture: Capture) -> bool | None:
     """Whether CUDA was among the traced sources; None where the export does not list them."""
     types = {s.lower() for s in capture.trace_sources if not s.startswith("COLLECT_")}
     return "cuda" in types if types and capture.format.startswith("nsys") else None
+
+
+def _stacks(capture: Capture) -> bool:
+    """Whether the PyTorch profiler timed Python calls; other profilers sample stacks."""
+    asked = capture.options.get("with_stack", "").lower() in ("1", "true")
+    return asked or "python_function" in capture.trace_sources
 
 
 def _graph_launches(a: Analysis) -> int:

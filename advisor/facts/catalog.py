@@ -13,6 +13,7 @@ SAMPLES = "--gpu-metrics-devices=all"
 NVTX = "--trace=cuda,nvtx"
 GIL = "--trace=cuda,nvtx,python-gil"
 MEMORY = "--cuda-memory-usage=true"
+FAULTS = "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
 OSRT = "--trace=cuda,nvtx,osrt"
 
 _Row = tuple[str, Unit, str, str, str]  # name, unit, tables, meaning, how
@@ -41,6 +42,7 @@ def _parts() -> list[_Row]:
         "htod": "host-to-device copies run and no kernel does",
         "dtoh": "device-to-host copies run and no kernel or upload does",
         "other_copy": "device-to-device and peer copies run and nothing else does",
+        "migration": "pages of unified memory migrate and nothing else runs",
         "graph_internal": "idle between two nodes of one graph run",
         "queued": "idle although the next operation had been queued before the gap began",
         "launch_latency": "idle from the return of the launch call to the start of its operation",
@@ -56,6 +58,7 @@ def _parts() -> list[_Row]:
         "os": "idle while the feeding thread is blocked in an operating-system call",
         "host_gap": "idle with no CUDA call on the feeding thread, between steps or over 1 ms long",
         "host_between_launches": "idle with no CUDA call on the feeding thread, within a step",
+        "unified_memory": "idle before pages of unified memory migrate, up to 100 us each time",
         "unknown": "idle whose next operation has no API call in the capture",
     }
     return [
@@ -103,6 +106,8 @@ _CAPTURE = _group("trace", CUDA, [
     ("capture.sample_period_ns", "ns", "samples", "Sampling period of the GPU metrics", "median spacing of the samples of one device"),
     ("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families"),
     ("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device"),
+    ("capture.stack_recorded", "flag", "", "The profiler timed every Python call", "with_stack of the PyTorch profiler, or rows of Python functions"),
+    ("capture.stack_option", "text", "", "The option that makes it do so, where it was on", "options of the capture"),
     ("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window"),
     ("capture.damaged_ratio", "ratio", "", "Share of the capture in which events were lost", "stretches after a jump of the correlation ids, and step ranges without any call or GPU work"),
     ("capture.correlation_jump", "count", "api_calls", "Largest jump between correlation ids of consecutive calls of one process", "max difference beyond what the call density explains"),
@@ -230,6 +235,20 @@ _COPY = _group("device", CUDA, [
     ("copy.link_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute"),
 ])  # fmt: skip
 
+_UNIFIED = _group("device", CUDA, [
+    ("unified.migration_count", "count", "copies", "Migrations of unified memory: pages that the driver moved", "count in the window"),
+    ("unified.migrated_bytes", "bytes", "copies", "Bytes that they moved", "sum"),
+    ("unified.migration_ratio", "ratio", "copies", "Share of the window in which they run", "union / window"),
+    ("unified.exposed_ratio", "ratio", "copies", "Share of the window in which they, or the fault before them, run and no kernel does", "budget parts migration + unified_memory"),
+    ("unified.stall_ratio", "ratio", "copies kernels", "Share of the window in which a kernel runs beside a migration that the program did not ask for: it waits for the pages", "union of such migrations and compute / window"),
+    ("unified.lost_ratio", "ratio", "copies", "What migrations cost: both together", "unified.exposed_ratio + unified.stall_ratio"),
+    ("unified.unasked_ratio", "ratio", "copies", "Share of the migrated bytes that no prefetch of the program asked for", "migration causes other than user prefetch"),
+    ("unified.thrash_ratio", "ratio", "copies", "Share of the migrated bytes in pages that had gone there and back before", "migrations of a 2 MiB block after its second change of direction"),
+]) + _group("device", FAULTS, [
+    ("unified.gpu_fault_count", "count", "page_faults", "Page faults of the GPU on unified memory", "sum of the faults in the window"),
+    ("unified.host_fault_count", "count", "page_faults", "Page faults of the host on unified memory, on any device", "count in the window"),
+])  # fmt: skip
+
 _ALLOC = _group("device", CUDA, [
     ("alloc.calls_per_step", "count", "api_calls", "Allocation and free calls a step in the steady part", "count in the window / steps"),
     ("alloc.calls_per_100_kernels", "count", "api_calls", "Allocation and free calls for every 100 kernels, where there are no steps", "count in the window / kernels in the window x 100"),
@@ -255,7 +274,10 @@ _HOST = _group("device", CUDA, [
 ]) + _group("device", NVTX, [
     ("host.gc_idle_ratio", "ratio", "ranges", "Idle while Python collects garbage on the feeding thread", "budget part gc"),
     ("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
-    ("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges take on the feeding thread", "preparation ranges inside steps / step time"),
+    ("host.gap_range", "text", "api_calls ranges", "The range of the feeding thread that covers most of these gaps, `#` for its numbers", "of the ranges that cover at least half of what any does, the one with most of its own time in the gaps, more than half"),
+    ("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps that range covers", "time of the range in the gaps / gaps"),
+    ("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the feeding thread, 0 where none is named so", "data-loading ranges inside steps / step time"),
+    ("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the feeding thread", "preparation ranges inside steps / step time"),
 ]) + _group("device", GIL, [
     ("host.gil_wait_ratio", "ratio", "ranges", "Share of the window in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
     ("host.gil_idle_ratio", "ratio", "ranges", "Idle while it waits", "budget part gil"),
@@ -368,7 +390,7 @@ _RANKS = _group("trace", CUDA, [
 CATALOGUE: dict[str, FactSpec] = {
     spec.name: spec
     for group in (
-        _CAPTURE, _BUDGET, _LAUNCH, _KERNEL, _SYNC, _COPY, _ALLOC, _HOST, _ACTIVITY, _STEP,
+        _CAPTURE, _BUDGET, _LAUNCH, _KERNEL, _SYNC, _COPY, _UNIFIED, _ALLOC, _HOST, _ACTIVITY, _STEP,
         _PHASE, _OPERATION, _CLOCK, _COMMUNICATION, _RANKS,
     )
     for spec in group

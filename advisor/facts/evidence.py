@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from advisor.facts.device import of_older_architecture, step_times
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import PARTS
+from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import union
 from advisor.metrics.kernels import MATMUL, distribution
 from advisor.model.facts import Row, Scope, Value
@@ -33,7 +33,7 @@ def evidence(a: Analysis, device: int, out: FactWriter) -> None:
     _steps(a, scope, out)
     budget = a.budgets[device]
     window = max(budget.window.length, 1)
-    idle = [(p, budget.ns[p]) for p in PARTS[5:] if budget.ns[p]]
+    idle = [(p, budget.ns[p]) for p in IDLE_PARTS if budget.ns[p]]
     out.table("idle.parts", scope, "Where the idle time goes", ("part", "time:ms", "share:ratio"),
               [[p.replace("_", " "), ns / 1e6, ns / window]
                for p, ns in sorted(idle, key=lambda x: -x[1])])  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.operations import Kind
 from advisor.model.facts import Scope
-from advisor.sources.schema import DTOH, PAGEABLE, Call
+from advisor.sources.schema import DTOH, OPERATIONS, PAGEABLE, Call
 
 Array = NDArray[Any]
 
@@ -33,6 +34,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("host.gap_ratio", budget.share("host_gap"), scope)
         gap = budget.gap_parts["host_gap"]
         out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
+        _gap_range(a, feeder, budget, scope, out)
     _waiting(a, feeder, budget, scope, out)
     _steps(a, budget, scope, out)
 
@@ -186,12 +188,48 @@ def _waiting(
         out.put("host.gil_idle_ratio", budget.share("gil"), scope)
     if a.trace.has("host_calls"):
         out.put("host.os_idle_ratio", budget.share("os"), scope)
-    chosen = [i for i, role in a.roles.items() if role == "preparation"]
-    if chosen and a.step_count:
-        spans = a.ranges.spans(chosen, feeder)
-        first, last = a.host_window
-        inside = int(Coverage(spans).within(np.array([first]), np.array([last]))[0])
-        out.put("host.preparation_ratio", inside / max(last - first, 1), scope)
+    if (
+        a.step_count
+    ):  # no range of a loader is a share of none: its advice is for those who have one
+        loading = _in_ranges(a, feeder, ("data_loading",)) or 0.0
+        out.put("host.data_loading_ratio", loading, scope)
+    out.put("host.preparation_ratio", _in_ranges(a, feeder, ("preparation", "data_loading")), scope)
+
+
+def _in_ranges(a: Analysis, feeder: int | None, roles: Collection[str]) -> float | None:
+    """Share of the steps that ranges of these roles take on the feeding thread."""
+    chosen = [i for i, role in a.roles.items() if role in roles]
+    if not chosen or not a.step_count:
+        return None
+    first, last = a.host_window
+    spans = a.ranges.spans(chosen, feeder)
+    inside = int(Coverage(spans).within(np.array([first]), np.array([last]))[0])
+    return inside / max(last - first, 1)
+
+
+def _gap_range(
+    a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: FactWriter
+) -> None:
+    """The range that lies in the host's gaps. Of those that cover at least half of what any does,
+    the one that holds least beside the gaps: what encloses whole steps explains none."""
+    gap = budget.gap_parts["host_gap"]
+    at = np.flatnonzero(gap)
+    whole = int(gap.sum())
+    rows = a.ranges.of_thread(feeder, budget.window.start, budget.window.end)
+    own = rows["domain"] != OPERATIONS
+    kinds, kind_of = a.ranges.kinds
+    kind = kind_of[rows["text"][own]]
+    if len(at) == 0 or len(kind) == 0:
+        return
+    idle = Coverage(Spans(budget.gaps.start[at], budget.gaps.end[at]))
+    start, end = rows["start"][own], rows["end"][own]
+    inside = np.bincount(kind, idle.within(start, end), minlength=len(kinds))
+    length = np.bincount(kind, end - start, minlength=len(kinds))
+    purity = np.where(2 * inside >= inside.max(), inside / np.maximum(length, 1), 0)
+    best = int(np.argmax(purity))
+    if 2 * inside[best] > length[best]:
+        out.put("host.gap_range", kinds[best], scope)
+        out.put("host.gap_range_ratio", min(float(inside[best]) / whole, 1.0), scope)
 
 
 def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:

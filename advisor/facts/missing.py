@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from advisor.facts.catalog import CATALOGUE, CUDA, GIL, SAMPLES
+from advisor.facts.catalog import CATALOGUE, CUDA, FAULTS, GIL, SAMPLES
 from advisor.facts.origins import columns
 from advisor.knowledge.files import engines
 from advisor.sources.schema import TABLES
@@ -29,6 +29,7 @@ _TABLES = {
     "host_calls": "--trace=cuda,nvtx,osrt",
     "host_samples": "--sample=process-tree",
     "collectives": _SIZES,
+    "page_faults": FAULTS,
 }
 #: Columns of `samples` that not every sampler fills, in words. GPU utilisation, as nvidia-smi has
 #: it, is GR Active: it says that some kernel ran, and nothing of SMs or memory.
@@ -41,6 +42,8 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("bandwidth.", "no size of the weights was given that a step can have read", _WEIGHTS),
     ("host.gc_", "no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks"),
     ("host.gil_", "waiting for the GIL is not recorded", GIL),
+    ("host.gap_range", "no range lies in the gaps", "NVTX ranges around the host's work"),
+    ("host.data_loading", "no step structure was found", _STEP_RANGES),
     ("host.gap_", "no step structure was found", _STEP_RANGES),
     ("host.step_", "fewer than three steps of one phase", _LONGER),
     ("host.preparation", "no range names input preparation", "NVTX ranges of input preparation"),
@@ -67,6 +70,7 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("ranks.", "the captures of the other ranks were not given", _RANKS),
     ("rank.", "the captures of the other ranks were not given", _RANKS),
     ("copy.link_rate", "no large pinned copies, or a GPU that is not in knowledge/gpus.yaml", None),
+    ("unified.", "the profiler records no migrations of unified memory", None),
     ("kernel.old_arch", "the capture does not describe the GPU", None),
     ("kernel.small_grid", "the capture does not describe the GPU", None),
     ("kernel.several_waves", "the capture does not describe the GPU", None),
@@ -78,6 +82,7 @@ _REASONS: tuple[tuple[str, str, str | None], ...] = (
     ("capture.refusal_text", "the tool reports no trouble with CUDA", None),
     ("capture.debug_build", "the command line is not in the export", None),
     ("capture.client_command", "the command line is not in the export", None),
+    ("capture.stack", "no option recorded Python calls", None),
     ("capture.schema", "the export does not tell its schema version", None),
 )
 #: What a serving engine can record by itself: facts -> the key in its list of capture variables.

@@ -65,12 +65,15 @@ def _kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:
 
 
 def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
-    """Mask over names: launched with several shapes, and not with the same ones in every step."""
+    """Mask over names: launched with several shapes, and not with the same ones in every step. How
+    often each of them comes does not count: a row that the profiler lost is no other shape."""
     steps = int(step.max(initial=0)) + 1
-    # The sum of the shapes is a fingerprint of the multiset; exact in float64 up to 2^53.
-    sums = np.bincount(name * steps + step, shape % (1 << 24), minlength=names * steps)
-    mark = sums.reshape(names, steps)
     _, kind = dense(name * (1 << 24) + shape % (1 << 24))
+    _, once = np.unique(kind * steps + step, return_index=True)
+    # The sum of the shapes is a fingerprint of their set; exact in float64 up to 2^53.
+    cell = (name * steps + step)[once]
+    sums = np.bincount(cell, shape[once] % (1 << 24), minlength=names * steps)
+    mark = sums.reshape(names, steps)
     of_kind = np.zeros(int(kind.max(initial=0)) + 1, np.int64)
     of_kind[kind] = name
     several = np.bincount(of_kind, minlength=names) > 1

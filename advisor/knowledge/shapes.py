@@ -20,7 +20,7 @@ KernelSource = Literal[
 ]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
 Phase = Literal["prefill", "decode", "mixed"]
-Role = Literal["gc", "gil_wait", "gil_hold", "preparation", "sampling", "startup"]
+Role = Literal["gc", "gil_wait", "gil_hold", "preparation", "data_loading", "sampling", "startup"]
 MarkerKind = Literal["embedding", "sampling", "loss", "optimizer"]
 
 

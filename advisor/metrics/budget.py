@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from advisor.metrics.gaps import Gaps, device_gaps
 from advisor.metrics.host import Ranges, Threads
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
-from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
-from advisor.sources.schema import DTOH, HTOD, MISSING, Call
+from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 from advisor.sources.trace import Trace
 
 Array = NDArray[Any]
 
-BUSY_PARTS = ("compute", "communication", "htod", "dtoh", "other_copy")
+BUSY_PARTS = ("compute", "communication", "htod", "dtoh", "other_copy", "migration")
 IDLE_PARTS = (
     "graph_internal", "queued", "launch_latency", "profiler", "startup", "gc", "gil", "alloc",
     "sync", "copy_call", "launch_call", "graph_launch_call", "os", "host_gap",
-    "host_between_launches", "unknown",
+    "host_between_launches", "unified_memory", "unknown",
 )  # fmt: skip
 PARTS = BUSY_PARTS + IDLE_PARTS
 
@@ -36,6 +36,9 @@ PARTS = BUSY_PARTS + IDLE_PARTS
 UNTRACED_GRAPH_LAUNCH_NS = 70_000
 #: Idle after a synchronize call counts as its refill up to this; longer is the host's own work.
 REFILL_NS = 100_000
+#: Idle before a migration of unified memory is the wait for its pages up to this: the driver takes
+#: 20 to 50 us for a batch of faults; longer is the host's own work before it touches them.
+FAULT_NS = 100_000
 
 _CALL_PART = {
     Call.ALLOC: "alloc", Call.FREE: "alloc", Call.SYNC: "sync", Call.COPY: "copy_call",
@@ -128,15 +131,15 @@ def _busy_parts(
     """Busy time in order of precedence: compute hides communication, which hides copies."""
     kernel = (ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN) | (ops.kind == Kind.MEMSET)
     copy = ops.kind == Kind.COPY
-    direction = np.zeros(len(ops), np.int64)
-    if copy.any():
-        direction[copy] = trace.columns("copies", ("kind",))["kind"][ops.row[copy]]
+    direction = directions(trace, ops)
+    migration = np.isin(direction, MIGRATIONS)
     masks = {
         "compute": kernel & ~communication,
         "communication": kernel & communication,
         "htod": copy & (direction == HTOD),
         "dtoh": copy & (direction == DTOH),
-        "other_copy": copy & (direction != HTOD) & (direction != DTOH),
+        "other_copy": copy & (direction != HTOD) & (direction != DTOH) & ~migration,
+        "migration": migration,
     }
     out: dict[str, Spans] = {}
     taken = EMPTY
@@ -174,6 +177,9 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
     orphan = ~found.internal & (found.call == MISSING)
     book_whole("graph_internal", found.internal)
     book_whole("unknown", orphan)
+    if found.migrated.any():  # no thread issued these: the driver did, upon a fault
+        waits = np.where(found.migrated, np.minimum(length, FAULT_NS), 0)
+        out["unified_memory"], out["unknown"] = waits, out["unknown"] - waits
     # Back from the end: launch latency after the call's return; all of it if it returned before.
     open_ = ~(found.internal | orphan)
     queued = open_ & (found.call_end <= found.start)

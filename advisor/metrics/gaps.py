@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.metrics.intervals import Spans, gaps, subtract, union
-from advisor.metrics.operations import Operations
+from advisor.metrics.operations import Operations, directions
 from advisor.metrics.window import Window
-from advisor.sources.schema import MISSING, Call
+from advisor.sources.schema import MIGRATIONS, MISSING, Call
 from advisor.sources.trace import Trace
 
 Array = NDArray[Any]
@@ -39,6 +39,7 @@ class Gaps:
     process: Array
     internal: Array  # between two nodes of one graph run
     crosses_step: Array
+    migrated: Array  # ends with a migration of unified memory
     #: Host code in one gap from here on is a gap of its own, ns.
     long_host: int = LONG_HOST_NS
 
@@ -72,7 +73,8 @@ def device_gaps(
         & (ops.process[at] == ops.process[prev])
     )
     crosses = has_prev & (op_step[at] != op_step[prev])
-    api = np.where(known, ops.api[at], MISSING)
+    migrated = known & np.isin(directions(trace, ops)[at], MIGRATIONS)
+    api = np.where(known & ~migrated, ops.api[at], MISSING)
     row = np.maximum(api, 0)
     if trace.has("api_calls"):
         calls = trace.columns("api_calls", ("start", "end", "call", "thread"))
@@ -87,7 +89,7 @@ def device_gaps(
             idle.start, idle.end, np.where(known, at, MISSING).astype(np.int32),
             np.where(has_prev, prev, MISSING).astype(np.int32), call_start, call_end, call_kind,
             thread, np.where(known, ops.process[at], MISSING).astype(np.int32), internal, crosses,
-            LONG_HOST_NS if (op_step >= 0).any() else LONG_HOST_STEPLESS_NS,
+            migrated, LONG_HOST_NS if (op_step >= 0).any() else LONG_HOST_STEPLESS_NS,
         ),
         busy,
     )  # fmt: skip

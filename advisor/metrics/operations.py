@@ -82,6 +82,15 @@ def operations(trace: Trace) -> Operations:
     return Operations(**joined)
 
 
+def directions(trace: Trace, ops: Operations) -> Array:
+    """Direction of each copy (`copies.kind`), 0 for other operations."""
+    copy = ops.kind == Kind.COPY
+    found = np.zeros(len(ops), np.int64)
+    if copy.any():
+        found[copy] = trace.columns("copies", ("kind",))["kind"][ops.row[copy]]
+    return found
+
+
 def call_keys(
     process: Array, correlation: Array, other_process: Array, other_correlation: Array
 ) -> tuple[Array, Array]:

@@ -90,7 +90,7 @@ def rank_table(
     return Evidence(title="Ranks", columns=_HEADS, rows=tuple(rows))
 
 
-_BUSY = ("compute", "communication", "htod", "dtoh", "other_copy")
+_BUSY = ("compute", "communication", "htod", "dtoh", "other_copy", "migration")
 
 
 def timeline(waits: Waits) -> Timeline:

@@ -16,6 +16,7 @@ PARTS: dict[str, tuple[str, str, str]] = {
     "htod": (">", "blue", "HtoD copies"),
     "dtoh": ("<", "blue", "DtoH copies"),
     "other_copy": ("=", "blue", "other copies"),
+    "migration": ("m", "blue", "page migration"),
     "graph_internal": ("n", "cyan", "between graph nodes"),
     "queued": ("q", "cyan", "queued, not started"),
     "launch_latency": ("l", "red", "launch latency"),
@@ -31,14 +32,15 @@ PARTS: dict[str, tuple[str, str, str]] = {
     "os": ("O", "yellow", "OS call"),
     "host_gap": ("H", "bold yellow", "host, between steps"),
     "host_between_launches": ("h", "bold yellow", "host, in the step"),
+    "unified_memory": ("U", "yellow", "unified memory"),
     "unknown": ("?", "dim", "unknown"),
 }
-SPARE = "123456789abdefijkmorstvwxyzBDEFJKMNPQTUVWXYZ"
+SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
 SMALL = 0.005
 COLUMNS = 8
 #: Bars that are drawn unless all are asked for.
 BARS = 16
-BUSY = ("compute", "communication", "htod", "dtoh", "other_copy")
+BUSY = ("compute", "communication", "htod", "dtoh", "other_copy", "migration")
 NAME = 20
 
 

@@ -13,7 +13,16 @@ MISSING = -1
 
 #: Copy directions (`copies.kind`), numbered as CUPTI and the nsys export number them.
 HTOD, DTOH, DTOD, HTOH, PTOP = 1, 2, 8, 9, 10
-COPY_KIND_NAMES = {HTOD: "HtoD", DTOH: "DtoH", DTOD: "DtoD", HTOH: "HtoH", PTOP: "PtoP"}
+UNIFIED_HTOD, UNIFIED_DTOH, UNIFIED_DTOD = 11, 12, 13
+COPY_KIND_NAMES = {
+    HTOD: "HtoD", DTOH: "DtoH", DTOD: "DtoD", HTOH: "HtoH", PTOP: "PtoP",
+    UNIFIED_HTOD: "unified HtoD", UNIFIED_DTOH: "unified DtoH", UNIFIED_DTOD: "unified DtoD",
+}  # fmt: skip
+#: Migrations of unified memory: the driver moves pages, nobody called a copy.
+MIGRATIONS = (UNIFIED_HTOD, UNIFIED_DTOH, UNIFIED_DTOD)
+
+#: `copies.migration_cause` of a prefetch that the program asked for (ENUM_CUDA_UNIF_MEM_MIGRATION).
+USER_PREFETCH = 1
 
 #: Memory kinds (`copies.src_memory`, `dst_memory`, `memsets.memory`, `allocations.memory`), as the
 #: nsys export numbers them (ENUM_CUDA_MEM_KIND); CUPTI itself counts differently.
@@ -58,7 +67,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     "copies": (
         "start", "end", "device", "stream", "context", "process", "correlation",
-        "bytes", "kind", "src_memory", "dst_memory", "graph_node",
+        "bytes", "kind", "src_memory", "dst_memory", "graph_node", "migration_cause", "address",
     ),
     "memsets": (
         "start", "end", "device", "stream", "context", "process", "correlation",
@@ -79,6 +88,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "memory_total_bytes", "throttled", "overheated",
     ),
     "allocations": ("time", "device", "process", "bytes", "kind", "memory", "address"),
+    "page_faults": ("start", "end", "device", "process", "address", "count"),
     "collectives": (
         "start", "device", "stream", "process", "correlation", "bytes", "group_id", "sequence",
     ),

@@ -106,6 +106,11 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "activity.burst_low_ratio", "activity.burst_high_ratio", "copy.link_rate_ratio",
         # what the tool says of missing events: see tests/scenarios/test_damage.py
         "capture.refusal_text",
+        # profilers that record stacks: see tests/scenarios/test_capture.py
+        "capture.stack_option",
+        # unified memory: see tests/scenarios/test_transfer.py
+        "unified.unasked_ratio", "unified.thrash_ratio", "unified.gpu_fault_count",
+        "unified.host_fault_count",
         # logs of other samplers: see tests/facts/test_clocks.py
         "clock.power_limited_ratio", "clock.held_back_ratio", "clock.temperature_max_c",
         "clock.limit",

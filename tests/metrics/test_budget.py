@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.metrics.budget import (
+    FAULT_NS,
     IDLE_PARTS,
     PARTS,
     REFILL_NS,
@@ -201,6 +202,24 @@ def test_copies_are_exposed_only_where_no_kernel_runs(tmp_path: Path) -> None:
         .copy(8_000, 1_000, "DtoH", copy_start=90_000, copy_dur=30_000, stream=9)
     )  # fmt: skip
     assert parts(budget(export, tmp_path)) == {"compute": 50_000, "htod": 40_000, "dtoh": 20_000}
+
+
+def test_pages_of_unified_memory_and_the_fault_before_them(tmp_path: Path) -> None:
+    # The kernel [10, 20) us; pages at [15, 25), [45, 50) and, after host code, at [1_000, 1_010).
+    found = budget(
+        Export().process(1)
+        .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=10_000)
+        .migration(15_000, 10_000)
+        .migration(45_000, 5_000, "DtoH")
+        .migration(1_000_000, 10_000, "DtoH"),
+        tmp_path,
+    )  # fmt: skip
+    assert parts(found) == {
+        "compute": 10_000,
+        "migration": 20_000,
+        "unified_memory": 20_000 + FAULT_NS,
+        "unknown": 950_000 - FAULT_NS,
+    }
 
 
 def test_communication_is_exposed_where_no_other_kernel_runs(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from advisor.cli.stats import REPORTS
 from advisor.config import CHOICES
 from advisor.reports.finding_text import cost_text
 from tests.builder import Export
+from tests.kineto_builder import decode
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.scenarios.support import (
     HOST_SIDE,
@@ -347,3 +348,11 @@ def test_a_diagnosis_is_the_same_twice_and_is_json(tmp_path: Path) -> None:
     first, second = (advisor.diagnose(path).model_dump_json() for _ in range(2))
     assert first == second
     assert json.loads(first)["schema_version"] == 1
+
+
+@pytest.mark.parametrize("stacks", [True, False])
+def test_recorded_python_calls_are_named_as_overhead(tmp_path: Path, stacks: bool) -> None:
+    profile = decode().head(with_stack=int(stacks))
+    d = advisor.diagnose(profile.write(tmp_path / "trace.json"))
+    told = [f.message for f in d.findings if f.cause == "profiler-overhead"]
+    assert any("with_stack" in message for message in told) == stacks

@@ -247,3 +247,34 @@ def test_memory_that_comes_and_goes_does_not_grow(tmp_path: Path) -> None:
     d = diagnosed(serve(body, 20), tmp_path)
     expect(d, never=("memory-growth",))
     assert fact(d, "memory.growth_ratio") == 0.0
+
+
+def loading(name: str) -> Machine:
+    """Four milliseconds of host code in a range before one millisecond of kernels."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"iteration {i}"):
+            m.work(4_000, name)
+            m.replay(22)
+            m.wait()
+    return m
+
+
+def test_a_data_loader_in_the_gap_is_named(tmp_path: Path) -> None:
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    d = diagnosed(loading(name), tmp_path)
+    found = {f.cause: f for f in d.findings}
+    assert {"host-gap", "input-preparation"} <= set(found)
+    assert fact(d, "host.gap_range") == name
+    assert fact(d, "host.data_loading_ratio") == pytest.approx(0.8, abs=0.05)
+    assert name in found["host-gap"].message
+    for cause in ("host-gap", "input-preparation"):
+        assert "data-loading-workers" in {r.id for r in found[cause].recommendations}
+
+
+def test_other_host_work_in_the_gap_is_named_and_needs_no_loader(tmp_path: Path) -> None:
+    d = diagnosed(loading("tokenize"), tmp_path)
+    found = {f.cause: f for f in d.findings}
+    assert "input-preparation" not in found
+    assert fact(d, "host.gap_range") == "tokenize"
+    assert "data-loading-workers" not in {r.id for r in found["host-gap"].recommendations}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builder import Export
 from tests.scenarios.machine import Machine
 from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, expect, fact, ranked
 
@@ -49,3 +50,40 @@ def test_uploads_hidden_behind_kernels(tmp_path: Path) -> None:
     assert not HOST_SIDE & {f.cause for f in d.findings}
     assert fact(d, "copy.link_time_ratio") == pytest.approx(0.33, abs=0.03)
     assert fact(d, "copy.exposed_ratio") < 0.03  # type: ignore[operator]
+
+
+def managed(prefetched: bool) -> Export:
+    """Twelve steps of a kernel over 2 MiB that the host fills before and reads after it."""
+    cause, e = "prefetch" if prefetched else "fault", Export().gpu().process(1)
+    pages = 1 if prefetched else 32
+    for step in range(12):
+        at = 3_000_000 * step
+        e.range(f"decode_step {step}", at, at + 2_900_000)
+        for page in range(pages):
+            e.migration(at + 20_000 + 40_000 * page, 640_000 // pages // 16, "HtoD",
+                        (2 << 20) // pages, cause, page << 16)  # fmt: skip
+        e.launch(at, 5_000, kernel_start=at + (100_000 if prefetched else 10_000),
+                 kernel_dur=500_000 if prefetched else 1_350_000)  # fmt: skip
+        for page in range(pages):
+            e.migration(at + 1_400_000 + 40_000 * page, 640_000 // pages // 16, "DtoH",
+                        (2 << 20) // pages, cause, page << 16)  # fmt: skip
+            e.host_fault(at + 1_380_000 + 40_000 * page)
+        e.gpu_fault(at + 15_000, 1_300_000, count=32)
+    return e
+
+
+def test_unified_memory_that_faults_to_and_fro(tmp_path: Path) -> None:
+    d = diagnosed(managed(prefetched=False), tmp_path)
+    assert "unified-memory-migration" in {f.cause for f in d.findings}
+    assert fact(d, "budget.unified_memory_ratio") == pytest.approx(0.43, abs=0.03)
+    assert fact(d, "unified.unasked_ratio") == 1
+    assert fact(d, "unified.thrash_ratio") == pytest.approx(20 / 22, abs=0.01)
+    assert fact(d, "unified.gpu_fault_count") == pytest.approx(32 * 11, abs=32)
+    assert fact(d, "unified.host_fault_count") == pytest.approx(32 * 11, abs=32)
+
+
+def test_unified_memory_that_is_prefetched(tmp_path: Path) -> None:
+    d = diagnosed(managed(prefetched=True), tmp_path)
+    assert fact(d, "unified.unasked_ratio") == 0
+    assert fact(d, "unified.stall_ratio") == 0
+    assert fact(d, "unified.migration_ratio") == pytest.approx(0.027, abs=0.005)

@@ -72,6 +72,8 @@ def everything(schema: str = "3.7") -> Export:
         .sync(at=30_000)
         .event(at=31_000)
         .alloc(at=100, bytes=4096)
+        .host_fault(at=200)
+        .gpu_fault(at=300, dur=50, count=3)
         .graph_launch(at=40_000, nodes=[("a", 60_000, 10), ("b", 60_020, 10)], mode="graph")
         .gpu_metrics({"SM Active": [10, 20]})
         .overhead(1, 2)
@@ -166,6 +168,13 @@ def test_memory_kinds_numbered_otherwise_are_mapped_by_name(opened: Any) -> None
         (PINNED, MISSING),
     ]
     assert rows(trace, "memsets", "memory") == [(DEVICE_MEMORY,)]
+
+
+def test_page_faults_of_both_sides(opened: Any) -> None:
+    trace = opened(everything())
+    assert rows(trace, "page_faults", "start", "end", "device", "process", "count") == [
+        (200, 200, MISSING, 100, 1), (300, 350, 0, 100, 3),
+    ]  # fmt: skip
 
 
 def test_allocations(opened: Any) -> None:
@@ -283,7 +292,7 @@ def test_02_version_table_of_either_name_or_none(opened: Any, table: str | None)
     assert trace.rows("kernels") == 1
 
 
-@pytest.mark.parametrize("table", sorted(FILLED - {"callchains", "overheads"}))
+@pytest.mark.parametrize("table", sorted(FILLED - {"callchains", "overheads", "page_faults"}))
 def test_03_any_table_may_be_missing_or_empty(opened: Any, table: str) -> None:
     raw = {
         "kernels": KERNEL, "copies": MEMCPY, "memsets": MEMSET, "api_calls": RUNTIME,

@@ -192,6 +192,8 @@ class Collector:
         columns |= {
             "bytes": integers([a.bytes for a in args]),
             "kind": kind[:, 0], "src_memory": kind[:, 1], "dst_memory": kind[:, 2],
+            "migration_cause": np.full(len(events), MISSING, np.int64),
+            "address": np.full(len(events), MISSING, np.int64),
         }  # fmt: skip
         return columns
 

@@ -35,6 +35,7 @@ NVTX = "NVTX_EVENTS"
 GPU_METRICS = "GPU_METRICS"
 METRIC_NAMES = "TARGET_INFO_GPU_METRICS"
 MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+CPU_FAULTS, GPU_FAULTS = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"
 CPU_SAMPLES = "COMPOSITE_EVENTS"
 CUDA_CALLCHAINS = "CUDA_CALLCHAINS"
 SAMPLING_CALLCHAINS = "SAMPLING_CALLCHAINS"
@@ -145,7 +146,7 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
     )),
     "copies": (MEMCPY, _WORK | _columns(
         bytes="bytes", kind="copyKind", src_memory="srcKind", dst_memory="dstKind",
-        graph_node=_GRAPH_NODE,
+        graph_node=_GRAPH_NODE, migration_cause="migrationCause", address="virtualAddress",
     )),
     "memsets": (MEMSET, _WORK | _columns(bytes="bytes", memory="memKind", graph_node=_GRAPH_NODE)),
     "graph_runs": (GRAPH_TRACE, _WORK | _columns(
@@ -194,6 +195,13 @@ RANGE_COLUMNS = _columns(
 )
 DIAGNOSTIC_COLUMNS = _columns(time="timestamp", severity="severity", text_id="textId")
 
+#: A fault of the host has no duration and no device in the export.
+_CPU_FAULTS = _columns(
+    start="start", end="start", device="deviceId", process=_PROCESS, address="address",
+    count=Filled(("start",), np.ones_like),
+)  # fmt: skip
+_GPU_FAULTS = _CPU_FAULTS | _columns(end="end", count="numberOfPageFaults")
+
 _CHAINS = _columns(callchain="id", depth="stackDepth", symbol_id="symbol", module_id="module")
 _OVERHEADS = _columns(
     start="start", end="end", process=_THREAD_PROCESS, thread=_THREAD, kind_id="nameId",
@@ -208,5 +216,6 @@ JOINED_TABLES: dict[str, tuple[tuple[str, dict[str, Filled]], ...]] = {
             "callchain": Filled(("id",), lambda chain: chain + SAMPLING_CHAIN_OFFSET)
         }),
     ),
+    "page_faults": ((CPU_FAULTS, _CPU_FAULTS), (GPU_FAULTS, _GPU_FAULTS)),
     "overheads": ((PROFILER_OVERHEAD, _OVERHEADS), (CUPTI_OVERHEAD, _OVERHEADS)),
 }  # fmt: skip

@@ -1,0 +1,112 @@
+"""The captures that are edited: real ones of this repository, and scripts of known content."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import shutil
+import sqlite3
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+from advisor.model.findings import Diagnosis
+from advisor.pipeline.diagnose import Options, diagnose
+from tests.kineto_builder import decode
+from tests.metamorphic.events import Change
+from tests.scenarios.machine import Machine
+from tests.test_captures import DATA, EXAMPLES, committed
+
+Edit = Callable[[sqlite3.Connection], object]
+
+#: Real captures by a short name; with `-u` behind it, it is without its GPU metrics.
+REAL = {
+    "eager": "decode_eager_bs1", "graph": "decode_graph_bs1", "gap": "decode_cpu_gap",
+    "pageable": "decode_h2d_pageable", "opaque": "decode_graph_opaque", "gc": "decode_gc",
+    "two": "two_processes", "bound": "decode8b_graph_bs1",
+}  # fmt: skip
+
+
+def served() -> Machine:
+    """Sixteen steps of one millisecond of replayed graph that the host waits for: healthy."""
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, call=20)
+            m.wait()
+    return m
+
+
+def eager() -> Machine:
+    """Sixteen steps of short kernels that are launched one by one."""
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.layers(8)
+            m.wait()
+    return m
+
+
+SCRIPTS = {"served": served, "launched": eager}
+
+
+@cache
+def folder() -> Path:
+    return Path(mkdtemp(prefix="metamorphic-"))
+
+
+@cache
+def unedited(name: str) -> Path:
+    """The file of a capture, unpacked once."""
+    path = folder() / f"{name}.sqlite"
+    if name in SCRIPTS:
+        return SCRIPTS[name]().write(folder(), path.name)
+    real, _, without = name.partition("-")
+    with lzma.open(committed(REAL[real])) as packed, path.open("wb") as out:
+        shutil.copyfileobj(packed, out)
+    if without:
+        with sqlite3.connect(path) as db:
+            db.execute("DROP TABLE GPU_METRICS")
+    return path
+
+
+@cache
+def before(name: str) -> Diagnosis:
+    return diagnosed(unedited(name))
+
+
+def after(name: str, edit: Edit, path: Path) -> Diagnosis:
+    """The diagnosis of an edited copy."""
+    shutil.copyfile(unedited(name), path)
+    db = sqlite3.connect(path)
+    with db:
+        edit(db)
+    db.close()
+    return diagnosed(path)
+
+
+def diagnosed(path: Path) -> Diagnosis:
+    return diagnose(path, Options(engine="python"))
+
+
+@cache
+def unedited_events(name: str) -> str:
+    """The JSON of a PyTorch profiler trace: `kineto` is a real one, `script` a known one."""
+    if name == "script":
+        return decode().text()
+    path = next(p for p in (*DATA.glob("*.json.gz"), *EXAMPLES.glob("*.json.gz")))
+    return gzip.decompress(path.read_bytes()).decode()
+
+
+@cache
+def before_events(name: str) -> Diagnosis:
+    return after_events(name, lambda _: None, folder() / f"{name}.json")
+
+
+def after_events(name: str, change: Change, path: Path) -> Diagnosis:
+    document = json.loads(unedited_events(name))
+    change(document)
+    path.write_text(json.dumps(document))
+    return diagnosed(path)

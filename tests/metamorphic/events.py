@@ -1,0 +1,110 @@
+"""Edits of PyTorch profiler traces: functions over the parsed document."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+Document = dict[str, Any]
+Change = Callable[[Document], object]
+
+
+def events(document: Document) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = document["traceEvents"]
+    return found
+
+
+def timed(document: Document) -> list[dict[str, Any]]:
+    return [e for e in events(document) if isinstance(e.get("ts"), int | float)]
+
+
+def shifted(us: int) -> Change:
+    def change(document: Document) -> None:
+        for event in timed(document):
+            event["ts"] += us
+
+    return change
+
+
+def in_random_order(document: Document) -> None:
+    random.Random(2).shuffle(events(document))
+
+
+def without(*categories: str) -> Change:
+    def change(document: Document) -> None:
+        document["traceEvents"] = [e for e in events(document) if e.get("cat") not in categories]
+
+    return change
+
+
+def without_phase(phase: str) -> Change:
+    """No flows ("s", "f") or no metadata ("M")."""
+
+    def change(document: Document) -> None:
+        document["traceEvents"] = [e for e in events(document) if e.get("ph") != phase]
+
+    return change
+
+
+def with_event_of_the_users(document: Document) -> None:
+    events(document).append({"ph": "i", "name": "note", "cat": "mine", "ts": 1.5, "s": "g"})
+
+
+def with_shapeless_events(document: Document) -> None:
+    events(document).extend([{}, {"ph": "X"}, {"name": "lost"}])
+
+
+def with_keys_of_the_users(document: Document) -> None:
+    document["my notes"] = {"a": [1, 2, 3]}
+    for event in timed(document)[::7]:
+        event["mine"] = None
+
+
+def correlations_renumbered(document: Document) -> None:
+    for event in timed(document):
+        args = event.get("args") or {}
+        if (args.get("correlation") or 0) > 0:
+            args["correlation"] += 500_000
+
+
+def process_renumbered(document: Document) -> None:
+    """Another process on the host; devices keep their numbers."""
+    for event in timed(document):
+        if isinstance(event.get("pid"), int) and event["pid"] > 50:
+            event["pid"] += 1000
+
+
+def steps_renamed(document: Document) -> None:
+    for event in timed(document):
+        event["name"] = str(event.get("name")).replace("decode_step", "zork")
+
+
+def with_stacks(document: Document) -> None:
+    """`with_stack=True`: a Python call around every operator."""
+    document["with_stack"] = 1
+    for event in [e for e in timed(document) if e.get("cat") == "cpu_op"]:
+        events(document).append(event | {"cat": "python_function", "name": "model.py(1): forward"})
+
+
+def with_loader(document: Document) -> None:
+    """Each step begins ten times its length later, and a data loader lies before it."""
+    steps = sorted((e for e in timed(document) if e.get("cat") == "user_annotation"),
+                   key=lambda e: e["ts"])  # fmt: skip
+    starts, wait = [s["ts"] for s in steps], 10 * steps[0]["dur"]
+    for event in timed(document):
+        event["ts"] += wait * sum(event["ts"] >= s for s in starts)
+    for step in steps:
+        events(document).append(step | {
+            "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            "ts": step["ts"] - wait + 20, "dur": wait - 40,
+        })  # fmt: skip
+
+
+def kernels_lost(every: int) -> Change:
+    def change(document: Document) -> None:
+        kernels = [id(e) for e in events(document) if e.get("cat") == "kernel"][::every]
+        gone = set(kernels)
+        document["traceEvents"] = [e for e in events(document) if id(e) not in gone]
+
+    return change
