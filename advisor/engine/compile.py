@@ -297,12 +297,10 @@ class _Builder:
         for branch in rule.when.branches:
             branches.append(tuple(compiled[at : at + len(branch)]))
             at += len(branch)
-        held = rule.withholds
-        invalidates: bool | Test = (
-            rule.invalidates
-            if isinstance(rule.invalidates, bool)
-            else self.test(("invalidates",), rule.invalidates.fact, rule.invalidates)
-        )
+        held, grounds = rule.withholds, rule.invalidates
+        invalidates: bool | Test = isinstance(grounds, bool) and grounds
+        if not isinstance(grounds, bool):
+            invalidates = self.test(("invalidates",), grounds.fact, grounds)
         return CompiledRule(
             spec=rule,
             stratum=stratum,
@@ -399,5 +397,4 @@ def _limits(rules: RuleSet, compiled: Sequence[CompiledRule]) -> Iterator[Proble
 def sees(level: Level) -> frozenset[str]:
     """The levels whose facts are visible at `level`: itself and the wider, never its siblings."""
     wider: tuple[Level, ...] = ("trace", "rank", "device")
-    above = wider[: wider.index(level)] if level in wider else wider
-    return frozenset((*above, level))
+    return frozenset((*(wider[: wider.index(level)] if level in wider else wider), level))

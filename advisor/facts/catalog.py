@@ -5,6 +5,7 @@ A fact without a value is missing, never zero. Definitions: docs/definitions.md.
 
 from __future__ import annotations
 
+from advisor.facts.parts import PART_MEANINGS
 from advisor.facts.spec import EntitySpec, FactSpec
 from advisor.model.facts import Level, Unit
 
@@ -35,44 +36,8 @@ def _group(level: Level, flag: str, rows: list[_Row]) -> list[FactSpec]:
     return out
 
 
-def _parts() -> list[_Row]:
-    text = {
-        "compute": "kernels, memsets and graph runs run",
-        "communication": "collectives run and nothing else does",
-        "htod": "host-to-device copies run and no kernel does",
-        "dtoh": "device-to-host copies run and no kernel or upload does",
-        "other_copy": "device-to-device and peer copies run and nothing else does",
-        "migration": "pages of unified memory migrate and nothing else runs",
-        "graph_internal": "idle between two nodes of one graph run",
-        "queued": "idle although the next operation had been queued before the gap began",
-        "launch_latency": "idle from the return of the launch call to the start of its operation",
-        "profiler": "idle that the profiler caused: flushes, and node tracing of graph launches",
-        "startup": "idle in what happens once: context creation, module loads, first launches, set-up of libraries",
-        "gc": "idle while Python collects garbage on the feeding thread",
-        "gil": "idle while the feeding thread waits for the GIL",
-        "alloc": "idle inside an allocation or free call",
-        "sync": "idle inside a synchronize call and until the next call after it",
-        "copy_call": "idle inside a copy or memset call of the host",
-        "launch_call": "idle inside a kernel-launch call of the host",
-        "graph_launch_call": "idle inside a graph-launch call, up to its untraced cost",
-        "os": "idle while the feeding thread is blocked in an operating-system call",
-        "host_gap": "idle with no CUDA call on the feeding thread, between steps or over 1 ms long",
-        "host_between_launches": "idle with no CUDA call on the feeding thread, within a step",
-        "unified_memory": "idle before pages of unified memory migrate, up to 100 us each time",
-        "unknown": "idle whose next operation has no API call in the capture",
-    }
-    return [
-        (f"budget.{part}_ratio", "ratio", "", f"Share of the window: {what}", "exclusive budget")
-        for part, what in text.items()
-    ]
-
-
-#: Idle-time parts name the same thing as `budget.*_ratio` without the suffix.
-PARTS: tuple[str, ...] = tuple(
-    name.removeprefix("budget.").removesuffix("_ratio") for name, *_ in _parts()
-)
 #: What the impact of a rule may be a share of: a part of the budget, several of them, or a whole.
-IMPACT_PARTS = (*PARTS, "idle", "step", "steps", "capture")
+IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _CAPTURE = _group("trace", CUDA, [
     ("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls"),
@@ -153,7 +118,10 @@ _BUDGET = _group("device", CUDA, [
     ("budget.idle_ratio", "ratio", "", "Share of the window in which the device runs nothing", "window minus the union of all operations"),
     ("budget.waiting_ratio", "ratio", "", "Idle in which the device waits for the program: without the gaps between the nodes of one graph run, what the profiler added, and start-up", "idle minus budget parts graph_internal, profiler, startup"),
     ("budget.busy_ratio", "ratio", "", "Share of the window in which the device runs anything", "union of kernels, copies, memsets and graph runs"),
-    *_parts(),
+    *(
+        (f"budget.{part}_ratio", "ratio", "", f"Share of the window: {what}", "exclusive budget")
+        for part, what in PART_MEANINGS.items()
+    ),
 ])  # fmt: skip
 
 _LAUNCH = _group("device", CUDA, [

@@ -109,13 +109,13 @@ def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple
 
 
 def with_phases(
-    steps: Steps, trace: Trace, ops: Operations, names: Names, language_model: bool
+    steps: Steps, trace: Trace, ops: Operations, names: Names, language_model: bool | None
 ) -> Steps:
-    """Steps with the phase that their kernels tell where their ranges do not; programs other than
-    language models have no phases."""
-    if not language_model:
+    """Steps with the phase that their kernels tell where their ranges do not. Programs that are no
+    language model have no phases; None: what the ranges say is all that is known."""
+    if language_model is False:
         return steps.with_phases(("unknown",) * len(steps))
-    if "unknown" not in steps.phase:
+    if language_model is None or "unknown" not in steps.phase:
         return steps
     kernel = ops.kind == Kind.KERNEL
     group = np.full(len(names.index), -1, np.int64)

@@ -102,6 +102,8 @@ def find_startup(
     """Start-up of a capture; `op_name` is the position of each operation's kernel name, MISSING
     for other operations."""
     begin, _ = activity_span(trace, ops)
+    if not len(ops):
+        return Startup(begin, begin)  # of what, nobody knows
     limit = _kernel_time_quantile(ops, _LATE)
     if len(steps):
         # What the steps themselves load is cold, and no head of the capture.

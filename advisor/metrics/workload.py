@@ -22,6 +22,7 @@ from advisor.sources.trace import Trace
 
 LANGUAGE_MODEL = "language-model"
 UNKNOWN = "unknown"
+MICRO_BENCHMARK = "micro-benchmark"
 NO_KERNELS = "no GPU kernels"
 CUDA_CPP = "cuda-c++"
 
@@ -58,7 +59,10 @@ class Judgement:
     framework: str
 
     @property
-    def is_language_model(self) -> bool:
+    def is_language_model(self) -> bool | None:
+        """None where nothing says what the program is; a short test may be part of one."""
+        if self.kind in (UNKNOWN, MICRO_BENCHMARK):
+            return None
         return self.kind == LANGUAGE_MODEL
 
 

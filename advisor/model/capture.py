@@ -69,3 +69,13 @@ class Capture(Frozen):
     modules: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
+
+
+class InputDevice(Frozen):
+    """A GPU that the capture is about: its number in every report, its PCI address, and what CUDA
+    calls it in the processes of the capture."""
+
+    id: int
+    name: str | None = None
+    bus_id: str | None = None
+    cuda_ordinals: tuple[int, ...] = ()

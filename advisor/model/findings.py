@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from advisor.model.capture import Frozen
+from advisor.model.capture import Frozen, InputDevice
 from advisor.model.gain import Combined, Ranking
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Span as Span
@@ -38,16 +38,6 @@ class Tool(Frozen):
     name: str = "advisor"
     version: str
     engine: str
-
-
-class InputDevice(Frozen):
-    """A GPU that the capture is about: its number in every report, its PCI address, and what CUDA
-    calls it in the processes of the capture."""
-
-    id: int
-    name: str | None = None
-    bus_id: str | None = None
-    cuda_ordinals: tuple[int, ...] = ()
 
 
 class Input(Frozen):

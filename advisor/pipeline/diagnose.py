@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from advisor.model.findings import Diagnosis, Tool
 from advisor.model.sensitivity import Flip
+from advisor.pipeline.verdict import verdict
 from advisor.pipeline.weights import given_weights
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def assemble(done: Analysed) -> Diagnosis:
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
-        verdict=document.verdict(analysis, findings, found.not_evaluated),
+        verdict=verdict(analysis, findings, found.not_evaluated),
         findings=findings,
         combined=done.gains.combined(found.findings),
         overruled=found.overruled,

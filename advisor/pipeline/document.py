@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from advisor.facts.activity import sampled_devices
-from advisor.facts.capture import samples_alone
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.device import step_times
 from advisor.facts.missing import combine, reason, remedy
@@ -19,6 +18,7 @@ from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
+from advisor.model.capture import InputDevice
 from advisor.model.facts import Fact, FactBase, Scope
 from advisor.model.findings import (
     Budget,
@@ -27,7 +27,6 @@ from advisor.model.findings import (
     Finding,
     Gain,
     Input,
-    InputDevice,
     Lane,
     NextTarget,
     NotEvaluated,
@@ -43,8 +42,6 @@ from advisor.serving.options import options_for
 _BINS = 2_000
 _MARKS = 500
 _TABLE_ROWS = 200
-#: Below this share of the window a finding is not worth a sentence.
-WORTH = 0.03
 #: From this share of graph launches without kernels on, kernels are missing for that reason.
 HIDDEN = 0.01
 NO_ESTIMATE = "ranked by the share of the step that the cause holds"
@@ -369,37 +366,3 @@ def _regex(name: str) -> str:
     """A shell-safe pattern for a kernel's base name."""
     base = name.split("<")[0].split("(")[0].split("::")[-1].strip() or name
     return "".join(c if c.isalnum() or c == "_" else "." for c in base)[:80]
-
-
-def verdict(
-    a: Analysis, findings: tuple[Finding, ...], not_evaluated: tuple[NotEvaluated, ...]
-) -> str:
-    """One sentence: what holds the step, or that nothing does and what bounds it then."""
-    what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
-    telling = [f for f in findings if f.severity != "info" or f.invalidates]
-    if telling:
-        first = telling[0]
-        sentence = f"{first.title}: {first.message}"
-        rest = [f.cause for f in telling[1:3]]
-        if rest:
-            sentence += f" Then: {', '.join(rest)}."
-        return what + sentence
-    if samples_alone(a):
-        return (
-            "GPU samples alone, and nothing to fix that they can tell"
-            f"{_bound(findings)}. Which kernels run, and what the GPU waits for, takes a trace."
-        )
-    if not len(a.ops):
-        return f"{what}No GPU work was recorded, so nothing can be judged."
-    busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())
-    bound = _bound(findings)
-    unknown = f" {len(not_evaluated)} rules could not look." if not_evaluated else ""
-    return (
-        f"{what}Nothing to fix above {WORTH:.0%} of the step: the GPU is busy {busy:.0%} of the "
-        f"window{bound}.{unknown}"
-    )
-
-
-def _bound(findings: tuple[Finding, ...]) -> str:
-    ranked = [f for f in findings if f.impact is not None and f.impact.share]
-    return f"; the next candidate is {ranked[0].cause}" if ranked else ""

@@ -42,7 +42,7 @@ def test_a_good_capture() -> None:
         "kernel-breakdown": "yes",
         "host-overhead": "partly",  # 10 % of the window is what tracing costs at least
         "idle-attribution": "yes",
-        "bandwidth": "yes",
+        "bandwidth": "partly",  # kernels of 2 us under samples of 100 us
         "tails": "yes",
         "gil-gc": "no",
         "memory": "no",

@@ -169,7 +169,7 @@ def test_doctor(cli: Cli, capsys: Captured) -> None:
         "--trace=cuda,nvtx --cuda-graph-trace=node",
         "sampled   GPU metrics at 10,000 Hz",
         "12,736 kernels",
-        "It answers 6 of 10 questions",
+        "It answers 5 of 10 questions",
         "What it can answer",
         "✓ yes     Which kernels take the GPU's time?",
         "~ partly  What do launches",

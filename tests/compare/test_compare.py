@@ -290,7 +290,7 @@ def test_a_damaged_capture_is_not_comparable() -> None:
     good, bad = (committed_diagnosis(n) for n in ("decode_eager_bs1", "whole_run_no_capture_range"))
     found = compare(side("before", good), side("after", bad))
     assert found.verdict == "not-comparable"
-    assert any("after: the capture has lost events" in r.text for r in found.comparability.reasons)
+    assert any("after: the capture is damaged" in r.text for r in found.comparability.reasons)
 
 
 # --- one capture against itself --------------------------------------------------------------

@@ -131,7 +131,7 @@ CASES = [
     Case("one kernel in a thousand lost", "eager", e.rows_lost(KERNEL, 1000)),
     Case("one kernel in a thousand lost", "pageable", e.rows_lost(KERNEL, 1000)),
     Case("events reported as dropped", "eager", e.events_reported_lost, "steps", "damaged-capture"),
-    Case("kernel names lost", "eager", e.names_lost, "steps", stays="launch-bound"),
+    Case("kernel names lost", "eager", e.names_lost, "steps", "damaged-capture"),
     Case("no grid sizes", "eager", e.column_dropped(KERNEL, "gridX"), "steps", stays="launch-bound"),
     Case("no kinds of memory", "pageable", e.column_dropped(MEMCPY, "srcKind"), "steps", goes="pageable-copies", stays="transfer-bound"),
     Case("no results of calls", "eager", e.column_dropped(RUNTIME, "returnValue")),

@@ -140,6 +140,7 @@ def test_device_properties(tmp_path: Path) -> None:
     assert device == Device(
         id=0, name="NVIDIA H200", chip="GH100", sm_count=132, memory_bytes=150_000_000_000,
         bandwidth_bytes_per_s=4.8e12, clock_hz=1.98e9, compute_capability=(9, 0),
+        cuda_ordinals=(0,),
     )  # fmt: skip
 
 
@@ -147,7 +148,7 @@ def test_properties_that_the_driver_does_not_tell_are_none(tmp_path: Path) -> No
     export = Export().gpu(
         name=None, sm_count=0, bandwidth=None, memory=0, clock=None, chip="", capability=None
     )
-    assert devices_of(export, tmp_path) == (Device(id=0),)
+    assert devices_of(export, tmp_path) == (Device(id=0, cuda_ordinals=(0,)),)
 
 
 def test_every_listed_gpu_is_a_device_also_when_idle(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Captures without steps: what is counted by step elsewhere is counted by kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import advisor
+from advisor.model.findings import Diagnosis
+from tests.builder import Export
+
+US, MS = 1_000, 1_000_000
+
+
+def loop(count: int = 200, host: int = 0) -> Export:
+    """The same kernel again and again, each after an allocation of its own and followed by a copy
+    of 3.7 KB and a free; `host` us of the program's own work come before each."""
+    export = Export().gpu().process(1)
+    t = 0
+    for _ in range(count):
+        t += host * US
+        export.call("cudaMalloc_v3020", t, 20 * US)
+        export.launch(
+            at=t + 25 * US, dur=5 * US, kernel="solve(float*, int)", kernel_start=t + 32 * US,
+            kernel_dur=30 * US,
+        )  # fmt: skip
+        export.copy(
+            t + 65 * US, 15 * US, "HtoD", bytes=3_700, copy_start=t + 70 * US, copy_dur=2 * US
+        )
+        export.call("cudaFree_v3020", t + 82 * US, 20 * US)
+        t += 105 * US
+    return export
+
+
+def diagnosed(export: Export, folder: Path) -> Diagnosis:
+    return advisor.diagnose(export.write(folder / "t.sqlite"))
+
+
+def facts(d: Diagnosis) -> dict[str, object]:
+    return {f.name: f.value for f in d.facts}
+
+
+def test_an_allocation_for_every_kernel_is_churn(tmp_path: Path) -> None:
+    d = diagnosed(loop(), tmp_path)
+    found = facts(d)
+    assert found["capture.step_count"] == 0
+    assert found["alloc.calls_per_100_kernels"] == pytest.approx(200, rel=0.02)
+    assert found["copy.tiny_per_100_kernels"] == pytest.approx(100, rel=0.02)
+    causes = [f.cause for f in d.findings]
+    assert {"allocation-churn", "tiny-copies"} <= set(causes)
+    (churn,) = (f for f in d.findings if f.cause == "allocation-churn")
+    assert "for every 100 kernels" in churn.message
+    assert "a step" not in churn.message
+
+
+def test_host_work_without_steps_is_a_host_gap_and_medium_at_most(tmp_path: Path) -> None:
+    """310 us of host code in every 405: what fixes it would win cannot be predicted a step."""
+    d = diagnosed(loop(host=300), tmp_path)
+    (gap,) = (f for f in d.findings if f.cause == "host-gap")
+    assert gap.severity == "medium"
+    assert facts(d)["host.gap_ratio"] == pytest.approx(310 / 405, abs=0.005)
+    assert "gpu-idle" not in [f.cause for f in d.findings]
