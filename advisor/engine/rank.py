@@ -4,6 +4,7 @@
 2. The rest by score = share of the step x confidence. The share is that of the impact fact; an
    estimated latency gain replaces it by the share of the step that the fix saves. A throughput
    finding is placed by its own score, but never before a latency finding that holds 10 % or more.
+   A score counts up to what the severity speaks of: 20 % of the step for medium, 10 % for low.
 3. Findings of rules that are capped at info, by score.
 
 Ties by code, then by scope.
@@ -21,6 +22,8 @@ from advisor.model.rules import RuleSpec
 
 #: A latency finding of this share is never outranked by a throughput finding.
 LATENCY_FIRST = 0.10
+#: The most that the score of a severity counts for: the bounds of the severities themselves.
+MOST = {"high": 1.0, "medium": 0.20, "low": 0.10, "info": 0.03}
 
 
 def terms(finding: Finding, rules: Mapping[str, RuleSpec]) -> Ranking:
@@ -58,23 +61,27 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
         default=None,
     )
 
-    def held(t: Ranking) -> float | None:
-        """The score that a throughput gain may not exceed, where it would."""
-        if t.tier != 1 or not t.throughput or ceiling is None or t.score <= ceiling:
+    def held(finding: Finding, t: Ranking) -> float | None:
+        """The score that a finding counts with, where that is less than its own."""
+        if t.tier != 1:
             return None
-        return ceiling
+        most = MOST[finding.severity]
+        if t.throughput and ceiling is not None:
+            most = min(most, ceiling)
+        return most if t.score > most else None
 
     def place(item: tuple[Finding, Ranking]) -> tuple[object, ...]:
         finding, t = item
         if t.tier == 0:  # by what they take away from the analysis, however sure
             return (0, -t.share, False, 0.0, finding.code, scope_key(finding.scope))
-        most = held(t)
+        most = held(finding, t)
         score = t.score if most is None else most
         return (t.tier, -score, t.throughput, -t.score, finding.code, scope_key(finding.scope))
 
     return tuple(
         finding.model_copy(update={
-            "rank": number, "score": t.score, "ranking": t.model_copy(update={"placed": held(t)}),
+            "rank": number, "score": t.score,
+            "ranking": t.model_copy(update={"placed": held(finding, t)}),
         })
         for number, (finding, t) in enumerate(sorted(rated, key=place), 1)
     )  # fmt: skip

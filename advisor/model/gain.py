@@ -66,7 +66,8 @@ class Combined(Frozen):
 class Ranking(Frozen):
     """The arithmetic of a finding's place: share of the step x confidence = score. `share_from`
     is "gain" or "impact"; tier 0 invalidates the capture, 2 is capped at info. `placed` is the
-    score of the latency finding that a throughput gain was placed behind."""
+    score that it was placed by where that is less: that of the latency finding that a throughput
+    gain stands behind, or the most that its severity counts for."""
 
     share: float
     share_from: Literal["gain", "impact"]

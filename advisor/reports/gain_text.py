@@ -145,6 +145,7 @@ def ranking_text(finding: Finding) -> str:
         why = f"share {share}"
     place = {0: ", invalidates the capture", 2: ", capped at info"}.get(terms.tier, "")
     if terms.placed is not None:
-        place = f", placed at {terms.placed:.4f} as it wins no latency"
+        why_not = "it wins no latency" if terms.throughput else f"it is {finding.severity}"
+        place = f", placed at {terms.placed:.4f} as {why_not}"
     head = f"{finding.code} {finding.cause}"
     return f"{head}: {why} x {terms.confidence:.4f} = {terms.score:.4f}{place}"

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import infer
-from advisor.engine.judge import confidence_of, confidence_terms
+from advisor.engine.judge import SEVERITY_TABLE, confidence_of, confidence_terms
 from advisor.engine.rank import rank, terms
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Provenance, Scope, Table
 from advisor.model.findings import Finding, Gain, Impact, ScopeDoc, Span
@@ -193,7 +193,8 @@ def test_the_factors_multiply_to_the_confidence() -> None:
 
 
 def finding(code: str, share: float, **more: Any) -> Finding:
-    body = {"cause": "c", "title": "t", "severity": "low", "confidence": 1.0, "message": "m"}
+    severity = next((s for at, s in SEVERITY_TABLE if share >= at), "info")
+    body = {"cause": "c", "title": "t", "severity": severity, "confidence": 1.0, "message": "m"}
     return Finding(**{**body, "code": code, "impact": Impact(part="idle", share=share), **more})
 
 
@@ -208,6 +209,18 @@ def test_by_share_times_confidence() -> None:
     assert order(
         finding("ABC101", 0.3, confidence=0.5), finding("ABC102", 0.2), finding("ABC103", 0.16)
     ) == ["ABC102", "ABC103", "ABC101"]
+
+
+def test_a_score_counts_up_to_what_the_severity_speaks_of() -> None:
+    """A doubt holds a finding of 60 % at medium: it comes after a high one of 25 %, and before
+    another medium one of 15 %."""
+    held = finding("ABC101", 0.6, severity="medium")
+    assert order(held, finding("ABC102", 0.25), finding("ABC103", 0.15)) == [
+        "ABC102", "ABC101", "ABC103",
+    ]  # fmt: skip
+    first, *_ = rank([held], {})
+    assert first.ranking is not None
+    assert (first.score, first.ranking.placed) == (0.6, 0.2)
 
 
 def test_ties_by_code_then_scope() -> None:
