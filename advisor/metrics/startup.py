@@ -235,8 +235,9 @@ def _parts(calls: Any, found: dict[str, list[Array]], events: list[Event]) -> di
             mine = [e for e in events if e.kind == kind]
             own = union(np.array([e.start for e in mine], np.int64),
                         np.array([e.end for e in mine], np.int64))  # fmt: skip
-        if len(own):
-            out[kind] = subtract(own, taken)
+        alone = subtract(own, taken)
+        if alone.total:
+            out[kind] = alone
             taken = union(np.concatenate((taken.start, own.start)),
                           np.concatenate((taken.end, own.end)))  # fmt: skip
     return out
