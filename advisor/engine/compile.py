@@ -15,7 +15,6 @@ from advisor.engine.load import RuleSet
 from advisor.engine.params import ParamKey, ParamValue, resolve_params
 from advisor.engine.source import Loc, Problem, refuse
 from advisor.engine.values import COMPLEMENT, Atom, Operand, compare, operand
-from advisor.model.facts import Level
 from advisor.model.rules import (
     CauseCondition,
     Comparison,
@@ -297,10 +296,12 @@ class _Builder:
         for branch in rule.when.branches:
             branches.append(tuple(compiled[at : at + len(branch)]))
             at += len(branch)
-        held, grounds = rule.withholds, rule.invalidates
-        invalidates: bool | Test = isinstance(grounds, bool) and grounds
-        if not isinstance(grounds, bool):
-            invalidates = self.test(("invalidates",), grounds.fact, grounds)
+        held = rule.withholds
+        invalidates: bool | Test = (
+            rule.invalidates
+            if isinstance(rule.invalidates, bool)
+            else self.test(("invalidates",), rule.invalidates.fact, rule.invalidates)
+        )
         return CompiledRule(
             spec=rule,
             stratum=stratum,
@@ -392,9 +393,3 @@ def _limits(rules: RuleSet, compiled: Sequence[CompiledRule]) -> Iterator[Proble
                     f"passing guards; at most {MAX_VARIANTS}, shorten the lists"
                 )
                 yield rules.problem(code, ("when",), text)
-
-
-def sees(level: Level) -> frozenset[str]:
-    """The levels whose facts are visible at `level`: itself and the wider, never its siblings."""
-    wider: tuple[Level, ...] = ("trace", "rank", "device")
-    return frozenset((*(wider[: wider.index(level)] if level in wider else wider), level))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from advisor.engine.compile import conditions, references, sees, try_compile
+from advisor.engine.compile import conditions, references, try_compile
 from advisor.engine.lint_names import (
     Catalogues,
     Context,
@@ -30,6 +30,7 @@ from advisor.engine.load import CASES_SUFFIX, RuleSet, read_rules
 from advisor.engine.params import ParamValue, resolve_params
 from advisor.engine.source import Loc, Problem, refuse
 from advisor.engine.text import FORMATS, placeholders, stray_brace
+from advisor.model.facts import sees
 from advisor.model.rules import (
     Comparison,
     FactCondition,

@@ -26,9 +26,6 @@ Array = NDArray[Any]
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
 TRACED_CALL_NS = 1_600
-#: From this share of graph launches of which nothing is recorded on, the capture does not hold
-#: what the device did: the busy time of its rows falls short by as much.
-HIDDEN_GRAPHS = 0.1
 _EVENT_TABLES = (
     "kernels", "copies", "memsets", "graph_runs", "api_calls", "ranges", "samples",
     "allocations", "host_calls", "overheads",
@@ -215,7 +212,6 @@ def _calls(a: Analysis, out: FactWriter) -> None:
         return
     calls = a.trace.columns("api_calls", ("result", "name_id", "start"))
     bad = np.flatnonzero(~np.isin(calls["result"], GOOD_RESULTS))
-
     if (calls["result"] != MISSING).any():
         out.put("capture.error_call_count", len(bad))
     names = a.trace.texts(calls["name_id"][bad[:20]].tolist())

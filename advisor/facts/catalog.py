@@ -87,7 +87,7 @@ _CAPTURE = _group("trace", CUDA, [
     ("capture.invalid_rows", "text", "", "What cannot be true in the capture, with counts", "in words, by check and table"),
     ("capture.end_before_start_count", "count", "", "Rows that end before they start", "end < start"),
     ("capture.before_launch_count", "count", "", "GPU operations that start before the call that issued them", "more than 5 us before the start of the call of the same (process, correlation)"),
-    ("capture.stream_overlap_count", "count", "", "Kernels that start before the one ahead of them on their stream has ended", "by more than 1 us; graph nodes left out; of launches that allow it (LaunchKernelEx) those that also end before it"),
+    ("capture.stream_overlap_count", "count", "", "Kernels that overlap the previous kernel on their stream", "by more than 1 us; graph nodes left out; of launches that allow it (LaunchKernelEx) those that also end before it"),
     ("capture.repeated_row_count", "count", "", "Rows that are in a table twice", "equal times, place, correlation and name"),
     ("capture.repeated_correlation_count", "count", "", "Issuing calls that carry the correlation id of an earlier one, and kernels whose launch call has run another", "by (process, correlation); calls inside others and graph launches left out"),
     ("capture.far_time_count", "count", "", "Rows that lie more than 30 days from the others", "start against the median start of the largest table"),

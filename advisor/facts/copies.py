@@ -68,18 +68,12 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
         "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
     }, scope)  # fmt: skip
-    out.put_all({
-        "copy.pageable_large_per_100_kernels":
-            a.per_100_kernels(device, float((pageable & (size > _LARGE)).sum())) if told else None,
-        "copy.tiny_per_100_kernels": a.per_100_kernels(device, float(tiny.sum())),
-    }, scope)  # fmt: skip
+    out.put_all({**a.rates(device, {
+        "copy.pageable_large": float((pageable & (size > _LARGE)).sum()) if told else None,
+        "copy.tiny": float(tiny.sum()),
+    })}, scope)  # fmt: skip
     if a.step_count:
-        out.put_all({
-            "copy.pageable_large_per_step":
-                float((pageable & (size > _LARGE)).sum()) / a.step_count if told else None,
-            "copy.tiny_per_step": float(tiny.sum()) / a.step_count,
-            "copy.htod_bytes_per_step": float(size[kind == HTOD].sum()) / a.step_count,
-        }, scope)  # fmt: skip
+        out.put("copy.htod_bytes_per_step", float(size[kind == HTOD].sum()) / a.step_count, scope)
     pinned = crosses & (host_side == PINNED) & (size >= _RATE_FROM)
     if told:
         _link(a, device, scope, out, size[pinned], start[pinned], end[pinned])

@@ -55,7 +55,7 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
 def step_times(a: Analysis) -> Array:
     """Times of the window's steps, ns, without what was not recorded; the first step of a capture
     counts from its first work."""
-    begin = np.concatenate((a.steps.gpu_start[:1], a.steps.gpu_end[:-1]))[a.window_steps]
+    begin = a.steps.begin[a.window_steps]
     end = a.steps.gpu_end[a.window_steps]
     return np.asarray(end - begin - Coverage(a.window.holes).within(begin, end))
 

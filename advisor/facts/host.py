@@ -80,23 +80,14 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
     out.put("sync.memset_time_ratio", float(length.sum()) / host, scope)
     refilled = _until_next(a, feeder, np.array(blocking_sets, np.int64))
     out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window, scope)
-    device = budget.device
-    out.put_all({
-        "sync.device_wide_per_100_kernels": a.per_100_kernels(device, len(wide)),
-        "sync.implicit_calls_per_100_kernels": a.per_100_kernels(device, len(implicit)),
-        "sync.memset_per_100_kernels": a.per_100_kernels(device, len(blocking_sets)),
-        "sync.readbacks_per_100_kernels": a.per_100_kernels(device, len(readback))
-        if a.trace.has("copies") else None,
-    }, scope)  # fmt: skip
     if a.step_count:
-        out.put_all({
-            "sync.calls_per_step": len(rows) / a.step_count,
-            "sync.device_wide_per_step": len(wide) / a.step_count,
-            "sync.implicit_calls_per_step": len(implicit) / a.step_count,
-            "sync.memset_per_step": len(blocking_sets) / a.step_count,
-        }, scope)  # fmt: skip
-        if a.trace.has("copies"):
-            out.put("sync.readbacks_per_step", len(readback) / a.step_count, scope)
+        out.put("sync.calls_per_step", len(rows) / a.step_count, scope)
+    out.put_all({**a.rates(budget.device, {
+        "sync.device_wide": len(wide),
+        "sync.implicit_calls": len(implicit),
+        "sync.memset": len(blocking_sets),
+        "sync.readbacks": len(readback) if a.trace.has("copies") else None,
+    })}, scope)  # fmt: skip
 
 
 def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
@@ -156,8 +147,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fa
     stalls = rows[length > _STALL_NS]
     host = max(a.host_window[1] - a.host_window[0], 1)
     out.put_all({
-        "alloc.calls_per_step": len(rows) / a.step_count if a.step_count else None,
-        "alloc.calls_per_100_kernels": a.per_100_kernels(budget.device, len(rows)),
+        **a.rates(budget.device, {"alloc.calls": len(rows)}),
         "alloc.time_ratio": float(length.sum()) / host,
         "alloc.idle_ratio": budget.share("alloc"),
         "alloc.stall_max_ns": float(length.max(initial=0)),
@@ -188,9 +178,7 @@ def _waiting(
         out.put("host.gil_idle_ratio", budget.share("gil"), scope)
     if a.trace.has("host_calls"):
         out.put("host.os_idle_ratio", budget.share("os"), scope)
-    if (
-        a.step_count
-    ):  # no range of a loader is a share of none: its advice is for those who have one
+    if a.step_count:  # without a range of a loader it takes nothing: the advice is not for these
         loading = _in_ranges(a, feeder, ("data_loading",)) or 0.0
         out.put("host.data_loading_ratio", loading, scope)
     out.put("host.preparation_ratio", _in_ranges(a, feeder, ("preparation", "data_loading")), scope)
@@ -210,8 +198,9 @@ def _in_ranges(a: Analysis, feeder: int | None, roles: Collection[str]) -> float
 def _gap_range(
     a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: FactWriter
 ) -> None:
-    """The range that lies in the host's gaps. Of those that cover at least half of what any does,
-    the one that holds least beside the gaps: what encloses whole steps explains none."""
+    """The range that explains the host's gaps: among the ranges that cover at least half as much of
+    them as the best one does, the one that lies in gaps most. A range around whole steps explains
+    no gap."""
     gap = budget.gap_parts["host_gap"]
     at = np.flatnonzero(gap)
     whole = int(gap.sum())

@@ -92,7 +92,7 @@ _BY_ENGINE = (("host.gc_", "gc"), ("host.preparation", "preparation"))
 #: Columns that a capture may hold without a value in any row.
 _OPTIONAL = {"api_calls": {"result"}, "collectives": {"bytes"},
              "samples": set(TABLES["samples"]) - {"time", "device"}}  # fmt: skip
-#: Which samples count is told by these, whatever is taken from them.
+#: Columns that decide which samples count, whatever is measured with these samples.
 _SELECTING = {"sm_active", "gr_active"}
 #: What CUDA tracing records of a process; a table of these that is absent beside kernels is empty.
 _WORK = ("kernels", "copies", "memsets", "graph_runs")
@@ -118,8 +118,8 @@ def absent_tables(name: str, tables: frozenset[str]) -> list[str]:
 
 
 def empty_columns(name: str, tables: frozenset[str], empty: Empty) -> list[str]:
-    """The columns that a fact is made of, as ``table.column``, where none of those that may be
-    without values has one."""
+    """Columns of a fact, as ``table.column``, that may be without values and have none in this
+    capture."""
     found = []
     for table, made_of in columns(name).items():
         optional = [c for c in made_of if c in _OPTIONAL.get(table, ())]

@@ -192,7 +192,8 @@ class KernelFamilies:
 
 
 def _of_words(pattern: str) -> re.Pattern[str]:
-    """Whole words only: fill is no part of prefill, nor gemm of gemma; a number may follow."""
+    """Matches whole words: ``fill`` does not match prefill, nor ``gemm`` gemma; a number may follow
+    the word."""
     return re.compile(rf"(?:^|_)(?:{pattern})\d*(?=_|$)")
 
 

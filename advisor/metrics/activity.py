@@ -177,11 +177,11 @@ def kernel_activity(
     kernels are sorted by start, `busy` is when any of them runs. None with too few samples, or
     where the samples do not follow the kernels in time.
 
-    The noise of the samples is not all that errors hold. Kernels shorter than a sample are told
-    from their neighbours by small differences, which two things distort: the clocks of samples and
-    kernels differ by a microsecond, and inside a kernel the traffic is uneven (it starts
-    late and ends early). Both show as a difference between ways to solve: with shifted stamps, and
-    without bounds by single kernels, whose levels then go below 0 after a kernel that ends early.
+    Errors hold more than the noise of the samples. Small differences between samples separate short
+    kernels from their neighbours, and two things distort these: the clocks of samples and kernels
+    differ by a microsecond, and the traffic inside a kernel is uneven (it starts late and ends
+    early). Their effect is measured by solving again: with shifted stamps, and without bounds by
+    single kernels, whose levels go below 0 after a kernel that ends early.
     """
     if len(samples) < _MIN_SAMPLES:
         return None
@@ -347,16 +347,13 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, fl
 
 def launch_kinds(name: Array, blocks: Array) -> Array:
     """Number of each launch's kernel and block count."""
-    blocks = np.maximum(blocks, 0)
     return dense(name * (int(blocks.max(initial=0)) + 1) + blocks)[1]
 
 
 def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list[tuple[str, str]]]:
     """Group of each launch (`name` its position in `names`, `blocks` its grid, 0 where not
     recorded): kernel and block count in heavy families and where the family is not known, else the
-    family. Labels are
-    (family, kernel x blocks)."""
-    blocks = np.maximum(blocks, 0)
+    family. Labels are (family, kernel x blocks)."""
     heavy = names.mask(lambda k: k.family in HEAVY or is_unknown(k))
     families = sorted(set(names.families))
     family = np.array([families.index(f) for f in names.families], np.int64)

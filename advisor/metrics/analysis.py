@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,13 +23,8 @@ from advisor.metrics.activity import (
 from advisor.metrics.budget import DeviceBudget, HostStates, device_budget, host_states
 from advisor.metrics.damage import Damage, capture_ranges, find_damage
 from advisor.metrics.host import Ranges, Threads, calls_by_thread
-from advisor.metrics.intervals import Spans, union
-from advisor.metrics.kernels import (
-    ATTENTION,
-    MATMUL,
-    Names,
-    kernel_names,
-)
+from advisor.metrics.intervals import Spans, joined
+from advisor.metrics.kernels import ATTENTION, MATMUL, Names, kernel_names
 from advisor.metrics.operations import Kind, Operations, operations
 from advisor.metrics.phases import phase_times, with_phases
 from advisor.metrics.startup import Startup, activity_span, find_startup
@@ -183,9 +179,7 @@ class Analysis:
 
     @cached_property
     def startup(self) -> Startup:
-        return find_startup(
-            self.trace, self.ops, self.ranges, step_patterns(), self.steps, self.op_name
-        )
+        return find_startup(self.trace, self.ops, self.ranges, self.roles, self.steps, self.op_name)
 
     @cached_property
     def damage(self) -> Damage:
@@ -199,10 +193,7 @@ class Analysis:
     @cached_property
     def window(self) -> Window:
         choice = self.selection
-        holes = union(
-            np.concatenate((self.damage.holes.start, self.pauses.start)),
-            np.concatenate((self.damage.holes.end, self.pauses.end)),
-        )
+        holes = joined(self.damage.holes, self.pauses)
         if choice.window:
             lo, hi = parse_window(choice.window, self.span)
             window = Window(lo, hi, f"--window {choice.window}")
@@ -213,10 +204,7 @@ class Analysis:
         else:
             window = steady_window(self.ops, self.steps, self.startup, holes, self.span)
         if choice.phase:
-            others = outside_phase(self.steps, choice.phase, window)
-            holes = union(
-                np.concatenate((holes.start, others.start)), np.concatenate((holes.end, others.end))
-            )
+            holes = joined(holes, outside_phase(self.steps, choice.phase, window))
         return window.without(holes)
 
     @cached_property
@@ -260,10 +248,16 @@ class Analysis:
         """Steps in the window; 0 where no step structure was found."""
         return len(self.window_steps)
 
-    def per_100_kernels(self, device: int, count: float) -> float | None:
-        """A count of the window over its kernels, where there are no steps to count by."""
+    def rates(self, device: int, counts: Mapping[str, float | None]) -> dict[str, float]:
+        """Counts of the window by name, as ``NAME_per_step``; where there are no steps to count by,
+        as ``NAME_per_100_kernels``. What is None is left out."""
+        known = {name: count for name, count in counts.items() if count is not None}
+        if self.step_count:
+            return {f"{n}_per_step": count / self.step_count for n, count in known.items()}
         kernels = len(self.device_kernels(device))
-        return None if self.step_count or not kernels else 100.0 * count / kernels
+        return (
+            {f"{n}_per_100_kernels": 100 * c / kernels for n, c in known.items()} if kernels else {}
+        )
 
     @property
     def certain_step_count(self) -> int:
@@ -298,7 +292,7 @@ class Analysis:
         device = self.main_device
         mine = np.flatnonzero(self.ops.device == device)
         whole = len(mine) == len(self.ops)
-        # What crosses a boundary of uncertain steps is no gap between steps.
+        # Where the steps are uncertain, no gap is called one between steps.
         steps = self.steps if self.steps.believed else no_steps(len(self.ops))
         return device_budget(
             self.trace, self.ops if whole else self.ops.take(mine),
@@ -329,8 +323,10 @@ class Analysis:
         return max(threads, key=lambda t: (threads[t], -t))
 
     def samples(self, device: int) -> Samples | None:
-        window = self.on(device).window
-        return self._samples.setdefault(device, device_samples(self.trace, device, window))
+        if device not in self._samples:
+            window = self.on(device).window
+            self._samples[device] = device_samples(self.trace, device, window)
+        return self._samples[device]
 
     @cached_property
     def activity(self) -> dict[int, Activity | None]:
@@ -341,11 +337,9 @@ class Analysis:
             if samples is None or not self.trace.has("kernels"):
                 continue
             at = self.device_kernels(device)
-            group, labels = self.kernel_groups(device)
-            blocks = self.trace.columns("kernels", ("blocks",))["blocks"][self.ops.row[at]]
             out[device] = kernel_activity(
                 samples, self.budgets[device].compute, self.ops.start[at], self.ops.end[at],
-                group, labels, launch_kinds(self.op_name[at], blocks),
+                *self.kernel_groups(device), launch_kinds(self.op_name[at], self._blocks(at)),
             )  # fmt: skip
         return out
 
@@ -353,9 +347,13 @@ class Analysis:
         """Group of each of `device_kernels`, and the labels of groups, as `launch_groups`."""
         if device not in self._groups:
             at = self.device_kernels(device)
-            blocks = self.trace.columns("kernels", ("blocks",))["blocks"][self.ops.row[at]]
-            self._groups[device] = launch_groups(self.names, self.op_name[at], blocks)
+            self._groups[device] = launch_groups(self.names, self.op_name[at], self._blocks(at))
         return self._groups[device]
+
+    def _blocks(self, at: Array) -> Array:
+        """Grid sizes of kernels by their positions in `ops`, 0 where not recorded."""
+        blocks = self.trace.columns("kernels", ("blocks",))["blocks"]
+        return np.maximum(blocks[self.ops.row[at]], 0)
 
     def calls_in_window(self) -> Array:
         """Rows of api_calls that belong to the window: calls that start inside its host side.

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from advisor.metrics.gaps import Gaps, device_gaps
 from advisor.metrics.host import Ranges, Threads
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
+from advisor.metrics.intervals import (
+    EMPTY,
+    Coverage,
+    Spans,
+    intersect,
+    joined,
+    subtract,
+    union,
+    union_by,
+)
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
@@ -108,8 +117,9 @@ def device_budget(
 ) -> DeviceBudget:
     """Budget of one device. `ops` are its operations, `communication` a mask over them, `step_end`
     the GPU end of every step (ascending)."""
-    found, busy = device_gaps(trace, ops, op_step, window)
-    spans = _busy_parts(trace, ops, communication, window)
+    direction = directions(trace, ops)
+    found, busy = device_gaps(trace, ops, op_step, window, np.isin(direction, MIGRATIONS))
+    spans = _busy_parts(ops, communication, direction, window)
     bounds = np.concatenate(([window.start], np.clip(step_end, window.start, window.end),
                              [window.end])).astype(np.int64)  # fmt: skip
     by_step = np.zeros((len(bounds) - 1, len(PARTS)))
@@ -126,12 +136,12 @@ def device_budget(
 
 
 def _busy_parts(
-    trace: Trace, ops: Operations, communication: Array, window: Window
+    ops: Operations, communication: Array, direction: Array, window: Window
 ) -> dict[str, Spans]:
-    """Busy time in order of precedence: compute hides communication, which hides copies."""
+    """Busy time in order of precedence: compute hides communication, which hides copies.
+    `direction` is that of each copy, 0 for other operations."""
     kernel = (ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN) | (ops.kind == Kind.MEMSET)
     copy = ops.kind == Kind.COPY
-    direction = directions(trace, ops)
     migration = np.isin(direction, MIGRATIONS)
     masks = {
         "compute": kernel & ~communication,
@@ -152,8 +162,7 @@ def _busy_parts(
             own = intersect(own, recorded)
         out[name] = subtract(own, taken) if len(taken) else own
         if len(own):
-            taken = union(np.concatenate((taken.start, own.start)),
-                          np.concatenate((taken.end, own.end))) if len(taken) else own  # fmt: skip
+            taken = joined(taken, own) if len(taken) else own
     return out
 
 
@@ -229,10 +238,7 @@ class _ThreadStates:
             own = subtract(spans, self._explained)
             if len(own):
                 self._reasons[name] = Coverage(own)
-                self._explained = union(
-                    np.concatenate((self._explained.start, own.start)),
-                    np.concatenate((self._explained.end, own.end)),
-                )
+                self._explained = joined(self._explained, own)
         blocked = states.os.get(thread, EMPTY)
         self._blocked: Coverage | None = None
         if len(blocked):
@@ -309,20 +315,17 @@ def host_states(
     """What the threads of a capture were doing beside CUDA calls. `roles` are those of the ranges
     by position of their text, `cold` the times of start-up; `nodes` tells of graphs traced node by
     node."""
-    by_role: dict[str, dict[int, Spans]] = {"gc": {}, "gil_wait": {}}
-    for role, by_thread in by_role.items():
-        if chosen := [i for i, r in roles.items() if r == role]:
-            by_thread.update(_unions(ranges.rows(chosen), "thread"))
+
+    def covered(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:
+        return union_by(rows[key], rows["start"], rows["end"])
+
+    gc, gil = (
+        covered(ranges.rows([i for i, r in roles.items() if r == role]), "thread")
+        if role in roles.values() else {}
+        for role in ("gc", "gil_wait")
+    )  # fmt: skip
     calls, overheads = (
-        _unions(trace.columns(table, ("start", "end", key)), key) if trace.has(table) else {}
+        covered(trace.columns(table, ("start", "end", key)), key) if trace.has(table) else {}
         for table, key in (("host_calls", "thread"), ("overheads", "process"))
     )
-    return HostStates(cold, by_role["gc"], by_role["gil_wait"], calls, overheads, nodes)
-
-
-def _unions(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:
-    """Time covered by the rows of each value of the key."""
-    return {
-        int(k): union(rows["start"][rows[key] == k], rows["end"][rows[key] == k])
-        for k in np.unique(rows[key])
-    }
+    return HostStates(cold, gc, gil, calls, overheads, nodes)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.metrics.intervals import Spans, gaps, subtract, union
-from advisor.metrics.operations import Operations, directions
+from advisor.metrics.operations import Operations
 from advisor.metrics.window import Window
-from advisor.sources.schema import MIGRATIONS, MISSING, Call
+from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
 Array = NDArray[Any]
@@ -52,9 +52,10 @@ class Gaps:
 
 
 def device_gaps(
-    trace: Trace, ops: Operations, op_step: Array, window: Window
+    trace: Trace, ops: Operations, op_step: Array, window: Window, migration: Array
 ) -> tuple[Gaps, Spans]:
-    """Gaps and busy union of one device's operations (sorted by start) inside the window."""
+    """Gaps and busy union of one device's operations (sorted by start) inside the window;
+    `migration` is a mask of those that move pages of unified memory."""
     busy = union(ops.start, ops.end)
     idle = subtract(gaps(busy, window.start, window.end), window.holes)
     after = np.searchsorted(ops.start, idle.end, "left")
@@ -73,7 +74,7 @@ def device_gaps(
         & (ops.process[at] == ops.process[prev])
     )
     crosses = has_prev & (op_step[at] != op_step[prev])
-    migrated = known & np.isin(directions(trace, ops)[at], MIGRATIONS)
+    migrated = known & migration[at]
     api = np.where(known & ~migrated, ops.api[at], MISSING)
     row = np.maximum(api, 0)
     if trace.has("api_calls"):

@@ -55,13 +55,13 @@ class Invalid:
 def find_invalid(trace: Trace, ops: Operations) -> Invalid:
     """Checks every table that holds times, and the samples."""
     counts: dict[tuple[str, str], int] = {}
-    worst = 0.0
+    worst, usual = 0.0, _usual_time(trace)
     for table in (*_TIMED, "samples"):
         rows = trace.rows(table)
         if not rows:
             continue
         broken = np.zeros(rows, bool)
-        for check, mask in _checks(trace, ops, table):
+        for check, mask in _checks(trace, ops, table, usual):
             if found := int(mask.sum()):
                 counts[check, table] = found
                 broken |= mask
@@ -72,21 +72,23 @@ def find_invalid(trace: Trace, ops: Operations) -> Invalid:
     return Invalid(counts, worst, views)
 
 
-def _checks(trace: Trace, ops: Operations, table: str) -> Iterator[tuple[str, Array]]:
-    """(what is broken, mask over the rows of the table)."""
+def _checks(trace: Trace, ops: Operations, table: str, usual: float) -> Iterator[tuple[str, Array]]:
+    """(what is broken, mask over the rows of the table); `usual` is a time of this capture."""
     if table == "samples":
         yield "above 100 %", _overfull(trace)
         return
     start, end = trace.columns(table, ("start", "end")).values()
     yield "end before start", end < start
-    yield "times apart", np.abs(start.astype(float) - _usual_time(trace)) > FAR_NS
+    yield "times apart", np.abs(start.astype(float) - usual) > FAR_NS
     if table in _GPU:
-        yield "before its launch", _before_launch(trace, ops, table)
+        at = _of_table(ops, table)
+        yield "before its launch", _before_launch(trace, ops, at)
     if table in ("kernels", "copies", "memsets", "api_calls"):
         yield "recorded twice", _repeated(trace, table)
     if table == "kernels":
-        yield "overlap on a stream", _overlapping(trace, ops)
-        yield "one launch for several", _sharing_a_launch(trace, ops)
+        rows = _launched_alone(trace, ops, at)
+        yield "overlap on a stream", _overlapping(trace, ops.api[at], rows)
+        yield "one launch for several", _sharing_a_launch(ops, at, rows)
     if table == "api_calls":
         yield "correlation id repeated", _same_id(trace)
     if table in ("kernels", "api_calls"):
@@ -94,9 +96,10 @@ def _checks(trace: Trace, ops: Operations, table: str) -> Iterator[tuple[str, Ar
 
 
 def _usual_time(trace: Trace) -> float:
-    """The median start of the largest table."""
+    """The median start of the largest table; 0 where there is none."""
     largest = max(_TIMED, key=trace.rows)
-    return float(np.median(trace.columns(largest, ("start",))["start"]))
+    start = trace.columns(largest, ("start",))["start"]
+    return float(np.median(start)) if len(start) else 0.0
 
 
 def _of_table(ops: Operations, table: str) -> Array:
@@ -105,8 +108,7 @@ def _of_table(ops: Operations, table: str) -> Array:
     return at[np.argsort(ops.row[at], kind="stable")]
 
 
-def _before_launch(trace: Trace, ops: Operations, table: str) -> Array:
-    at = _of_table(ops, table)
+def _before_launch(trace: Trace, ops: Operations, at: Array) -> Array:
     api = ops.api[at]
     if not (api >= 0).any():
         return np.zeros(len(at), bool)
@@ -137,10 +139,9 @@ def _as_before(*columns: Array) -> Array:
     return equal
 
 
-def _launched_alone(trace: Trace, ops: Operations) -> Array:
+def _launched_alone(trace: Trace, ops: Operations, at: Array) -> Array:
     """Rows of `kernels` with a kernel-launch call of their own: the nodes of a graph run beside
-    each other under the number of one stream."""
-    at = _of_table(ops, "kernels")
+    each other under the number of one stream. `at` are the positions of the rows in `ops`."""
     api = ops.api[at]
     if not (api >= 0).any():
         return np.empty(0, np.int64)
@@ -148,17 +149,16 @@ def _launched_alone(trace: Trace, ops: Operations) -> Array:
     return np.flatnonzero((api >= 0) & (call == Call.LAUNCH) & (ops.graph_node[at] == 0))
 
 
-def _overlapping(trace: Trace, ops: Operations) -> Array:
-    """Kernels that begin before the one ahead of them on their stream has ended; of those that may,
-    the ones that also end before it."""
-    mask = np.zeros(trace.rows("kernels"), bool)
-    rows = _launched_alone(trace, ops)
+def _overlapping(trace: Trace, api: Array, rows: Array) -> Array:
+    """Of these rows of `kernels`, those that begin before the previous kernel on their stream has
+    ended; where the launch allows that, those that also end before it. `api` is the call of each
+    row."""
+    mask = np.zeros(len(api), bool)
     place = ("process", "device", "context", "stream")
     columns = {n: c[rows] for n, c in trace.columns("kernels", (*place, "start", "end")).items()}
     order = np.lexsort((columns["start"], *(columns[n] for n in place)))
     start, end = columns["start"][order], columns["end"][order]
-    call = ops.api[_of_table(ops, "kernels")][rows[order]]
-    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][call])
+    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][api[rows[order]]])
     dependent = np.array([_DEPENDENT in n for n in trace.texts(ids.tolist())], bool)[named]
     wrong = _as_before(*(columns[n][order] for n in place))
     wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
@@ -167,13 +167,14 @@ def _overlapping(trace: Trace, ops: Operations) -> Array:
     return mask
 
 
-def _sharing_a_launch(trace: Trace, ops: Operations) -> Array:
-    """Kernels whose launch call has already run one on the device."""
-    mask = np.zeros(trace.rows("kernels"), bool)
-    rows = _launched_alone(trace, ops)
-    at = _of_table(ops, "kernels")[rows]
-    order = np.lexsort((ops.start[at], ops.device[at], ops.api[at]))
-    mask[rows[order[_as_before(ops.api[at][order], ops.device[at][order])]]] = True
+def _sharing_a_launch(ops: Operations, at: Array, rows: Array) -> Array:
+    """Of these rows of `kernels`, those whose launch call has already run one on the device. `at`
+    are the positions of all rows in `ops`."""
+    mask = np.zeros(len(at), bool)
+    mine = at[rows]
+    api, device = ops.api[mine], ops.device[mine]
+    order = np.lexsort((ops.start[mine], device, api))
+    mask[rows[order[_as_before(api[order], device[order])]]] = True
     return mask
 
 

@@ -47,6 +47,16 @@ def union(start: NDArray[Any], end: NDArray[Any]) -> Spans:
     return Spans(start[first].astype(np.int64), reach[last].astype(np.int64))
 
 
+def joined(*sets: Spans) -> Spans:
+    """The union of several merged sets."""
+    return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
+
+
+def union_by(key: NDArray[Any], start: NDArray[Any], end: NDArray[Any]) -> dict[int, Spans]:
+    """The union of the intervals of each value of the key."""
+    return {int(k): union(start[key == k], end[key == k]) for k in np.unique(key).tolist()}
+
+
 def clip(spans: Spans, lo: int, hi: int) -> Spans:
     """The part of a merged set inside [lo, hi)."""
     a = int(np.searchsorted(spans.end, lo, "right"))

@@ -8,19 +8,19 @@ is set aside whole.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, subtract, union
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
 from advisor.sources.schema import HTOD, PAGEABLE, Call
-from advisor.sources.trace import Trace
+from advisor.sources.trace import Columns, Trace
 
 Array = NDArray[Any]
 
@@ -71,10 +71,8 @@ class Startup:
     @property
     def spans(self) -> Spans:
         """Start-up wherever it stands: the head of the capture, and cold calls after it."""
-        cold = list(self.cold.values())
-        start = [np.array([self.begin]), *(s.start for s in cold)]
-        end = [np.array([max(self.end, self.begin)]), *(s.end for s in cold)]
-        return union(np.concatenate(start), np.concatenate(end))
+        head = Spans(np.array([self.begin]), np.array([max(self.end, self.begin)]))
+        return joined(head, *self.cold.values())
 
     @property
     def length(self) -> int:
@@ -96,11 +94,11 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
 
 
 def find_startup(
-    trace: Trace, ops: Operations, ranges: Ranges, patterns: StepPatterns, steps: Steps,
+    trace: Trace, ops: Operations, ranges: Ranges, roles: Mapping[int, str], steps: Steps,
     op_name: Array,
 ) -> Startup:  # fmt: skip
-    """Start-up of a capture; `op_name` is the position of each operation's kernel name, MISSING
-    for other operations."""
+    """Start-up of a capture; `roles` are those of ranges by position of their text, `op_name` is
+    the position of each operation's kernel name, MISSING for other operations."""
     begin, _ = activity_span(trace, ops)
     if not len(ops):
         return Startup(begin, begin)  # of what, nobody knows
@@ -108,44 +106,39 @@ def find_startup(
     if len(steps):
         # What the steps themselves load is cold, and no head of the capture.
         limit = min(limit, int(steps.host_start[0]))
-    found: dict[str, list[Array]] = {}
-    events: list[Event] = []
     calls = trace.columns("api_calls", ("start", "end", "thread", "call", "name_id", "process"))
-    if len(calls["start"]):
-        found = _cold_calls(trace, ops, op_name)
-        told = np.empty(0, np.int64)
-        for kind in (k for k in KINDS if k in found):
-            rows = np.setdiff1d(np.concatenate(found[kind]), told)
-            events += _events(trace, kind, rows)
-            told = np.union1d(told, rows)
+    found = _cold_calls(trace, calls, ops, op_name) if len(calls["start"]) else {}
+    events: list[Event] = []
+    told = np.empty(0, np.int64)
+    for kind in (k for k in KINDS if k in found):
+        events += _events(trace, kind, np.setdiff1d(found[kind], told))
+        told = np.union1d(told, found[kind])
     if upload := _upload(trace, ops, limit):
         events.append(upload)
-    named = [i for i, role in ranges.matching(patterns.role).items() if role == "startup"]
+    named = [i for i, role in roles.items() if role == "startup"]
     spans = ranges.rows(named) if named else None
     if spans is not None:
         events += [
             Event("ranges", ranges.texts[int(t)], int(a), int(b))
             for t, a, b in zip(spans["text"], spans["start"], spans["end"], strict=True)
         ][:20]
-    called = [rows for kind in found.values() for rows in kind]
-    cold = _by_thread(calls, np.unique(np.concatenate([np.empty(0, np.int64), *called])), spans)
+    begin = min([begin, *(e.start for e in events)])
+    end = _head(begin, limit, events)
+    if len(steps) and end < steps.gpu_start[0]:
+        end = min(int(steps.host_start[0]), int(steps.gpu_start[0])) if end > begin else begin
+    parts = _parts(calls, found, events)
     teardown = _teardown(calls, ops)
     if len(teardown):
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]),
                             int(teardown.end[-1])))  # fmt: skip
-    begin = min([begin, *(e.start for e in events)])
-    end = _head(begin, limit, [e for e in events if e.kind != "teardown"])
-    if len(steps) and end < steps.gpu_start[0]:
-        end = min(int(steps.host_start[0]), int(steps.gpu_start[0])) if end > begin else begin
-    parts = _parts(calls, found, events)
-    return Startup(begin, end, tuple(sorted(events, key=lambda e: e.start)), cold, parts, teardown)
+    events.sort(key=lambda e: e.start)
+    return Startup(begin, end, tuple(events), _by_thread(calls, told, spans), parts, teardown)
 
 
-def _cold_calls(trace: Trace, ops: Operations, op_name: Array) -> dict[str, list[Array]]:
-    """Rows of api_calls that are start-up, by kind."""
-    calls = trace.columns("api_calls", ("start", "end", "call", "name_id", "process"))
+def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -> dict[str, Array]:
+    """Rows of api_calls that are start-up, by kind; kinds without any are left out."""
     length, kind = calls["end"] - calls["start"], calls["call"]
-    found: dict[str, list[Array]] = {"context": [], "modules": [], "libraries": [], "graphs": []}
+    context, allocation = [], []
     for process in np.unique(calls["process"]).tolist():
         mine = calls["process"] == process
         work = ops.start[ops.process == process]
@@ -154,33 +147,42 @@ def _cold_calls(trace: Trace, ops: Operations, op_name: Array) -> dict[str, list
         slow &= ~np.isin(kind, (Call.SYNC, Call.COPY, Call.MODULE))
         if slow.any():
             rows = np.flatnonzero(slow)
-            found["context"].append(rows[np.argmin(calls["start"][rows])][None])
+            context.append(int(rows[np.argmin(calls["start"][rows])]))
         setup = mine & (kind == Call.ALLOC) & (length >= _SETUP_NS) & (calls["end"] <= first)
-        found.setdefault("allocation", []).append(np.flatnonzero(setup))
+        allocation += np.flatnonzero(setup).tolist()
     loads = np.flatnonzero((kind == Call.MODULE) & (length >= _MODULE_NS))
-    launches = _first_launches(calls, ops, op_name, length)
-    found["modules"] += [loads, launches]
-    cold = np.concatenate((loads, launches))
-    if len(cold):
-        # Handles and workspaces come with the first use of a library: before its last kernel.
-        slow = (length >= _SETUP_NS) & np.isin(kind, (Call.ALLOC, Call.FREE, Call.OTHER))
-        slow &= calls["start"] < int(calls["end"][cold].max())
-        rows = np.flatnonzero(slow)
-        _, name, count = np.unique(calls["name_id"][rows], return_inverse=True, return_counts=True)
-        found["libraries"].append(rows[count[name] <= _SETUP_CALLS])
-    other = np.flatnonzero((kind == Call.OTHER) & (length >= _MODULE_NS))
+    modules = np.concatenate((loads, _first_launches(calls, ops, op_name, length)))
+    found: dict[str, Any] = {
+        "context": context, "modules": modules, "allocation": allocation,
+        "libraries": _library_calls(calls, length, modules),
+        "graphs": _graph_calls(trace, calls, length),
+    }  # fmt: skip
+    return {k: np.asarray(rows, np.int64) for k, rows in found.items() if len(rows)}
+
+
+def _library_calls(calls: Columns, length: Array, modules: Array) -> Array:
+    """Handles and workspaces come with the first use of a library: before its last kernel."""
+    slow = (length >= _SETUP_NS) & np.isin(calls["call"], (Call.ALLOC, Call.FREE, Call.OTHER))
+    slow &= calls["start"] < int(calls["end"][modules].max(initial=np.iinfo(np.int64).min))
+    rows = np.flatnonzero(slow)
+    _, name, count = np.unique(calls["name_id"][rows], return_inverse=True, return_counts=True)
+    return np.asarray(rows[count[name] <= _SETUP_CALLS])
+
+
+def _graph_calls(trace: Trace, calls: Columns, length: Array) -> list[int]:
+    """Calls that build graphs, where these are then replayed."""
+    other = np.flatnonzero((calls["call"] == Call.OTHER) & (length >= _MODULE_NS))
     names = trace.texts(calls["name_id"][other].tolist())
     built = [i for i, name in zip(other.tolist(), names, strict=True) if _builds_graph(name)]
-    if 0 < len(built) <= max(_SETUP_CALLS, int((kind == Call.GRAPH_LAUNCH).sum()) // 2):
-        found["graphs"].append(np.array(built, np.int64))
-    return {k: rows for k, rows in found.items() if sum(len(r) for r in rows)}
+    replays = int((calls["call"] == Call.GRAPH_LAUNCH).sum())
+    return built if len(built) <= max(_SETUP_CALLS, replays // 2) else []
 
 
 def _builds_graph(name: str) -> bool:
     return "GraphInstantiate" in name or "EndCapture" in name or "GraphUpload" in name
 
 
-def _first_launches(calls: Any, ops: Operations, op_name: Array, length: Array) -> Array:
+def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Array) -> Array:
     """Rows of the calls that launch a kernel for the first time and take far longer than launches
     do. Calls that wait while the device works are blocked on a full queue, not cold."""
     at = np.flatnonzero((op_name >= 0) & (ops.api >= 0))
@@ -213,24 +215,24 @@ def _events(trace: Trace, kind: str, rows: Array) -> list[Event]:
     ]
 
 
-def _by_thread(calls: Any, rows: Array, ranges: dict[str, Array] | None) -> dict[int, Spans]:
+def _by_thread(calls: Columns, rows: Array, ranges: Columns | None) -> dict[int, Spans]:
     """Cold host time by thread: the calls, and whole ranges."""
-    start, end, thread = (calls[n][rows] for n in ("start", "end", "thread"))
+    key, start, end = (calls[n][rows] for n in ("thread", "start", "end"))
     if ranges is not None:
-        start = np.concatenate((start, ranges["start"]))
-        end = np.concatenate((end, ranges["end"]))
-        thread = np.concatenate((thread, ranges["thread"]))
-    return {int(t): union(start[thread == t], end[thread == t]) for t in np.unique(thread).tolist()}
+        key, start, end = (
+            np.concatenate((called, ranges[n]))
+            for called, n in zip((key, start, end), ("thread", "start", "end"), strict=True)
+        )
+    return union_by(key, start, end)
 
 
-def _parts(calls: Any, found: dict[str, list[Array]], events: list[Event]) -> dict[str, Spans]:
+def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict[str, Spans]:
     """Time of each kind of start-up; what is of two kinds counts for the first of KINDS."""
     out: dict[str, Spans] = {}
     taken = EMPTY
     for kind in KINDS:
         if kind in found:
-            rows = np.concatenate(found[kind])
-            own = union(calls["start"][rows], calls["end"][rows])
+            own = union(calls["start"][found[kind]], calls["end"][found[kind]])
         else:
             mine = [e for e in events if e.kind == kind]
             own = union(np.array([e.start for e in mine], np.int64),
@@ -238,8 +240,7 @@ def _parts(calls: Any, found: dict[str, list[Array]], events: list[Event]) -> di
         alone = subtract(own, taken)
         if alone.total:
             out[kind] = alone
-            taken = union(np.concatenate((taken.start, own.start)),
-                          np.concatenate((taken.end, own.end)))  # fmt: skip
+            taken = joined(taken, own)
     return out
 
 
@@ -259,10 +260,8 @@ def _head(begin: int, limit: int, events: list[Event]) -> int:
     return max(end, int(mostly.max(initial=begin)))
 
 
-def _teardown(calls: Any, ops: Operations) -> Spans:
+def _teardown(calls: Columns, ops: Operations) -> Spans:
     """Frees and unloads after the last GPU work."""
-    if not len(ops) or not len(calls["start"]):
-        return EMPTY
     last = (calls["start"] >= int(ops.end.max())) & np.isin(
         calls["call"], (Call.FREE, Call.MODULE, Call.OTHER)
     )
@@ -305,9 +304,8 @@ def cold_steps(steps: Steps, startup: Startup) -> int:
     those after it that are cold and slow; the last is always kept."""
     if len(steps) < 2:
         return 0
-    begin = np.concatenate((steps.gpu_start[:1], steps.gpu_end[:-1]))
-    length = steps.gpu_end - begin
-    cold = Coverage(startup.spans).within(begin, steps.gpu_end)
+    length = steps.gpu_end - steps.begin
+    cold = Coverage(startup.spans).within(steps.begin, steps.gpu_end)
     slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * float(np.median(length[1:])))
     slow[0] = True
     return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)

@@ -114,9 +114,8 @@ def outside_phase(steps: Steps, phase: str, window: Window) -> Spans:
         raise InputError(
             f"--phase: no step is {phase}; the capture has {', '.join(known) or 'no steps'}"
         )
-    begins = np.concatenate(([steps.gpu_start[0]], steps.gpu_end[:-1]))
     mine = np.array([p == phase for p in steps.phase])
-    return gaps(union(begins[mine], steps.gpu_end[mine]), window.start, window.end)
+    return gaps(union(steps.begin[mine], steps.gpu_end[mine]), window.start, window.end)
 
 
 def steady_window(

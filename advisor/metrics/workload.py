@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.knowledge.files import step_patterns
-from advisor.knowledge.workloads import Evidence, Workload, WorkloadFile, workload_knowledge
+from advisor.knowledge.workloads import Evidence, Workload, WorkloadFile
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition
 from advisor.sources.trace import Trace
@@ -80,9 +80,7 @@ def look(trace: Trace, names: Names, ranges: Ranges) -> Seen:
     if trace.has("kernels"):
         span = trace.columns("kernels", ("start", "end"))
         seen = _with_kernels(seen, names, (span["end"] - span["start"]).astype(float))
-    known = framework(seen, workload_knowledge())
-    features = {**seen.features, "framework": float(known not in (CUDA_CPP, UNKNOWN))}
-    return replace(seen, features=features)
+    return seen
 
 
 def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -101,37 +99,30 @@ def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _with_kernels(seen: Seen, names: Names, duration: NDArray[Any]) -> Seen:
     """With what the kernels show; `duration` has one entry a kernel row, ns."""
-    kernels, families = _shares(names, duration)
-    features = {**seen.features, **_features(names, duration)}
-    return replace(seen, kernels=kernels, families=families, features=features)
-
-
-def _shares(names: Names, duration: NDArray[Any]) -> tuple[dict[str, float], dict[str, float]]:
-    """Shares of the kernel time by name and by family, communication left out of both.
-
-    `duration` has one entry a kernel row.
-    """
+    by_name = np.bincount(names.index, duration, minlength=len(names.ids))
     time = composition(names, names.index, duration)
     time.pop("communication", None)
     whole = sum(time.values())
     if not whole:
-        return {}, {}
-    by_name = np.bincount(names.index, duration, minlength=len(names.ids)) / whole
+        return seen
     shares = {
         text: share
-        for text, family, share in zip(names.texts, names.families, by_name.tolist(), strict=True)
+        for text, family, share in zip(
+            names.texts, names.families, (by_name / whole).tolist(), strict=True
+        )
         if family != "communication"
     }
-    return shares, {family: t / whole for family, t in time.items()}
+    return replace(
+        seen, kernels=shares, families={family: t / whole for family, t in time.items()},
+        features={**seen.features, **_features(names, by_name)},
+    )  # fmt: skip
 
 
-def _features(names: Names, duration: NDArray[Any]) -> dict[str, float]:
-    """The numbers about kernels that evidence of kind `structure` looks at."""
-    by_name = np.bincount(names.index, duration, minlength=len(names.ids))
+def _features(names: Names, by_name: NDArray[Any]) -> dict[str, float]:
+    """The numbers about kernels that evidence of kind `structure` looks at; `by_name` is the time
+    of each name."""
     launches = np.bincount(names.index, minlength=len(names.ids))
     own = names.mask(lambda k: k.family != "communication")
-    if not by_name[own].sum():
-        return {}
     matmul = by_name[names.mask(lambda k: k.family in MATMUL)].sum()
     few = names.mask(lambda k: k.family == "gemv" or k.traits.get("skinny") is True)
     decode = names.mask(lambda k: k.family == "attention" and k.phase == "decode")
@@ -160,6 +151,9 @@ def judge(seen: Seen, known: WorkloadFile) -> Judgement:
     The confidence grows with the evidence, with its margin over the next workload and with the
     number of kinds of evidence that agree.
     """
+    made_by = framework(seen, known)
+    features = {"framework": float(made_by not in (CUDA_CPP, UNKNOWN)), **seen.features}
+    seen = replace(seen, features=features)
     found = {w.name: _found(w, seen) for w in known.workloads}
     score = {name: sum(e.weight for e in evidence) for name, evidence in found.items()}
     order = sorted(score, key=lambda name: -score[name])  # stable: ties as in the file
@@ -167,7 +161,6 @@ def judge(seen: Seen, known: WorkloadFile) -> Judgement:
         (w.name for w in known.workloads if w.contains_others and score[w.name] >= known.decisive),
         order[0],
     )
-    made_by = framework(seen, known)
     if score[best] < known.least:
         return Judgement(UNKNOWN, 0.0, made_by)
     rival = max((score[n] for n in order if n != best), default=0.0)

@@ -12,6 +12,14 @@ Unit = Literal[
 ]
 Level = Literal["trace", "rank", "device", "process", "phase", "operation"]
 
+
+def sees(level: Level) -> frozenset[str]:
+    """The levels whose facts are visible at `level`: itself and the wider, never its siblings."""
+    wider: tuple[Level, ...] = ("trace", "rank", "device")
+    above = wider[: wider.index(level)] if level in wider else wider
+    return frozenset((*above, level))
+
+
 #: Narrower levels see the facts of wider ones, never the reverse. The last three are siblings:
 #: a device holds processes, phases and operations side by side.
 LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "operation")

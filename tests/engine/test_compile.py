@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import advisor.engine.compile as compiling
-from advisor.engine.compile import compile_rules, sees
+from advisor.engine.compile import compile_rules
 from advisor.engine.infer import infer
 from advisor.engine.params import parse_params, thresholds
 from advisor.errors import RuleError
+from advisor.model.facts import sees
 from advisor.model.rules import RuleSpec
 from tests.engine.engine_support import base, ge, rule, rules
 

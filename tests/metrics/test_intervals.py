@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.metrics.intervals import Coverage, Spans, clip, gaps, intersect, subtract, union
+from advisor.metrics.intervals import (
+    Coverage,
+    Spans,
+    clip,
+    gaps,
+    intersect,
+    joined,
+    subtract,
+    union,
+    union_by,
+)
 
 pairs = st.lists(
     st.tuples(st.integers(0, 60), st.integers(-3, 20)).map(lambda p: (p[0], p[0] + p[1])),
@@ -61,6 +73,28 @@ def test_intersection_and_difference_divide_a_set(
     assert points(both) == brute(left) & brute(right)
     assert points(only) == brute(left) - brute(right)
     assert both.total + only.total == a.total
+
+
+@given(pairs, pairs, pairs)
+def test_joined_sets_cover_what_any_of_them_covers(
+    one: list[tuple[int, int]], two: list[tuple[int, int]], three: list[tuple[int, int]]
+) -> None:
+    merged = joined(made(one), made(two), made(three))
+    assert_merged(merged)
+    assert points(merged) == brute(one + two + three)
+
+
+@given(pairs, st.randoms())
+def test_the_union_by_key_is_that_of_each_keys_intervals(
+    intervals: list[tuple[int, int]], random: Random
+) -> None:
+    keys = [random.randrange(3) for _ in intervals]
+    start, end = np.array(intervals, np.int64).reshape(-1, 2).T
+    by_key = union_by(np.array(keys, np.int64), start, end)
+    assert set(by_key) == set(keys)
+    for key, merged in by_key.items():
+        mine = [i for i, k in zip(intervals, keys, strict=True) if k == key]
+        assert points(merged) == brute(mine)
 
 
 @given(pairs, st.integers(0, 60), st.integers(0, 60))

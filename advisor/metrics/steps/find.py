@@ -38,29 +38,22 @@ def find_steps(
     work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]
 ) -> Steps:
     """The steps of one process on one device. `families` are those of the kernel names."""
-    if opaque := opaque_graphs(work):
-        marked = named_ranges(work, ranges, patterns)
-        return marked if len(marked) else opaque
     marked = named_ranges(work, ranges, patterns)
-    if marked.method == "opaque graph launches":
-        return marked
-    markers = find_markers(work, ranges, patterns, families)
-    if len(marked) >= 2:
+    if opaque := opaque_graphs(work):
+        return marked if len(marked) else opaque
+    if marked.method == "opaque graph launches" or len(marked) >= 2:
         return marked
     if marked.empty and not len(marked):
         return marked
     whole = len(marked) == 1 and _is_pass(work, marked)
     if whole and marked.level == "step":
         return marked
+    markers = find_markers(work, ranges, patterns, families)
     inner = inner_work(work, ranges, patterns)
-    inside: list[tuple[str, int]] = []
     for steps in _candidates(work, ranges, patterns, markers):
         if work.share_inside(steps.op_step) < _COVERED:
             continue
-        if kind := contradicts(markers, steps.op_step, len(steps)):
-            inside.append((kind, len(steps)))
-            continue
-        if _is_inner(inner, steps):
+        if contradicts(markers, steps.op_step, len(steps)) or _is_inner(inner, steps):
             continue
         if confirms(markers, steps.op_step, len(steps)):
             sure = min(steps.confidence + _CONFIRMED, 0.9)

@@ -86,10 +86,9 @@ def _named(ranges: Ranges, patterns: StepPatterns) -> dict[str, list[int]]:
     return out
 
 
-def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> str | None:
-    """The kind of a marker that most parts of a segmentation lack: what repeats then lies inside a
-    pass. None where nothing speaks against it."""
-    return next((m.kind for m in markers if _share(m, op_step, count) < _MISSED), None)
+def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
+    """True where most parts of a segmentation lack a marker: what repeats lies inside a pass."""
+    return any(_share(m, op_step, count) < _MISSED for m in markers)
 
 
 def confirms(markers: Sequence[Marker], op_step: Array, count: int) -> bool:

@@ -38,8 +38,8 @@ class Steps:
     """Steps of one process on one device, in order of time. Arrays have one entry a step;
     `op_step` one an operation of the capture (MISSING outside steps).
 
-    `level` names what repeats ("step", "iteration"), `inner` what repeats inside it and how often.
-    `empty` are ranges that hold neither a call nor GPU work, as host times.
+    `level` names what repeats ("step", "iteration"); `empty` are ranges that hold neither a call
+    nor GPU work, as host times.
     """
 
     method: Method
@@ -55,7 +55,6 @@ class Steps:
     empty: tuple[tuple[int, int], ...] = ()
     ranges_seen: int = 0
     level: str = "step"
-    inner: tuple[tuple[str, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.gpu_end)
@@ -63,6 +62,11 @@ class Steps:
     @property
     def believed(self) -> bool:
         return self.confidence >= BELIEVED
+
+    @property
+    def begin(self) -> Array:
+        """When the device begins with each step: at the end of the one before it."""
+        return np.concatenate((self.gpu_start[:1], self.gpu_end[:-1]))
 
     @property
     def time(self) -> Array:
