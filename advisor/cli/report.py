@@ -205,6 +205,7 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
     if level is None:
         raise InputError(f"--fail-on: '{least}' is none of {', '.join(SEVERITIES)}")
     counted = (
-        f for d in done for f in d.findings if f.baseline == "new" or not settings.fail_on_new
-    )
+        f for d in done for f in d.findings
+        if f.kind != "limit" and (f.baseline == "new" or not settings.fail_on_new)
+    )  # fmt: skip
     return int(any(SEVERITIES.index(f.severity) >= level for f in counted))

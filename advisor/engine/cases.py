@@ -19,7 +19,7 @@ from advisor.engine.compile import CompiledRule, Program, Test, compile_rules, r
 from advisor.engine.explain import describe
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.interpret import Checked, Outcome, OutcomeState
-from advisor.engine.judge import severity_of
+from advisor.engine.judge import most_severe
 from advisor.engine.lint_names import facts_used
 from advisor.engine.load import CASES_SUFFIX, RuleSet
 from advisor.engine.source import Problem, Source, read, validate
@@ -241,7 +241,7 @@ def _judge(
         yield ("expect", "missing"), f"expected {', '.join(expect.missing)}, missing is {found}"
     if expect.severity is not None:
         spec = inference.program.by_code[outcome.code].spec
-        severity = severity_of(inference, spec, outcome.scope)
+        severity = most_severe(inference, spec, outcome.scope)
         if severity != expect.severity:
             yield ("expect", "severity"), f"expected {expect.severity}, found {severity}"
 

@@ -15,9 +15,9 @@ from advisor.engine.judge import (
     confidence_of,
     doc,
     doubts_of,
+    grading,
     impact_of,
     invalidates,
-    severity_of,
     withholder,
 )
 from advisor.engine.params import thresholds
@@ -123,14 +123,16 @@ def finding_of(
     rule = inference.program.by_code[outcome.code]
     spec, scope = rule.spec, outcome.scope
     impact = impact_of(inference, spec, scope, ms_of)
+    confidence = confidence_of(inference, spec, outcome)
     gain = spec.gain
     return Finding(
         code=spec.code,
         cause=spec.cause,
         kind=spec.kind,
         title=spec.title,
-        severity=severity_of(inference, spec, scope),
-        confidence=confidence_of(inference, spec, outcome),
+        severity="info",
+        confidence=confidence,
+        ranking=grading(inference, spec, scope, confidence),
         scope=doc(scope),
         message=message_of(inference, spec, scope),
         invalidates=invalidates(inference, rule, scope),

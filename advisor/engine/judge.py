@@ -9,17 +9,13 @@ from typing import NamedTuple
 from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Outcome, check_fact
+from advisor.engine.rank import severity_of
 from advisor.engine.text import percent
 from advisor.model.facts import TRACE, Fact, Scope
 from advisor.model.findings import SEVERITIES, Impact, ScopeDoc, Severity
+from advisor.model.gain import Ranking
 from advisor.model.rules import Doubt, RuleSpec
 
-#: The global table: severity from this share of the step on; below the last, info.
-SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = (
-    (0.20, "high"),
-    (0.10, "medium"),
-    (0.03, "low"),
-)
 #: Facts of a lesser kind make the same advice less sure.
 METHOD_FACTOR = {"measured": 1.0, "inferred": 0.9, "assumed": 0.75}
 PASSED_GUARD_FACTOR = 0.95
@@ -46,30 +42,26 @@ def impact_of(
     return Impact(part=spec.impact.part, ms=ms, share=share)
 
 
-def severity_of(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
-    """By the rule's own levels or the global table, under its cap; info where nothing is known.
-    What takes the ground from under every other finding is high, whatever it measures."""
-    if invalidates(inference, inference.program.by_code[spec.code], scope):
-        return spec.severity.cap or "high"
+def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: float) -> Ranking:
+    """What the capture says of a finding's severity before any fix is estimated: the severity by
+    levels of the rule's own (what takes the ground from under every other finding is high), and
+    the most that the rule and its doubts allow."""
+    levels: Severity | None = None
     fact = _number(inference, spec, scope)
-    found: Severity = "info"
-    if fact is not None and spec.severity.levels:
-        value = float(fact.value)
-        for level in spec.severity.levels:
-            found = level.severity if value >= level.at else found
-    elif fact is not None and fact.unit == "ratio":
-        found = next((s for at, s in SEVERITY_TABLE if float(fact.value) >= at), "info")
-    doubts = (d.cap for d in doubts_of(inference, spec, scope))
-    caps = (spec.severity.cap, _unpredicted(inference, spec), *doubts)
-    return min((found, *(c for c in caps if c)), key=SEVERITIES.index)
-
-
-def _unpredicted(inference: Inference, spec: RuleSpec) -> Severity | None:
-    """Where a gain a step cannot be predicted, for want of steps, nobody knows that the fix pays:
-    medium at most."""
-    per_step = spec.gain is not None and spec.gain.per == "step"
-    no_steps = inference.sight.atom("capture.step_count", TRACE) == 0
-    return "medium" if per_step and no_steps else None
+    if invalidates(inference, inference.program.by_code[spec.code], scope):
+        levels = "high"
+    elif spec.severity.levels:
+        value = float("-inf") if fact is None else float(fact.value)
+        marks = (level.severity for level in reversed(spec.severity.levels) if value >= level.at)
+        levels = next(marks, "info")
+    caps = [spec.severity.cap, *(d.cap for d in doubts_of(inference, spec, scope))]
+    given = [c for c in caps if c]
+    return Ranking(
+        confidence=confidence,
+        levels=levels,
+        cap=min(given, key=SEVERITIES.index) if given else None,
+        measured=spec.subject != "trace",
+    )
 
 
 def doubts_of(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Doubt, ...]:
@@ -80,6 +72,14 @@ def doubts_of(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Doubt
         for doubt, when in zip(spec.doubts, tests, strict=True)
         if all(check_fact(t, scope, inference.sight).truth for t in when)
     )
+
+
+def most_severe(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
+    """The severity where the fix, if the rule names one, saves all that the cause holds."""
+    terms = grading(inference, spec, scope, 1.0)
+    impact = impact_of(inference, spec, scope)
+    held = (impact.share if impact else None) or 0.0
+    return severity_of(terms, held, held if spec.gain is not None or terms.measured else None)
 
 
 class Term(NamedTuple):

@@ -131,11 +131,38 @@ def explained_symptoms(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """Causes explain symptoms of their own scope or a narrower one."""
     for i, name in enumerate(rule.then.explains):
         target = context.rules.by_cause.get(name)
-        if rule.kind != "cause":
+        if rule.kind not in ("cause", "limit"):
             yield ("then", "explains", i), f"a {rule.kind} explains nothing; remove {name}"
         elif target is not None and rule.scope not in sees(target.scope):
             text = f"{name} has the scope {target.scope}, wider than this rule's {rule.scope}"
             yield ("then", "explains", i), f"{text}: it is never folded in; remove it"
+
+
+def required_causes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Required causes exist, and no fix requires itself, not even through others."""
+    by_cause = context.rules.by_cause
+    for i, requirement in enumerate(rule.requires):
+        target = by_cause.get(requirement.cause)
+        at = ("requires", i, "cause")
+        if target is None:
+            yield at, f"no rule has the cause {requirement.cause}; correct the name"
+        elif target.kind != "cause":
+            yield at, f"{requirement.cause} is a {target.kind}; only causes have a fix to require"
+        elif rule.cause in _all_required(requirement.cause, context):
+            yield at, f"{requirement.cause} requires {rule.cause} in turn; remove one of the two"
+
+
+def _all_required(cause: str, context: Context) -> set[str]:
+    """The cause and all that its fix requires, directly or through others."""
+    found: set[str] = set()
+    todo = [cause]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            target = context.rules.by_cause.get(name)
+            todo += [] if target is None else [r.cause for r in target.requires]
+    return found
 
 
 def overruled_causes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -145,8 +172,8 @@ def overruled_causes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
             yield ("then", "overrules", i), f"a symptom overrules nothing; remove {name}"
         elif target is None:
             continue
-        elif target.kind == "note":
-            yield ("then", "overrules", i), f"{name} is a note; only causes are overruled"
+        elif target.kind in ("note", "limit"):
+            yield ("then", "overrules", i), f"{name} is a {target.kind}; only causes are overruled"
         elif rule.scope not in sees(target.scope) and target.scope not in sees(rule.scope):
             text = f"{name} has the scope {target.scope}, this rule {rule.scope}; they never meet"
             yield ("then", "overrules", i), f"{text}, remove it"
@@ -300,4 +327,5 @@ VALIDATORS: tuple[Validator, ...] = (
     visible_outcomes,
     explained_symptoms,
     overruled_causes,
+    required_causes,
 )

@@ -1,90 +1,192 @@
-"""The order of findings, and the arithmetic behind it.
+"""How heavy each finding is, and the order of findings.
 
-1. Findings that invalidate the capture, by impact.
-2. The rest by score = share of the step x confidence. The share is that of the impact fact; an
-   estimated latency gain replaces it by the share of the step that the fix saves. A throughput
-   finding is placed by its own score, but never before a latency finding that holds 10 % or more.
-   A score counts up to what the severity speaks of: 20 % of the step for medium, 10 % for low.
-3. Findings of rules that are capped at info, by score.
+One currency for all: the share of the step that the fix saves. The list is sorted by
 
-Ties by code, then by scope.
+1. what invalidates the capture, by impact;
+2. severity;
+3. latency before throughput: a larger batch makes no step shorter;
+4. faults before limits;
+5. the score, with a required fix moved before the one that needs it.
+
+Ties by code, then by scope. Findings of rules that are capped at info come last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from advisor.model.facts import Scope
-from advisor.model.findings import Finding, ScopeDoc
-from advisor.model.gain import Ranking
-from advisor.model.rules import RuleSpec
+from advisor.model.findings import SEVERITIES, Finding, ScopeDoc, Severity
+from advisor.model.gain import Gain, Ranking, Span
+from advisor.model.rules import Requirement, RuleSpec
 
-#: A latency finding of this share is never outranked by a throughput finding.
-LATENCY_FIRST = 0.10
-#: The most that the score of a severity counts for: the bounds of the severities themselves.
-MOST = {"high": 1.0, "medium": 0.20, "low": 0.10, "info": 0.03}
+#: Severity from this share of the step saved on; below the last, info.
+SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = (
+    (0.20, "high"),
+    (0.10, "medium"),
+    (0.03, "low"),
+)
+#: What a cause holds is the most that its fix can save, and mostly it saves less: without an
+#: estimate this part of it counts.
+HELD_FACTOR = 0.3
 
 
-def terms(finding: Finding, rules: Mapping[str, RuleSpec]) -> Ranking:
-    """What a finding's place is computed from, before others are looked at; `rules` by code."""
-    share = (finding.impact.share if finding.impact else None) or 0.0
-    source: Literal["gain", "impact"] = "impact"
-    gain = finding.gain
-    throughput = gain is not None and gain.measure == "throughput"
-    if gain is not None and throughput and gain.speedup is not None and gain.speedup.mid > 0:
-        share, source = 1.0 - 1.0 / gain.speedup.mid, "gain"
-    elif gain is not None and gain.step_before_ms is not None and gain.step_after_ms is not None:
-        before = gain.step_before_ms.mid
-        share = 1.0 - gain.step_after_ms.mid / before if before > 0 else 0.0
-        source = "gain"
-    share = min(1.0, max(0.0, share))
-    rule = rules.get(finding.code)
-    capped = rule is not None and rule.severity.cap == "info"
-    tier = 0 if finding.invalidates else 2 if capped else 1
-    score = round(share * finding.confidence, 6)
-    return Ranking(
-        share=share, share_from=source, confidence=finding.confidence, score=score,
-        throughput=throughput, tier=tier,
-    )  # fmt: skip
+def by_share(share: float) -> Severity:
+    return next((severity for at, severity in SEVERITY_TABLE if share >= at), "info")
+
+
+def least(*severities: Severity | None) -> Severity:
+    return min((s for s in severities if s), key=SEVERITIES.index)
+
+
+def saved_by(gain: Gain | None) -> float | None:
+    """Share of the untraced step that a fix saves, at the middle of the estimate; where its low
+    end saves less than half of that, the mean of the two. None without an estimate."""
+    if gain is None or gain.speedup is None:
+        return None
+    low, mid = _saved(gain.speedup, "low"), _saved(gain.speedup, "mid")
+    return round((low + mid) / 2.0 if low < mid / 2.0 else mid, 9)
+
+
+def _saved(speedup: Span, end: str) -> float:
+    value = float(getattr(speedup, end))
+    return min(1.0, max(0.0, 1.0 - 1.0 / value)) if value > 0 else 0.0
+
+
+def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
+    """By levels of the rule's own, else by the share of the step saved, else (at most medium) by
+    the share `held`; never above the cap."""
+    if terms.levels is not None:
+        severity = terms.levels
+    elif saved is not None:
+        severity = by_share(saved)
+    else:
+        severity = least(by_share(held), "medium")
+    return least(severity, terms.cap)
+
+
+def graded(finding: Finding) -> Finding:
+    """The finding with its severity and score, from its estimate where it has one."""
+    known = finding.ranking or Ranking(confidence=finding.confidence)
+    held = (finding.impact.share if finding.impact else None) or 0.0
+    saved = held if known.measured else saved_by(finding.gain)
+    share, factor = (held, HELD_FACTOR) if saved is None else (saved, 1.0)
+    if known.levels is not None:
+        share, factor = held, 1.0
+    ranking = known.model_copy(update={
+        "share": share, "share_from": "impact" if share is held else "gain", "saved": saved,
+        "score": round(factor * share * finding.confidence, 6),
+        "throughput": finding.gain is not None and finding.gain.measure == "throughput",
+        "tier": 0 if finding.invalidates else 2 if known.cap == "info" else 1,
+    })  # fmt: skip
+    severity = severity_of(known, held, saved)
+    return finding.model_copy(
+        update={"severity": severity, "score": ranking.score, "ranking": ranking}
+    )
 
 
 def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Finding, ...]:
-    """The findings in order, `rank` (from 1) and `score` set; run again once gains are known."""
-    rated = [(f, terms(f, rules)) for f in findings]
-    ceiling = min(
-        (
-            t.score
-            for _, t in rated
-            if t.tier == 1 and not t.throughput and t.share >= LATENCY_FIRST
-        ),
-        default=None,
+    """The findings in order, with severity, score and `rank` (from 1); run again once gains are
+    known. `rules` by code say which fix needs which other one first."""
+    rated = [graded(f) for f in findings]
+    if any(_wins_latency(f) for f in rated):
+        rated = [_behind_latency(f) for f in rated]
+    placed = required_first(sorted(rated, key=_place), rules, lambda a, b: _group(a) == _group(b))
+    return tuple(f.model_copy(update={"rank": number}) for number, f in enumerate(placed, 1))
+
+
+def _wins_latency(finding: Finding) -> bool:
+    """A fault whose fix is worth doing before the batch is made larger."""
+    terms = finding.ranking
+    assert terms is not None
+    return (
+        terms.tier == 1
+        and not terms.throughput
+        and finding.kind != "limit"
+        and finding.severity != "info"
     )
 
-    def held(finding: Finding, t: Ranking) -> float | None:
-        """The score that a finding counts with, where that is less than its own."""
-        if t.tier != 1:
-            return None
-        most = MOST[finding.severity]
-        if t.throughput and ceiling is not None:
-            most = min(most, ceiling)
-        return most if t.score > most else None
 
-    def place(item: tuple[Finding, Ranking]) -> tuple[object, ...]:
-        finding, t = item
-        if t.tier == 0:  # by what they take away from the analysis, however sure
-            return (0, -t.share, False, 0.0, finding.code, scope_key(finding.scope))
-        most = held(finding, t)
-        score = t.score if most is None else most
-        return (t.tier, -score, t.throughput, -t.score, finding.code, scope_key(finding.scope))
+def _behind_latency(finding: Finding) -> Finding:
+    """A gain that takes a larger batch is medium at most, where anything else can be won."""
+    terms = finding.ranking
+    if terms is None or not terms.throughput:
+        return finding
+    return finding.model_copy(update={"severity": least(finding.severity, "medium")})
 
-    return tuple(
-        finding.model_copy(update={
-            "rank": number, "score": t.score,
-            "ranking": t.model_copy(update={"placed": held(finding, t)}),
-        })
-        for number, (finding, t) in enumerate(sorted(rated, key=place), 1)
-    )  # fmt: skip
+
+def _group(finding: Finding) -> tuple[int, int]:
+    terms = finding.ranking
+    assert terms is not None
+    if terms.tier != 1:
+        return terms.tier, 0
+    return 1, -SEVERITIES.index(finding.severity)
+
+
+def _place(finding: Finding) -> tuple[object, ...]:
+    terms = finding.ranking
+    assert terms is not None
+    # What invalidates the capture: by what it takes away from the analysis, however sure.
+    weight = terms.share if terms.tier == 0 else terms.score
+    own = (_group(finding), terms.throughput, finding.kind == "limit", -weight)
+    return (*own, finding.code, scope_key(finding.scope))
+
+
+def required_first(
+    findings: Sequence[Finding],
+    rules: Mapping[str, RuleSpec],
+    together: Callable[[Finding, Finding], bool] = lambda _, __: True,
+) -> list[Finding]:
+    """The findings in their order, but each after those whose fix its own fix requires, as far as
+    the two belong `together`."""
+    placed: list[Finding] = []
+    begun: set[int] = set()
+
+    def place(finding: Finding) -> None:
+        if id(finding) in begun:
+            return
+        begun.add(id(finding))
+        causes = {r.cause for r in _requires(finding, rules)}
+        for other in findings:
+            if other.cause in causes and together(other, finding) and _meet(other, finding):
+                place(other)
+        placed.append(finding)
+
+    for finding in findings:
+        place(finding)
+    return placed
+
+
+def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> list[Finding]:
+    """The findings with something to do, in the order in which to do it: those that are more than
+    info, each after whatever its fix requires, however little that wins by itself."""
+    wanted = [f for f in findings if f.severity != "info" and f.recommendations]
+    needed = {r.cause for f in wanted for r in _requires(f, rules)}
+    also = [f for f in findings if f.severity == "info" and f.cause in needed]
+    return required_first([*wanted, *also], rules)
+
+
+def because(finding: Finding, later: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> str:
+    """Why a fix comes before one of the later ones; empty where none of these requires it."""
+    reasons = (
+        f"before {other.cause}: {r.because}"
+        for other in later
+        for r in _requires(other, rules)
+        if r.cause == finding.cause and _meet(finding, other)
+    )
+    return next(reasons, "")
+
+
+def _requires(finding: Finding, rules: Mapping[str, RuleSpec]) -> tuple[Requirement, ...]:
+    rule = rules.get(finding.code)
+    return () if rule is None else rule.requires
+
+
+def _meet(one: Finding, other: Finding) -> bool:
+    """They speak of the same part of the program: no level on which both name different ones."""
+    levels = ("rank", "device", "process", "phase")
+    pairs = ((getattr(one.scope, n), getattr(other.scope, n)) for n in levels)
+    return all(a is None or b is None or a == b for a, b in pairs)
 
 
 def scope_key(scope: ScopeDoc) -> tuple[tuple[int, str], ...]:

@@ -319,7 +319,7 @@ _CLOCK = _group("device", SAMPLES, [
     ("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),
     ("clock.power_limited_ratio", "ratio", "samples", "Share of the busy samples at the power limit", "power of at least 97 % of the limit"),
     ("clock.held_back_ratio", "ratio", "samples", "Share of the busy samples whose clock the driver holds down for power or heat", "clocks_event_reasons: power cap, thermal, brake"),
-    ("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit; 0 where the clock alone is sampled", "what the driver says, else power of at least 97 % of its limit"),
+    ("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit", "what the driver says, else power of at least 97 % of its limit"),
     ("clock.limit", "text", "samples", "What that limit is: power or heat", "the reason of most of these samples"),
     ("clock.temperature_max_c", "count", "samples", "Highest GPU temperature while busy, degrees Celsius", "max of the samples"),
 ])  # fmt: skip

@@ -50,8 +50,7 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out.put("clock.held_back_ratio", _mean(held), scope)
     # What the driver says of a sample counts before what its power suggests.
     limited = np.where(np.isnan(held), at_limit, held)
-    if not np.isnan(limited).all() or not np.isnan(clock).all():
-        out.put("clock.limited_ratio", _mean(limited) or 0.0, scope)
+    out.put("clock.limited_ratio", _mean(limited), scope)
     if np.nansum(limited) > 0:
         heat_share = float(np.nansum(heated) / np.nansum(limited))
         out.put("clock.limit", "heat" if heat_share >= 0.5 else "power", scope)

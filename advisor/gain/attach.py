@@ -18,6 +18,8 @@ from advisor.model.gain import Combined, CombinedStep, Gain
 
 #: The combination holds at most this many fixes.
 MOST_FIXES = 5
+#: A fix that makes the step longer by more than this share of it loses.
+LOSES = 0.0005
 
 
 def fix_of(finding: Finding) -> Fix | None:
@@ -77,22 +79,26 @@ class Gains:
         return self._known[fix.key]
 
     def combined(self, findings: Sequence[Finding]) -> Combined | None:
-        """The top latency fixes in the order of the findings, applied one after the other; None
+        """The latency fixes of these findings, applied in their order one after the other; None
         where there are fewer than two. A fix that wins nothing by itself is in, too: it may win
-        once another is done."""
+        once another is done; one that loses is not."""
         if self._replayer is None:
             return None
-        fixes: list[Fix] = []
+        fixes: dict[object, Fix] = {}
         for finding in findings:
             gain = finding.gain
             if gain is None or gain.measure != "latency" or gain.speedup is None:
                 continue
-            fix = fix_of(finding)
-            if finding.severity == "info" or fix is None:
-                continue
-            if fix.key not in {f.key for f in fixes}:
-                fixes.append(fix)
-        return combine(self._replayer, fixes[:MOST_FIXES]) if len(fixes) > 1 else None
+            if (fix := fix_of(finding)) is not None:
+                fixes.setdefault(fix.key, fix)
+        chosen = list(fixes.values())[:MOST_FIXES]
+        while len(chosen) > 1:
+            found = combine(self._replayer, chosen)
+            loses = [i for i, s in enumerate(found.steps) if s.marginal_share < -LOSES]
+            if not loses:
+                return found
+            del chosen[loses[0]]
+        return None
 
 
 def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:

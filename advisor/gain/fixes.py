@@ -37,7 +37,7 @@ FIXES: dict[str, Change] = {
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "fp8_kv_cache",
-    "batch", "fuse_elementwise", "overlap_communication",
+    "batch", "fuse_elementwise", "overlap_communication", "remove_sync",
 ))  # fmt: skip
 
 

@@ -142,10 +142,13 @@ def _without_waits(inputs: Inputs, dropped: Array) -> Inputs:
 def remove_sync(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
+    """Pessimistic: a wait that hands over a result stays, the host code after it needs that."""
     calls, waits = inputs.calls, inputs.waits
     kind = calls.kind[waits.call]
-    readback = (kind == Call.COPY) & (work.direction[waits.op] == DTOH)
-    dropped = (kind == Call.SYNC) | readback
+    readback = work.direction[waits.op] == DTOH
+    dropped = (kind == Call.SYNC) | (readback & (kind == Call.COPY))
+    if lean < 0:
+        dropped &= ~readback
     if not len(work.taken.inputs.waits):
         raise NoEstimate("no call of the replayed steps waits for the device")
     if fix.params["which"] == "in_step":

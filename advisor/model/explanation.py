@@ -114,7 +114,7 @@ class Explanation(Frozen):
     input: Input
     code: str
     cause: str
-    kind: Literal["symptom", "cause", "note"]
+    kind: Literal["symptom", "cause", "limit", "note"]
     title: str
     state: State
     sentence: str

@@ -156,13 +156,37 @@ class Reference(Frozen):
     url: str | None = None
 
 
+class ToDo(Frozen):
+    """One thing to do, in an order that works. `saved` is the share of the step that it saves
+    alone, `saved_in_plan` after those before it; `because`: why it comes before a later one."""
+
+    code: str
+    cause: str
+    id: str
+    action: str
+    saved: float | None = None
+    saved_in_plan: float | None = None
+    because: str = ""
+
+
+class Headline(Frozen):
+    """What the verdict speaks of: its cause, what to `do` first, and the share of the step that
+    the fix of the cause `saves` by itself."""
+
+    code: str
+    cause: str
+    do: str | None = None
+    saves: float | None = None
+
+
 class Finding(Frozen):
-    """`baseline` says whether a saved diagnosis had it too, where one was given."""
+    """A `limit` is what bounds a step that is run well: no fault. `baseline` says whether a saved
+    diagnosis had it too, where one was given."""
 
     rank: int = 0
     code: str
     cause: str
-    kind: Literal["symptom", "cause", "note"] = "cause"
+    kind: Literal["symptom", "cause", "limit", "note"] = "cause"
     title: str
     severity: Severity
     confidence: float = Field(ge=0.0, le=1.0)
@@ -327,6 +351,8 @@ class Diagnosis(Frozen):
     tool: Tool
     inputs: tuple[Input, ...]
     verdict: str
+    headline: Headline | None = None
+    do: tuple[ToDo, ...] = ()
     findings: tuple[Finding, ...] = ()
     overruled: tuple[Overruled, ...] = ()
     healthy: tuple[Healthy, ...] = ()

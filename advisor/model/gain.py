@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.model.capture import Frozen
+from advisor.model.severity import Severity
 
 
 class Span(Frozen):
@@ -64,15 +65,19 @@ class Combined(Frozen):
 
 
 class Ranking(Frozen):
-    """The arithmetic of a finding's place: share of the step x confidence = score. `share_from`
-    is "gain" or "impact"; tier 0 invalidates the capture, 2 is capped at info. `placed` is the
-    score that it was placed by where that is less: that of the latency finding that a throughput
-    gain stands behind, or the most that its severity counts for."""
+    """The arithmetic of a finding's severity and place. `share` is `saved`, the share of the step
+    that the fix saves, or where nothing estimates it the share that the cause holds (`share_from`
+    "gain" or "impact"); times the confidence it is the score. Tier 0 invalidates the capture, 2 is
+    capped at info. `levels` is the severity by levels of the rule's own, `cap` the most that the
+    rule and its doubts allow; `measured`: the impact is a difference that was measured."""
 
-    share: float
-    share_from: Literal["gain", "impact"]
+    share: float = 0.0
+    share_from: Literal["gain", "impact"] = "impact"
+    saved: float | None = None
     confidence: float
-    score: float
-    throughput: bool
-    tier: int
-    placed: float | None = None
+    score: float = 0.0
+    throughput: bool = False
+    tier: int = 1
+    levels: Severity | None = None
+    cap: Severity | None = None
+    measured: bool = False

@@ -26,7 +26,7 @@ from advisor.model.facts import Level, Unit, Value
 from advisor.model.severity import Severity
 
 Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of"]
-Kind = Literal["symptom", "cause", "note"]
+Kind = Literal["symptom", "cause", "limit", "note"]
 Lifecycle = Literal["preview", "stable", "deprecated", "removed"]
 #: What the facts of a rule are about: one trace, or two things beside each other.
 Subject = Literal["trace", "comparison", "context", "router"]
@@ -253,6 +253,13 @@ class Then(Strict):
     overrules: Annotated[tuple[Kebab, ...], _Items] = ()
 
 
+class Requirement(Strict):
+    """A cause whose fix comes before this rule's: with it there, this fix fails or wins less."""
+
+    cause: Kebab
+    because: Prose
+
+
 class ImpactSpec(Strict):
     """The fact that says how much of the step the cause holds, and its part of the budget;
     `otherwise` is the fact that stands in where a capture does not tell the first one."""
@@ -362,6 +369,7 @@ class RuleSpec(Strict):
     when: When
     unless: Annotated[tuple[Guard, ...], _Items, Field(max_length=8)] = ()
     then: Then = Then()
+    requires: Annotated[tuple[Requirement, ...], _Items, Field(max_length=8)] = ()
     impact: ImpactSpec | None = None
     severity: SeveritySpec = SeveritySpec()
     confidence: ConfidenceSpec

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from advisor.model.findings import Diagnosis, Tool
 from advisor.model.sensitivity import Flip
-from advisor.pipeline.verdict import verdict
+from advisor.pipeline.verdict import headline, to_do, verdict
 from advisor.pipeline.weights import given_weights
 
 if TYPE_CHECKING:
@@ -159,6 +159,7 @@ def assemble(done: Analysed) -> Diagnosis:
     """The document that every report is made from."""
     from advisor import __version__
     from advisor.compare.work import work_of
+    from advisor.engine.rank import worth_doing
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import rank_section
 
@@ -170,12 +171,17 @@ def assemble(done: Analysed) -> Diagnosis:
     if done.waits is not None:
         source = source.model_copy(update={"ranks": len(done.waits.ranks)})
         tables["ranks"] = rank_section(done.waits, budget, facts)
+    rules = done.inference.program.rules.by_code
+    combined = done.gains.combined(worth_doing(found.findings, rules))
+    do = to_do(findings, rules, combined)
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
         verdict=verdict(analysis, findings, found.not_evaluated),
+        headline=headline(findings, do),
+        do=do,
         findings=findings,
-        combined=done.gains.combined(found.findings),
+        combined=combined,
         overruled=found.overruled,
         healthy=found.healthy,
         not_evaluated=document.with_remedies(

@@ -12,7 +12,7 @@ from advisor.engine.explain import Node, nearest_first, shortfall, tree
 from advisor.engine.findings import condition_doc, fold, message_of
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
-from advisor.engine.judge import confidence_of, confidence_terms, doc, impact_of, severity_of
+from advisor.engine.judge import confidence_of, confidence_terms, doc, impact_of, most_severe
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.engine.text import percent
 from advisor.errors import RuleError
@@ -150,7 +150,7 @@ class _About:
             **common,
             message=message_of(inference, spec, scope),
             rank=None if finding is None else finding.rank,
-            severity=severity_of(inference, spec, scope),
+            severity=most_severe(inference, spec, scope) if finding is None else finding.severity,
             impact=impact_of(inference, spec, scope) if finding is None else finding.impact,
             confidence=confidence_of(inference, spec, outcome),
             factors=tuple(

@@ -13,6 +13,7 @@ from advisor.errors import AdvisorError, InputError
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
 from advisor.pipeline.diagnose import Options, analyse, assemble, conclusions
+from advisor.pipeline.verdict import headline, to_do
 from advisor.pipeline.weights import parse_weights
 from advisor.ranks import sections
 from advisor.ranks.job import Job, conclude_job, numbered, scopes
@@ -226,8 +227,11 @@ def _document(
         if isinstance(ratio := p.summary.value("comm.overlap_ratio", Scope(device=r.device)), float)
     }  # fmt: skip
     shown = job.parts[0].ranks[0]
+    do = to_do(findings, program.rules.by_code)
     return Diagnosis(
         tool=tool,
+        headline=headline(findings, do),
+        do=do,
         inputs=(
             *sections.inputs([(p.summary, p.ranks) for p in job.parts]),
             *(Input(path=str(path), format=UNREADABLE, rank=n, warnings=(why,))

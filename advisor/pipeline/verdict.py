@@ -1,10 +1,15 @@
-"""The verdict of a diagnosis: one sentence."""
+"""The verdict of a diagnosis in one sentence, and what to do in an order that works."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
+from advisor.engine.rank import because, saved_by, worth_doing
 from advisor.facts.capture import samples_alone
 from advisor.metrics.analysis import Analysis
-from advisor.model.findings import Finding, NotEvaluated
+from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
+from advisor.model.gain import Combined
+from advisor.model.rules import RuleSpec
 
 #: Below this share of the window a finding is not worth a sentence.
 WORTH = 0.03
@@ -15,7 +20,7 @@ def verdict(
 ) -> str:
     """One sentence: what holds the step, or that nothing does and what bounds it then."""
     what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
-    telling = [f for f in findings if f.severity != "info" or f.invalidates]
+    telling = worth_telling(findings)
     if telling:
         first = telling[0]
         sentence = f"{first.title}: {first.message}"
@@ -37,6 +42,44 @@ def verdict(
         f"{what}Nothing to fix above {WORTH:.0%} of the step: the GPU is busy {busy:.0%} of the "
         f"window{bound}.{unknown}"
     )
+
+
+def worth_telling(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that a verdict speaks of, in their order."""
+    return [f for f in findings if f.severity != "info" or f.invalidates]
+
+
+def to_do(
+    findings: Sequence[Finding], rules: Mapping[str, RuleSpec], combined: Combined | None = None
+) -> tuple[ToDo, ...]:
+    """The first recommendation of each finding worth doing, each after what it requires; with the
+    gains of the `combined` fixes."""
+    ordered = worth_doing(findings, rules)
+    in_plan = {s.code: s.marginal_share for s in (combined.steps if combined else ()) if s.code}
+    return tuple(
+        ToDo(
+            code=f.code, cause=f.cause, id=f.recommendations[0].id,
+            action=f.recommendations[0].action, saved=saved_by(f.gain),
+            saved_in_plan=in_plan.get(f.code), because=because(f, ordered[i + 1 :], rules),
+        )
+        for i, f in enumerate(ordered)
+        if f.recommendations
+    )  # fmt: skip
+
+
+def headline(findings: Sequence[Finding], do: Sequence[ToDo]) -> Headline | None:
+    """What the verdict speaks of; None where nothing is worth a sentence. Its advice is what has
+    to be done first, be that the fix of another cause that its own requires."""
+    first = next(iter(worth_telling(findings)), None)
+    if first is None:
+        return None
+    own = next((i for i, d in enumerate(do) if d.code == first.code), None)
+    before = [d for d in do[:own] if d.because.startswith(f"before {first.cause}:")]
+    action = before[0] if before else None if own is None else do[own]
+    return Headline(
+        code=first.code, cause=first.cause, do=None if action is None else action.action,
+        saves=saved_by(first.gain),
+    )  # fmt: skip
 
 
 def _bound(findings: tuple[Finding, ...]) -> str:

@@ -117,12 +117,13 @@ def whatif_list(page: Page, entries: Sequence[tuple[str, str, str, str, Sequence
 
 def ranking(page: Page, diagnosis: Diagnosis) -> None:
     """How each finding got its place."""
-    page.heading("Ranking", "share of the step x confidence = score")
+    page.heading("Ranking", "share of the step saved x confidence = score")
     for finding in diagnosis.findings:
         page.wrapped(ranking_text(finding), [f"{finding.rank:>3} "], 4)
     page.wrapped(
-        "Findings that invalidate the capture come first, by share; those capped at info last. A "
-        "throughput gain never outranks a latency finding that holds 10 % or more.",
+        "Findings that invalidate the capture come first, by share; then by severity (high from "
+        "20 % of the step saved, medium 10, low 3; medium at most without an estimate), in it "
+        "latency before throughput, faults before limits, then by score.",
         ["    "], 4, "dim",
     )  # fmt: skip
 
@@ -134,18 +135,16 @@ def ranking_text(finding: Finding) -> str:
         return f"{finding.code} {finding.cause}: score {finding.score:.4f}"
     share = f"{terms.share:.4f}"
     gain = finding.gain
-    if terms.share_from == "impact":
-        why = f"share {share} (impact)"
-    elif terms.throughput and gain is not None and gain.speedup is not None:
-        why = f"1 - 1 / {gain.speedup.mid:.3f} = {share} (throughput)"
-    elif gain is not None and gain.step_before_ms is not None and gain.step_after_ms is not None:
-        before, after = gain.step_before_ms.mid, gain.step_after_ms.mid
-        why = f"({before:.3f} - {after:.3f}) / {before:.3f} = {share}"
+    if terms.share_from == "gain" and gain is not None and gain.speedup is not None:
+        low, mid = (1 - 1 / s for s in (gain.speedup.low, gain.speedup.mid))
+        why = f"1 - 1 / {gain.speedup.mid:.3f} = {share}"
+        if low < mid / 2:
+            why = f"mean of {max(low, 0):.4f} and {mid:.4f} = {share}"
+        why += " (throughput)" if terms.throughput else ""
     else:
-        why = f"share {share}"
+        why = f"share {share} (held)"
+        if terms.saved is None and terms.levels is None:
+            why += " x 0.3 (no estimate)"
     place = {0: ", invalidates the capture", 2: ", capped at info"}.get(terms.tier, "")
-    if terms.placed is not None:
-        why_not = "it wins no latency" if terms.throughput else f"it is {finding.severity}"
-        place = f", placed at {terms.placed:.4f} as {why_not}"
-    head = f"{finding.code} {finding.cause}"
+    head = f"{finding.severity} {finding.code} {finding.cause}"
     return f"{head}: {why} x {terms.confidence:.4f} = {terms.score:.4f}{place}"

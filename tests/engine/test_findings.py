@@ -9,10 +9,11 @@ import pytest
 
 from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import infer
-from advisor.engine.judge import SEVERITY_TABLE, confidence_of, confidence_terms
-from advisor.engine.rank import rank, terms
+from advisor.engine.judge import confidence_of, confidence_terms
+from advisor.engine.rank import because, rank, worth_doing
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Provenance, Scope, Table
-from advisor.model.findings import Finding, Gain, Impact, ScopeDoc, Span
+from advisor.model.findings import Advice, Finding, Gain, Impact, ScopeDoc, Severity, Span
+from advisor.model.gain import Ranking
 from advisor.model.rules import RuleSpec
 from tests.engine.engine_support import DECODE, DEV, base, ge, put, rule, rules
 
@@ -94,10 +95,30 @@ def graded(share: float, severity: dict[str, Any] | None = None, unit: str = "ra
 
 @pytest.mark.parametrize(
     ("share", "severity"),
-    [(0.2, "high"), (0.1999, "medium"), (0.1, "medium"), (0.03, "low"), (0.0299, "info")],
+    [(0.9, "medium"), (0.2, "medium"), (0.1, "medium"), (0.03, "low"), (0.0299, "info")],
 )
-def test_severity_by_the_global_table(share: float, severity: str) -> None:
+def test_severity_by_what_is_held_is_medium_at_most(share: float, severity: str) -> None:
+    """What a cause holds is not yet what its fix saves."""
     assert graded(share) == severity
+
+
+@pytest.mark.parametrize(
+    ("speedup", "severity"),
+    [(1.25, "high"), (1.24, "medium"), (1.112, "medium"), (1.11, "low"), (1.03, "info")],
+)
+def test_severity_by_what_the_fix_saves(speedup: float, severity: str) -> None:
+    """1.25 x is a fifth of the step, 1 / 0.9 a tenth, 1 / 0.97 three hundredths."""
+    (one,) = rank([finding("ABC101", 0.9, gain=latency(speedup))], {})
+    assert one.severity == severity
+
+
+def test_of_a_wide_range_the_mean_of_its_low_end_and_its_middle_counts() -> None:
+    """4 x saves 0.75 and 1.1 x 0.0909, less than half of that: 0.4205."""
+    wide = Gain(measure="latency", speedup=Span(low=1.1, mid=4.0, high=8.0))
+    (one,) = rank([finding("ABC101", 0.9, gain=wide, confidence=0.5)], {})
+    assert one.ranking is not None
+    assert one.ranking.saved == pytest.approx(0.42045, abs=1e-5)
+    assert one.score == pytest.approx(0.210227, abs=1e-6)
 
 
 def test_severity_by_own_levels_and_cap() -> None:
@@ -110,6 +131,7 @@ def test_severity_by_own_levels_and_cap() -> None:
     counts = {"levels": [{"at": 1, "severity": "medium"}]}
     assert graded(3, counts, "count") == "medium"
     assert graded(3, None, "count") == "info"
+    assert graded(0.9, {"levels": [{"at": 0.5, "severity": "high"}]}) == "high"
 
 
 def test_no_impact_is_info() -> None:
@@ -193,13 +215,20 @@ def test_the_factors_multiply_to_the_confidence() -> None:
 
 
 def finding(code: str, share: float, **more: Any) -> Finding:
-    severity = next((s for at, s in SEVERITY_TABLE if share >= at), "info")
-    body = {"cause": "c", "title": "t", "severity": severity, "confidence": 1.0, "message": "m"}
+    body = {"cause": "c", "title": "t", "severity": "info", "confidence": 1.0, "message": "m"}
     return Finding(**{**body, "code": code, "impact": Impact(part="idle", share=share), **more})
 
 
-def order(*findings: Finding, capped: tuple[str, ...] = ()) -> list[str]:
-    specs = [rule(c, c.lower(), [ge("f.a", 1)], severity={"cap": "info"}) for c in capped]
+def capped(code: str, share: float, cap: Severity) -> Finding:
+    return finding(code, share, ranking=Ranking(confidence=1.0, cap=cap))
+
+
+def order(*findings: Finding, requires: dict[str, str] | None = None) -> list[str]:
+    """Codes in their order; `requires`: code -> the cause whose fix its own needs first."""
+    specs = [
+        rule(code, code.lower(), [ge("f.a", 1)], requires=[{"cause": cause, "because": "b"}])
+        for code, cause in (requires or {}).items()
+    ]
     ranked = rank(findings, {s.code: s for s in specs})
     assert [f.rank for f in ranked] == list(range(1, len(ranked) + 1))
     return [f.code for f in ranked]
@@ -211,16 +240,51 @@ def test_by_share_times_confidence() -> None:
     ) == ["ABC102", "ABC103", "ABC101"]
 
 
-def test_a_score_counts_up_to_what_the_severity_speaks_of() -> None:
-    """A doubt holds a finding of 60 % at medium: it comes after a high one of 25 %, and before
-    another medium one of 15 %."""
-    held = finding("ABC101", 0.6, severity="medium")
-    assert order(held, finding("ABC102", 0.25), finding("ABC103", 0.15)) == [
+def test_the_badges_never_contradict_the_order() -> None:
+    """A doubt holds a fix that saves 60 % at medium: after a high one of 25 %, before a medium one
+    of 15 %."""
+    held = capped("ABC101", 0.0, "medium").model_copy(update={"gain": latency(2.5)})
+    assert order(held, estimated("ABC102", 0.25), estimated("ABC103", 0.15)) == [
         "ABC102", "ABC101", "ABC103",
     ]  # fmt: skip
-    first, *_ = rank([held], {})
-    assert first.ranking is not None
-    assert (first.score, first.ranking.placed) == (0.6, 0.2)
+
+
+def test_what_is_held_counts_for_less_than_what_is_saved() -> None:
+    assert order(finding("ABC101", 0.19), estimated("ABC102", 0.11)) == ["ABC102", "ABC101"]
+
+
+def test_a_fault_stands_before_a_limit_of_the_same_severity() -> None:
+    limit = estimated("ABC101", 0.19, kind="limit")
+    assert order(limit, estimated("ABC102", 0.11)) == ["ABC102", "ABC101"]
+    assert order(limit, estimated("ABC102", 0.09)) == ["ABC101", "ABC102"]
+
+
+def test_a_required_fix_stands_before_the_one_that_needs_it() -> None:
+    """Graphs win more, and fail while the pool is missing."""
+    graphs, pool = estimated("LCH101", 0.8), estimated("ALC101", 0.3, cause="churn")
+    assert order(graphs, pool) == ["LCH101", "ALC101"]
+    assert order(graphs, pool, requires={"LCH101": "churn"}) == ["ALC101", "LCH101"]
+    small = estimated("ALC101", 0.05, cause="churn")  # of another severity: "do" has it first
+    assert order(graphs, small, requires={"LCH101": "churn"}) == ["LCH101", "ALC101"]
+    elsewhere = pool.model_copy(update={"scope": ScopeDoc(device=1)})
+    here = graphs.model_copy(update={"scope": ScopeDoc(device=0)})
+    assert order(here, elsewhere, requires={"LCH101": "churn"}) == ["LCH101", "ALC101"]
+
+
+def test_what_to_do_begins_with_what_is_required_however_little_it_wins() -> None:
+    advice = (Advice(id="a", action="do"),)
+    graphs = estimated("LCH101", 0.8, recommendations=advice)
+    readback = estimated("SYN103", 0.01, cause="readback", recommendations=advice)
+    other = estimated("ABC101", 0.01, recommendations=advice)
+    spec = rule("LCH101", "graphs", [ge("f.a", 1)],
+                requires=[{"cause": "readback", "because": "it fails"}])  # fmt: skip
+    rules_ = {"LCH101": spec}
+    ranked = rank([graphs, readback, other], rules_)
+    assert [f.code for f in ranked] == ["LCH101", "ABC101", "SYN103"]
+    todo = worth_doing(ranked, rules_)
+    assert [f.code for f in todo] == ["SYN103", "LCH101"]
+    assert because(todo[0], todo[1:], rules_) == "before c: it fails"
+    assert because(todo[1], (), rules_) == ""
 
 
 def test_ties_by_code_then_scope() -> None:
@@ -249,43 +313,36 @@ def test_what_invalidates_comes_first_by_impact_however_unsure() -> None:
 
 
 def test_what_is_capped_at_info_comes_last() -> None:
-    assert order(
-        finding("CAP103", 0.9, severity="info"), finding("ABC101", 0.01), capped=("CAP103",)
-    ) == ["ABC101", "CAP103"]
+    assert order(capped("CAP103", 0.9, "info"), finding("ABC101", 0.01)) == ["ABC101", "CAP103"]
 
 
 def span(mid: float) -> Span:
     return Span(low=mid, mid=mid, high=mid)
 
 
-def latency(before: float, after: float) -> Gain:
-    return Gain(measure="latency", step_before_ms=span(before), step_after_ms=span(after))
+def latency(speedup: float) -> Gain:
+    return Gain(measure="latency", speedup=span(speedup))
 
 
 def throughput(speedup: float) -> Gain:
     return Gain(measure="throughput", speedup=span(speedup))
 
 
-def test_an_estimated_latency_gain_replaces_the_share() -> None:
-    one = finding("ABC101", 0.5, gain=latency(10, 9))
-    found = terms(one, {})
-    assert found.share == pytest.approx(0.1)
-    assert (found.share_from, found.score) == ("gain", 0.1)
-    assert order(one, finding("ABC102", 0.2)) == ["ABC102", "ABC101"]
+def estimated(code: str, saved: float, **more: Any) -> Finding:
+    return finding(code, 0.0, **{"gain": latency(1 / (1 - saved)), **more})
 
 
-def test_throughput_never_outranks_a_large_latency_finding() -> None:
-    big, small = finding("ABC101", 0.12, confidence=0.5), finding("ABC102", 0.05)
+def test_a_larger_batch_is_medium_at_most_and_behind_what_shortens_the_step() -> None:
     batch = finding("ABC103", 0.8, gain=throughput(8.0))
-    quant = finding("ABC104", 0.8, gain=throughput(1.5))
-    assert order(batch, quant, small, big) == ["ABC101", "ABC103", "ABC104", "ABC102"]
-    assert order(batch, quant, small) == ["ABC103", "ABC104", "ABC102"]
-    # A report can say at which score it was placed instead.
-    first, held, _ = rank([batch, quant, big], {})
-    assert first.ranking is not None
-    assert held.ranking is not None
-    assert first.ranking.placed is None
-    assert held.ranking.placed == first.score < held.score
+    low, medium = estimated("ABC102", 0.05), estimated("ABC101", 0.12, confidence=0.1)
+    assert order(batch, low, medium) == ["ABC101", "ABC103", "ABC102"]
+    assert [f.severity for f in rank([batch, low], {})] == ["medium", "low"]
+
+
+def test_a_larger_batch_may_be_high_where_nothing_else_is_to_win() -> None:
+    batch = finding("ABC103", 0.8, gain=throughput(8.0))
+    limit = estimated("ABC102", 0.15, kind="limit")
+    assert [f.severity for f in rank([batch, limit], {})] == ["high", "medium"]
 
 
 def test_the_order_does_not_depend_on_the_order_given() -> None:
@@ -461,7 +518,7 @@ ALONE = {"fact": "f.alone", "op": "eq", "value": True}
 DOUBTED = rule(
     "COM101", "exposed-communication", [ge("f.exposed", 0.02)],
     impact={"fact": "f.exposed", "otherwise": "f.sampled", "part": "communication"},
-    doubts=[{"when": [ALONE], "factor": 0.5, "cap": "medium", "text": "{f.exposed|pct} or less."}],
+    doubts=[{"when": [ALONE], "factor": 0.5, "cap": "low", "text": "{f.exposed|pct} or less."}],
     message="{f.exposed|pct} exposed.",
 )  # fmt: skip
 
@@ -469,15 +526,15 @@ DOUBTED = rule(
 def test_a_doubt_is_said_and_makes_the_finding_smaller_and_less_sure() -> None:
     sure = concluded(base({"f.exposed": 0.4, "f.alone": False}), DOUBTED).findings[0]
     unsure = concluded(base({"f.exposed": 0.4, "f.alone": True}), DOUBTED).findings[0]
-    assert (sure.message, sure.severity) == ("40 % exposed.", "high")
-    assert (unsure.message, unsure.severity) == ("40 % exposed. 40 % or less.", "medium")
+    assert (sure.message, sure.severity) == ("40 % exposed.", "medium")
+    assert (unsure.message, unsure.severity) == ("40 % exposed. 40 % or less.", "low")
     assert unsure.confidence == pytest.approx(sure.confidence / 2, abs=1e-3)
 
 
 def test_a_doubt_needs_a_reason() -> None:
     """Where the fact of its condition is not known, nothing speaks for it."""
     found = concluded(base({"f.exposed": 0.4}), DOUBTED).findings[0]
-    assert (found.message, found.severity) == ("40 % exposed.", "high")
+    assert (found.message, found.severity) == ("40 % exposed.", "medium")
 
 
 def test_another_fact_stands_in_for_an_impact_that_is_not_known() -> None:
@@ -485,4 +542,4 @@ def test_another_fact_stands_in_for_an_impact_that_is_not_known() -> None:
         "fact": "f.exposed", "otherwise": "f.sampled", "part": "compute"})  # fmt: skip
     known = concluded(base({"f.seen": 1.0, "f.exposed": 0.3, "f.sampled": 0.05}), other)
     sampled = concluded(base({"f.seen": 1.0, "f.sampled": 0.05}), other)
-    assert [f.severity for f in (*known.findings, *sampled.findings)] == ["high", "low"]
+    assert [f.severity for f in (*known.findings, *sampled.findings)] == ["medium", "low"]

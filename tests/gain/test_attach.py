@@ -105,10 +105,15 @@ def test_together_in_order(tmp_path: Path) -> None:
     assert found.speedup.mid <= found.bound_speedup.mid + 1e-9
 
 
-def test_what_is_only_noted_is_not_combined(tmp_path: Path) -> None:
+def test_a_fix_that_loses_is_not_in_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is made again without it. Here all that wins less than a fifth counts as lost."""
     some = gains(scenes.waiting(gc=20), tmp_path)
-    listed = [finding("HST102", "info"), finding("HST101")]
-    assert some.combined(some.with_gains(listed)) is None
+    listed = some.with_gains([finding("HST102"), finding("HST101")])
+    assert some.combined(listed) is not None  # the second wins nothing after the first
+    monkeypatch.setattr("advisor.gain.attach.LOSES", -0.2)
+    assert some.combined(listed) is None
 
 
 def test_a_fix_that_finds_nothing_left_says_why(tmp_path: Path) -> None:

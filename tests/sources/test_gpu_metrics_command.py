@@ -27,10 +27,11 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     rows = [
-        f"2023/11/14 23:13:{20 + i // 10}.{i % 10}00, 0, 96 %, 1400 MHz, 1980 MHz"
+        f"2023/11/14 23:13:{20 + i // 10}.{i % 10}00, 0, 96 %, 1400 MHz, 1980 MHz, 695 W, 700 W"
         for i in range(30)
     ]
     head = "timestamp, index, utilization.gpu [%], clocks.sm [MHz], clocks.max.sm [MHz]"
+    head += ", power.draw [W], power.limit [W]"
     (tmp_path / "smi.csv").write_text("\n".join([head, *rows]) + "\n")
     return tmp_path / "smi.csv"
 
