@@ -12,7 +12,6 @@ from advisor.gain.catalog import Fix, constant
 from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
-from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
 from advisor.metrics.gaps import LONG_HOST_NS
 from advisor.metrics.operations import Kind
 from advisor.sources.schema import DTOH, Call
@@ -48,9 +47,7 @@ def cuda_graphs(
         return inputs
     inside = piece != NONE
     nodes = np.bincount(piece[ops.call][(piece[ops.call] != NONE)], minlength=len(first))
-    step = calls.step[first]
-    whole = np.bincount(step[step != NONE], nodes[step != NONE], minlength=int(step.max()) + 1)
-    cost = UNTRACED_GRAPH_LAUNCH_NS * nodes / np.maximum(whole[step], 1)
+    cost = constant("graph_launch") + constant("graph_launch_node") * nodes
     # Launching a few nodes as a graph costs no more than launching them one by one did.
     singly = np.bincount(piece[inside], (calls.own + calls.pre)[inside], minlength=len(first))
     cost = np.minimum(cost, singly - calls.pre[first])

@@ -122,7 +122,8 @@ def _graph_launches(inputs: Inputs) -> Inputs:
 def _node_gaps(inputs: Inputs, share: float) -> Inputs:
     """Moves the mean gap between nodes from the captured one to the published one by `share`."""
     ops = inputs.ops
-    usual = ops.node & (ops.gap < _NODE_GAP_NS)
+    # Nodes that overlap run in branches of the graph: there is no gap to change.
+    usual = ops.node & (ops.gap >= 0) & (ops.gap < _NODE_GAP_NS)
     if not usual.any() or share == 0.0:
         return inputs
     change = share * (constant("graph_node_gap") - float(ops.gap[usual].mean()))

@@ -9,6 +9,7 @@ import pytest
 
 from advisor.gain.excerpt import NoReplay, choose_steps
 from advisor.gain.inputs import NEVER
+from advisor.gain.profiler import Scenario
 from advisor.gain.replay import replay
 from advisor.sources.schema import Call
 from tests.builder import Export
@@ -81,6 +82,19 @@ def test_nodes_of_a_graph_are_a_chain(tmp_path: Path) -> None:
     assert ops.node.reshape(-1, 3).tolist() == [[False, True, True]] * 6
     assert (ops.latency[ops.node] == NEVER).all()
     assert set(ops.gap[ops.node].tolist()) == {1 * US}
+
+
+def test_branches_of_a_graph_overlap(tmp_path: Path) -> None:
+    """Nodes [30, 130) and [70, 150) of each step: 120 us of the device, though 180 of kernels."""
+
+    def step(e: Export, t: int) -> None:
+        nodes = [("a", t + 30 * US, 100 * US), ("b", t + 70 * US, 80 * US)]
+        e.graph_launch(at=t, dur=20 * US, nodes=nodes)
+
+    r = replayer(scenes.capture(step, 121), tmp_path)
+    assert r.captured_ns == 121 * US
+    assert r.busiest(r.taken.inputs) == 120 * US
+    assert r.step_ns((), Scenario(node_gap=1.0)) <= 121 * US
 
 
 def test_a_stream_that_waited_for_another(tmp_path: Path) -> None:
