@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Finding, ScopeDoc, Severity
-from advisor.model.gain import Gain, Ranking, Span
+from advisor.model.gain import WORTH, Gain, Ranking, saved_by
 from advisor.model.rules import Requirement, RuleSpec
 
 #: Severity from this share of the step saved on; below the last, info.
 SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = (
     (0.20, "high"),
     (0.10, "medium"),
-    (0.03, "low"),
+    (WORTH, "low"),
 )
 #: What a cause holds is the most that its fix can save, and mostly it saves less: without an
 #: estimate this part of it counts.
@@ -39,18 +39,9 @@ def least(*severities: Severity | None) -> Severity:
     return min((s for s in severities if s), key=SEVERITIES.index)
 
 
-def saved_by(gain: Gain | None) -> float | None:
-    """Share of the untraced step that a fix saves, at the middle of the estimate; where its low
-    end saves less than half of that, the mean of the two. None without an estimate."""
-    if gain is None or gain.speedup is None:
-        return None
-    low, mid = _saved(gain.speedup, "low"), _saved(gain.speedup, "mid")
-    return round((low + mid) / 2.0 if low < mid / 2.0 else mid, 9)
-
-
-def _saved(speedup: Span, end: str) -> float:
-    value = float(getattr(speedup, end))
-    return min(1.0, max(0.0, 1.0 - 1.0 / value)) if value > 0 else 0.0
+def saved_of(gain: Gain | None) -> float | None:
+    """Share of the step that the fix saves; None without an estimate."""
+    return None if gain is None or gain.speedup is None else saved_by(gain.speedup)
 
 
 def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
@@ -69,7 +60,7 @@ def graded(finding: Finding) -> Finding:
     """The finding with its severity and score, from its estimate where it has one."""
     known = finding.ranking or Ranking(confidence=finding.confidence)
     held = (finding.impact.share if finding.impact else None) or 0.0
-    saved = held if known.measured else saved_by(finding.gain)
+    saved = held if known.measured else saved_of(finding.gain)
     share, factor = (held, HELD_FACTOR) if saved is None else (saved, 1.0)
     if known.levels is not None:
         share, factor = held, 1.0

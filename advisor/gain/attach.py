@@ -14,7 +14,7 @@ from advisor.gain.profiler import Scenario, has_launches, has_nodes
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Finding
-from advisor.model.gain import Combined, CombinedStep, Gain
+from advisor.model.gain import WORTH, Choice, Combined, CombinedStep, Gain, saved_by
 
 #: The combination holds at most this many fixes.
 MOST_FIXES = 5
@@ -77,6 +77,25 @@ class Gains:
             except NoEstimate as reason:
                 self._known[fix.key] = str(reason)
         return self._known[fix.key]
+
+    def options(self, language_model: bool) -> tuple[Choice, ...] | None:
+        """The what-ifs that a capture without a fault has left and that save `WORTH` of the step
+        or more, the largest first; None where nothing can be estimated."""
+        if self._replayer is None:
+            return None
+        found = []
+        for name, spec in catalogue().whatifs.items():
+            if spec.option is None or (spec.language_model and not language_model):
+                continue
+            estimate = self._estimate(make_fix(name, {}))
+            if isinstance(estimate, str):
+                continue
+            saved = saved_by(estimate.speedup)
+            if saved >= WORTH:
+                found.append(Choice(
+                    what_if=name, title=spec.option, saved=saved, speedup=estimate.speedup
+                ))  # fmt: skip
+        return tuple(sorted(found, key=lambda c: (-c.saved, c.what_if)))
 
     def combined(self, findings: Sequence[Finding]) -> Combined | None:
         """The latency fixes of these findings, applied in their order one after the other; None

@@ -46,9 +46,12 @@ class Param(Data):
 
 class WhatIf(Data):
     """What a fix changes in the replay, and what is assumed; `once`: a second one in the same
-    question, with whatever parameters, would scale the same times again."""
+    question, with whatever parameters, would scale the same times again. `option` is its name
+    where a verdict without a fault offers it, with `language_model` to language models alone."""
 
     title: Text
+    option: Text | None = None
+    language_model: bool = False
     measure: Literal["latency", "throughput"]
     once: bool = False
     params: dict[str, Param]

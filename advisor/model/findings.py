@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.model.capture import Frozen, InputDevice
-from advisor.model.gain import Combined, Ranking
+from advisor.model.gain import Choice, Combined, Ranking
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Span as Span
 from advisor.model.scope import Cell as Cell
@@ -353,6 +353,7 @@ class Diagnosis(Frozen):
     verdict: str
     headline: Headline | None = None
     do: tuple[ToDo, ...] = ()
+    options: tuple[Choice, ...] = ()
     findings: tuple[Finding, ...] = ()
     overruled: tuple[Overruled, ...] = ()
     healthy: tuple[Healthy, ...] = ()

@@ -18,6 +18,17 @@ class Span(Frozen):
     high: float
 
 
+#: A fix that saves less than this share of the step is not worth a sentence.
+WORTH = 0.03
+
+
+def saved_by(speedup: Span) -> float:
+    """Share of the untraced step that a fix saves: 1 - 1 / speed-up at the middle of the range;
+    where its low end saves less than half of that, the mean of the two."""
+    low, mid = (max(0.0, 1.0 - 1.0 / s) if s > 0 else 0.0 for s in (speedup.low, speedup.mid))
+    return round((low + mid) / 2.0 if low < mid / 2.0 else mid, 9)
+
+
 class Gain(Frozen):
     """What a fix would win, or the reason why no estimate is made."""
 
@@ -62,6 +73,15 @@ class Combined(Frozen):
     bound_ms: Span
     bound_speedup: Span
     assumptions: tuple[str, ...] = ()
+
+
+class Choice(Frozen):
+    """A what-if that no finding asks for, and the share of the step that it saves."""
+
+    what_if: str
+    title: str
+    saved: float
+    speedup: Span
 
 
 class Ranking(Frozen):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from advisor.model.findings import Diagnosis, Tool
 from advisor.model.sensitivity import Flip
-from advisor.pipeline.verdict import headline, to_do, verdict
+from advisor.pipeline.verdict import headline, to_do, verdict, worth_telling
 from advisor.pipeline.weights import given_weights
 
 if TYPE_CHECKING:
@@ -174,12 +174,15 @@ def assemble(done: Analysed) -> Diagnosis:
     rules = done.inference.program.rules.by_code
     combined = done.gains.combined(worth_doing(found.findings, rules))
     do = to_do(findings, rules, combined)
+    language_model = analysis.workload.startswith("LLM")
+    options = () if worth_telling(findings) else done.gains.options(language_model)
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
-        verdict=verdict(analysis, findings, found.not_evaluated),
+        verdict=verdict(analysis, findings, found.not_evaluated, options),
         headline=headline(findings, do),
         do=do,
+        options=options or (),
         findings=findings,
         combined=combined,
         overruled=found.overruled,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from advisor.engine.rank import because, saved_by, worth_doing
+from advisor.engine.rank import because, saved_of, worth_doing
 from advisor.facts.capture import samples_alone
 from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
-from advisor.model.gain import Combined
+from advisor.model.gain import WORTH, Choice, Combined
 from advisor.model.rules import RuleSpec
-
-#: Below this share of the window a finding is not worth a sentence.
-WORTH = 0.03
 
 
 def verdict(
-    a: Analysis, findings: tuple[Finding, ...], not_evaluated: tuple[NotEvaluated, ...]
+    a: Analysis,
+    findings: tuple[Finding, ...],
+    not_evaluated: tuple[NotEvaluated, ...],
+    options: Sequence[Choice] | None = (),
 ) -> str:
     """One sentence: what holds the step, or that nothing does and what bounds it then."""
     what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
@@ -38,6 +38,14 @@ def verdict(
     busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())
     bound = _bound(findings)
     unknown = f" {len(not_evaluated)} rules could not look." if not_evaluated else ""
+    if options:
+        offered = ", ".join(f"{o.title} {o.speedup.mid:.2f} x" for o in options)
+        return f"{what}No fault{bound}. Options: {offered}.{unknown}"
+    if options is None:
+        return (
+            f"{what}No fault found: the GPU is busy {busy:.0%} of the window{bound}. What a fix "
+            f"would win cannot be predicted from this capture.{unknown}"
+        )
     return (
         f"{what}Nothing to fix above {WORTH:.0%} of the step: the GPU is busy {busy:.0%} of the "
         f"window{bound}.{unknown}"
@@ -59,7 +67,7 @@ def to_do(
     return tuple(
         ToDo(
             code=f.code, cause=f.cause, id=f.recommendations[0].id,
-            action=f.recommendations[0].action, saved=saved_by(f.gain),
+            action=f.recommendations[0].action, saved=saved_of(f.gain),
             saved_in_plan=in_plan.get(f.code), because=because(f, ordered[i + 1 :], rules),
         )
         for i, f in enumerate(ordered)
@@ -78,7 +86,7 @@ def headline(findings: Sequence[Finding], do: Sequence[ToDo]) -> Headline | None
     action = before[0] if before else None if own is None else do[own]
     return Headline(
         code=first.code, cause=first.cause, do=None if action is None else action.action,
-        saves=saved_by(first.gain),
+        saves=saved_of(first.gain),
     )  # fmt: skip
 
 

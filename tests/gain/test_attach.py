@@ -156,3 +156,18 @@ def test_the_answer_to_a_question(tmp_path: Path) -> None:
     assert report.fixes[0].what_if == "remove_host_gap"
     with pytest.raises(InputError, match=r"t\.sqlite: no estimate: .*collectives"):
         answer(a, [fix("overlap_communication")], tool, source)
+
+
+def test_options_where_nothing_is_at_fault(tmp_path: Path) -> None:
+    """Halving the weights' bytes shortens GEMMs at 69 % of the peak bandwidth; it is offered to
+    language models alone. What cannot be replayed offers nothing."""
+    export = scenes.sampled((scenes.GEMM, 200, 69, 4), (scenes.GEMM, 200, 69, 4))
+    some = gains(export, tmp_path)
+    found = some.options(language_model=True)
+    assert found is not None
+    assert [o.what_if for o in found] == ["fp8_weights"]
+    assert found[0].saved == pytest.approx(1 - 1 / found[0].speedup.mid)
+    assert some.options(language_model=False) == ()
+    (tmp_path / "other").mkdir()
+    stepless = gains(Export().process(1).launch(at=0), tmp_path / "other")
+    assert stepless.options(language_model=True) is None
