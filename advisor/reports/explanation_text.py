@@ -19,6 +19,7 @@ from advisor.reports.numbers import (
     significant,
     value_text,
 )
+from advisor.reports.phrases import clock
 from advisor.reports.wording import remedy_lead
 
 #: Scopes told in full without -v: of those in which the rule fired, and of the others.
@@ -252,7 +253,8 @@ def _facts(page: Page, doc: Explanation, shown: list[ScopeExplanation], verbosit
     facts = [f for f in doc.facts if verbosity > 0 or _used(f, shown, verbosity)]
     if not facts:
         return
-    page.heading("Where the numbers come from", "times as the Nsight Systems GUI shows them")
+    page.heading("Where the numbers come from")
+    page.wrapped(clock(doc.input), ["  "], 2, "dim")
     for fact in facts:
         shown_value = value_text(fact.value, fact_unit(fact.fact, fact.unit))
         where = scope_label(fact.scope) or "whole trace"

@@ -125,7 +125,8 @@ def _diagnosis(diagnosis: Diagnosis, detail: Detail) -> str:
     parts += [_about(diagnosis), text(phrases.baseline_text(diagnosis))]
     parts.append(_overview(diagnosis, detail))
     steps = bool(diagnosis.steps)
-    parts += [_finding(f, steps, detail) for f in diagnosis.findings[: detail.findings]]
+    clock = phrases.clock(*diagnosis.inputs)
+    parts += [_finding(f, steps, detail, clock) for f in diagnosis.findings[: detail.findings]]
     parts += [_gone(diagnosis), _budget(diagnosis), _ranks(diagnosis), _what_if(diagnosis)]
     if detail.lists:
         parts += [_kernels(diagnosis, detail), _healthy(diagnosis), _overruled(diagnosis)]
@@ -177,7 +178,7 @@ def _overview(diagnosis: Diagnosis, detail: Detail) -> str:
     return table(heads, [True, *[False] * (len(heads) - 1)], rows) + more
 
 
-def _finding(finding: Finding, steps: bool, detail: Detail) -> str:
+def _finding(finding: Finding, steps: bool, detail: Detail, clock: str) -> str:
     f = finding
     body = [prose(f.message), _conditions(f)]
     facts = [
@@ -191,7 +192,7 @@ def _finding(finding: Finding, steps: bool, detail: Detail) -> str:
         body.append(f"Assuming: {text('; '.join(f.gain.assumptions))}.")
     body += [_evidence(e, detail) for e in f.evidence[: detail.tables] if detail.rows]
     if detail.places and f.time_ranges:
-        body.append("**Where** (session time)")
+        body.append(f"**Where** ({clock})")
         body.append(
             "\n".join(f"- {text(phrases.place(r))}" for r in f.time_ranges[: detail.places])
         )

@@ -237,9 +237,9 @@ def baseline_text(diagnosis: Diagnosis) -> str:
     return f"Against {clean(b.path)} ({clean(b.capture)}): {text}"
 
 
-def clock(diagnosis: Diagnosis) -> str:
+def clock(*captures: Input) -> str:
     """What the times of places count from, and who else shows them so."""
-    if any(i.format.startswith("kineto") for i in diagnosis.inputs):
+    if any(i.format.startswith("kineto") for i in captures):
         return "times from the first event of the trace on, as Perfetto shows them"
     return "session times, as the Nsight Systems GUI shows them"
 

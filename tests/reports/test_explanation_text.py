@@ -171,3 +171,14 @@ def test_only_numbers_that_are_told_have_their_origin_told() -> None:
 )
 def test_distance(off: float | None, wanted: str) -> None:
     assert distance(off) == wanted
+
+
+@pytest.mark.parametrize(("format", "clock"), [
+    ("nsys-sqlite", "session times, as the Nsight Systems GUI shows them"),
+    ("kineto-json", "times from the first event of the trace on, as Perfetto shows them"),
+])  # fmt: skip
+def test_times_are_those_of_the_tool_that_shows_the_capture(format: str, clock: str) -> None:
+    made = Page()
+    entry = Input(path="t", format=format)
+    explanation(made, doc(FIRED).model_copy(update={"input": entry}))
+    assert [x.plain.strip() for x in made.lines if "times" in x.plain] == [clock]

@@ -101,7 +101,7 @@ class CaptureView:
 
     @property
     def clock(self) -> str:
-        return phrases.clock(self.diagnosis)
+        return phrases.clock(*self.diagnosis.inputs)
 
     @property
     def changed(self) -> int:

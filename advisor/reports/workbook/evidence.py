@@ -52,7 +52,7 @@ def _finding(sheet: Sheet, row: Row, many: bool) -> None:
         if table.rows:
             sheet.heading(table.title)
             _lay(sheet, *shown(table))
-    _places(sheet, f.time_ranges, phrases.clock(row.diagnosis))
+    _places(sheet, f.time_ranges, phrases.clock(*row.diagnosis.inputs))
     _explains(sheet, f)
     _references(sheet, f)
 
