@@ -170,7 +170,8 @@ def next_command(page: Page, diagnosis: Diagnosis) -> None:
     if diagnosis.findings:
         command = f"advisor explain {diagnosis.findings[0].code}"
     elif diagnosis.next_target is not None:
-        command = "the ncu line above"
+        tool = diagnosis.next_target.command.partition(" ")[0]
+        command = f"the {tool} line above"
     elif flags:
         command = f"capture again with {flags[0]}"
     else:

@@ -304,3 +304,13 @@ def test_sensitivity_is_told_only_where_asked() -> None:
     assert "Near a threshold" not in text()
     none = text(DIAGNOSIS.model_copy(update={"sensitivity": ()}))
     assert "no verdict: every number is further than a tenth" in none
+
+
+def test_the_last_line_names_the_tool_of_the_command_above() -> None:
+    assert HEALTHY.next_target is None
+    target = DIAGNOSIS.next_target
+    assert target is not None
+    amd = target.model_copy(update={"command": "rocprof-compute profile --name measured"})
+    for one, name in ((target, "ncu"), (amd, "rocprof-compute")):
+        shown = text(HEALTHY.model_copy(update={"next_target": one}))
+        assert shown.rstrip().splitlines()[-1] == f"Next: the {name} line above"
