@@ -121,7 +121,7 @@ def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
     problems: list[Problem] = []
     for directory in directories:
         if not directory.is_dir():
-            problems.append(Problem(str(directory), 1, "no such directory; check the path"))
+            problems.append(Problem(str(directory), 0, "no such directory; check the path"))
             continue
         here: dict[str, str] = {}
         problems.extend(_misnamed(directory))

@@ -30,14 +30,14 @@ _TAGS = frozenset(f"tag:yaml.org,2002:{t}" for t in ("str", "seq", "map"))
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong: where, what, and what to do."""
+    """One thing that is wrong: where, what, and what to do. Line 0 is the file or folder itself."""
 
     path: str
     line: int
     text: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.text}"
+        return f"{self.path}{f':{self.line}' if self.line else ''}: {self.text}"
 
 
 def refuse(problems: Iterable[Problem]) -> None:
@@ -91,7 +91,9 @@ def read(path: Path) -> Source:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         why = "not UTF-8 text" if isinstance(exc, UnicodeDecodeError) else exc.strerror or str(exc)
-        return Source(shown, "", problems=[Problem(shown, 1, f"cannot be read ({why}); mend it")])
+        return Source(
+            shown, "", problems=[Problem(shown, 0, f"cannot be read ({why}); fix the file")]
+        )
     return parse(text, shown)
 
 

@@ -146,7 +146,7 @@ def test_a_stable_rule_without_cases(tmp_path: Path) -> None:
     write(tmp_path, GOOD.replace("preview", "stable"))
     (found,) = [p for each in run_all(load_rules(tmp_path)) for p in each.all_problems]
     assert found.path.endswith("ABC101.cases.yaml")
-    assert "cannot be read (No such file or directory); mend it" in found.text
+    assert "cannot be read (No such file or directory); fix the file" in found.text
 
 
 def test_an_unknown_code(tmp_path: Path) -> None:
