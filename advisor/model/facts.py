@@ -49,10 +49,6 @@ class Scope:
             mine is None or mine == getattr(other, name) for name, mine in self.as_dict().items()
         )
 
-    def overlaps(self, other: Scope) -> bool:
-        """True when one of the two encloses the other."""
-        return self.encloses(other) or other.encloses(self)
-
     def as_dict(self) -> dict[str, int | str | None]:
         return {
             "rank": self.rank,
@@ -181,7 +177,7 @@ class FactBase:
         return None if fact is None else fact.value
 
     def scopes(self, level: Level) -> list[Scope]:
-        """Every scope of one level that any fact or entity row mentions, in a fixed order."""
+        """Every scope of one level that a fact is about, in a fixed order; the trace always."""
         seen = {s for _, s in self.facts if s.level == level}
         if level == "trace":
             seen.add(TRACE)

@@ -26,10 +26,6 @@ from advisor.reports.numbers import CHANGES, amount, fact_unit, milliseconds, va
 ROWS = 8
 #: Parts and operations that changed by less than this share of the step are left to -v.
 WORTH = 0.005
-HEADLINES = {
-    "improvement": "IMPROVEMENT", "regression": "REGRESSION", "no-change": "NO CHANGE",
-    "not-comparable": "NOT COMPARABLE",
-}  # fmt: skip
 
 
 def comparison(doc: Comparison, verbosity: int = 0) -> Iterator[Block]:

@@ -67,7 +67,6 @@ _FORMULA = re.compile(r"^\s*[=+\-@|%]")
 
 THIN = Side(style="thin", color=LINE)
 UNDER = Border(bottom=THIN)
-BOX = Border(left=THIN, right=THIN, top=THIN, bottom=THIN)
 
 
 def font(size: float = 10.5, color: str = INK, **more: Any) -> Font:
