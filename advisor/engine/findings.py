@@ -278,7 +278,7 @@ def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
 
 
 def _not_evaluated(inference: Inference) -> Iterator[NotEvaluated]:
-    """One entry for a rule and a set of missing facts, over all scopes that lack them alike."""
+    """One entry a rule, merged over all scopes missing the same facts."""
     grouped: dict[tuple[str, tuple[str, ...]], list[Outcome]] = {}
     for outcome in inference.in_state("unknown"):
         grouped.setdefault((outcome.code, outcome.missing), []).append(outcome)

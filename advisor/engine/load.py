@@ -106,7 +106,7 @@ def _file_of(name: str, places: Sequence[Path]) -> Path | None:
 
 
 def _cause_in(path: Path) -> str | None:
-    """The cause that a rule file names, told by its line."""
+    """The `cause:` value, found without parsing the YAML."""
     try:
         found = re.search(r"^cause: *([a-z0-9-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     except (OSError, UnicodeDecodeError):

@@ -62,7 +62,7 @@ Block = Heading | Paragraph | Labelled | Command | Grid
 
 
 def write(page: Page, blocks: Iterable[Block]) -> None:
-    """Blocks as lines of a page; labels that follow each other hang their texts alike."""
+    """Blocks as lines of a page; consecutive labels share one indent."""
     before: Block | None = None
     listed = list(blocks)
     for i, block in enumerate(listed):
