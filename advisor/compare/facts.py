@@ -16,7 +16,7 @@ from advisor.engine.infer import Inference, default_engine, infer
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
 from advisor.engine.params import ParamKey, parse_params, resolve_params
 from advisor.model.facts import TRACE, Fact, FactBase, Provenance, Scope, Value
-from advisor.model.findings import FactDoc, ScopeDoc, Tool
+from advisor.model.findings import FactDoc, Tool
 from advisor.model.rules import Subject
 
 
@@ -51,7 +51,7 @@ class ComparisonFacts:
     def docs(self) -> tuple[FactDoc, ...]:
         return tuple(
             FactDoc(name=f.name, value=f.value, unit=f.unit, method=f.provenance.method,
-                    scope=ScopeDoc(**f.scope.as_dict()))  # type: ignore[arg-type]
+                    scope=f.scope)
             for f in self.base
         )  # fmt: skip
 

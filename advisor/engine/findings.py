@@ -13,7 +13,6 @@ from advisor.engine.judge import (
     Duration,
     common_scope,
     confidence_of,
-    doc,
     doubts_of,
     impact_of,
     invalidates,
@@ -21,7 +20,7 @@ from advisor.engine.judge import (
     withholder,
 )
 from advisor.engine.params import thresholds
-from advisor.engine.rank import rank, scope_key
+from advisor.engine.rank import rank
 from advisor.engine.text import Placeholder, Shown, placeholders, render
 from advisor.engine.values import k_or
 from advisor.model.facts import Row, Scope
@@ -83,8 +82,7 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
             rules.by_code,
         ),
         overruled=tuple(
-            Overruled(code=o.code, cause=o.cause, by=name, scope=doc(o.scope))
-            for o, name in overruled
+            Overruled(code=o.code, cause=o.cause, by=name, scope=o.scope) for o, name in overruled
         ),
         healthy=_telling_first(healthy, by_code),
         not_evaluated=tuple(_not_evaluated(inference)),
@@ -131,7 +129,7 @@ def finding_of(
         title=spec.title,
         severity=severity_of(inference, spec, scope),
         confidence=confidence_of(inference, spec, outcome),
-        scope=doc(scope),
+        scope=scope,
         message=message_of(inference, spec, scope),
         invalidates=invalidates(inference, rule, scope),
         conditions=condition_docs(
@@ -150,7 +148,7 @@ def finding_of(
             Symptom(
                 code=s.code,
                 cause=s.cause,
-                scope=doc(s.scope),
+                scope=s.scope,
                 message=_message(inference, s),
             )
             for s in symptoms
@@ -228,7 +226,7 @@ def _healthy(inference: Inference) -> Iterator[Healthy]:
             yield Healthy(
                 code=spec.code,
                 cause=spec.cause,
-                scope=doc(outcome.scope),
+                scope=outcome.scope,
                 text=worded(inference, spec, template, outcome.scope),
                 conditions=condition_docs(
                     spec,
@@ -257,7 +255,7 @@ def _telling_first(
         weighed.append((weight, entry))
     said: Counter[tuple[object, ...]] = Counter()
     placed = []
-    for weight, entry in sorted(weighed, key=lambda w: (w[0], w[1].code, scope_key(w[1].scope))):
+    for weight, entry in sorted(weighed, key=lambda w: (w[0], w[1].code, w[1].scope.sort_key())):
         family = (weight, entry.code[:3])
         placed.append(((*weight, said[family]), entry))
         said[family] += 1
@@ -290,13 +288,13 @@ def _not_evaluated(inference: Inference) -> Iterator[NotEvaluated]:
             NotEvaluated(
                 code=code,
                 cause=spec.cause,
-                scope=doc(common_scope([o.scope for o in outcomes])),
+                scope=common_scope([o.scope for o in outcomes]),
                 missing=missing,
                 flag=None if spec.needs is None else spec.needs.flag,
                 why="; ".join(dict.fromkeys(reasons)) or None,
             )
         )
-    yield from sorted(entries, key=lambda n: (n.code, scope_key(n.scope), n.missing))
+    yield from sorted(entries, key=lambda n: (n.code, n.scope.sort_key(), n.missing))
 
 
 # --- what proves it, and what to do ----------------------------------------------------------

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from advisor.model.facts import Scope
-from advisor.model.findings import Finding, ScopeDoc
+from advisor.model.findings import Finding
 from advisor.model.gain import Ranking
 from advisor.model.rules import RuleSpec
 
@@ -73,10 +72,10 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
     def place(item: tuple[Finding, Ranking]) -> tuple[object, ...]:
         finding, t = item
         if t.tier == 0:  # by what they take away from the analysis, however sure
-            return (0, -t.share, False, 0.0, finding.code, scope_key(finding.scope))
+            return (0, -t.share, False, 0.0, finding.code, finding.scope.sort_key())
         most = held(finding, t)
         score = t.score if most is None else most
-        return (t.tier, -score, t.throughput, -t.score, finding.code, scope_key(finding.scope))
+        return (t.tier, -score, t.throughput, -t.score, finding.code, finding.scope.sort_key())
 
     return tuple(
         finding.model_copy(update={
@@ -85,7 +84,3 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
         })
         for number, (finding, t) in enumerate(sorted(rated, key=place), 1)
     )  # fmt: skip
-
-
-def scope_key(scope: ScopeDoc) -> tuple[tuple[int, str], ...]:
-    return Scope(**scope.model_dump()).sort_key()

@@ -9,16 +9,15 @@ from __future__ import annotations
 from typing import Literal
 
 from advisor.model.capture import Frozen
+from advisor.model.facts import Cell, Scope
 from advisor.model.findings import (
     SCHEMA_VERSION,
-    Cell,
     FactDoc,
     Finding,
     Gain,
     Healthy,
     Input,
     NotEvaluated,
-    ScopeDoc,
     Severity,
     Span,
     Threshold,
@@ -142,7 +141,7 @@ class FindingChange(Frozen):
     code: str
     cause: str
     title: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     severity_before: Severity | None = None
     severity_after: Severity | None = None
     share_before: float | None = None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
 
 Value = bool | int | float | str
+#: What stands in a cell of a table.
+Cell = Value | None
 Unit = Literal[
     "ratio", "ns", "ms", "us", "bytes", "count", "count_per_s", "bytes_per_s", "hz", "flag", "text"
 ]
@@ -27,7 +32,12 @@ LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "ope
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a fact or finding is about; None where it is about everything at that level."""
+    """What a fact or finding is about; None where it is about everything at that level.
+
+    The same type stands in documents, where an unknown key is an error.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     rank: int | None = None
     device: int | None = None
@@ -48,6 +58,14 @@ class Scope:
         return all(
             mine is None or mine == getattr(other, name) for name, mine in self.as_dict().items()
         )
+
+    def without_process(self) -> Scope:
+        """The same in another run, which has other process ids."""
+        return replace(self, process=None)
+
+    def only(self, names: Collection[str]) -> Scope:
+        """The scope that names these levels alone."""
+        return Scope(*(v if k in names else None for k, v in self.as_dict().items()))  # type: ignore[arg-type]
 
     def as_dict(self) -> dict[str, int | str | None]:
         return {
@@ -207,11 +225,10 @@ class FactBase:
 def enclosing(scope: Scope) -> Iterator[Scope]:
     """Every wider scope of `scope`, narrowest first, the whole trace last."""
     named = [k for k, v in scope.as_dict().items() if v is not None]
-    values = scope.as_dict()
     for keep in sorted(
         (c for c in _subsets(named) if len(c) < len(named)), key=lambda c: (-len(c), c)
     ):
-        yield Scope(**{k: values[k] for k in keep})  # type: ignore[arg-type]
+        yield scope.only(keep)
 
 
 def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

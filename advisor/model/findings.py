@@ -10,11 +10,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.model.capture import Frozen, InputDevice
+from advisor.model.facts import Cell, Scope
 from advisor.model.gain import Combined, Ranking
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Span as Span
-from advisor.model.scope import Cell as Cell
-from advisor.model.scope import ScopeDoc as ScopeDoc
 from advisor.model.sensitivity import Flip
 from advisor.model.severity import SEVERITIES as SEVERITIES
 from advisor.model.severity import Severity as Severity
@@ -25,12 +24,12 @@ SCHEMA_VERSION = 1
 UNREADABLE = "unreadable"
 
 
-def identity(code: str, scope: ScopeDoc) -> str:
+def identity(code: str, scope: Scope) -> str:
     """``LCH101@device=0,phase=decode``: the same in every capture of the same kind.
 
     The process is left out, because its id is another one in every run.
     """
-    parts = ((k, v) for k, v in scope.model_dump(exclude={"process"}).items() if v is not None)
+    parts = ((k, v) for k, v in scope.without_process().as_dict().items() if v is not None)
     return f"{code}@{','.join(f'{key}={value}' for key, value in parts)}"
 
 
@@ -146,7 +145,7 @@ class Symptom(Frozen):
 
     code: str
     cause: str
-    scope: ScopeDoc
+    scope: Scope
     message: str
 
 
@@ -166,7 +165,7 @@ class Finding(Frozen):
     title: str
     severity: Severity
     confidence: float = Field(ge=0.0, le=1.0)
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     message: str
     invalidates: bool = False
     score: float = 0.0
@@ -191,7 +190,7 @@ class Overruled(Frozen):
     code: str
     cause: str
     by: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
 
 
 class Healthy(Frozen):
@@ -199,7 +198,7 @@ class Healthy(Frozen):
 
     code: str
     cause: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     text: str
     conditions: tuple[ConditionDoc, ...] = ()
 
@@ -209,7 +208,7 @@ class NotEvaluated(Frozen):
 
     code: str
     cause: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     missing: tuple[str, ...]
     flag: str | None = None
     why: str | None = None
@@ -253,7 +252,7 @@ class FactDoc(Frozen):
     name: str
     value: Cell
     unit: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     tables: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     method: str = ""
@@ -303,7 +302,7 @@ class Gone(Frozen):
     cause: str
     title: str
     severity: Severity
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     status: Literal["gone", "not_evaluated", "overruled"] = "gone"
 
 
@@ -366,7 +365,7 @@ class Diagnosis(Frozen):
                 for f in self.findings
             ],
             "facts": [
-                {"name": f.name, "value": f.value, "unit": f.unit, **f.scope.model_dump()}
+                {"name": f.name, "value": f.value, "unit": f.unit, **f.scope.as_dict()}
                 for f in self.facts
             ],
             "budget": [

@@ -31,7 +31,6 @@ from advisor.model.findings import (
     NextTarget,
     NotEvaluated,
     Part,
-    ScopeDoc,
     StepSummary,
     Timeline,
     TimeRange,
@@ -256,7 +255,7 @@ def steps(a: Analysis) -> tuple[StepSummary, ...]:
 def facts(base: Iterable[Fact]) -> tuple[FactDoc, ...]:
     return tuple(
         FactDoc(
-            name=f.name, value=f.value, unit=f.unit, scope=ScopeDoc(**f.scope.as_dict()),  # type: ignore[arg-type]
+            name=f.name, value=f.value, unit=f.unit, scope=f.scope,
             tables=f.provenance.tables, columns=f.provenance.columns, method=f.provenance.method,
         )
         for f in base

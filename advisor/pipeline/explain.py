@@ -12,7 +12,7 @@ from advisor.engine.explain import Node, nearest_first, shortfall, tree
 from advisor.engine.findings import condition_doc, fold, message_of
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
-from advisor.engine.judge import confidence_of, confidence_terms, doc, impact_of, severity_of
+from advisor.engine.judge import confidence_of, confidence_terms, impact_of, severity_of
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.engine.text import percent
 from advisor.errors import RuleError
@@ -29,7 +29,7 @@ from advisor.model.explanation import (
     TableSource,
 )
 from advisor.model.facts import Fact, Scope
-from advisor.model.findings import Finding, ScopeDoc, Tool
+from advisor.model.findings import Finding, Tool
 from advisor.model.rules import RuleSpec
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conclusions
@@ -123,7 +123,7 @@ class _About:
     def __init__(
         self,
         inference: Inference,
-        findings: dict[tuple[str, ScopeDoc], Finding],
+        findings: dict[tuple[str, Scope], Finding],
         remedy: document.Remedy,
         why: document.Remedy,
     ) -> None:
@@ -137,14 +137,14 @@ class _About:
         inference, scope = self._inference, outcome.scope
         spec = inference.program.by_code[outcome.code].spec
         common: dict[str, Any] = {
-            "scope": doc(scope),
+            "scope": scope,
             "state": _STATES[outcome.state],
             "reasons": tuple(self.reason(child, spec) for child in node.children),
         }
         if outcome.state not in ("fired", "overruled"):
             missing = tuple(self._missing(name) for name in outcome.missing)
             return ScopeExplanation(**common, missing=missing)
-        finding = self._findings.get((outcome.code, doc(scope)))
+        finding = self._findings.get((outcome.code, scope))
         here = (outcome.code, scope)
         return ScopeExplanation(
             **common,
@@ -200,7 +200,7 @@ class _About:
     def _related(self, code: str, scope: Scope, fired: bool = True) -> Related:
         spec = self._inference.program.by_code[code].spec
         text = message_of(self._inference, spec, scope) if fired else ""
-        return Related(code=code, cause=spec.cause, scope=doc(scope), message=text)
+        return Related(code=code, cause=spec.cause, scope=scope, message=text)
 
     def _missing(self, name: str) -> Missing:
         return Missing(fact=name, why=self._why(name), remedy=self._remedy(name))
@@ -234,7 +234,7 @@ def _sources(
             fact=fact.name,
             value=fact.value,
             unit=fact.unit,
-            scope=doc(fact.scope),
+            scope=fact.scope,
             meaning="" if entry is None else entry.meaning,
             how=fact.provenance.method,
             sources=tuple(
@@ -280,7 +280,7 @@ def _sentence(
 
 
 def _where(one: ScopeExplanation) -> str:
-    label = Scope(**one.scope.model_dump()).label()
+    label = one.scope.label()
     return f" ({label})" if label else ""
 
 

@@ -8,10 +8,9 @@ from statistics import median
 import numpy as np
 
 from advisor.metrics.intervals import Coverage, union
-from advisor.model.facts import Scope
+from advisor.model.facts import Cell
 from advisor.model.findings import (
     Budget,
-    Cell,
     Diagnosis,
     Evidence,
     Finding,
@@ -136,7 +135,7 @@ def verdict(
     telling = [f for f in findings if f.severity != "info" or f.invalidates]
     if telling:
         first = telling[0]
-        where = Scope(**first.scope.model_dump()).label()
+        where = first.scope.label()
         sentence = f"{first.title}: {f'{where}. ' if where else ''}{first.message}"
         rest = [f.cause for f in telling[1 : 1 + _SHOWN]]
         return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from advisor.model.findings import Cell
+from advisor.model.facts import Cell
 from advisor.reports.layout import Page, clean, cut_middle, name_text
 from advisor.reports.numbers import column
 

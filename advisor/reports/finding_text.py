@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.model.facts import Scope
-from advisor.model.findings import (
-    Advice,
-    Evidence,
-    Finding,
-    Gain,
-    ScopeDoc,
-    TimeRange,
-    Verify,
-)
+from advisor.model.findings import Advice, Evidence, Finding, Gain, TimeRange, Verify
 from advisor.reports.budget_bar import words
 from advisor.reports.gain_text import params_text, span_text, times_text
 from advisor.reports.layout import Page, Segment, pad
@@ -47,10 +38,6 @@ def baseline_mark(found: Finding) -> Segment:
     return ("  [NEW]", "bold magenta") if found.baseline == "new" else ("  [known]", "dim")
 
 
-def scope_label(scope: ScopeDoc) -> str:
-    return Scope(**scope.model_dump()).label()
-
-
 #: What an earlier finding has shown (tables, options), and the rank of that finding.
 Shown = dict[object, int]
 
@@ -60,7 +47,7 @@ def finding(
 ) -> None:
     """The whole block of one finding; with `shown`, nothing that stood there before."""
     shown = {} if shown is None or verbosity > 0 else shown
-    where = scope_label(found.scope)
+    where = found.scope.label()
     page.line(
         (f"{found.rank}. ", "bold"),
         level(page, found.severity),

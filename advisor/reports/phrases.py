@@ -16,7 +16,7 @@ from advisor.model.findings import (
 )
 from advisor.model.sensitivity import Flip
 from advisor.reports.finding_text import cost_text as cost_text
-from advisor.reports.finding_text import gain_text, scope_label, verify_text
+from advisor.reports.finding_text import gain_text, verify_text
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.numbers import (
     OPS,
@@ -211,7 +211,7 @@ def place(where: TimeRange) -> str:
 
 
 def scope(finding: Finding | Gone) -> str:
-    return clean(scope_label(finding.scope))
+    return clean(finding.scope.label())
 
 
 def name(finding: Finding | Gone) -> str:

@@ -12,7 +12,7 @@ from advisor.engine.infer import infer
 from advisor.engine.judge import SEVERITY_TABLE, confidence_of, confidence_terms
 from advisor.engine.rank import rank, terms
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Provenance, Scope, Table
-from advisor.model.findings import Finding, Gain, Impact, ScopeDoc, Span
+from advisor.model.findings import Finding, Gain, Impact, Span
 from advisor.model.rules import RuleSpec
 from tests.engine.engine_support import DECODE, DEV, base, ge, put, rule, rules
 
@@ -224,7 +224,7 @@ def test_a_score_counts_up_to_what_the_severity_speaks_of() -> None:
 
 
 def test_ties_by_code_then_scope() -> None:
-    wide, narrow = ScopeDoc(device=0), ScopeDoc(device=0, phase="decode")
+    wide, narrow = Scope(device=0), Scope(device=0, phase="decode")
     ranked = rank(
         [
             finding("ABC102", 0.1),
@@ -420,7 +420,7 @@ def test_not_evaluated_names_facts_flag_and_reason_once_for_all_scopes() -> None
     (entry,) = concluded(facts, FULL).not_evaluated
     assert entry.missing == ("sync.idle_ratio",)
     assert (entry.flag, entry.why) == ("--trace=cuda", "no API calls")
-    assert entry.scope == ScopeDoc()
+    assert entry.scope == Scope()
 
 
 def test_invalidates_by_a_fact() -> None:

@@ -5,6 +5,7 @@ Its names are as nasty as real ones get: rich markup, HTML, escape codes, wide c
 
 from __future__ import annotations
 
+from advisor.model.facts import Scope
 from advisor.model.findings import (
     Advice,
     Budget,
@@ -23,7 +24,6 @@ from advisor.model.findings import (
     Overruled,
     Part,
     Reference,
-    ScopeDoc,
     Span,
     StepSummary,
     Symptom,
@@ -40,7 +40,7 @@ MUL = (
     "(instance 1)]>(int, T3)"
 )
 NASTY = "[bold red]gemm[/bold red]_<script>alert(1)</script>_[x]\x1b[31m\u202e\ufffe\uffff"
-DEVICE = ScopeDoc(device=0)
+DEVICE = Scope(device=0)
 
 
 def budget(device: int, phase: str | None = None, **parts: float) -> Budget:
@@ -61,7 +61,7 @@ LAUNCH_BOUND = Finding(
     title="The host launches kernels one by one and the GPU waits for each",
     severity="high",
     confidence=0.85,
-    scope=ScopeDoc(device=0, phase="decode"),
+    scope=Scope(device=0, phase="decode"),
     message=(
         "55.3 % of the window is idle inside or between launch calls: 847 kernels of 2.1 us "
         "a step are launched one by one into an empty queue."
@@ -247,7 +247,7 @@ DIAGNOSIS = Diagnosis(
     ),
     findings=(LAUNCH_BOUND, READBACK, COARSE),
     overruled=(
-        Overruled(code="HST101", cause="host-gap", by="launch-bound", scope=ScopeDoc(device=1)),
+        Overruled(code="HST101", cause="host-gap", by="launch-bound", scope=Scope(device=1)),
     ),
     healthy=(
         Healthy(

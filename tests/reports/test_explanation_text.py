@@ -15,12 +15,13 @@ from advisor.model.explanation import (
     ScopeExplanation,
     TableSource,
 )
-from advisor.model.findings import ConditionDoc, Impact, Input, ScopeDoc, Tool
+from advisor.model.facts import Scope
+from advisor.model.findings import ConditionDoc, Impact, Input, Tool
 from advisor.reports.explanation_text import distance, explanation
 from advisor.reports.layout import Page
 from tests.reports.fixture import NASTY
 
-DEVICE = ScopeDoc(device=0)
+DEVICE = Scope(device=0)
 
 
 def condition(value: float | None, holds: bool | None, fact: str = "launch.idle_ratio") -> Reason:

@@ -13,16 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.model.findings import (
-    Baseline,
-    Diagnosis,
-    Gone,
-    Lane,
-    ScopeDoc,
-    Timeline,
-    TimeRange,
-    Tool,
-)
+from advisor.model.facts import Scope
+from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, TimeRange, Tool
 from advisor.reports import json_report
 from advisor.reports.html import report as html_report
 from advisor.reports.layout import clean
@@ -73,7 +65,7 @@ FULL = DIAGNOSIS.model_copy(
                     cause="memory-bandwidth-bound",
                     title="bound",
                     severity="high",
-                    scope=ScopeDoc(device=0),
+                    scope=Scope(device=0),
                     status="not_evaluated",
                 ),
             ),

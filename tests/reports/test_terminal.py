@@ -8,14 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from advisor.model.findings import (
-    Diagnosis,
-    Evidence,
-    FactDoc,
-    NotEvaluated,
-    Option,
-    ScopeDoc,
-)
+from advisor.model.facts import Scope
+from advisor.model.findings import Diagnosis, Evidence, FactDoc, NotEvaluated, Option
 from advisor.model.sensitivity import Flip, FlipFact, StateChange
 from advisor.reports.layout import print_lines
 from advisor.reports.terminal import TextOptions, plain, render
@@ -271,7 +265,7 @@ def test_at_most_three_options_are_printed() -> None:
 
 def flip(**more: Any) -> Flip:
     change = StateChange(
-        code="LCH101", cause="launch-bound", scope=ScopeDoc(device=0),
+        code="LCH101", cause="launch-bound", scope=Scope(device=0),
         before="fired", after="not_evaluated",
     )  # fmt: skip
     near = FlipFact(fact="launch.idle_ratio", op="ge", value=0.105, unit="ratio")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.model.findings import Cell, Diagnosis, Evidence
-from advisor.reports.finding_text import scope_label
+from advisor.model.facts import Cell
+from advisor.model.findings import Diagnosis, Evidence
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.numbers import column, fact_unit, heading_parts, value_text
 
@@ -79,7 +79,7 @@ def fact_rows(diagnosis: Diagnosis) -> TableView | None:
             CellView(clean(f.name)),
             CellView(clean(value_text(f.value, fact_unit(f.name, f.unit))),
                      sort=float(f.value) if number else None),  # type: ignore[arg-type]
-            CellView(clean(scope_label(f.scope))),
+            CellView(clean(f.scope.label())),
             CellView(clean(source)),
         ])  # fmt: skip
     heads = [("fact", False), ("value", True), ("scope", False), ("from", False)]

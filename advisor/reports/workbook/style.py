@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 
-from advisor.model.findings import Cell
+from advisor.model.facts import Cell
 from advisor.reports.layout import clean, name_text
 from advisor.reports.numbers import IN_NS
 

@@ -7,18 +7,10 @@ from typing import Any
 
 from openpyxl.formatting.rule import FormulaRule
 
-from advisor.model.findings import (
-    ConditionDoc,
-    Diagnosis,
-    Evidence,
-    Healthy,
-    Input,
-    ScopeDoc,
-    Threshold,
-)
+from advisor.model.facts import Scope
+from advisor.model.findings import ConditionDoc, Diagnosis, Evidence, Healthy, Input, Threshold
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
-from advisor.reports.finding_text import scope_label
 from advisor.reports.layout import clean
 from advisor.reports.numbers import condition_text, fact_unit, value_text
 from advisor.reports.wording import remedy_text, serving_text
@@ -210,8 +202,8 @@ def _numbers(healthy: Healthy) -> str | None:
     return "\n".join(condition_text(c) for c in healthy.conditions) or None
 
 
-def _scope(scope: ScopeDoc) -> str:
-    return scope_label(scope) or "whole capture"
+def _scope(scope: Scope) -> str:
+    return scope.label() or "whole capture"
 
 
 def about(sheet: Sheet, captures: Captures) -> None:
