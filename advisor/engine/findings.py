@@ -23,12 +23,11 @@ from advisor.engine.params import thresholds
 from advisor.engine.rank import rank
 from advisor.engine.text import Placeholder, Shown, placeholders, render
 from advisor.engine.values import k_or
-from advisor.model.facts import Row, Scope
+from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import (
     SEVERITIES,
     Advice,
     ConditionDoc,
-    Evidence,
     Finding,
     Gain,
     Healthy,
@@ -37,7 +36,6 @@ from advisor.model.findings import (
     Reference,
     Symptom,
     Threshold,
-    TimeRange,
     Verify,
 )
 from advisor.model.rules import RuleSpec
@@ -300,35 +298,29 @@ def _not_evaluated(inference: Inference) -> Iterator[NotEvaluated]:
 # --- what proves it, and what to do ----------------------------------------------------------
 
 
-def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterator[Evidence]:
+def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterator[Table]:
     joins = {j.join.alias: j for j in outcome.joins}
     for name in spec.evidence:
         if name in joins:
             if rows := joins[name].rows:
                 yield _rows_table(joins[name].join.entity, rows)
         elif (table := inference.facts.table(name, outcome.scope)) is not None:
-            yield Evidence(title=table.title, columns=table.columns, rows=table.rows[:MAX_ROWS])
+            yield table.first(MAX_ROWS)
 
 
-def _rows_table(entity: str, rows: Sequence[Row]) -> Evidence:
+def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
-    return Evidence(
+    return Table(
         title=entity.replace("_", " "),
         columns=columns,
         rows=tuple(tuple(row.get(c) for c in columns) for row in rows[:MAX_ROWS]),
     )
 
 
-def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[TimeRange, ...]:
+def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Interval, ...]:
     if spec.impact is None:
         return ()
-    places = inference.facts.places(spec.impact.part, scope)
-    return tuple(
-        TimeRange(
-            start_ns=p.start_ns, end_ns=p.end_ns, stream=p.stream, thread=p.thread, label=p.label
-        )
-        for p in places[:MAX_RANGES]
-    )
+    return tuple(inference.facts.places(spec.impact.part, scope)[:MAX_RANGES])
 
 
 def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:

@@ -124,14 +124,22 @@ class Fact:
 class Table:
     """A small table of evidence: a title, column heads with their unit suffix, and rows."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Value | None, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def first(self, rows: int) -> Table:
+        """The table with at most so many rows."""
+        return replace(self, rows=self.rows[:rows])
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A place on the timeline, in session time, so that one can jump there in a viewer."""
+    """A place on the timeline in the capture's own time (ns), so that one finds it in a viewer."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     start_ns: int
     end_ns: int

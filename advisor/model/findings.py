@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.model.capture import Frozen, InputDevice
-from advisor.model.facts import Cell, Scope
+from advisor.model.facts import Cell, Interval, Scope, Table
 from advisor.model.gain import Combined, Ranking
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Span as Span
@@ -99,22 +99,6 @@ class Impact(Frozen):
         return "step" if has_steps else "window"
 
 
-class Evidence(Frozen):
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-
-
-class TimeRange(Frozen):
-    """A place on the timeline in session time (ns), as the Nsight Systems GUI shows it."""
-
-    start_ns: int
-    end_ns: int
-    stream: int | None = None
-    thread: int | None = None
-    label: str = ""
-
-
 class Option(Frozen):
     """The line of a serving engine that carries out an action."""
 
@@ -172,8 +156,8 @@ class Finding(Frozen):
     ranking: Ranking | None = None
     conditions: tuple[ConditionDoc, ...] = ()
     impact: Impact | None = None
-    evidence: tuple[Evidence, ...] = ()
-    time_ranges: tuple[TimeRange, ...] = ()
+    evidence: tuple[Table, ...] = ()
+    time_ranges: tuple[Interval, ...] = ()
     gain: Gain | None = None
     recommendations: tuple[Advice, ...] = ()
     explains: tuple[Symptom, ...] = ()
@@ -281,7 +265,7 @@ class Timeline(Frozen):
     start_ns: int = 0
     bin_ns: int = 0
     lanes: tuple[Lane, ...] = ()
-    marks: tuple[TimeRange, ...] = ()
+    marks: tuple[Interval, ...] = ()
 
 
 class NextTarget(Frozen):
@@ -334,7 +318,7 @@ class Diagnosis(Frozen):
     steps: tuple[StepSummary, ...] = ()
     facts: tuple[FactDoc, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
-    tables: dict[str, Evidence] = Field(default_factory=dict)
+    tables: dict[str, Table] = Field(default_factory=dict)
     timeline: Timeline = Timeline()
     combined: Combined | None = None
     next_target: NextTarget | None = None

@@ -19,10 +19,9 @@ from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.capture import InputDevice
-from advisor.model.facts import Fact, FactBase, Scope
+from advisor.model.facts import Fact, FactBase, Interval, Scope, Table
 from advisor.model.findings import (
     Budget,
-    Evidence,
     FactDoc,
     Finding,
     Gain,
@@ -33,7 +32,6 @@ from advisor.model.findings import (
     Part,
     StepSummary,
     Timeline,
-    TimeRange,
 )
 from advisor.serving.detect import ServingEngine, detect
 from advisor.serving.options import options_for
@@ -262,7 +260,7 @@ def facts(base: Iterable[Fact]) -> tuple[FactDoc, ...]:
     )  # fmt: skip
 
 
-def tables(a: Analysis, base: FactBase) -> dict[str, Evidence]:
+def tables(a: Analysis, base: FactBase) -> dict[str, Table]:
     """The main tables (of the first device where there are several), at most 200 rows each."""
     scope = Scope(device=a.devices[0]) if a.devices else Scope()
     out = {}
@@ -272,9 +270,7 @@ def tables(a: Analysis, base: FactBase) -> dict[str, Evidence]:
     ):  # fmt: skip
         table = base.table(name, scope)
         if table is not None:
-            out[key] = Evidence(
-                title=table.title, columns=table.columns, rows=table.rows[:_TABLE_ROWS]
-            )
+            out[key] = table.first(_TABLE_ROWS)
     return out
 
 
@@ -320,7 +316,7 @@ def timeline(a: Analysis) -> Timeline:
                 with np.errstate(invalid="ignore", divide="ignore"):
                     lane(name, device, np.where(count > 0, total / count, np.nan))
     marks = [
-        TimeRange(
+        Interval(
             start_ns=int(a.steps.gpu_end[i - 1] if i else a.steps.gpu_start[0]),
             end_ns=int(a.steps.gpu_end[i]), label=a.steps.phase[i],
         )

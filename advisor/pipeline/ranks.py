@@ -245,7 +245,7 @@ def _document(
         facts=document.facts(_facts(job)),
         thresholds=job.thresholds,
         tables={
-            **{name: table.model_copy(update={"title": f"{table.title} (rank {shown})"})
+            **{name: replace(table, title=f"{table.title} (rank {shown})")
                for name, table in first.tables.items()},
             "ranks": sections.rank_table(job.waits, budget, overlaps),
         },

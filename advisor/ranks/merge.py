@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from advisor.model.facts import Scope
-from advisor.model.findings import Evidence, Finding, Healthy, NotEvaluated, Overruled, Symptom
+from advisor.model.facts import Scope, Table
+from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Symptom
 from advisor.model.rules import RuleSpec
 
 #: Ranks that are named one by one.
@@ -55,8 +55,7 @@ def _merged(group: list[Said], total: int, world: int) -> Finding:
         "scope": scope,
         "message": f"{worst.what.message} {extent}".strip(),
         "time_ranges": tuple(
-            t.model_copy(update={"label": f"rank {shown}: {t.label}"})
-            for t in worst.what.time_ranges
+            replace(t, label=f"rank {shown}: {t.label}") for t in worst.what.time_ranges
         ),
     }
     shares = [
@@ -65,7 +64,7 @@ def _merged(group: list[Said], total: int, world: int) -> Finding:
         if said.what.impact is not None and said.what.impact.share is not None
     ]
     if len(shares) > 1:
-        by_rank = Evidence(
+        by_rank = Table(
             title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES])
         )
         changes["evidence"] = (*worst.what.evidence, by_rank)

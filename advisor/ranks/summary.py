@@ -65,8 +65,7 @@ def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
     }  # fmt: skip
     if not whole:
         changes["tables"] = {
-            name: table.model_copy(update={"rows": table.rows[:_TABLE_ROWS]})
-            for name, table in diagnosis.tables.items()
+            name: table.first(_TABLE_ROWS) for name, table in diagnosis.tables.items()
         }
         changes["work"] = None
     return diagnosis.model_copy(update=changes)

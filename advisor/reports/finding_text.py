@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.model.findings import Advice, Evidence, Finding, Gain, TimeRange, Verify
+from advisor.model.facts import Interval, Table
+from advisor.model.findings import Advice, Finding, Gain, Verify
 from advisor.reports.budget_bar import words
 from advisor.reports.gain_text import params_text, span_text, times_text
 from advisor.reports.layout import Page, Segment, pad
@@ -94,7 +95,7 @@ def finding(
                 page.wrapped(ref.url, ["  "], 2, "dim")
 
 
-def _telling(tables: Sequence[Evidence]) -> list[Evidence]:
+def _telling(tables: Sequence[Table]) -> list[Table]:
     """The first table, and the functions that make the calls wherever they stand."""
     return [t for i, t in enumerate(tables) if not i or t.columns[:1] == (CALLED_FROM,)]
 
@@ -145,7 +146,7 @@ def gain_text(gain: Gain, arrow: str = "->") -> str:
     return ", ".join(part for part in (step, speedup) if part) + by
 
 
-def evidence(page: Page, table: Evidence, rows: int | None) -> None:
+def evidence(page: Page, table: Table, rows: int | None) -> None:
     """A small table; heads carry the unit."""
     if not table.rows:
         return
@@ -157,7 +158,7 @@ def evidence(page: Page, table: Evidence, rows: int | None) -> None:
         page.line("     ", (f"and {amount(len(table.rows) - len(kept), 'row')} more (-v)", "dim"))
 
 
-def _places(page: Page, ranges: tuple[TimeRange, ...], shown: int) -> None:
+def _places(page: Page, ranges: tuple[Interval, ...], shown: int) -> None:
     for i, place in enumerate(ranges[:shown]):
         length = value_text(place.end_ns - place.start_ns, "ns")
         text = f"{session_time(place.start_ns)} for {length}"

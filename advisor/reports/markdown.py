@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from statistics import median
 
-from advisor.model.findings import Advice, Budget, Diagnosis, Evidence, Finding
+from advisor.model.facts import Table
+from advisor.model.findings import Advice, Budget, Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
 from advisor.reports.finding_text import verify_text
@@ -220,7 +221,7 @@ def _conditions(finding: Finding) -> str:
     return table(["because", "value", "threshold", ""], [False, True, True, False], rows)
 
 
-def _evidence(evidence: Evidence, detail: Detail) -> str:
+def _evidence(evidence: Table, detail: Detail) -> str:
     if not evidence.rows:
         return ""
     heads, numbers, rows = phrases.table_cells(evidence, detail.rows, NAME)

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from advisor.model.findings import (
-    ConditionDoc,
-    Diagnosis,
-    Evidence,
-    Finding,
-    Gone,
-    Input,
-    NotEvaluated,
-    TimeRange,
-)
+from advisor.model.facts import Interval, Table
+from advisor.model.findings import ConditionDoc, Diagnosis, Finding, Gone, Input, NotEvaluated
 from advisor.model.sensitivity import Flip
 from advisor.reports.finding_text import cost_text as cost_text
 from advisor.reports.finding_text import gain_text, verify_text
@@ -200,7 +192,7 @@ def flip_lines(flip: Flip) -> list[str]:
     return [clean(line) for line in lines if line]
 
 
-def place(where: TimeRange) -> str:
+def place(where: Interval) -> str:
     """``1.234567s for 124 us, stream 7, thread 41873: label``, as the viewer shows it."""
     text = f"{session_time(where.start_ns)} for {value_text(where.end_ns - where.start_ns, 'ns')}"
     if where.stream is not None:
@@ -245,7 +237,7 @@ def clock(*captures: Input) -> str:
 
 
 def table_cells(
-    table: Evidence, rows: int | None = None, width: int | None = None
+    table: Table, rows: int | None = None, width: int | None = None
 ) -> tuple[list[str], list[bool], list[list[str]]]:
     """Heads with units, which columns are numbers, and rows of text; names cut to `width`."""
     kept = table.rows if rows is None else table.rows[:rows]

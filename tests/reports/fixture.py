@@ -5,13 +5,12 @@ Its names are as nasty as real ones get: rich markup, HTML, escape codes, wide c
 
 from __future__ import annotations
 
-from advisor.model.facts import Scope
+from advisor.model.facts import Interval, Scope, Table
 from advisor.model.findings import (
     Advice,
     Budget,
     ConditionDoc,
     Diagnosis,
-    Evidence,
     FactDoc,
     Finding,
     Gain,
@@ -28,7 +27,6 @@ from advisor.model.findings import (
     StepSummary,
     Symptom,
     Threshold,
-    TimeRange,
     Tool,
     Verify,
 )
@@ -97,7 +95,7 @@ LAUNCH_BOUND = Finding(
     ),
     impact=Impact(part="launch_call", ms=5.49, share=0.553),
     evidence=(
-        Evidence(
+        Table(
             title="Idle by the call that ends it",
             columns=("call", "count", "idle_ns", "share", "copied_bytes"),
             rows=(
@@ -111,7 +109,7 @@ LAUNCH_BOUND = Finding(
         ),
     ),
     time_ranges=tuple(
-        TimeRange(
+        Interval(
             start_ns=1_234_567_000 + i * 9_000_000,
             end_ns=1_234_691_000 + i * 9_000_000,
             stream=7,
@@ -323,7 +321,7 @@ DIAGNOSIS = Diagnosis(
         ),
     ),
     tables={
-        "kernels": Evidence(
+        "kernels": Table(
             title="Kernels by time",
             columns=("kernel", "operation", "calls", "total:ns", "share:ratio", "p50:ns"),
             rows=(

@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from advisor.model.facts import Scope
-from advisor.model.findings import Diagnosis, Evidence, FactDoc, NotEvaluated, Option
+from advisor.model.facts import Scope, Table
+from advisor.model.findings import Diagnosis, FactDoc, NotEvaluated, Option
 from advisor.model.sensitivity import Flip, FlipFact, StateChange
 from advisor.reports.layout import print_lines
 from advisor.reports.terminal import TextOptions, plain, render
@@ -72,7 +72,7 @@ def test_order_of_the_report() -> None:
 
 def test_functions_that_make_the_calls_are_shown_wherever_their_table_stands() -> None:
     first, sites, last = (
-        Evidence(title=title, columns=(head, "calls"), rows=((row, 3),))
+        Table(title=title, columns=(head, "calls"), rows=((row, 3),))
         for title, head, row in (
             ("Copies", "direction", "HtoD"),
             ("Where the copy calls come from", "called from", "load_batch"),

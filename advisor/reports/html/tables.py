@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.model.facts import Cell
-from advisor.model.findings import Diagnosis, Evidence
+from advisor.model.facts import Cell, Table
+from advisor.model.findings import Diagnosis
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.numbers import column, fact_unit, heading_parts, value_text
 
@@ -44,7 +44,7 @@ class TableView:
         return any(c.full for row in self.rows for c in row)
 
 
-def table_view(table: Evidence, key: str = "") -> TableView:
+def table_view(table: Table, key: str = "") -> TableView:
     """A table as it stands, with numbers to sort by and bars under shares."""
     made = [column(h, [r[i] for r in table.rows]) for i, h in enumerate(table.columns)]
     units = [heading_parts(h)[1] for h in table.columns]

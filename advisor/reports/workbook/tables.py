@@ -7,8 +7,8 @@ from typing import Any
 
 from openpyxl.formatting.rule import FormulaRule
 
-from advisor.model.facts import Scope
-from advisor.model.findings import ConditionDoc, Diagnosis, Evidence, Healthy, Input, Threshold
+from advisor.model.facts import Scope, Table
+from advisor.model.findings import ConditionDoc, Diagnosis, Healthy, Input, Threshold
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
 from advisor.reports.layout import clean
@@ -23,7 +23,7 @@ from advisor.reports.workbook.style import LEVELS, MUTED, fill
 OWN = ("kernels", "steps")
 
 
-def stacked(captures: Captures, key: str) -> Evidence | None:
+def stacked(captures: Captures, key: str) -> Table | None:
     """The same table of all captures, one below the other, with the capture in front."""
     found = [
         (label, d.tables[key]) for label, d in captures if key in d.tables and d.tables[key].rows
@@ -34,7 +34,7 @@ def stacked(captures: Captures, key: str) -> Evidence | None:
         return found[0][1]
     columns = found[0][1].columns
     rows = [(label, *row) for label, t in found if t.columns == columns for row in t.rows]
-    return Evidence(title=found[0][1].title, columns=("capture", *columns), rows=tuple(rows))
+    return Table(title=found[0][1].title, columns=("capture", *columns), rows=tuple(rows))
 
 
 def kernels(sheet: Sheet, captures: Captures) -> None:
