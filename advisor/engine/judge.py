@@ -153,7 +153,7 @@ def _samples(inference: Inference, outcome: Outcome) -> Iterator[Term]:
     if not isinstance(count, float):
         return
     tables = [
-        set(fact.provenance.tables)
+        set(fact.tables)
         for branch in outcome.branches
         if branch.truth
         for checked in branch.conditions

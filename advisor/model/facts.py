@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-if TYPE_CHECKING:
-    from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 Value = bool | int | float | str
 #: What stands in a cell of a table.
@@ -100,24 +99,20 @@ TRACE = Scope()
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where a value came from: tables and columns read, the window in ns, and how."""
-
-    tables: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    window: tuple[int, int] | None = None
-    method: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Fact:
-    """One value of one catalogue entry in one scope."""
+    """One value of one catalogue entry in one scope, and where it came from: the tables and columns
+    read, how it was computed, and over which window in ns, which documents leave out."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     name: str
     value: Value
     unit: Unit
     scope: Scope = TRACE
-    provenance: Provenance = Provenance()
+    tables: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    method: str = ""
+    window: Annotated[tuple[int, int] | None, Field(exclude=True)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.model.capture import Frozen, InputDevice
-from advisor.model.facts import Cell, Interval, Scope, Table
+from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.gain import Combined, Ranking
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Span as Span
@@ -232,16 +232,6 @@ class StepSummary(Frozen):
     device: int | None = None
 
 
-class FactDoc(Frozen):
-    name: str
-    value: Cell
-    unit: str
-    scope: Scope = Scope()
-    tables: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    method: str = ""
-
-
 class Threshold(Frozen):
     code: str
     param: str
@@ -316,7 +306,7 @@ class Diagnosis(Frozen):
     not_evaluated: tuple[NotEvaluated, ...] = ()
     budget: tuple[Budget, ...] = ()
     steps: tuple[StepSummary, ...] = ()
-    facts: tuple[FactDoc, ...] = ()
+    facts: tuple[Fact, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     tables: dict[str, Table] = Field(default_factory=dict)
     timeline: Timeline = Timeline()

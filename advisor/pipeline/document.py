@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,9 @@ from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.capture import InputDevice
-from advisor.model.facts import Fact, FactBase, Interval, Scope, Table
+from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.findings import (
     Budget,
-    FactDoc,
     Finding,
     Gain,
     Input,
@@ -248,16 +247,6 @@ def steps(a: Analysis) -> tuple[StepSummary, ...]:
                 process=own.main_process if own.main_process >= 0 else None, device=device,
             ))  # fmt: skip
     return tuple(out)
-
-
-def facts(base: Iterable[Fact]) -> tuple[FactDoc, ...]:
-    return tuple(
-        FactDoc(
-            name=f.name, value=f.value, unit=f.unit, scope=f.scope,
-            tables=f.provenance.tables, columns=f.provenance.columns, method=f.provenance.method,
-        )
-        for f in base
-    )  # fmt: skip
 
 
 def tables(a: Analysis, base: FactBase) -> dict[str, Table]:

@@ -228,15 +228,15 @@ def _sources(
                 seen.setdefault((fact.name, fact.scope), fact)
     for fact in seen.values():
         entry = CATALOGUE.get(fact.name)
-        tables = fact.provenance.tables
-        pairs = [c.split(".", 1) for c in fact.provenance.columns]
+        tables = fact.tables
+        pairs = [c.split(".", 1) for c in fact.columns]
         yield FactSource(
             fact=fact.name,
             value=fact.value,
             unit=fact.unit,
             scope=fact.scope,
             meaning="" if entry is None else entry.meaning,
-            how=fact.provenance.method,
+            how=fact.method,
             sources=tuple(
                 TableSource(
                     table=table,
@@ -245,7 +245,7 @@ def _sources(
                 )
                 for table in tables
             ),
-            window_ns=fact.provenance.window,
+            window_ns=fact.window,
         )
 
 

@@ -242,7 +242,7 @@ def _document(
         not_evaluated=not_evaluated,
         budget=budget,
         steps=sections.steps(diagnoses),
-        facts=document.facts(_facts(job)),
+        facts=tuple(_facts(job)),
         thresholds=job.thresholds,
         tables={
             **{name: replace(table, title=f"{table.title} (rank {shown})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.model.findings import FactDoc
+from advisor.model.facts import Fact
 from advisor.reports.layout import Page
 from advisor.reports.numbers import amount, fact_unit, value_text
 
@@ -27,7 +27,7 @@ def catalogue(page: Page, entries: Sequence[Entry]) -> None:
     page.line((amount(len(entries), "fact"), "dim"))
 
 
-def values(page: Page, facts: Sequence[FactDoc]) -> None:
+def values(page: Page, facts: Sequence[Fact]) -> None:
     """Each value with its scope, the tables and columns read, and the method."""
     for fact in facts:
         where = fact.scope.label()

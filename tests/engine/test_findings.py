@@ -11,7 +11,7 @@ from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import infer
 from advisor.engine.judge import SEVERITY_TABLE, confidence_of, confidence_terms
 from advisor.engine.rank import rank, terms
-from advisor.model.facts import TRACE, Fact, FactBase, Interval, Provenance, Scope, Table
+from advisor.model.facts import TRACE, Fact, FactBase, Interval, Scope, Table
 from advisor.model.findings import Finding, Gain, Impact, Span
 from advisor.model.rules import RuleSpec
 from tests.engine.engine_support import DECODE, DEV, base, ge, put, rule, rules
@@ -145,7 +145,7 @@ def sampled(steps: int | None, samples: int | None, resolved: float | None, *tab
     put(facts, {"capture.step_count": steps} if steps is not None else {}, TRACE, "count")
     put(facts, {"capture.sample_count": samples} if samples is not None else {}, TRACE, "count")
     put(facts, {"activity.resolved_ratio": resolved} if resolved is not None else {}, DEV)
-    facts.add(Fact("f.a", 0.9, "ratio", DEV, Provenance(tables)))
+    facts.add(Fact("f.a", 0.9, "ratio", DEV, tables))
     one = rule("ABC100", "c", [ge("f.a", 0.1)], confidence={"method": "measured", "base": 1.0})
     return concluded(facts, one).findings[0].confidence
 

@@ -5,13 +5,12 @@ Its names are as nasty as real ones get: rich markup, HTML, escape codes, wide c
 
 from __future__ import annotations
 
-from advisor.model.facts import Interval, Scope, Table
+from advisor.model.facts import Fact, Interval, Scope, Table
 from advisor.model.findings import (
     Advice,
     Budget,
     ConditionDoc,
     Diagnosis,
-    FactDoc,
     Finding,
     Gain,
     Healthy,
@@ -305,10 +304,10 @@ DIAGNOSIS = Diagnosis(
         StepSummary(phase="prefill", count=1, median_ms=21.3, mean_ms=21.3, p99_ms=21.3),
     ),
     facts=(
-        FactDoc(name="launch.idle_ratio", value=0.553, unit="ratio", scope=DEVICE),
-        FactDoc(name="kernel.duration_p50_ns", value=2112, unit="ns", scope=DEVICE),
-        FactDoc(name="capture.is_inference", value=True, unit="flag"),
-        FactDoc(name="operation.max_over_p50", value=3.217, unit="ratio", scope=DEVICE),
+        Fact(name="launch.idle_ratio", value=0.553, unit="ratio", scope=DEVICE),
+        Fact(name="kernel.duration_p50_ns", value=2112, unit="ns", scope=DEVICE),
+        Fact(name="capture.is_inference", value=True, unit="flag"),
+        Fact(name="operation.max_over_p50", value=3.217, unit="ratio", scope=DEVICE),
     ),
     thresholds=(
         Threshold(

@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from advisor.model.facts import Scope, Table
-from advisor.model.findings import Diagnosis, FactDoc, NotEvaluated, Option
+from advisor.model.facts import Fact, Scope, Table
+from advisor.model.findings import Diagnosis, NotEvaluated, Option
 from advisor.model.sensitivity import Flip, FlipFact, StateChange
 from advisor.reports.layout import print_lines
 from advisor.reports.terminal import TextOptions, plain, render
@@ -93,7 +93,7 @@ def test_kernels_that_no_pattern_knows_are_told_by_their_share(
     name = "kernel.unmapped_ratio"
     facts = tuple(f for f in DIAGNOSIS.facts if f.name != name)
     if share is not None:
-        facts += (FactDoc(name=name, value=share, unit="ratio"),)
+        facts += (Fact(name=name, value=share, unit="ratio"),)
     shown = text(DIAGNOSIS.model_copy(update={"facts": facts}))
     assert ("unnamed   3.4 % of kernel time" in shown) is told
 

@@ -78,7 +78,7 @@ def fact_rows(diagnosis: Diagnosis) -> TableView | None:
         rows.append([
             CellView(clean(f.name)),
             CellView(clean(value_text(f.value, fact_unit(f.name, f.unit))),
-                     sort=float(f.value) if number else None),  # type: ignore[arg-type]
+                     sort=float(f.value) if number else None),
             CellView(clean(f.scope.label())),
             CellView(clean(source)),
         ])  # fmt: skip
