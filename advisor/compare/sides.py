@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.compare.work import saved_work
+from advisor.model.arrays import Array
 from advisor.model.facts import LEVELS, Cell, Scope
 from advisor.model.findings import Budget, Diagnosis
 from advisor.model.work import KernelName, PhaseWork, Work
-
-Array = NDArray[Any]
 
 #: Busy parts of the budget, and idle that the graph's own structure makes: not the host's.
 NOT_HOST = frozenset(
