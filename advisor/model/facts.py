@@ -31,10 +31,7 @@ LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "ope
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a fact or finding is about; None where it is about everything at that level.
-
-    The same type stands in documents, where an unknown key is an error.
-    """
+    """What a fact or finding is about; null where it is about everything at that level."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
@@ -101,7 +98,10 @@ TRACE = Scope()
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One value of one catalogue entry in one scope, and where it came from: the tables and columns
-    read, how it was computed, and over which window in ns, which documents leave out."""
+    read, and how it was computed.
+
+    `window` (ns) is what it was computed over; documents leave it out.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
@@ -132,7 +132,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A place on the timeline in the capture's own time (ns), so that one finds it in a viewer."""
+    """A place on the timeline, in the times (ns) that the viewer of the capture shows."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
