@@ -160,15 +160,17 @@ def evidence(page: Page, table: Table, rows: int | None) -> None:
 
 def _places(page: Page, ranges: tuple[Interval, ...], shown: int) -> None:
     for i, place in enumerate(ranges[:shown]):
-        length = value_text(place.end_ns - place.start_ns, "ns")
-        text = f"{session_time(place.start_ns)} for {length}"
-        if place.stream is not None:
-            text += f", stream {place.stream}"
-        if place.thread is not None:
-            text += f", thread {place.thread}"
-        if place.label:
-            text += f": {place.label}"
-        page.labelled("where" if i == 0 else "", text, 3)
+        page.labelled("where" if i == 0 else "", place_text(place), 3)
+
+
+def place_text(where: Interval) -> str:
+    """``1.234567s for 124 us, stream 7, thread 41873: label``, as the viewer shows it."""
+    text = f"{session_time(where.start_ns)} for {value_text(where.end_ns - where.start_ns, 'ns')}"
+    if where.stream is not None:
+        text += f", stream {where.stream}"
+    if where.thread is not None:
+        text += f", thread {where.thread}"
+    return f"{text}: {where.label}" if where.label else text
 
 
 def _advice(page: Page, advice: Advice, rank: int, shown: Shown, most: int) -> None:

@@ -8,7 +8,7 @@ from advisor.model.facts import Interval, Table
 from advisor.model.findings import ConditionDoc, Diagnosis, Finding, Gone, Input, NotEvaluated
 from advisor.model.sensitivity import Flip
 from advisor.reports.finding_text import cost_text as cost_text
-from advisor.reports.finding_text import gain_text, verify_text
+from advisor.reports.finding_text import gain_text, place_text, verify_text
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.numbers import (
     OPS,
@@ -193,13 +193,7 @@ def flip_lines(flip: Flip) -> list[str]:
 
 
 def place(where: Interval) -> str:
-    """``1.234567s for 124 us, stream 7, thread 41873: label``, as the viewer shows it."""
-    text = f"{session_time(where.start_ns)} for {value_text(where.end_ns - where.start_ns, 'ns')}"
-    if where.stream is not None:
-        text += f", stream {where.stream}"
-    if where.thread is not None:
-        text += f", thread {where.thread}"
-    return f"{text}: {clean(where.label)}" if where.label else text
+    return clean(place_text(where))
 
 
 def scope(finding: Finding | Gone) -> str:
