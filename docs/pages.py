@@ -305,7 +305,7 @@ def json_keys() -> str:
         lines += [f"**{model.__name__}**" + (f": {' '.join(text.split())}" if text else ""), ""]
         lines += ["| key | type |", "|---|---|"]
         lines += [
-            row((f"`{name}`", _type(annotation))) for name, annotation in _keys(model).items()
+            row((f"`{name}`", _type(annotation))) for name, annotation in keys(model).items()
         ]
         lines.append("")
     return "\n".join(lines).rstrip()
@@ -315,7 +315,7 @@ def models(first: Any) -> list[Any]:
     """The models that a document is made of, outer ones first."""
     found, left = [first], [first]
     while left:
-        for annotation in _keys(left.pop(0)).values():
+        for annotation in keys(left.pop(0)).values():
             for inner in _models_in(annotation):
                 if inner not in found:
                     found.append(inner)
@@ -323,7 +323,7 @@ def models(first: Any) -> list[Any]:
     return found
 
 
-def _keys(model: Any) -> dict[str, Any]:
+def keys(model: Any) -> dict[str, Any]:
     """The keys of a pydantic model or dataclass with their annotations."""
     if not is_dataclass(model):
         return {f.alias or name: f.annotation for name, f in model.model_fields.items()}
