@@ -304,9 +304,7 @@ def json_keys() -> str:
         text = (model.__doc__ or "").split("\n\n")[0]
         lines += [f"**{model.__name__}**" + (f": {' '.join(text.split())}" if text else ""), ""]
         lines += ["| key | type |", "|---|---|"]
-        lines += [
-            row((f"`{name}`", _type(annotation))) for name, annotation in keys(model).items()
-        ]
+        lines += [row((f"`{name}`", _type(annotation))) for name, annotation in keys(model).items()]
         lines.append("")
     return "\n".join(lines).rstrip()
 

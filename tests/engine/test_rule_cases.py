@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.cases import run_all, run_cases
+from advisor.engine.cases import CaseFile, run_all, run_cases
 from advisor.engine.durable import available
 from advisor.engine.infer import Engine
 from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.source import parse, validate
 from advisor.errors import RuleError
 from tests.engine.test_load_errors import GOOD, write
 
@@ -161,3 +162,11 @@ def test_the_sample_rules(code: str, engine: Engine) -> None:
     found = run_cases(load_rules(builtin_dir()), code, engine=engine)
     assert found.all_problems == []
     assert len(found.results) >= 5
+
+
+def test_a_slip_in_a_scope_is_an_unknown_key() -> None:
+    text = "rule: A\ncases:\n  - {name: a, scope: {deviec: 1}, expect: {outcome: fired}}\n"
+    source = parse(text, "a.cases.yaml")
+    assert validate(source, CaseFile) is None
+    (found,) = source.problems
+    assert found.text == "cases[0].scope.deviec is an unknown key; did you mean `device`?"
