@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from advisor.errors import InputError
+from advisor.errors import InputError, invalid_choice
 
 #: Closed sets; everything else is free text that the stage that uses it checks.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -131,7 +131,7 @@ def _checked(name: str, value: Any, where: str) -> Any:
     if not isinstance(value, str):
         raise InputError(f"{where} must be text")
     if name in CHOICES and value not in CHOICES[name]:
-        raise InputError(f"{where}: '{value}' is none of {', '.join(CHOICES[name])}")
+        raise invalid_choice(where, value, CHOICES[name])
     return value
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class AdvisorError(Exception):
-    """Something the user can mend: what happened, to which object, what to do (exit code 2)."""
+    """Something the user can fix: what happened, to which object, what to do (exit code 2)."""
 
     exit_code = 2
 
@@ -15,3 +17,8 @@ class InputError(AdvisorError):
 
 class RuleError(AdvisorError):
     """One or more rule files are wrong; the message holds one line a problem."""
+
+
+def invalid_choice(where: str, value: object, choices: Iterable[str]) -> InputError:
+    """The error to raise for a value that is not among its choices."""
+    return InputError(f"{where}: invalid value '{value}'; expected one of {', '.join(choices)}")

@@ -273,7 +273,10 @@ def main(argv: Sequence[str]) -> int:
     )
     args = parser.parse_args(argv)
     begun = time.perf_counter()
-    found = list(Bench(load_rules(builtin_dir(), *args.rules)).results(args.codes))
+    bench = Bench(load_rules(builtin_dir(), *args.rules))
+    if unknown := sorted(set(args.codes) - set(bench.cases)):
+        parser.error(f"no rule with cases has the code {', '.join(unknown)}")
+    found = list(bench.results(args.codes))
     killed = sum(r.killed for r in found)
     for result in found:
         if not result.killed:

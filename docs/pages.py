@@ -8,10 +8,10 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 80
@@ -304,10 +304,7 @@ def json_keys() -> str:
         text = (model.__doc__ or "").split("\n\n")[0]
         lines += [f"**{model.__name__}**" + (f": {' '.join(text.split())}" if text else ""), ""]
         lines += ["| key | type |", "|---|---|"]
-        lines += [
-            row((f"`{field.alias or name}`", _type(field.annotation)))
-            for name, field in model.model_fields.items()
-        ]
+        lines += [row((f"`{name}`", _type(annotation))) for name, annotation in keys(model).items()]
         lines.append("")
     return "\n".join(lines).rstrip()
 
@@ -316,16 +313,29 @@ def models(first: Any) -> list[Any]:
     """The models that a document is made of, outer ones first."""
     found, left = [first], [first]
     while left:
-        for field in left.pop(0).model_fields.values():
-            for inner in _models_in(field.annotation):
+        for annotation in keys(left.pop(0)).values():
+            for inner in _models_in(annotation):
                 if inner not in found:
                     found.append(inner)
                     left.append(inner)
     return found
 
 
+def keys(model: Any) -> dict[str, Any]:
+    """The keys of a pydantic model or dataclass with their annotations."""
+    if not is_dataclass(model):
+        return {f.alias or name: f.annotation for name, f in model.model_fields.items()}
+    hints = get_type_hints(model, include_extras=True)
+    left_out = {
+        name
+        for name, hint in hints.items()
+        if any(getattr(extra, "exclude", False) for extra in getattr(hint, "__metadata__", ()))
+    }
+    return {f.name: hints[f.name] for f in fields(model) if f.name not in left_out}
+
+
 def _models_in(annotation: Any) -> Iterator[Any]:
-    if hasattr(annotation, "model_fields"):
+    if hasattr(annotation, "model_fields") or is_dataclass(annotation):
         yield annotation
     for part in get_args(annotation):
         yield from _models_in(part)

@@ -388,16 +388,15 @@ def test_gpu_units_are_plausible() -> None:
     for spec in knowledge.gpus():
         assert 1e11 <= spec.dram_bytes_per_s <= 2e13
         assert spec.source.startswith("NVIDIA")
-        dense = spec.flop_per_s("bf16")
-        assert dense is None or 5e13 <= dense <= 5e15
-        assert spec.flop_per_s("fp16") == dense
-        if dense is not None and (fp8 := spec.flop_per_s("fp8")) is not None:
+        dense = spec.tensor_tflops.get("fp16")
+        assert dense is None or 50 <= dense <= 5000
+        if dense is not None and (fp8 := spec.tensor_tflops.get("fp8")) is not None:
             assert fp8 / dense == pytest.approx(2, rel=0.05)
         assert (spec.pcie_generation is None) == (spec.htod_bytes_per_s is None)
     ours = knowledge.gpu("NVIDIA H200")
     assert ours is not None
-    assert ours.flop_per_s("fp32") == pytest.approx(66.9e12)
-    assert ours.flop_per_s("fp4") is None
+    assert ours.fp32_tflops == pytest.approx(66.9)
+    assert "fp4" not in ours.tensor_tflops
 
 
 def test_every_option_has_a_line_and_a_known_action() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,3 +142,11 @@ def test_the_test_sees_upward_imports(module: str, source: str) -> None:
 )
 def test_the_test_lets_downward_imports_pass(module: str, source: str) -> None:
     assert problems(module, source) == []
+
+
+def test_no_document_is_turned_back_into_a_domain_object() -> None:
+    """One type stands in facts and in documents: nothing is built from a dumped model."""
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\b(Scope|Fact|Table|Interval)\(\*\*", text), path
+        assert not re.search(r"\(\*\*[\w.]+\.model_dump\(", text), path

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from advisor.capture.planner import Blocked as Needy
+from advisor.capture.planner import UnmetNeed
 from advisor.capture.recording import Recording
 from advisor.engine.findings import CAPTURE_RULES
 from advisor.facts.missing import combine
@@ -36,43 +36,34 @@ def recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) ->
     )
 
 
-def needy(entries: Sequence[NotEvaluated], remedy: Remedy) -> list[Needy]:
-    """Each rule that could not run once, with what would supply every fact that it misses.
-
-    A rule that ran in one scope and not in another is judged by the scope that lacks most.
-    """
-    by: dict[str, Needy] = {}
+def unmet_needs(entries: Sequence[NotEvaluated], remedy: Remedy) -> list[UnmetNeed]:
+    """Each rule that could not run, once, with what would supply every fact that it misses."""
+    by: dict[str, UnmetNeed] = {}
     for entry in entries:
-        found = Needy(entry.code, entry.cause, tuple(_remedies(entry, remedy)))
-        if entry.code not in by or len(found.remedies) > len(by[entry.code].remedies):
-            by[entry.code] = found
+        rule = Named(code=entry.code, cause=entry.cause)
+        by.setdefault(entry.code, UnmetNeed(rule, _remedy(entry, remedy)))
     return list(by.values())
 
 
-def _remedies(entry: NotEvaluated, remedy: Remedy) -> Iterator[str | None]:
-    """As the report words them: the size of the weights counts only where nothing else does."""
+def _remedy(entry: NotEvaluated, remedy: Remedy) -> str | None:
+    """As the report words it: the size of the weights counts only where nothing else does."""
     found = [remedy(name) for name in entry.missing]
-    if None in found or not found:
-        yield None
-        return
-    merged = combine(f for f in found if f)
-    yield merged
+    return None if None in found or not found else combine(f for f in found if f)
 
 
-def blocked(entries: Sequence[NotEvaluated], needs: Sequence[Needy]) -> tuple[Blocked, ...]:
+def blocked(entries: Sequence[NotEvaluated], needs: Sequence[UnmetNeed]) -> tuple[Blocked, ...]:
     """Rules that cannot run by what is missing, most first; what nothing helps comes last."""
     why: dict[str, list[str]] = {}
     for entry in entries:
         if entry.why:
             why.setdefault(entry.code, []).extend(entry.why.split("; "))
-    groups: dict[str | None, list[Needy]] = {}
+    groups: dict[str | None, list[Named]] = {}
     for need in needs:
-        remedy = None if None in need.remedies else need.remedies[0]
-        groups.setdefault(remedy, []).append(need)
+        groups.setdefault(need.remedy, []).append(need.rule)
     found = [
         Blocked(
             remedy=remedy,
-            rules=tuple(Named(code=r.code, cause=r.cause) for r in rules),
+            rules=tuple(rules),
             why=tuple(dict.fromkeys(w for r in rules for w in why.get(r.code, ()))),
         )
         for remedy, rules in groups.items()

@@ -33,16 +33,11 @@ _OUTPUT = "advisor_recapture"
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
-    """A rule that could not run, and what would supply each fact that it misses."""
+class UnmetNeed:
+    """A rule that could not run, and what would supply the facts that it misses, if anything."""
 
-    code: str
-    cause: str
-    remedies: tuple[str | None, ...]
-
-    @property
-    def named(self) -> Named:
-        return Named(code=self.code, cause=self.cause)
+    rule: Named
+    remedy: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class Situation:
 class _Needs:
     """What one rule needs: options that are not on yet, and what no option does."""
 
-    rule: Blocked
+    rule: Named
     options: frozenset[str]
     words: tuple[str, ...]
 
@@ -72,9 +67,9 @@ class _Chosen:
         self.options += [o for o in sorted(options) if o not in self.options]
 
 
-def plan(recording: Recording, blocked: Sequence[Blocked], about: Situation) -> Plan:
+def plan(recording: Recording, unmet: Sequence[UnmetNeed], about: Situation) -> Plan:
     """The command, what it enables, what it leaves out and what to mind."""
-    needs = [n for rule in blocked if (n := _needs(rule, recording)) is not None]
+    needs = [n for need in unmet if (n := _needs(need, recording)) is not None]
     chosen = _Chosen()
     mends = _mend(chosen, recording, about)
     left = _choose(chosen, needs)
@@ -91,7 +86,7 @@ def plan(recording: Recording, blocked: Sequence[Blocked], about: Situation) -> 
     return Plan(
         command=_command(variables, options, command, release),
         options=tuple(_described(listed, recording, about.serving, release)),
-        enables=tuple(n.rule.named for n in by_option),
+        enables=tuple(n.rule for n in by_option),
         addresses=mends,
         also=tuple(_also(enabled, [old] if old else newer(options, release))),
         left_out=tuple(_left_out(left)),
@@ -99,17 +94,12 @@ def plan(recording: Recording, blocked: Sequence[Blocked], about: Situation) -> 
     )
 
 
-def _needs(rule: Blocked, recording: Recording) -> _Needs | None:
+def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
     """None where nothing that can be recorded would help."""
-    options: set[str] = set()
-    words: list[str] = []
-    for remedy in rule.remedies:
-        if remedy is None:
-            return None
-        for part in remedy.split(" and "):
-            if not _OPTION.match(part):
-                words.append(part)
-        options |= {o for o in options_in(remedy) if not recording.has(o)}
+    if unmet.remedy is None:
+        return None
+    words = [part for part in unmet.remedy.split(" and ") if not _OPTION.match(part)]
+    options = {o for o in options_in(unmet.remedy) if not recording.has(o)}
     if any(o.startswith("--weight-bytes") for o in options):
         # An option of ours; it needs no capture.
         options = {o for o in options if not o.startswith("--weight-bytes")}
@@ -117,7 +107,7 @@ def _needs(rule: Blocked, recording: Recording) -> _Needs | None:
     if not options and not words:
         # All of it was on: it is not the recording that keeps the fact away.
         return None
-    return _Needs(rule, frozenset(options), tuple(dict.fromkeys(words)))
+    return _Needs(unmet.rule, frozenset(options), tuple(dict.fromkeys(words)))
 
 
 def options_in(remedy: str) -> Iterator[str]:
@@ -272,7 +262,7 @@ def _also(enabled: Sequence[_Needs], releases: Sequence[str]) -> Iterator[Also]:
     by: dict[str, list[Named]] = {}
     for need in enabled:
         if need.words:
-            by.setdefault(" and ".join(need.words), []).append(need.rule.named)
+            by.setdefault(" and ".join(need.words), []).append(need.rule)
     for release in releases:
         yield Also(need=release)
     for words, rules in sorted(by.items(), key=lambda item: (-len(item[1]), item[0])):
@@ -282,7 +272,7 @@ def _also(enabled: Sequence[_Needs], releases: Sequence[str]) -> Iterator[Also]:
 def _left_out(left: Sequence[_Needs]) -> Iterator[LeftOut]:
     by: dict[tuple[str, ...], list[Named]] = {}
     for need in left:
-        by.setdefault(tuple(_ordered(need.options)), []).append(need.rule.named)
+        by.setdefault(tuple(_ordered(need.options)), []).append(need.rule)
     for options, rules in sorted(by.items(), key=lambda item: (-len(item[1]), item[0])):
         costs = [f.overhead for o in options if (f := flag_of(o)) is not None and f.cost > 0]
         yield LeftOut(option=" ".join(options), rules=tuple(rules), overhead="; ".join(costs))

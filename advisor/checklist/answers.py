@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from advisor.errors import InputError
+from advisor.errors import InputError, invalid_choice
 from advisor.model.checklist import ANSWERS, Answer, CheckEntry, Checklist
 
 #: How answers may be spelled; YAML reads a bare yes as true.
@@ -40,7 +40,7 @@ def parse(value: Any, where: str) -> Reply:
     text = str(value).strip().lower()
     found = _SPELLINGS.get(text) or _SPELLINGS.get(text.replace("-", " ").replace("_", " "))
     if found is None:
-        raise InputError(f"{where}: '{value}' is none of {', '.join(ANSWERS)}")
+        raise invalid_choice(where, value, ANSWERS)
     return Reply(found, str(note).strip())
 
 

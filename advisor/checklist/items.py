@@ -22,7 +22,8 @@ from advisor.knowledge.checklist import (
     checklist_items,
 )
 from advisor.model.checklist import Answer, CheckEntry, Checklist
-from advisor.model.findings import Cell, ConditionDoc, Diagnosis, Input, Tool
+from advisor.model.facts import Cell
+from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
 
 #: What is told of each input without being a fact of the catalogue.
 INPUT_FACTS = ("producer", "device", "driver", "cuda", "serving_engine", "workload", "format",

@@ -26,7 +26,7 @@ _BACK_KEYS = ("b", BACK)
 
 
 def need_terminal(instead: str) -> None:
-    """Raise where nobody can be asked, rather than wait for ever."""
+    """Fail without a terminal instead of blocking."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError(f"this asks questions and there is no terminal; {instead}")
 

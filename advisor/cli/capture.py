@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from advisor.cli import flags
-from advisor.errors import InputError
+from advisor.errors import invalid_choice
 
 FORMATS = ("text", "json")
 PHASES = ("prefill", "decode")
@@ -71,7 +71,7 @@ def capture(
 
     check_format(format)
     if phase is not None and phase not in PHASES:
-        raise InputError(f"--phase: '{phase}' is none of {', '.join(PHASES)}")
+        raise invalid_choice("--phase", phase, PHASES)
     targets = steps.check(output, command_file, force)
     if troubleshoot:
         steps.troubles(words or [], format, targets, force)

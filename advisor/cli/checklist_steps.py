@@ -41,7 +41,7 @@ def check(
 
 
 def known_from(traces: Sequence[Path], engine: str | None) -> tuple[list[Diagnosis], Known]:
-    """What the captures tell."""
+    """Diagnose the captures and collect their facts."""
     from advisor.checklist.items import Known, known_of
     from advisor.knowledge.files import engines
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.config import CHOICES, from_files
-from advisor.errors import InputError
+from advisor.errors import InputError, invalid_choice
 
 if TYPE_CHECKING:
     from advisor.pipeline.compare import CompareOptions
@@ -28,7 +28,7 @@ def options(
 
     for name, value in (("phase", phase), ("engine", engine)):
         if value is not None and value not in CHOICES[name]:
-            raise InputError(f"--{name}: '{value}' is none of {', '.join(CHOICES[name])}")
+            raise invalid_choice(f"--{name}", value, CHOICES[name])
     settings: dict[tuple[str, str], Any] = {}
     for name, text in (("gate", gate), ("noise_floor", noise_floor)):
         if text is not None:
@@ -77,7 +77,7 @@ def sides(sources: Texts, before: Texts, after: Texts) -> tuple[list[str], list[
         return left, right
     if len(given) != 2:
         hint = "" if len(given) < 2 else "; several captures a side: --before A1 A2 --after B1 B2"
-        raise InputError(f"two sides are compared, {len(given)} given: BEFORE AFTER{hint}")
+        raise InputError(f"expected two captures (BEFORE AFTER), got {len(given)}{hint}")
     return [given[0]], [given[1]]
 
 

@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
 
 def check(target: Target, inputs: Sequence[str], formats: Sequence[str] = FORMATS) -> Target:
-    """The target, fit to be written; what is wrong is told before a long analysis."""
+    """Validate the target before the analysis starts."""
     check_format(target.format, formats)
     if target.output == STDOUT:
         target = target._replace(output=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli.output import STDOUT, write_bytes, write_page
-from advisor.errors import InputError
+from advisor.errors import InputError, invalid_choice
 from advisor.reports.files import check_target
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ FORMATS = ("text", "json")
 def check_format(format: str, formats: Sequence[str] = FORMATS) -> None:
     """Raises InputError for a format that is none of these."""
     if format not in formats:
-        raise InputError(f"--format: '{format}' is none of {', '.join(formats)}")
+        raise invalid_choice("--format", format, formats)
 
 
 def target_of(output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> Path | None:

@@ -12,7 +12,7 @@ from advisor.cli.messages import message
 from advisor.cli.output import STDOUT, make_console, print_lines, write_bytes, write_text
 from advisor.cli.workbook_output import read_review, write_workbook
 from advisor.config import Settings
-from advisor.errors import AdvisorError, InputError
+from advisor.errors import AdvisorError, InputError, invalid_choice
 from advisor.reports.files import check_targets, write_atomic
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis
 
 
 def _baseline(settings: Settings) -> tuple[Saved, ...]:
-    """The saved diagnoses to compare with; read first, so that a slip is told at once."""
+    """The saved diagnoses to compare with, loaded first so that a bad path fails early."""
     if settings.baseline is None:
         if settings.fail_on_new:
             raise InputError("--fail-on-new needs a --baseline FILE to tell what is new")
@@ -107,7 +107,7 @@ def _selected(done: Sequence[Diagnosis], settings: Settings) -> list[Diagnosis]:
 
 
 def options_of(settings: Settings) -> Options:
-    """What the analysis is told."""
+    """Analysis options derived from the settings."""
     from advisor.pipeline.diagnose import Options
 
     return Options(
@@ -203,7 +203,7 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
 
     level = next((i for i, s in enumerate(SEVERITIES) if s == least), None)
     if level is None:
-        raise InputError(f"--fail-on: '{least}' is none of {', '.join(SEVERITIES)}")
+        raise invalid_choice("--fail-on", least, SEVERITIES)
     counted = (
         f for d in done for f in d.findings
         if f.kind != "limit" and (f.baseline == "new" or not settings.fail_on_new)

@@ -12,7 +12,7 @@ from advisor.cli import flags
 from advisor.cli.lazy import verb_group
 from advisor.cli.output import make_page, print_page, write_bytes
 from advisor.config import CHOICES
-from advisor.errors import InputError, RuleError
+from advisor.errors import RuleError, invalid_choice
 
 app = verb_group("List, check, test and document rules.")
 Directories = Annotated[list[Path] | None, typer.Argument(metavar="DIR", hidden=True)]
@@ -73,7 +73,7 @@ def run_cases(
     from advisor.reports.numbers import amount
 
     if engine not in CHOICES["engine"]:
-        raise InputError(f"--engine: '{engine}' is none of {', '.join(CHOICES['engine'])}")
+        raise invalid_choice("--engine", engine, CHOICES["engine"])
     rules = load_rules(builtin_dir(), *(directories or ()))
     units = {name: spec.unit for name, spec in EVERY_FACT.items()}
     runs = run_all(rules, engine=cast("Literal['durable', 'python']", engine), units=units)

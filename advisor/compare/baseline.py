@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from advisor.compare.store import documents, fault_text
 from advisor.errors import InputError
-from advisor.model.facts import Scope
-from advisor.model.findings import (
-    Baseline,
-    Diagnosis,
-    Gone,
-    ScopeDoc,
-    Severity,
-    identity,
-)
+from advisor.model.facts import LEVELS, TRACE, Scope
+from advisor.model.findings import Baseline, Diagnosis, Gone, Severity, identity
 
 HINT = "save one with 'advisor TRACE --format json -o FILE'"
 
@@ -33,24 +26,18 @@ class _Saved(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class _Scope(_Saved):
-    rank: int | None = None
-    device: int | None = None
-    process: int | None = None
-    phase: str | None = None
-    operation: str | None = None
-
-    def doc(self) -> ScopeDoc:
-        return ScopeDoc(**self.model_dump())
+def _known_levels(scope: Any) -> Any:
+    """What this version knows of a scope."""
+    return {k: v for k, v in scope.items() if k in LEVELS} if isinstance(scope, dict) else scope
 
 
 class _Entry(_Saved):
     code: str
-    scope: _Scope = _Scope()
+    scope: Annotated[Scope, BeforeValidator(_known_levels)] = TRACE
 
     @property
     def identity(self) -> str:
-        return identity(self.code, self.scope.doc())
+        return identity(self.code, self.scope)
 
 
 class _Finding(_Entry):
@@ -145,7 +132,7 @@ def _gone(diagnosis: Diagnosis, saved: Saved) -> tuple[Gone, ...]:
     for f in saved.findings:
         if f.identity in now or f.identity in gone:
             continue
-        scope = f.scope.doc()
+        scope = f.scope
         blind = void or _among(diagnosis.not_evaluated, f.code, scope)
         overruled = _among(diagnosis.overruled, f.code, scope)
         gone[f.identity] = Gone(
@@ -163,16 +150,13 @@ class _Scoped(Protocol):
     @property
     def code(self) -> str: ...
     @property
-    def scope(self) -> ScopeDoc | _Scope: ...
+    def scope(self) -> Scope: ...
 
 
-def _among(entries: Iterable[_Scoped], code: str, scope: ScopeDoc) -> bool:
+def _among(entries: Iterable[_Scoped], code: str, scope: Scope) -> bool:
     """Whether an entry of this code is about all that `scope` names (the process aside)."""
-    return any(e.code == code and _scope(e.scope).encloses(_scope(scope)) for e in entries)
-
-
-def _scope(scope: ScopeDoc | _Scope) -> Scope:
-    return Scope(**scope.model_dump(exclude={"process"}))
+    mine = scope.without_process()
+    return any(e.code == code and e.scope.without_process().encloses(mine) for e in entries)
 
 
 def _name(path: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from advisor.errors import InputError
+from advisor.errors import InputError, invalid_choice
 from advisor.knowledge.compare import BenchmarkMetric, benchmark_metrics
 
 #: What a bare number may be, and whether more of it is better.
@@ -56,9 +56,9 @@ def read_sides(
     no metric in common.
     """
     if unit is not None and unit not in UNITS:
-        raise InputError(f"--unit: '{unit}' is none of {', '.join(UNITS)}")
+        raise invalid_choice("--unit", unit, UNITS)
     if metric is not None and metric not in benchmark_metrics():
-        raise InputError(f"--metric: '{metric}' is none of {', '.join(benchmark_metrics())}")
+        raise invalid_choice("--metric", metric, benchmark_metrics())
     sides = [list(_runs(side, unit)) for side in (learned, perfect)]
     for name, runs in zip(("LEARNED", "PERFECT"), sides, strict=True):
         if not runs:

@@ -83,7 +83,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     checks = advice_checks(before, after) if verdict != "not-comparable" else ()
     return Comparison(
         before=side_doc(before), after=side_doc(after), verdict=verdict,
-        summary=_summary(verdict, changes, alike), facts=facts.docs(),
+        summary=_summary(verdict, changes, alike),
         comparability=Comparability(
             score=max((alike.score(p.phase) for p in changes), default=0.0),
             reasons=(*alike.reasons, *(r for rs in alike.by_phase.values() for r in rs)),

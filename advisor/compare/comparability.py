@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.compare.sides import Kernel, Side
 from advisor.model.comparison import Reason
-from advisor.model.findings import Cell
+from advisor.model.facts import Cell
 
 #: A check that one side cannot answer.
 UNKNOWN = 0.95

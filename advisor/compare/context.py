@@ -69,7 +69,7 @@ def scaling(
         growth=growth, growth_ms=in_ms, growth_per_1k_ms=_per_1k(in_ms, tokens),
         attention_growth_ms=round(attention, 6),
         comparability=Comparability(score=score, reasons=reasons), operations=tuple(rows),
-        budget=budget, facts=facts.docs(), **judged.parts(),
+        budget=budget, **judged.parts(),
     )  # fmt: skip
     notes = _notes(doc, short, long, chosen, judged)
     return doc.model_copy(update={"summary": _summary(doc), "notes": tuple(notes)})
@@ -159,7 +159,7 @@ def _impossible(
     return ContextScaling(
         short=side_doc(short), long=side_doc(long), tokens=tokens, verdict="not-comparable",
         summary="Not comparable: the captures have no phase in common.",
-        comparability=Comparability(score=0.0, reasons=reasons), facts=facts.docs(),
+        comparability=Comparability(score=0.0, reasons=reasons),
         **judged.parts(),
     )  # fmt: skip
 

@@ -12,8 +12,8 @@ from advisor.model.comparison import (
     PartChange,
     PhaseChange,
 )
-from advisor.model.facts import Scope
-from advisor.model.findings import Cell, Diagnosis, Finding, ScopeDoc, Verify, identity
+from advisor.model.facts import Cell, Scope
+from advisor.model.findings import Diagnosis, Finding, Verify, identity
 
 #: A finding's share of the step changed from here on.
 SHARE = 0.03
@@ -118,13 +118,11 @@ def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
     return ""
 
 
-def _among(entries: Iterable[tuple[str, ScopeDoc]], finding: Finding) -> bool:
-    mine = _scope(finding.scope)
-    return any(code == finding.code and _scope(scope).encloses(mine) for code, scope in entries)
-
-
-def _scope(scope: ScopeDoc) -> Scope:
-    return Scope(**scope.model_dump(exclude={"process"}))
+def _among(entries: Iterable[tuple[str, Scope]], finding: Finding) -> bool:
+    mine = finding.scope.without_process()
+    return any(
+        code == finding.code and scope.without_process().encloses(mine) for code, scope in entries
+    )
 
 
 # ---------------------------------------------------------------- what was promised

@@ -15,8 +15,8 @@ from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import Inference, default_engine, infer
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
 from advisor.engine.params import ParamKey, parse_params, resolve_params
-from advisor.model.facts import TRACE, Fact, FactBase, Provenance, Scope, Value
-from advisor.model.findings import FactDoc, ScopeDoc, Tool
+from advisor.model.facts import TRACE, Fact, FactBase, Scope, Value
+from advisor.model.findings import Tool
 from advisor.model.rules import Subject
 
 
@@ -42,18 +42,11 @@ class ComparisonFacts:
         spec = COMPARISON[name]
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return
-        self.base.add(Fact(name, value, spec.unit, scope, Provenance(method=spec.how)))
+        self.base.add(Fact(name, value, spec.unit, scope, method=spec.how))
 
     def put_all(self, values: Mapping[str, Value | None], scope: Scope = TRACE) -> None:
         for name, value in values.items():
             self.put(name, value, scope)
-
-    def docs(self) -> tuple[FactDoc, ...]:
-        return tuple(
-            FactDoc(name=f.name, value=f.value, unit=f.unit, method=f.provenance.method,
-                    scope=ScopeDoc(**f.scope.as_dict()))  # type: ignore[arg-type]
-            for f in self.base
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,8 @@ class Judgement:
         """The sections that every document of this kind has."""
         return {
             "tool": self.tool, "findings": self.found.findings, "healthy": self.found.healthy,
-            "not_evaluated": self.found.not_evaluated, "thresholds": self.found.thresholds,
+            "not_evaluated": self.found.not_evaluated, "facts": tuple(self.inference.facts),
+            "thresholds": self.found.thresholds,
         }  # fmt: skip
 
     def param(self, code: str, name: str) -> float:

@@ -67,7 +67,7 @@ def experiment(
         learned=_runs("learned", a), perfect=_runs("perfect", b), certain=certain,
         verdict="router-imbalance" if guilty else "routing-not-the-bottleneck",
         summary=_summary(a, b, gain, low, high, worth, guilty), gain=gain, gain_low=low,
-        gain_high=high, experts=experts, facts=facts.docs(),
+        gain_high=high, experts=experts,
         notes=tuple(_notes(gain, low, certain, line, judged)), **judged.parts(),
     )  # fmt: skip
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.compare.work import saved_work
-from advisor.model.facts import LEVELS, Scope
-from advisor.model.findings import Budget, Cell, Diagnosis, ScopeDoc
+from advisor.model.arrays import Array
+from advisor.model.facts import LEVELS, Cell, Scope
+from advisor.model.findings import Budget, Diagnosis
 from advisor.model.work import KernelName, PhaseWork, Work
-
-Array = NDArray[Any]
 
 #: Busy parts of the budget, and idle that the graph's own structure makes: not the host's.
 NOT_HOST = frozenset(
@@ -138,18 +135,17 @@ class Side:
         shares = [sum(p.share for p in b.parts if p.part not in NOT_HOST) for b in rows]
         return sum(shares) / len(shares) if shares else 0.0
 
-    def fact(self, name: str, scope: ScopeDoc) -> tuple[Cell, str]:
+    def fact(self, name: str, scope: Scope) -> tuple[Cell, str]:
         """A fact seen from a scope (the process aside), and its unit: the mean over captures
         where it is a number, else the value that all of them share."""
-        wanted = Scope(**scope.model_dump(exclude={"process"}))
+        wanted = scope.without_process()
         found: list[Cell] = []
         unit = ""
         for diagnosis in self.diagnoses:
             known = [
                 (LEVELS.index(mine.level), f)
                 for f in diagnosis.facts
-                if f.name == name
-                and (mine := Scope(**f.scope.model_dump(exclude={"process"}))).encloses(wanted)
+                if f.name == name and (mine := f.scope.without_process()).encloses(wanted)
             ]
             if known:
                 best = max(known, key=lambda item: item[0])[1]

@@ -23,12 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from advisor.model.arrays import Array
 
 LEVEL = 0.98
 RESAMPLES = 2_000

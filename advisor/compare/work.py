@@ -6,17 +6,15 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.device import step_times
 from advisor.knowledge.files import StepName, step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL
+from advisor.model.arrays import Array
 from advisor.model.findings import Diagnosis
 from advisor.model.work import MAX_KERNELS, MAX_SAMPLES, KernelName, KernelWork, PhaseWork, Work
 from advisor.sources.schema import MISSING
-
-Array = NDArray[Any]
 
 #: Helpers of a main kernel, as our own operation names call them.
 _HELPERS = ("reduction", "reduce", "combine", "merge", "scheduling")

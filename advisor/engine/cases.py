@@ -53,18 +53,10 @@ class Expect(Strict):
     missing: Names | None = None
 
 
-class CaseScope(Strict):
-    rank: int | None = None
-    device: int | None = None
-    process: int | None = None
-    phase: str | None = None
-    operation: str | None = None
-
-
 class Case(Strict):
     name: str
     facts: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    scope: CaseScope | None = None
+    scope: Scope | None = None
     symptoms: Names = ()
     causes: Names = ()
     unknown: Names = ()
@@ -179,7 +171,7 @@ def _run(
 def _facts(case: Case, rule: CompiledRule, units: Mapping[str, str]) -> FactBase:
     scope = DEFAULT_SCOPE[rule.spec.scope]
     if case.scope is not None:
-        scope = Scope(**case.scope.model_dump())
+        scope = case.scope
     facts = FactBase()
     facts.add(Fact("case.scope", True, "flag", scope))  # so that the scope is there without facts
     for name, value in case.facts.items():

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from advisor.engine.compile import Condition, Test
+from advisor.engine.findings import condition_doc, message_of
 from advisor.engine.infer import Inference
-from advisor.engine.interpret import BranchResult, Checked, JoinResult, Link, Outcome
+from advisor.engine.interpret import (
+    BranchResult,
+    Checked,
+    JoinResult,
+    Link,
+    Outcome,
+    OutcomeState,
+)
 from advisor.engine.text import natural, percent
-from advisor.errors import RuleError
-from advisor.model.facts import Scope
+from advisor.model.explanation import Reason, Related, State
+from advisor.model.facts import TRACE, Fact, Scope
 
 _WORDS = {
     "lt": "less than",
@@ -24,56 +32,12 @@ _WORDS = {
 }
 
 
-Kind = Literal["rule", "outcome", "fact", "state", "rows", "guard", "ruler", "branch"]
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One statement; `holds` is its truth (None: unknown), `children` are its reasons.
-
-    `checked` is the condition behind a fact, state or guard, `outcome` the rule behind an outcome.
-    """
-
-    text: str
-    holds: bool | None = None
-    children: tuple[Node, ...] = ()
-    kind: Kind = "rule"
-    checked: Checked | None = None
-    outcome: Outcome | None = None
-
-    def lines(self, depth: int = 0) -> Iterator[str]:
-        yield "  " * depth + self.text
-        for child in self.children:
-            yield from child.lines(depth + 1)
-
-    def walk(self) -> Iterator[Node]:
-        """The node and all below it, each before its children."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
-
-
-def why(inference: Inference, code: str) -> Node:
-    """For each scope in which the rule fired or was overruled: what it rests on, down to facts."""
-    spec = inference.program.by_code[_known(inference, code)].spec
-    found = [o for o in inference.by_code.get(code, ()) if o.state in ("fired", "overruled")]
-    text = f"{code} {spec.cause}" + ("" if found else ": fired nowhere")
-    return Node(text, bool(found), tuple(_fired(inference, o) for o in found))
-
-
-def why_not(inference: Inference, code: str) -> Node:
-    """For each scope in which the rule did not fire, nearest miss first: what stood in the way."""
-    spec = inference.program.by_code[_known(inference, code)].spec
-    found = nearest_first(o for o in inference.by_code.get(code, ()) if o.state != "fired")
-    text = f"{code} {spec.cause}" + ("" if found else ": fired everywhere")
-    return Node(text, not found, tuple(_missed(inference, o) for o in found))
-
-
-def tree(inference: Inference, outcome: Outcome) -> Node:
-    """One outcome with its reasons, down to the facts."""
-    if outcome.state in ("fired", "overruled"):
-        return _fired(inference, outcome)
-    return _missed(inference, outcome)
+STATES: dict[OutcomeState, State] = {
+    "fired": "fired",
+    "overruled": "overruled",
+    "quiet": "quiet",
+    "unknown": "not_evaluated",
+}
 
 
 def nearest_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -89,49 +53,141 @@ def shortfall(checked: Checked) -> float | None:
     return gap / abs(test.threshold) if test.threshold else None
 
 
-def _known(inference: Inference, code: str) -> str:
-    if code not in inference.program.by_code:
-        raise RuleError(f"no active rule has the code {code}; see `advisor rules list`")
-    return code
+@dataclass(frozen=True)
+class Explainer:
+    """Explains outcomes of one inference; `why` says why a fact has no value."""
+
+    inference: Inference
+    why: Callable[[str], str | None]
+
+    def tree(self, outcome: Outcome) -> Reason:
+        """One outcome with its reasons, down to the facts."""
+        if outcome.state in ("fired", "overruled"):
+            return self._fired(outcome)
+        return self._missed(outcome)
+
+    def facts(self, reason: Reason, scope: Scope = TRACE) -> Iterator[Fact]:
+        """The facts of a tree, in the order in which they are met."""
+        scope = scope if reason.rule is None else reason.rule.scope
+        if reason.condition is not None:
+            fact = self.inference.sight.fact(reason.condition.fact, scope)
+            if fact is not None:
+                yield fact
+        for child in reason.reasons:
+            yield from self.facts(child, scope)
+
+    def related(self, outcome: Outcome) -> Related:
+        """The rule of an outcome, with its message where it fired."""
+        return self.rule(outcome.code, outcome.scope, outcome.state in ("fired", "overruled"))
+
+    def rule(self, code: str, scope: Scope, fired: bool = True) -> Related:
+        spec = self.inference.program.by_code[code].spec
+        text = message_of(self.inference, spec, scope) if fired else ""
+        return Related(code=code, cause=spec.cause, scope=scope, message=text)
+
+    def _about(
+        self, outcome: Outcome | None, kind: Literal["outcome", "ruler"], text: str,
+        holds: bool | None, reasons: Iterable[Reason],
+    ) -> Reason:  # fmt: skip
+        return Reason(
+            kind=kind,
+            text=text,
+            holds=holds,
+            rule=None if outcome is None else self.related(outcome),
+            state=None if outcome is None else STATES[outcome.state],
+            reasons=tuple(reasons),
+        )
+
+    # --- fired -------------------------------------------------------------------------------
+
+    def _fired(self, outcome: Outcome, name: str = "") -> Reason:
+        reasons: list[Reason] = []
+        if outcome.state == "overruled":
+            reasons += [self._ruler(link) for link in outcome.overruled_by]
+        for branch in outcome.branches:
+            if branch.truth:
+                reasons += [self._condition(c, outcome) for c in branch.conditions]
+        reasons += [_join(j) for j in outcome.joins if j.join.required or j.truth]
+        reasons += [self._guard(g.checked, outcome) for g in outcome.guards]
+        text = f"{name}{_place(outcome.scope)}: {outcome.state}"
+        return self._about(outcome, "outcome", text, True, reasons)
+
+    def _ruler(self, link: Link) -> Reason:
+        ruler = self.inference.outcome(link.name, link.scope)
+        reasons = () if ruler is None else self._fired(ruler).reasons
+        text = f"overruled by {link.name} ({_place(link.scope)})"
+        return self._about(ruler, "ruler", text, True, reasons)
+
+    def _condition(self, checked: Checked, outcome: Outcome) -> Reason:
+        """A condition of an outcome with both its numbers, or with the outcomes behind it."""
+        test = checked.condition
+        if isinstance(test, Test):
+            off = shortfall(checked) if checked.truth is False else None
+            return Reason(
+                kind="fact",
+                text=_fact_text(self.inference, checked, outcome.scope),
+                holds=checked.truth,
+                condition=condition_doc(checked, self.inference.program.by_code[outcome.code].spec),
+                off_by=None if off is None else round(off, 6),
+                why=self.why(test.fact) if checked.truth is None else None,
+            )
+        behind = (self.inference.outcome(link.name, link.scope) for link in checked.links)
+        word = {True: "fired", False: "did not fire", None: "could not be judged"}[checked.truth]
+        explain = self._fired if checked.truth else self._missed
+        return Reason(
+            kind="state",
+            text=f"{test.kind} {test.cause} {word}",
+            holds=checked.truth,
+            reasons=tuple(explain(o, f"{o.code}, ") for o in behind if o is not None),
+        )
+
+    def _guard(self, checked: Checked, outcome: Outcome) -> Reason:
+        inner = self._condition(checked, outcome)
+        word = {True: "stopped, as", False: "not stopped, as", None: "not checked, as"}
+        holds = None if checked.truth is None else not checked.truth
+        text = f"{word[checked.truth]} {inner.text}"
+        return inner.model_copy(update={"kind": "guard", "text": text, "holds": holds})
+
+    # --- not fired ---------------------------------------------------------------------------
+
+    def _missed(self, outcome: Outcome, name: str = "") -> Reason:
+        """What stood in the way: of the branch that came nearest first, then what held there, then
+        the other branches."""
+        place = f"{name}{_place(outcome.scope)}: "
+        if outcome.state == "overruled":
+            rulers = (self._ruler(link) for link in outcome.overruled_by)
+            return self._about(outcome, "outcome", f"{place}overruled", False, rulers)
+        reasons: list[Reason] = []
+        others: list[Reason] = []
+        if not any(b.truth for b in outcome.branches):
+            nearest, *rest = sorted(outcome.branches, key=_branch_distance)
+            reasons += self._misses(nearest, outcome)
+            others = [
+                Reason(kind="branch", text=f"nor {b.name}", holds=b.truth,
+                       reasons=self._misses(b, outcome))
+                for b in rest
+            ]  # fmt: skip
+        reasons += [_join(j) for j in outcome.joins if j.join.required and not j.truth]
+        reasons += [self._guard(g.checked, outcome) for g in outcome.guards if not g.clear]
+        text = f"{place}quiet"
+        if outcome.state == "unknown":
+            text = f"{place}not evaluated, missing {', '.join(outcome.missing)}"
+        holds = None if outcome.state == "unknown" else False
+        return self._about(outcome, "outcome", text, holds, (*reasons, *others))
+
+    def _misses(self, branch: BranchResult, outcome: Outcome) -> tuple[Reason, ...]:
+        """The conditions of a branch: those that fail, farthest first, then the unknown, then
+        those that hold."""
+        ordered = sorted(
+            branch.conditions,
+            key=lambda c: (
+                c.truth is not False, c.truth is True, -_relative(c) * (c.truth is False),
+            ),
+        )  # fmt: skip
+        return tuple(self._condition(c, outcome) for c in ordered)
 
 
-# --- fired -----------------------------------------------------------------------------------
-
-
-def _fired(inference: Inference, outcome: Outcome) -> Node:
-    children: list[Node] = []
-    if outcome.state == "overruled":
-        children += [_ruler(inference, link) for link in outcome.overruled_by]
-    for branch in outcome.branches:
-        if branch.truth:
-            children += [_condition(inference, c, outcome.scope) for c in branch.conditions]
-    children += [_join(j) for j in outcome.joins if j.join.required or j.truth]
-    children += [_guard(inference, g.checked, outcome.scope) for g in outcome.guards]
-    text = f"{_place(outcome.scope)}: {outcome.state}"
-    return Node(text, True, tuple(children), "outcome", outcome=outcome)
-
-
-def _ruler(inference: Inference, link: Link) -> Node:
-    ruler = inference.outcome(link.name, link.scope)
-    reasons = () if ruler is None else _fired(inference, ruler).children
-    text = f"overruled by {link.name} ({_place(link.scope)})"
-    return Node(text, True, reasons, "ruler", outcome=ruler)
-
-
-def _condition(inference: Inference, checked: Checked, scope: Scope) -> Node:
-    """A condition with both its numbers, and the outcomes behind it."""
-    if isinstance(checked.condition, Test):
-        text = _fact_text(inference, checked, scope)
-        return Node(text, checked.truth, (), "fact", checked)
-    children = []
-    for link in checked.links:
-        outcome = inference.outcome(link.name, link.scope)
-        if outcome is not None:
-            told = _fired(inference, outcome) if checked.truth else _missed(inference, outcome)
-            children.append(replace(told, text=f"{link.name}, {told.text}"))
-    word = {True: "fired", False: "did not fire", None: "could not be judged"}[checked.truth]
-    name = f"{checked.condition.kind} {checked.condition.cause} {word}"
-    return Node(name, checked.truth, tuple(children), "state", checked)
+# --- texts and distances ---------------------------------------------------------------------
 
 
 def _fact_text(inference: Inference, checked: Checked, scope: Scope) -> str:
@@ -175,14 +231,7 @@ def _gap(checked: Checked) -> float | None:
     return None
 
 
-def _guard(inference: Inference, checked: Checked, scope: Scope) -> Node:
-    inner = _condition(inference, checked, scope)
-    word = {True: "stopped, as", False: "not stopped, as", None: "not checked, as"}[checked.truth]
-    holds = None if checked.truth is None else not checked.truth
-    return Node(f"{word} {inner.text}", holds, inner.children, "guard", checked)
-
-
-def _join(result: JoinResult) -> Node:
+def _join(result: JoinResult) -> Reason:
     join = result.join
     wanted = [f"{t.fact} {_WORDS[t.op]} {natural(t.raw, '')}" for t in join.where]
     with_ = f" with {', '.join(wanted)}" if wanted else ""
@@ -193,45 +242,7 @@ def _join(result: JoinResult) -> Node:
         text = f"{' and '.join(result.missing)} is not known"
     else:
         text = f"no row of {join.entity}{with_}"
-    return Node(text, result.truth, (), "rows")
-
-
-# --- not fired -------------------------------------------------------------------------------
-
-
-def _missed(inference: Inference, outcome: Outcome) -> Node:
-    """What stood in the way: of the branch that came nearest first, then what held there, then
-    the other branches."""
-    place = f"{_place(outcome.scope)}: "
-    if outcome.state == "overruled":
-        rulers = tuple(_ruler(inference, link) for link in outcome.overruled_by)
-        return Node(f"{place}overruled", False, rulers, "outcome", outcome=outcome)
-    children: list[Node] = []
-    others: list[Node] = []
-    if not any(b.truth for b in outcome.branches):
-        nearest, *rest = sorted(outcome.branches, key=_branch_distance)
-        children += _misses(inference, nearest, outcome.scope)
-        others = [
-            Node(f"nor {b.name}", b.truth, _misses(inference, b, outcome.scope), "branch")
-            for b in rest
-        ]
-    children += [_join(j) for j in outcome.joins if j.join.required and not j.truth]
-    children += [_guard(inference, g.checked, outcome.scope) for g in outcome.guards if not g.clear]
-    text = f"{place}quiet"
-    if outcome.state == "unknown":
-        text = f"{place}not evaluated, missing {', '.join(outcome.missing)}"
-    holds = None if outcome.state == "unknown" else False
-    return Node(text, holds, (*children, *others), "outcome", outcome=outcome)
-
-
-def _misses(inference: Inference, branch: BranchResult, scope: Scope) -> tuple[Node, ...]:
-    """The conditions of a branch: those that fail, farthest first, then the unknown, then those
-    that hold."""
-    ordered = sorted(
-        branch.conditions,
-        key=lambda c: (c.truth is not False, c.truth is True, -_relative(c) * (c.truth is False)),
-    )
-    return tuple(_condition(inference, c, scope) for c in ordered)
+    return Reason(kind="rows", text=text, holds=result.truth)
 
 
 def _distance(outcome: Outcome) -> tuple[int, int, float]:

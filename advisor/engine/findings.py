@@ -13,7 +13,6 @@ from advisor.engine.judge import (
     Duration,
     common_scope,
     confidence_of,
-    doc,
     doubts_of,
     grading,
     impact_of,
@@ -21,15 +20,14 @@ from advisor.engine.judge import (
     withholder,
 )
 from advisor.engine.params import thresholds
-from advisor.engine.rank import rank, scope_key
+from advisor.engine.rank import rank
 from advisor.engine.text import Placeholder, Shown, placeholders, render
 from advisor.engine.values import k_or
-from advisor.model.facts import Row, Scope
+from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import (
     SEVERITIES,
     Advice,
     ConditionDoc,
-    Evidence,
     Finding,
     Gain,
     Healthy,
@@ -38,7 +36,6 @@ from advisor.model.findings import (
     Reference,
     Symptom,
     Threshold,
-    TimeRange,
     Verify,
 )
 from advisor.model.rules import RuleSpec
@@ -83,8 +80,7 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
             rules.by_code,
         ),
         overruled=tuple(
-            Overruled(code=o.code, cause=o.cause, by=name, scope=doc(o.scope))
-            for o, name in overruled
+            Overruled(code=o.code, cause=o.cause, by=name, scope=o.scope) for o, name in overruled
         ),
         healthy=_telling_first(healthy, by_code),
         not_evaluated=tuple(_not_evaluated(inference)),
@@ -133,7 +129,7 @@ def finding_of(
         severity="info",
         confidence=confidence,
         ranking=grading(inference, spec, scope, confidence),
-        scope=doc(scope),
+        scope=scope,
         message=message_of(inference, spec, scope),
         invalidates=invalidates(inference, rule, scope),
         conditions=condition_docs(
@@ -152,7 +148,7 @@ def finding_of(
             Symptom(
                 code=s.code,
                 cause=s.cause,
-                scope=doc(s.scope),
+                scope=s.scope,
                 message=_message(inference, s),
             )
             for s in symptoms
@@ -230,7 +226,7 @@ def _healthy(inference: Inference) -> Iterator[Healthy]:
             yield Healthy(
                 code=spec.code,
                 cause=spec.cause,
-                scope=doc(outcome.scope),
+                scope=outcome.scope,
                 text=worded(inference, spec, template, outcome.scope),
                 conditions=condition_docs(
                     spec,
@@ -259,7 +255,7 @@ def _telling_first(
         weighed.append((weight, entry))
     said: Counter[tuple[object, ...]] = Counter()
     placed = []
-    for weight, entry in sorted(weighed, key=lambda w: (w[0], w[1].code, scope_key(w[1].scope))):
+    for weight, entry in sorted(weighed, key=lambda w: (w[0], w[1].code, w[1].scope.sort_key())):
         family = (weight, entry.code[:3])
         placed.append(((*weight, said[family]), entry))
         said[family] += 1
@@ -280,7 +276,7 @@ def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
 
 
 def _not_evaluated(inference: Inference) -> Iterator[NotEvaluated]:
-    """One entry for a rule and a set of missing facts, over all scopes that lack them alike."""
+    """One entry a rule, merged over all scopes missing the same facts."""
     grouped: dict[tuple[str, tuple[str, ...]], list[Outcome]] = {}
     for outcome in inference.in_state("unknown"):
         grouped.setdefault((outcome.code, outcome.missing), []).append(outcome)
@@ -292,47 +288,41 @@ def _not_evaluated(inference: Inference) -> Iterator[NotEvaluated]:
             NotEvaluated(
                 code=code,
                 cause=spec.cause,
-                scope=doc(common_scope([o.scope for o in outcomes])),
+                scope=common_scope([o.scope for o in outcomes]),
                 missing=missing,
                 flag=None if spec.needs is None else spec.needs.flag,
                 why="; ".join(dict.fromkeys(reasons)) or None,
             )
         )
-    yield from sorted(entries, key=lambda n: (n.code, scope_key(n.scope), n.missing))
+    yield from sorted(entries, key=lambda n: (n.code, n.scope.sort_key(), n.missing))
 
 
 # --- what proves it, and what to do ----------------------------------------------------------
 
 
-def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterator[Evidence]:
+def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterator[Table]:
     joins = {j.join.alias: j for j in outcome.joins}
     for name in spec.evidence:
         if name in joins:
             if rows := joins[name].rows:
                 yield _rows_table(joins[name].join.entity, rows)
         elif (table := inference.facts.table(name, outcome.scope)) is not None:
-            yield Evidence(title=table.title, columns=table.columns, rows=table.rows[:MAX_ROWS])
+            yield table.first(MAX_ROWS)
 
 
-def _rows_table(entity: str, rows: Sequence[Row]) -> Evidence:
+def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
-    return Evidence(
+    return Table(
         title=entity.replace("_", " "),
         columns=columns,
         rows=tuple(tuple(row.get(c) for c in columns) for row in rows[:MAX_ROWS]),
     )
 
 
-def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[TimeRange, ...]:
+def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Interval, ...]:
     if spec.impact is None:
         return ()
-    places = inference.facts.places(spec.impact.part, scope)
-    return tuple(
-        TimeRange(
-            start_ns=p.start_ns, end_ns=p.end_ns, stream=p.stream, thread=p.thread, label=p.label
-        )
-        for p in places[:MAX_RANGES]
-    )
+    return tuple(inference.facts.places(spec.impact.part, scope)[:MAX_RANGES])
 
 
 def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:

@@ -12,7 +12,7 @@ from advisor.engine.interpret import BranchResult, Outcome, check_fact
 from advisor.engine.rank import severity_of
 from advisor.engine.text import percent
 from advisor.model.facts import TRACE, Fact, Scope
-from advisor.model.findings import SEVERITIES, Impact, ScopeDoc, Severity
+from advisor.model.findings import SEVERITIES, Impact, Severity
 from advisor.model.gain import Ranking
 from advisor.model.rules import Doubt, RuleSpec
 
@@ -153,7 +153,7 @@ def _samples(inference: Inference, outcome: Outcome) -> Iterator[Term]:
     if not isinstance(count, float):
         return
     tables = [
-        set(fact.provenance.tables)
+        set(fact.tables)
         for branch in outcome.branches
         if branch.truth
         for checked in branch.conditions
@@ -206,18 +206,7 @@ def _number(inference: Inference, spec: RuleSpec, scope: Scope) -> Fact | None:
     return next((inference.sight.fact(n, scope) for n in known), None)
 
 
-def doc(scope: Scope) -> ScopeDoc:
-    return ScopeDoc(
-        rank=scope.rank,
-        device=scope.device,
-        process=scope.process,
-        phase=scope.phase,
-        operation=scope.operation,
-    )
-
-
 def common_scope(scopes: Sequence[Scope]) -> Scope:
     """The narrowest scope that encloses all of them."""
     dicts = [s.as_dict() for s in scopes]
-    same = {k: v for k, v in dicts[0].items() if all(d[k] == v for d in dicts)}
-    return Scope(**same)  # type: ignore[arg-type]
+    return scopes[0].only([k for k, v in dicts[0].items() if all(d[k] == v for d in dicts)])

@@ -106,7 +106,7 @@ def _file_of(name: str, places: Sequence[Path]) -> Path | None:
 
 
 def _cause_in(path: Path) -> str | None:
-    """The cause that a rule file names, told by its line."""
+    """The `cause:` value, found without parsing the YAML."""
     try:
         found = re.search(r"^cause: *([a-z0-9-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     except (OSError, UnicodeDecodeError):
@@ -121,7 +121,7 @@ def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
     problems: list[Problem] = []
     for directory in directories:
         if not directory.is_dir():
-            problems.append(Problem(str(directory), 1, "no such directory; check the path"))
+            problems.append(Problem(str(directory), 0, "no such directory; check the path"))
             continue
         here: dict[str, str] = {}
         problems.extend(_misnamed(directory))

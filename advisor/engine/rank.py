@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from advisor.model.facts import Scope
-from advisor.model.findings import SEVERITIES, Finding, ScopeDoc, Severity
+from advisor.model.findings import SEVERITIES, Finding, Severity
 from advisor.model.gain import WORTH, Gain, Ranking, saved_by
 from advisor.model.rules import Requirement, RuleSpec
 
@@ -120,7 +119,7 @@ def _place(finding: Finding) -> tuple[object, ...]:
     # What invalidates the capture: by what it takes away from the analysis, however sure.
     weight = terms.share if terms.tier == 0 else terms.score
     own = (_group(finding), terms.throughput, finding.kind == "limit", -weight)
-    return (*own, finding.code, scope_key(finding.scope))
+    return (*own, finding.code, finding.scope.sort_key())
 
 
 def required_first(
@@ -178,7 +177,3 @@ def _meet(one: Finding, other: Finding) -> bool:
     levels = ("rank", "device", "process", "phase")
     pairs = ((getattr(one.scope, n), getattr(other.scope, n)) for n in levels)
     return all(a is None or b is None or a == b for a, b in pairs)
-
-
-def scope_key(scope: ScopeDoc) -> tuple[tuple[int, str], ...]:
-    return Scope(**scope.model_dump()).sort_key()

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from advisor.engine.compile import CompiledRule, Program, Test, recompiled
 from advisor.engine.infer import Inference, infer
-from advisor.engine.judge import doc
 from advisor.engine.params import ParamKey
 from advisor.engine.values import atom, compare, operand
 from advisor.model.facts import FactBase, Value
@@ -77,7 +76,7 @@ def sensitivity(inference: Inference, findings: Findings) -> tuple[Flip, ...]:
                         StateChange(
                             code=o.code,
                             cause=o.cause,
-                            scope=doc(o.scope),
+                            scope=o.scope,
                             before=_WORD[before[o.code, o.scope]],
                             after=_WORD[o.state],
                         )
@@ -149,5 +148,5 @@ def _facts(touched: Sequence[_Use], new: float, inference: Inference) -> Iterato
             if fact.name == use.test.fact and _between(use.test, new, fact.value):
                 yield FlipFact(
                     fact=fact.name, op=use.test.op, value=fact.value, unit=fact.unit,
-                    scope=doc(fact.scope),
+                    scope=fact.scope,
                 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,14 +30,14 @@ _TAGS = frozenset(f"tag:yaml.org,2002:{t}" for t in ("str", "seq", "map"))
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong: where, what, and what to do."""
+    """One thing that is wrong: where, what, and what to do. Line 0 is the file or folder itself."""
 
     path: str
     line: int
     text: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.text}"
+        return f"{self.path}{f':{self.line}' if self.line else ''}: {self.text}"
 
 
 def refuse(problems: Iterable[Problem]) -> None:
@@ -91,7 +91,9 @@ def read(path: Path) -> Source:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         why = "not UTF-8 text" if isinstance(exc, UnicodeDecodeError) else exc.strerror or str(exc)
-        return Source(shown, "", problems=[Problem(shown, 1, f"cannot be read ({why}); mend it")])
+        return Source(
+            shown, "", problems=[Problem(shown, 0, f"cannot be read ({why}); fix the file")]
+        )
     return parse(text, shown)
 
 
@@ -204,7 +206,7 @@ def _explain(exc: ValidationError, source: Source, model: type[BaseModel]) -> It
         context = error.get("ctx", {})
         if kind == "missing":
             text = f"{where} is missing; add it"
-        elif kind == "extra_forbidden":
+        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
             near = difflib.get_close_matches(str(loc[-1]), sorted(_keys(model)), n=1)
             hint = f"did you mean `{near[0]}`?" if near else "remove it"
             text = f"{where} is an unknown key; {hint}"
@@ -251,13 +253,16 @@ def _keys(model: type[BaseModel], seen: set[type[BaseModel]] | None = None) -> s
     found: set[str] = set()
     for name, info in model.model_fields.items():
         found.add(info.alias or name)
-        for inner in _models(info.annotation):
-            found |= _keys(inner, seen)
+        for inner in _types(info.annotation):
+            if issubclass(inner, BaseModel):
+                found |= _keys(inner, seen)
+            elif is_dataclass(inner):
+                found.update(f.name for f in fields(inner))
     return found
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _types(annotation: Any) -> Iterator[type]:
+    if isinstance(annotation, type):
         yield annotation
     for inner in getattr(annotation, "__args__", ()):
-        yield from _models(inner)
+        yield from _types(inner)

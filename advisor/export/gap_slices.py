@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import (
@@ -23,6 +21,7 @@ from advisor.metrics.budget import (
 )
 from advisor.metrics.gaps import Gaps
 from advisor.metrics.intervals import EMPTY, Spans, clip, subtract, union
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
 
 #: Part, start and end in session time (ns).
@@ -44,9 +43,9 @@ class _Thread:
     """What explains the time of one thread, first reason first, and its calls."""
 
     reasons: tuple[tuple[str, Spans], ...]
-    start: NDArray[Any]
-    end: NDArray[Any]
-    state: NDArray[Any]
+    start: Array
+    end: Array
+    state: Array
     blocked: Spans
 
 

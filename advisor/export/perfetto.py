@@ -16,7 +16,8 @@ import numpy as np
 from advisor.export.gap_slices import largest_gaps
 from advisor.metrics.activity import Samples
 from advisor.metrics.analysis import Analysis
-from advisor.model.findings import Diagnosis, Finding, TimeRange
+from advisor.model.facts import Interval
+from advisor.model.findings import Diagnosis, Finding
 
 #: Gaps of a device that are drawn, and samples over all devices.
 GAPS = 1_000
@@ -107,7 +108,7 @@ def _title(finding: Finding) -> str:
     return f"{finding.rank}. {finding.code} {finding.cause} ({finding.severity}{device})"
 
 
-def _told(finding: Finding, place: TimeRange) -> dict[str, Any]:
+def _told(finding: Finding, place: Interval) -> dict[str, Any]:
     told: dict[str, Any] = {"what": place.label or finding.title, "message": finding.message}
     if place.stream is not None:
         told["stream"] = place.stream
@@ -118,9 +119,9 @@ def _told(finding: Finding, place: TimeRange) -> dict[str, Any]:
     return told
 
 
-def _rows(ranges: Iterable[TimeRange]) -> list[list[TimeRange]]:
+def _rows(ranges: Iterable[Interval]) -> list[list[Interval]]:
     """Ranges in as few rows as it takes for none to overlap its neighbour."""
-    rows: list[list[TimeRange]] = []
+    rows: list[list[Interval]] = []
     for place in sorted(ranges, key=lambda r: (r.start_ns, r.end_ns)):
         row = next((r for r in rows if r[-1].end_ns <= place.start_ns), None)
         if row is None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.clocks import clock_facts
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
@@ -15,9 +12,8 @@ from advisor.metrics.activity import Samples, burst_levels, time_at_level
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
+from advisor.model.arrays import Array
 from advisor.model.facts import Scope
-
-Array = NDArray[Any]
 
 #: From this share of graph launches of which nothing is recorded on, the capture does not hold
 #: what the device did: the busy time of its rows falls short by as much.

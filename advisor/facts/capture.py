@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.damage import damage_facts
 from advisor.facts.integrity import integrity_facts
@@ -21,8 +19,6 @@ from advisor.model.capture import Capture
 from advisor.model.facts import TRACE
 from advisor.sources.samplers.log import FORMATS as SAMPLE_LOGS
 from advisor.sources.schema import MISSING, OPERATIONS, Call
-
-Array = NDArray[Any]
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
 TRACED_CALL_NS = 1_600

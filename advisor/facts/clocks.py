@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
+from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
 #: A sample is of a busy device from this activity on.
@@ -70,10 +68,10 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
               ("what", "value", "unit"), [row for row in table if row[1] is not None])  # fmt: skip
 
 
-def _mean(values: NDArray[Any]) -> float | None:
+def _mean(values: Array) -> float | None:
     return None if np.isnan(values).all() else float(np.nanmean(values))
 
 
-def _percent(values: NDArray[Any]) -> float | None:
+def _percent(values: Array) -> float | None:
     share = _mean(values)
     return None if share is None else 100.0 * share

@@ -4,19 +4,17 @@ they are about the transfer."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import Collectives, device_collectives, overlap
 from advisor.metrics.kernels import distribution
+from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope, Value
 from advisor.sources.schema import MISSING
-
-Array = NDArray[Any]
 
 _SMALL_BYTES = 1 << 20
 #: Below this many calls a mean says nothing.

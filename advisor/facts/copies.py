@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import (
     COPY_KIND_NAMES,
@@ -23,8 +21,6 @@ from advisor.sources.schema import (
     PINNED,
     UNKNOWN_MEMORY,
 )
-
-Array = NDArray[Any]
 
 _LARGE, _TINY = 64 << 10, 4 << 10
 _RATE_FROM = 1 << 20  # smaller copies measure latency, not the link

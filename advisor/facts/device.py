@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
@@ -15,10 +14,9 @@ from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import Call
-
-Array = NDArray[Any]
 
 _SHORT_NS = 10_000
 #: A persistent kernel launches one block per SM; from this length on it fills the device.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.device import of_older_architecture, step_times
 from advisor.facts.writer import FactWriter
@@ -14,10 +12,9 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import union
 from advisor.metrics.kernels import MATMUL, distribution
+from advisor.model.arrays import Array
 from advisor.model.facts import Row, Scope, Value
 from advisor.sources.schema import Call
-
-Array = NDArray[Any]
 
 _ROWS = 200  # the diagnosis keeps this many of its main tables
 _FEW = 10

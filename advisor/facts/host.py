@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.device import step_times
 from advisor.facts.writer import FactWriter
@@ -14,10 +12,9 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 from advisor.sources.schema import DTOH, OPERATIONS, PAGEABLE, Call
-
-Array = NDArray[Any]
 
 _SMALL_COPY = 4096
 _STALL_NS = 1_000_000

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
+from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 from advisor.sources.schema import ALLOCATED, MANAGED, MANAGED_STATIC, PAGEABLE, PINNED
-
-Array = NDArray[Any]
 
 #: Host memory, and managed memory, which may exceed the device.
 _NOT_ON_DEVICE = (PAGEABLE, PINNED, MANAGED, MANAGED_STATIC)

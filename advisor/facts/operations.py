@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import distribution, shorten
 from advisor.metrics.tails import MIN_CALLS, SLOW, alone_ratio, like_calls
+from advisor.model.arrays import Array
 from advisor.model.facts import Scope
-
-Array = NDArray[Any]
 
 _KEPT = 20
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import dense, shape_key
+from advisor.model.arrays import Array
 from advisor.model.facts import Scope
-
-Array = NDArray[Any]
 
 _ROWS = 10
 

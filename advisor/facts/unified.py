@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import (
     COPY_KIND_NAMES,
@@ -19,8 +19,6 @@ from advisor.sources.schema import (
     UNIFIED_DTOH,
     USER_PREFETCH,
 )
-
-Array = NDArray[Any]
 
 #: Pages that migrate to and fro are followed in blocks of 2 MiB, the unit of the driver.
 _BLOCK_BITS = 21

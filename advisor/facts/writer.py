@@ -16,7 +16,6 @@ from advisor.model.facts import (
     Fact,
     FactBase,
     Interval,
-    Provenance,
     Row,
     Scope,
     Table,
@@ -49,8 +48,7 @@ class FactWriter:
             value = float(value)
         tables, columns = sources(name, self._tables)
         window = self._window if over_window(name) else None
-        origin = Provenance(tables, columns, window, spec.how)
-        self.base.add(Fact(name, value, spec.unit, scope, origin))
+        self.base.add(Fact(name, value, spec.unit, scope, tables, columns, spec.how, window))
 
     def value(self, name: str, scope: Scope = TRACE) -> float | None:
         """A number that was put before; None for what is missing or no number."""

@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.excerpt import DIAGNOSIS_OPS, Excerpt, choose_steps
@@ -33,9 +32,8 @@ from advisor.gain.profiler import (
 from advisor.gain.replay import Played, replay
 from advisor.gain.work import Work
 from advisor.metrics.analysis import Analysis
+from advisor.model.arrays import Array
 from advisor.model.findings import Span
-
-Array = NDArray[Any]
 
 #: Interquartile range of a normal distribution over its standard deviation.
 _IQR = 1.349

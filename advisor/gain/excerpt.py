@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.analysis import Analysis
-
-Array = NDArray[Any]
+from advisor.model.arrays import Array
 
 #: Operations that a diagnosis replays at most: some 25 steps of a small decoder. A what-if asked
 #: for by the user replays up to `MOST_OPS`.

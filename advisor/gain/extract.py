@@ -10,10 +10,8 @@ changed one knows what else would have held an operation back.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.gain.catalog import constant
 from advisor.gain.excerpt import Excerpt, NoReplay, host_span
@@ -32,9 +30,8 @@ from advisor.gain.waits import CallTimes, find_waits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, Call
-
-Array = NDArray[Any]
 
 #: Calls that issue work, wait or allocate; all others are host time.
 _ACTING = (

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.gain.catalog import Fix, constant
@@ -15,9 +13,8 @@ from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.sources.schema import DTOH, HTOD, Call
-
-Array = NDArray[Any]
 
 #: Overlap that is poor and that is very good, around the one asked for (peers-7).
 _OVERLAP_SPREAD = 0.3

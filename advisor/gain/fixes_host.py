@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.gain.catalog import Fix, constant
 from advisor.gain.inputs import NEVER, NONE, Inputs
@@ -14,9 +12,8 @@ from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.gaps import LONG_HOST_NS
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.sources.schema import DTOH, Call
-
-Array = NDArray[Any]
 
 #: A read-back is a copy to the host of at most this many bytes.
 _SMALL_COPY = 64 << 10

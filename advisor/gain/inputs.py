@@ -6,12 +6,10 @@ Times are ns as float64, so that fixes may scale them; a capture's int64 ns fit 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from advisor.model.arrays import Array
 
 #: No such call or operation.
 NONE = -1

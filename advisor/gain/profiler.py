@@ -13,19 +13,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.gain.catalog import constant
 from advisor.gain.inputs import Inputs
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.sources.schema import Call
-
-Array = NDArray[Any]
 
 #: Calls whose tracing costs as much as that of a launch.
 TRACED = (Call.LAUNCH, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE)

@@ -14,14 +14,11 @@ a second (benchmarks/gains.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.gain.inputs import Inputs
-
-Array = NDArray[Any]
+from advisor.model.arrays import Array
 
 
 @dataclass(frozen=True)

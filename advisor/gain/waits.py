@@ -9,18 +9,15 @@ A launch call that took long while hundreds of operations were queued waited for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.gain.catalog import constant
 from advisor.gain.inputs import NONE, Ops, Waits, canonical_waits, no_waits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Operations
+from advisor.model.arrays import Array
 from advisor.sources.schema import Call
-
-Array = NDArray[Any]
 
 #: Host and device clocks are aligned to some microseconds only.
 _SKEW_NS = 20_000

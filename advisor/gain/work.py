@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.facts.copies import practical_rate
 from advisor.facts.device import ACHIEVABLE
@@ -19,9 +17,8 @@ from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
-
-Array = NDArray[Any]
 
 #: Copies from here on measure the link; smaller ones its latency.
 _RATE_FROM = 1 << 20

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from advisor.knowledge.files import data_dir, load
 from advisor.knowledge.shapes import Data, File, Key, Text
 from advisor.model.checklist import Stage
-from advisor.model.findings import Cell
+from advisor.model.facts import Cell
 
 FactName = Annotated[str, Field(pattern=r"^[a-z]+\.[a-z0-9_]+$")]
 ParamName = Annotated[str, Field(pattern=r"^[A-Z]{3}\d{3}\.[a-z0-9_]+$")]

@@ -11,18 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import Names, dense, is_unknown
 from advisor.metrics.window import Window
+from advisor.model.arrays import Array
 from advisor.sources.schema import SAMPLE_RATIOS
 from advisor.sources.trace import Trace
-
-Array = NDArray[Any]
 
 #: A group is resolved when the standard error of its activity is at most this.
 RESOLVED_ERROR = 0.05

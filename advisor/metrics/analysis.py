@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.knowledge.files import kernel_families, step_patterns
 from advisor.knowledge.workloads import workload_knowledge
@@ -39,11 +37,11 @@ from advisor.metrics.window import (
     steady_window,
 )
 from advisor.metrics.workload import NO_KERNELS, Judgement, judge, look, printed
+from advisor.model.arrays import Array
 from advisor.model.capture import Device
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
-Array = NDArray[Any]
 #: What views of other devices share.
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses",

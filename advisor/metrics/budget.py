@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.gaps import Gaps, device_gaps
 from advisor.metrics.host import Ranges, Threads
@@ -27,10 +25,9 @@ from advisor.metrics.intervals import (
 )
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
+from advisor.model.arrays import Array
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 from advisor.sources.trace import Trace
-
-Array = NDArray[Any]
 
 BUSY_PARTS = ("compute", "communication", "htod", "dtoh", "other_copy", "migration")
 IDLE_PARTS = (

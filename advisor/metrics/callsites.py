@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.knowledge.files import CallSitePatterns, FrameKind, StepPatterns
 from advisor.metrics.budget import REFILL_NS
@@ -17,11 +16,11 @@ from advisor.metrics.gaps import Gaps
 from advisor.metrics.host import Ranges, ThreadCalls
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
+from advisor.model.arrays import Array
 from advisor.sources.calls import base_name
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
 
-Array = NDArray[Any]
 Source = Literal["backtraces", "samples", "ranges"]
 _Labelled = tuple[Array, Array, Array]  # start, end, label
 

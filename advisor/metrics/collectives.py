@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import Coverage, intersect, union
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
-
-Array = NDArray[Any]
 
 #: What a collective does, by the words in its kernel name; the first that fits counts.
 _KINDS = tuple(

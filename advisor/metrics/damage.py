@@ -4,19 +4,16 @@ launches whose work is missing."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.intervals import EMPTY, Spans, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
-
-Array = NDArray[Any]
 
 #: A jump of correlation ids means loss when it exceeds what this many calls could have used up.
 _JUMP = 10_000

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.intervals import Spans, gaps, subtract, union
 from advisor.metrics.operations import Operations
 from advisor.metrics.window import Window
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
-
-Array = NDArray[Any]
 
 #: Host code inside one gap from here on is a gap of its own, wherever steps begin.
 LONG_HOST_NS = 1_000_000

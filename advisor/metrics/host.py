@@ -6,16 +6,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.intervals import EMPTY, Spans, union
+from advisor.model.arrays import Array
 from advisor.sources.schema import OPERATIONS, PUSH_POP, START_END, Call
 from advisor.sources.trace import Trace
 
-Array = NDArray[Any]
 T = TypeVar("T")
 
 _DIGITS = re.compile(r"\d+")

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Operations
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES, Call
 from advisor.sources.trace import Trace
-
-Array = NDArray[Any]
 
 #: By how much the clocks of host and device may differ, and stamps be rounded. Measured: no
 #: operation of a real capture begins before its call.

@@ -5,10 +5,12 @@ Busy time is always the measure of a union, never a sum of durations: operations
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from advisor.model.arrays import Array
 
 Ints = NDArray[np.int64]
 
@@ -31,7 +33,7 @@ class Spans(NamedTuple):
 EMPTY = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def union(start: NDArray[Any], end: NDArray[Any]) -> Spans:
+def union(start: Array, end: Array) -> Spans:
     """Merge any intervals into a set; empty and negative ones vanish, touching ones join."""
     keep = end > start
     if not keep.all():
@@ -52,7 +54,7 @@ def joined(*sets: Spans) -> Spans:
     return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
 
 
-def union_by(key: NDArray[Any], start: NDArray[Any], end: NDArray[Any]) -> dict[int, Spans]:
+def union_by(key: Array, start: Array, end: Array) -> dict[int, Spans]:
     """The union of the intervals of each value of the key."""
     return {int(k): union(start[key == k], end[key == k]) for k in np.unique(key).tolist()}
 
@@ -109,7 +111,7 @@ class Coverage:
         self._end = spans.end
         self._before = np.concatenate(([0], np.cumsum(spans.end - spans.start)))
 
-    def __call__(self, time: NDArray[Any]) -> Ints:
+    def __call__(self, time: Array) -> Ints:
         """Measure of the set in (-inf, t) for each t."""
         if len(self._start) == 0:
             return np.zeros(len(time), np.int64)
@@ -118,6 +120,6 @@ class Coverage:
         inside = np.minimum(time, self._end[i]) - self._start[i]
         return np.where(k > 0, self._before[i] + inside, 0)
 
-    def within(self, lo: NDArray[Any], hi: NDArray[Any]) -> Ints:
+    def within(self, lo: Array, hi: Array) -> Ints:
         """Measure of the set inside each [lo, hi)."""
         return self(hi) - self(lo)

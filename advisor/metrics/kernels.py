@@ -7,12 +7,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily
+from advisor.model.arrays import Array
 from advisor.sources.trace import Trace
-
-Array = NDArray[Any]
 
 #: Families whose work a fused kernel would do on the way (catalogue: unfused elementwise).
 UNFUSED = frozenset(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
-
-Array = NDArray[Any]
 
 
 class Kind(IntEnum):

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.kernels import Names
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
+from advisor.model.arrays import Array
 from advisor.sources.trace import Trace
-
-Array = NDArray[Any]
 
 #: A step is of one phase when this much of its telling kernel time says so.
 _CLEAR = 0.7

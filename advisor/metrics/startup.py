@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
+from advisor.model.arrays import Array
 from advisor.sources.schema import HTOD, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
-
-Array = NDArray[Any]
 
 #: What start-up consists of, in order of precedence.
 KINDS = ("context", "modules", "libraries", "graphs", "ranges", "upload", "allocation")

@@ -8,18 +8,15 @@ sequence tells them apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import Distribution, distribution, shape_key
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, Call
-
-Array = NDArray[Any]
 
 #: A call is slow when it takes this many times the median of its like.
 SLOW = 1.5

@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.knowledge.files import step_patterns
 from advisor.knowledge.workloads import Evidence, Workload, WorkloadFile
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition
+from advisor.model.arrays import Array
 from advisor.sources.trace import Trace
 
 LANGUAGE_MODEL = "language-model"
@@ -97,7 +96,7 @@ def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(written), tuple(operators)
 
 
-def _with_kernels(seen: Seen, names: Names, duration: NDArray[Any]) -> Seen:
+def _with_kernels(seen: Seen, names: Names, duration: Array) -> Seen:
     """With what the kernels show; `duration` has one entry a kernel row, ns."""
     by_name = np.bincount(names.index, duration, minlength=len(names.ids))
     time = composition(names, names.index, duration)
@@ -118,7 +117,7 @@ def _with_kernels(seen: Seen, names: Names, duration: NDArray[Any]) -> Seen:
     )  # fmt: skip
 
 
-def _features(names: Names, by_name: NDArray[Any]) -> dict[str, float]:
+def _features(names: Names, by_name: Array) -> dict[str, float]:
     """The numbers about kernels that evidence of kind `structure` looks at; `by_name` is the time
     of each name."""
     launches = np.bincount(names.index, minlength=len(names.ids))
@@ -196,7 +195,7 @@ def _is_seen(e: Evidence, seen: Seen) -> bool:
     return any(pattern.search(text) for text in texts)
 
 
-def printed(judgement: Judgement, phases: Sequence[str], time: NDArray[Any]) -> str:
+def printed(judgement: Judgement, phases: Sequence[str], time: Array) -> str:
     """The workload as it is printed: for a language model by the phases of its steps and the time
     that each took (ns)."""
     if not judgement.is_language_model:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from advisor.model.capture import Frozen
+from advisor.model.facts import Cell, Fact, Scope
 from advisor.model.findings import (
     SCHEMA_VERSION,
-    Cell,
-    FactDoc,
     Finding,
     Gain,
     Healthy,
     Input,
     NotEvaluated,
-    ScopeDoc,
     Severity,
     Span,
     Threshold,
@@ -27,6 +27,24 @@ from advisor.model.findings import (
 )
 
 Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
+
+
+class Judged(Frozen):
+    """What the rules of a comparison made of its facts. In JSON it follows what the document says
+    itself; the schema is built on first use, which comes after the keys are put in that order."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    findings: tuple[Finding, ...] = ()
+    healthy: tuple[Healthy, ...] = ()
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        for name in Judged.model_fields:
+            cls.__pydantic_fields__[name] = cls.__pydantic_fields__.pop(name)
 
 
 class SideDoc(Frozen):
@@ -142,7 +160,7 @@ class FindingChange(Frozen):
     code: str
     cause: str
     title: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     severity_before: Severity | None = None
     severity_after: Severity | None = None
     share_before: float | None = None
@@ -181,7 +199,7 @@ class GainCheck(Frozen):
     ]
 
 
-class Comparison(Frozen):
+class Comparison(Judged):
     schema_version: int = SCHEMA_VERSION
     kind: Literal["comparison"] = "comparison"
     tool: Tool
@@ -200,11 +218,6 @@ class Comparison(Frozen):
     notes: tuple[str, ...] = ()
     #: Slow-downs that this verdict could hide; they stand among the notes, too.
     doubts: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    healthy: tuple[Healthy, ...] = ()
-    not_evaluated: tuple[NotEvaluated, ...] = ()
-    facts: tuple[FactDoc, ...] = ()
-    thresholds: tuple[Threshold, ...] = ()
 
 
 # --- context length ------------------------------------------------------------------------------
@@ -226,7 +239,7 @@ class Scaling(Frozen):
     grows: bool = False
 
 
-class ContextScaling(Frozen):
+class ContextScaling(Judged):
     schema_version: int = SCHEMA_VERSION
     kind: Literal["context-scaling"] = "context-scaling"
     tool: Tool
@@ -246,11 +259,6 @@ class ContextScaling(Frozen):
     operations: tuple[Scaling, ...] = ()
     budget: tuple[PartChange, ...] = ()
     notes: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    healthy: tuple[Healthy, ...] = ()
-    not_evaluated: tuple[NotEvaluated, ...] = ()
-    facts: tuple[FactDoc, ...] = ()
-    thresholds: tuple[Threshold, ...] = ()
 
 
 # --- serving engines side by side ----------------------------------------------------------------
@@ -305,7 +313,7 @@ class ExpertKernels(Frozen):
     note: str = ""
 
 
-class RouterExperiment(Frozen):
+class RouterExperiment(Judged):
     """Learned against perfect routing. `gain` is the change of throughput with perfect routing
     (0.1: ten per cent more); its ends are None where one run a side gives no interval."""
 
@@ -322,8 +330,3 @@ class RouterExperiment(Frozen):
     gain_high: float | None = None
     experts: tuple[ExpertKernels, ...] = ()
     notes: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    healthy: tuple[Healthy, ...] = ()
-    not_evaluated: tuple[NotEvaluated, ...] = ()
-    facts: tuple[FactDoc, ...] = ()
-    thresholds: tuple[Threshold, ...] = ()

@@ -8,16 +8,8 @@ from __future__ import annotations
 from typing import Literal
 
 from advisor.model.capture import Frozen
-from advisor.model.findings import (
-    SCHEMA_VERSION,
-    Cell,
-    ConditionDoc,
-    Impact,
-    Input,
-    ScopeDoc,
-    Severity,
-    Tool,
-)
+from advisor.model.facts import Cell, Scope
+from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Impact, Input, Severity, Tool
 
 State = Literal["fired", "overruled", "quiet", "not_evaluated"]
 
@@ -27,7 +19,7 @@ class Related(Frozen):
 
     code: str
     cause: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     message: str = ""
 
 
@@ -80,7 +72,7 @@ class FactSource(Frozen):
     fact: str
     value: Cell
     unit: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     meaning: str = ""
     how: str = ""
     sources: tuple[TableSource, ...] = ()
@@ -90,7 +82,7 @@ class FactSource(Frozen):
 class ScopeExplanation(Frozen):
     """What became of the rule in one scope."""
 
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     state: State
     message: str | None = None
     rank: int | None = None

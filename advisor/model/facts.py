@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
 
 Value = bool | int | float | str
+#: What stands in a cell of a table.
+Cell = Value | None
 Unit = Literal[
     "ratio", "ns", "ms", "us", "bytes", "count", "count_per_s", "bytes_per_s", "hz", "flag", "text"
 ]
@@ -27,7 +31,9 @@ LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "ope
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a fact or finding is about; None where it is about everything at that level."""
+    """What a fact or finding is about; null where it is about everything at that level."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     rank: int | None = None
     device: int | None = None
@@ -49,9 +55,13 @@ class Scope:
             mine is None or mine == getattr(other, name) for name, mine in self.as_dict().items()
         )
 
-    def overlaps(self, other: Scope) -> bool:
-        """True when one of the two encloses the other."""
-        return self.encloses(other) or other.encloses(self)
+    def without_process(self) -> Scope:
+        """The same in another run, which has other process ids."""
+        return replace(self, process=None)
+
+    def only(self, names: Collection[str]) -> Scope:
+        """The scope that names these levels alone."""
+        return Scope(*(v if k in names else None for k, v in self.as_dict().items()))  # type: ignore[arg-type]
 
     def as_dict(self) -> dict[str, int | str | None]:
         return {
@@ -86,38 +96,45 @@ TRACE = Scope()
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where a value came from: tables and columns read, the window in ns, and how."""
-
-    tables: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    window: tuple[int, int] | None = None
-    method: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Fact:
-    """One value of one catalogue entry in one scope."""
+    """One value of one catalogue entry in one scope, and where it came from: the tables and columns
+    read, and how it was computed.
+
+    `window` (ns) is what it was computed over; documents leave it out.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     name: str
     value: Value
     unit: Unit
     scope: Scope = TRACE
-    provenance: Provenance = Provenance()
+    tables: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    method: str = ""
+    window: Annotated[tuple[int, int] | None, Field(exclude=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A small table of evidence: a title, column heads with their unit suffix, and rows."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Value | None, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def first(self, rows: int) -> Table:
+        """The table with at most so many rows."""
+        return replace(self, rows=self.rows[:rows])
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A place on the timeline, in session time, so that one can jump there in a viewer."""
+    """A place on the timeline, in the times (ns) that the viewer of the capture shows."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     start_ns: int
     end_ns: int
@@ -181,7 +198,7 @@ class FactBase:
         return None if fact is None else fact.value
 
     def scopes(self, level: Level) -> list[Scope]:
-        """Every scope of one level that any fact or entity row mentions, in a fixed order."""
+        """Every scope of one level that a fact is about, in a fixed order; the trace always."""
         seen = {s for _, s in self.facts if s.level == level}
         if level == "trace":
             seen.add(TRACE)
@@ -211,11 +228,10 @@ class FactBase:
 def enclosing(scope: Scope) -> Iterator[Scope]:
     """Every wider scope of `scope`, narrowest first, the whole trace last."""
     named = [k for k, v in scope.as_dict().items() if v is not None]
-    values = scope.as_dict()
     for keep in sorted(
         (c for c in _subsets(named) if len(c) < len(named)), key=lambda c: (-len(c), c)
     ):
-        yield Scope(**{k: values[k] for k in keep})  # type: ignore[arg-type]
+        yield scope.only(keep)
 
 
 def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

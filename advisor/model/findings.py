@@ -10,11 +10,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.model.capture import Frozen, InputDevice
+from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.gain import Choice, Combined, Ranking
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Span as Span
-from advisor.model.scope import Cell as Cell
-from advisor.model.scope import ScopeDoc as ScopeDoc
 from advisor.model.sensitivity import Flip
 from advisor.model.severity import SEVERITIES as SEVERITIES
 from advisor.model.severity import Severity as Severity
@@ -25,12 +24,12 @@ SCHEMA_VERSION = 1
 UNREADABLE = "unreadable"
 
 
-def identity(code: str, scope: ScopeDoc) -> str:
+def identity(code: str, scope: Scope) -> str:
     """``LCH101@device=0,phase=decode``: the same in every capture of the same kind.
 
     The process is left out, because its id is another one in every run.
     """
-    parts = ((k, v) for k, v in scope.model_dump(exclude={"process"}).items() if v is not None)
+    parts = ((k, v) for k, v in scope.without_process().as_dict().items() if v is not None)
     return f"{code}@{','.join(f'{key}={value}' for key, value in parts)}"
 
 
@@ -100,22 +99,6 @@ class Impact(Frozen):
         return "step" if has_steps else "window"
 
 
-class Evidence(Frozen):
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-
-
-class TimeRange(Frozen):
-    """A place on the timeline in session time (ns), as the Nsight Systems GUI shows it."""
-
-    start_ns: int
-    end_ns: int
-    stream: int | None = None
-    thread: int | None = None
-    label: str = ""
-
-
 class Option(Frozen):
     """The line of a serving engine that carries out an action."""
 
@@ -146,7 +129,7 @@ class Symptom(Frozen):
 
     code: str
     cause: str
-    scope: ScopeDoc
+    scope: Scope
     message: str
 
 
@@ -190,15 +173,15 @@ class Finding(Frozen):
     title: str
     severity: Severity
     confidence: float = Field(ge=0.0, le=1.0)
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     message: str
     invalidates: bool = False
     score: float = 0.0
     ranking: Ranking | None = None
     conditions: tuple[ConditionDoc, ...] = ()
     impact: Impact | None = None
-    evidence: tuple[Evidence, ...] = ()
-    time_ranges: tuple[TimeRange, ...] = ()
+    evidence: tuple[Table, ...] = ()
+    time_ranges: tuple[Interval, ...] = ()
     gain: Gain | None = None
     recommendations: tuple[Advice, ...] = ()
     explains: tuple[Symptom, ...] = ()
@@ -215,7 +198,7 @@ class Overruled(Frozen):
     code: str
     cause: str
     by: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
 
 
 class Healthy(Frozen):
@@ -223,7 +206,7 @@ class Healthy(Frozen):
 
     code: str
     cause: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     text: str
     conditions: tuple[ConditionDoc, ...] = ()
 
@@ -233,7 +216,7 @@ class NotEvaluated(Frozen):
 
     code: str
     cause: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     missing: tuple[str, ...]
     flag: str | None = None
     why: str | None = None
@@ -273,16 +256,6 @@ class StepSummary(Frozen):
     device: int | None = None
 
 
-class FactDoc(Frozen):
-    name: str
-    value: Cell
-    unit: str
-    scope: ScopeDoc = ScopeDoc()
-    tables: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    method: str = ""
-
-
 class Threshold(Frozen):
     code: str
     param: str
@@ -306,7 +279,7 @@ class Timeline(Frozen):
     start_ns: int = 0
     bin_ns: int = 0
     lanes: tuple[Lane, ...] = ()
-    marks: tuple[TimeRange, ...] = ()
+    marks: tuple[Interval, ...] = ()
 
 
 class NextTarget(Frozen):
@@ -327,7 +300,7 @@ class Gone(Frozen):
     cause: str
     title: str
     severity: Severity
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     status: Literal["gone", "not_evaluated", "overruled"] = "gone"
 
 
@@ -360,9 +333,9 @@ class Diagnosis(Frozen):
     not_evaluated: tuple[NotEvaluated, ...] = ()
     budget: tuple[Budget, ...] = ()
     steps: tuple[StepSummary, ...] = ()
-    facts: tuple[FactDoc, ...] = ()
+    facts: tuple[Fact, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
-    tables: dict[str, Evidence] = Field(default_factory=dict)
+    tables: dict[str, Table] = Field(default_factory=dict)
     timeline: Timeline = Timeline()
     combined: Combined | None = None
     next_target: NextTarget | None = None
@@ -393,7 +366,7 @@ class Diagnosis(Frozen):
                 for f in self.findings
             ],
             "facts": [
-                {"name": f.name, "value": f.value, "unit": f.unit, **f.scope.model_dump()}
+                {"name": f.name, "value": f.value, "unit": f.unit, **f.scope.as_dict()}
                 for f in self.facts
             ],
             "budget": [

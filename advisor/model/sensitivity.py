@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.model.capture import Frozen
-from advisor.model.scope import Cell, ScopeDoc
+from advisor.model.facts import Cell, Scope
 
 
 class FlipFact(Frozen):
@@ -13,7 +13,7 @@ class FlipFact(Frozen):
     op: str
     value: Cell
     unit: str = ""
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
 
 
 class StateChange(Frozen):
@@ -21,7 +21,7 @@ class StateChange(Frozen):
 
     code: str
     cause: str
-    scope: ScopeDoc = ScopeDoc()
+    scope: Scope = Scope()
     before: str
     after: str
 

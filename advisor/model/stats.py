@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from advisor.model.arrays import Array
 
 #: ns, percent, decimal megabytes, bytes, MB/s, a factor, or a plain number or name.
 Unit = Literal["", "ns", "%", "MB", "B", "MB/s", "x"]

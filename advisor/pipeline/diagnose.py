@@ -194,7 +194,7 @@ def assemble(done: Analysed) -> Diagnosis:
         ),
         budget=budget,
         steps=document.steps(analysis),
-        facts=document.facts(facts),
+        facts=tuple(facts),
         thresholds=found.thresholds,
         tables=tables,
         timeline=document.timeline(analysis),

@@ -48,7 +48,7 @@ def checkup(done: Analysed) -> Checkup:
         cuda=capture.cuda,
         startup_ms=float(startup) if isinstance(startup, int | float) else 0.0,
     )
-    needs = checks.needy(found.not_evaluated, remedy)
+    needs = checks.unmet_needs(found.not_evaluated, remedy)
     seen = Seen(
         facts,
         trace.tables,

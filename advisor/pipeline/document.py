@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,9 @@ from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.capture import InputDevice
-from advisor.model.facts import Fact, FactBase, Scope
+from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.findings import (
     Budget,
-    Evidence,
-    FactDoc,
     Finding,
     Gain,
     Input,
@@ -31,10 +29,8 @@ from advisor.model.findings import (
     NextTarget,
     NotEvaluated,
     Part,
-    ScopeDoc,
     StepSummary,
     Timeline,
-    TimeRange,
 )
 from advisor.serving.detect import ServingEngine, detect
 from advisor.serving.options import options_for
@@ -253,17 +249,7 @@ def steps(a: Analysis) -> tuple[StepSummary, ...]:
     return tuple(out)
 
 
-def facts(base: Iterable[Fact]) -> tuple[FactDoc, ...]:
-    return tuple(
-        FactDoc(
-            name=f.name, value=f.value, unit=f.unit, scope=ScopeDoc(**f.scope.as_dict()),  # type: ignore[arg-type]
-            tables=f.provenance.tables, columns=f.provenance.columns, method=f.provenance.method,
-        )
-        for f in base
-    )  # fmt: skip
-
-
-def tables(a: Analysis, base: FactBase) -> dict[str, Evidence]:
+def tables(a: Analysis, base: FactBase) -> dict[str, Table]:
     """The main tables (of the first device where there are several), at most 200 rows each."""
     scope = Scope(device=a.devices[0]) if a.devices else Scope()
     out = {}
@@ -273,9 +259,7 @@ def tables(a: Analysis, base: FactBase) -> dict[str, Evidence]:
     ):  # fmt: skip
         table = base.table(name, scope)
         if table is not None:
-            out[key] = Evidence(
-                title=table.title, columns=table.columns, rows=table.rows[:_TABLE_ROWS]
-            )
+            out[key] = table.first(_TABLE_ROWS)
     return out
 
 
@@ -321,7 +305,7 @@ def timeline(a: Analysis) -> Timeline:
                 with np.errstate(invalid="ignore", divide="ignore"):
                     lane(name, device, np.where(count > 0, total / count, np.nan))
     marks = [
-        TimeRange(
+        Interval(
             start_ns=int(a.steps.gpu_end[i - 1] if i else a.steps.gpu_start[0]),
             end_ns=int(a.steps.gpu_end[i]), label=a.steps.phase[i],
         )

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from advisor import __version__
-from advisor.engine.compile import Test
-from advisor.engine.explain import Node, nearest_first, shortfall, tree
-from advisor.engine.findings import condition_doc, fold, message_of
+from advisor.engine.explain import STATES, Explainer, nearest_first
+from advisor.engine.findings import fold, message_of
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
-from advisor.engine.judge import confidence_of, confidence_terms, doc, impact_of, most_severe
+from advisor.engine.judge import confidence_of, confidence_terms, impact_of, most_severe
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.engine.text import percent
 from advisor.errors import RuleError
@@ -23,14 +22,11 @@ from advisor.model.explanation import (
     FactSource,
     Missing,
     Reason,
-    Related,
     ScopeExplanation,
-    State,
     TableSource,
 )
 from advisor.model.facts import Fact, Scope
-from advisor.model.findings import Finding, ScopeDoc, Tool
-from advisor.model.rules import RuleSpec
+from advisor.model.findings import Finding, Tool
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conclusions
 
@@ -47,12 +43,6 @@ _NSYS = {
     "diagnostics": "DIAGNOSTIC_EVENT",
     "host_calls": "OSRT_API",
     "overheads": "PROFILER_OVERHEAD",
-}
-_STATES: dict[str, State] = {
-    "fired": "fired",
-    "overruled": "overruled",
-    "quiet": "quiet",
-    "unknown": "not_evaluated",
 }
 
 
@@ -90,10 +80,10 @@ def explanation(done: Analysed, code: str) -> Explanation:
 
     spec = inference.program.by_code[code].spec
     why = document.reasons(done.analysis, done.facts)
-    about = _About(inference, {(f.code, f.scope): f for f in found.findings}, remedy, why)
-    outcomes = _ordered(inference, code)
-    nodes = [(o, tree(inference, o)) for o in outcomes]
-    scopes = tuple(about.scope(o, node) for o, node in nodes)
+    explainer = Explainer(inference, why)
+    about = _About(explainer, {(f.code, f.scope): f for f in found.findings}, remedy)
+    trees = [(o, explainer.tree(o)) for o in _ordered(inference, code)]
+    scopes = tuple(about.scope(o, reason.reasons) for o, reason in trees)
     return Explanation(
         tool=Tool(version=__version__, engine=inference.engine),
         input=document.input_of(done.analysis, done.serving),
@@ -104,7 +94,7 @@ def explanation(done: Analysed, code: str) -> Explanation:
         state=scopes[0].state,
         sentence=_sentence(code, spec.cause, scopes, len(found.findings), done.analysis.step_count),
         scopes=scopes,
-        facts=tuple(_sources(inference, nodes, done.analysis.trace.capture.format)),
+        facts=tuple(_sources(explainer, trees, done.analysis.trace.capture.format)),
     )
 
 
@@ -122,29 +112,27 @@ class _About:
 
     def __init__(
         self,
-        inference: Inference,
-        findings: dict[tuple[str, ScopeDoc], Finding],
+        explainer: Explainer,
+        findings: dict[tuple[str, Scope], Finding],
         remedy: document.Remedy,
-        why: document.Remedy,
     ) -> None:
-        self._inference = inference
+        self._explainer = explainer
         self._findings = findings
         self._remedy = remedy
-        self._why = why
-        self._folded = fold(inference)
+        self._folded = fold(explainer.inference)
 
-    def scope(self, outcome: Outcome, node: Node) -> ScopeExplanation:
-        inference, scope = self._inference, outcome.scope
+    def scope(self, outcome: Outcome, reasons: tuple[Reason, ...]) -> ScopeExplanation:
+        explainer, inference, scope = self._explainer, self._explainer.inference, outcome.scope
         spec = inference.program.by_code[outcome.code].spec
         common: dict[str, Any] = {
-            "scope": doc(scope),
-            "state": _STATES[outcome.state],
-            "reasons": tuple(self.reason(child, spec) for child in node.children),
+            "scope": scope,
+            "state": STATES[outcome.state],
+            "reasons": reasons,
         }
         if outcome.state not in ("fired", "overruled"):
             missing = tuple(self._missing(name) for name in outcome.missing)
             return ScopeExplanation(**common, missing=missing)
-        finding = self._findings.get((outcome.code, doc(scope)))
+        finding = self._findings.get((outcome.code, scope))
         here = (outcome.code, scope)
         return ScopeExplanation(
             **common,
@@ -157,86 +145,49 @@ class _About:
                 Factor(name=t.name, factor=round(t.factor, 4), why=t.why)
                 for t in confidence_terms(inference, spec, outcome)
             ),
-            explains=tuple(self.related(o) for o in self._folded.get(here, ())),
+            explains=tuple(explainer.related(o) for o in self._folded.get(here, ())),
             explained_by=tuple(
-                self._related(code, where)
+                explainer.rule(code, where)
                 for (code, where), symptoms in self._folded.items()
                 if any((s.code, s.scope) == here for s in symptoms)
             ),
             overrules=tuple(
-                self.related(o)
+                explainer.related(o)
                 for o in inference.in_state("overruled")
                 if any((k.name, k.scope) == here for k in o.overruled_by)
             ),
-            overruled_by=tuple(self._related(k.name, k.scope) for k in outcome.overruled_by),
+            overruled_by=tuple(explainer.rule(k.name, k.scope) for k in outcome.overruled_by),
         )
-
-    def reason(self, node: Node, spec: RuleSpec) -> Reason:
-        """A node as a document; `spec` is the rule that its conditions belong to."""
-        checked, condition, off, why = node.checked, None, None, None
-        if checked is not None and isinstance(checked.condition, Test):
-            condition = condition_doc(checked, spec)
-            off = shortfall(checked) if checked.truth is False else None
-            if checked.truth is None:
-                why = self._why(checked.condition.fact)
-        outcome = node.outcome
-        if outcome is not None:
-            spec = self._inference.program.by_code[outcome.code].spec
-        return Reason(
-            kind=node.kind,
-            text=node.text,
-            holds=node.holds,
-            condition=condition,
-            off_by=None if off is None else round(off, 6),
-            why=why,
-            rule=None if outcome is None else self.related(outcome),
-            state=None if outcome is None else _STATES[outcome.state],
-            reasons=tuple(self.reason(child, spec) for child in node.children),
-        )
-
-    def related(self, outcome: Outcome) -> Related:
-        return self._related(outcome.code, outcome.scope, outcome.state in ("fired", "overruled"))
-
-    def _related(self, code: str, scope: Scope, fired: bool = True) -> Related:
-        spec = self._inference.program.by_code[code].spec
-        text = message_of(self._inference, spec, scope) if fired else ""
-        return Related(code=code, cause=spec.cause, scope=doc(scope), message=text)
 
     def _missing(self, name: str) -> Missing:
-        return Missing(fact=name, why=self._why(name), remedy=self._remedy(name))
+        return Missing(fact=name, why=self._explainer.why(name), remedy=self._remedy(name))
 
 
 def _sources(
-    inference: Inference, nodes: list[tuple[Outcome, Node]], format: str
+    explainer: Explainer, trees: list[tuple[Outcome, Reason]], format: str
 ) -> Iterator[FactSource]:
     """Every fact of the trees once, in the order in which they are met."""
+    inference = explainer.inference
     seen: dict[tuple[str, Scope], Fact] = {}
-    for outcome, node in nodes:
-        for item in node.walk():
-            links = () if item.checked is None else item.checked.links
-            for link in links:
-                if link.kind != "fact":
-                    continue
-                fact = inference.sight.fact(link.name, link.scope)
-                if fact is not None:
-                    seen.setdefault((fact.name, fact.scope), fact)
+    for outcome, reason in trees:
+        for fact in explainer.facts(reason):
+            seen.setdefault((fact.name, fact.scope), fact)
         spec = inference.program.by_code[outcome.code].spec
         if outcome.state in ("fired", "overruled") and spec.impact is not None:
             impact = (inference.sight.fact(n, outcome.scope) for n in spec.impact.facts)
-            fact = next((f for f in impact if f is not None), None)
-            if fact is not None:
-                seen.setdefault((fact.name, fact.scope), fact)
+            if (held := next((f for f in impact if f is not None), None)) is not None:
+                seen.setdefault((held.name, held.scope), held)
     for fact in seen.values():
         entry = CATALOGUE.get(fact.name)
-        tables = fact.provenance.tables
-        pairs = [c.split(".", 1) for c in fact.provenance.columns]
+        tables = fact.tables
+        pairs = [c.split(".", 1) for c in fact.columns]
         yield FactSource(
             fact=fact.name,
             value=fact.value,
             unit=fact.unit,
-            scope=doc(fact.scope),
+            scope=fact.scope,
             meaning="" if entry is None else entry.meaning,
-            how=fact.provenance.method,
+            how=fact.method,
             sources=tuple(
                 TableSource(
                     table=table,
@@ -245,7 +196,7 @@ def _sources(
                 )
                 for table in tables
             ),
-            window_ns=fact.provenance.window,
+            window_ns=fact.window,
         )
 
 
@@ -280,7 +231,7 @@ def _sentence(
 
 
 def _where(one: ScopeExplanation) -> str:
-    label = Scope(**one.scope.model_dump()).label()
+    label = one.scope.label()
     return f" ({label})" if label else ""
 
 

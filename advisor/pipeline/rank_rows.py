@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from advisor.facts.communication import CrossRank
     from advisor.facts.writer import FactWriter
     from advisor.metrics.analysis import Analysis
-    from advisor.model.facts import FactBase
-    from advisor.model.findings import Budget, Evidence
+    from advisor.model.facts import FactBase, Table
+    from advisor.model.findings import Budget
     from advisor.ranks.waits import Waits
 
 
@@ -61,7 +61,7 @@ def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
     return CrossRank(by_device, put)
 
 
-def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Evidence:
+def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Table:
     """The table of the ranks in this capture."""
     from advisor.model.facts import Scope
     from advisor.ranks.sections import rank_table

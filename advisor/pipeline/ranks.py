@@ -246,10 +246,10 @@ def _document(
         not_evaluated=not_evaluated,
         budget=budget,
         steps=sections.steps(diagnoses),
-        facts=document.facts(_facts(job)),
+        facts=tuple(_facts(job)),
         thresholds=job.thresholds,
         tables={
-            **{name: table.model_copy(update={"title": f"{table.title} (rank {shown})"})
+            **{name: replace(table, title=f"{table.title} (rank {shown})")
                for name, table in first.tables.items()},
             "ranks": sections.rank_table(job.waits, budget, overlaps),
         },

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advisor.model.arrays import Array
 from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence
 from advisor.ranks.rows import UNKNOWN, RankRows
-
-Array = NDArray[Any]
 
 #: How far the clocks of two machines may differ, ns: looked at first, and at most.
 _NEAR, _FAR = 50_000_000, 5_000_000_000

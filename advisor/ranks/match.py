@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advisor.model.arrays import Array
 from advisor.ranks.align import Clock, belongs, nearest_pairs
 from advisor.ranks.rows import UNKNOWN, RankRows
-
-Array = NDArray[Any]
 
 #: A set of ranks that comes in this share of the collectives is a communicator; one that comes
 #: less often lacks calls that were lost, and must hold this share of a communicator.

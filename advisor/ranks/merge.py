@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
-from advisor.model.findings import (
-    Evidence,
-    Finding,
-    Healthy,
-    NotEvaluated,
-    Overruled,
-    ScopeDoc,
-    Symptom,
-)
+from advisor.model.facts import Scope, Table
+from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Symptom
 from advisor.model.rules import RuleSpec
 
 #: Ranks that are named one by one.
@@ -50,18 +44,18 @@ def _merged(group: list[Said], total: int, world: int) -> Finding:
     shown = worst.ranks[0]
     several = len(worst.ranks) > 1
     devices = {said.what.scope.device for said in group}
-    scope = worst.what.scope.model_copy(update={
-        "rank": None if most or several else shown,
-        "device": worst.what.scope.device if len(devices) == 1 or not most else None,
-        "process": worst.what.scope.process if len(group) == 1 else None,
-    })  # fmt: skip
+    scope = replace(
+        worst.what.scope,
+        rank=None if most or several else shown,
+        device=worst.what.scope.device if len(devices) == 1 or not most else None,
+        process=worst.what.scope.process if len(group) == 1 else None,
+    )
     extent = _extent(ranks, total, world, worst.ranks, most)
     changes: dict[str, object] = {
         "scope": scope,
         "message": f"{worst.what.message} {extent}".strip(),
         "time_ranges": tuple(
-            t.model_copy(update={"label": f"rank {shown}: {t.label}"})
-            for t in worst.what.time_ranges
+            replace(t, label=f"rank {shown}: {t.label}") for t in worst.what.time_ranges
         ),
     }
     shares = [
@@ -70,14 +64,14 @@ def _merged(group: list[Said], total: int, world: int) -> Finding:
         if said.what.impact is not None and said.what.impact.share is not None
     ]
     if len(shares) > 1:
-        by_rank = Evidence(
+        by_rank = Table(
             title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES])
         )
         changes["evidence"] = (*worst.what.evidence, by_rank)
     return worst.what.model_copy(update=changes)
 
 
-def _order(scope: ScopeDoc) -> tuple[int, int, str, str]:
+def _order(scope: Scope) -> tuple[int, int, str, str]:
     return (
         -1 if scope.device is None else scope.device, scope.process or -1, scope.phase or "",
         scope.operation or "",
@@ -182,8 +176,8 @@ def merge_healthy(
         on_all = on_all if world > total else f"all {total} ranks"
         text = what.text if world == 1 else f"On {on_all}; on rank {first[0]}: {what.text}"
         devices = {w.scope.device for _, w in group}
-        scope = what.scope.model_copy(
-            update={"device": what.scope.device if len(devices) == 1 else None, "process": None}
+        scope = replace(
+            what.scope, device=what.scope.device if len(devices) == 1 else None, process=None
         )
         out.append(what.model_copy(update={"text": text, "scope": scope}))
     return out
@@ -213,6 +207,5 @@ def _alike(
     return out
 
 
-def _about(what: Item, scope: Mapping[str, object]) -> Item:
-    changed: ScopeDoc = what.scope.model_copy(update=dict(scope))
-    return what.model_copy(update={"scope": changed})
+def _about(what: Item, scope: Mapping[str, Any]) -> Item:
+    return what.model_copy(update={"scope": replace(what.scope, **scope)})

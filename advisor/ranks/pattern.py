@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from advisor.model.arrays import Array
 
 #: Collectives in a row that are looked for, and at least.
 _PATTERN, MIN_PATTERN = 32, 3

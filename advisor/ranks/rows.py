@@ -6,9 +6,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from advisor.model.arrays import Array
 
 UNKNOWN = -1
 

@@ -8,18 +8,8 @@ from statistics import median
 import numpy as np
 
 from advisor.metrics.intervals import Coverage, union
-from advisor.model.facts import Scope
-from advisor.model.findings import (
-    Budget,
-    Cell,
-    Diagnosis,
-    Evidence,
-    Finding,
-    Input,
-    Lane,
-    StepSummary,
-    Timeline,
-)
+from advisor.model.facts import Cell, Table
+from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
 from advisor.ranks.merge import listed
 from advisor.ranks.summary import RankSummary
 from advisor.ranks.waits import Waits
@@ -70,7 +60,7 @@ def steps(diagnoses: Iterable[Diagnosis]) -> tuple[StepSummary, ...]:
 
 def rank_table(
     waits: Waits, budget: Sequence[Budget], overlaps: Mapping[tuple[int, int], float]
-) -> Evidence:
+) -> Table:
     """One row a rank: where its window goes, what it hides, whom it waits for."""
     total = max(waits.total, 1)
     whole = {(b.rank, b.device): b for b in budget if b.phase is None}
@@ -87,7 +77,7 @@ def rank_table(
             waits.caused[i] / total if waits.matched else None,
             None if (offset := waits.offset(i)) is None else offset / 1e3,
         ))  # fmt: skip
-    return Evidence(title="Ranks", columns=_HEADS, rows=tuple(rows))
+    return Table(title="Ranks", columns=_HEADS, rows=tuple(rows))
 
 
 _BUSY = ("compute", "communication", "htod", "dtoh", "other_copy", "migration")
@@ -136,7 +126,7 @@ def verdict(
     telling = [f for f in findings if f.severity != "info" or f.invalidates]
     if telling:
         first = telling[0]
-        where = Scope(**first.scope.model_dump()).label()
+        where = first.scope.label()
         sentence = f"{first.title}: {f'{where}. ' if where else ''}{first.message}"
         rest = [f.cause for f in telling[1 : 1 + _SHOWN]]
         return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from advisor.engine.compile import Program
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.origins import over_window, sources
-from advisor.model.facts import Fact, FactBase, Interval, Provenance, Scope, Table, Value
+from advisor.model.facts import Fact, FactBase, Interval, Scope, Table, Value
 from advisor.model.findings import Diagnosis, Timeline
 from advisor.model.gain import Gain
 from advisor.ranks.rows import RankRows
@@ -65,8 +65,7 @@ def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
     }  # fmt: skip
     if not whole:
         changes["tables"] = {
-            name: table.model_copy(update={"rows": table.rows[:_TABLE_ROWS]})
-            for name, table in diagnosis.tables.items()
+            name: table.first(_TABLE_ROWS) for name, table in diagnosis.tables.items()
         }
         changes["work"] = None
     return diagnosis.model_copy(update=changes)
@@ -89,8 +88,8 @@ def whole_fact(
     """A bare value with what the catalogue says of it."""
     spec = CATALOGUE[name]
     read, columns = sources(name, frozenset(tables))
-    origin = Provenance(read, columns, window if over_window(name) else None, spec.how)
-    return Fact(name, value, spec.unit, scope, origin)
+    over = window if over_window(name) else None
+    return Fact(name, value, spec.unit, scope, read, columns, spec.how, over)
 
 
 def encode(summary: RankSummary) -> bytes:

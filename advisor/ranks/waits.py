@@ -6,16 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advisor.model.arrays import Array
 from advisor.ranks.align import Clock, align
 from advisor.ranks.match import match
 from advisor.ranks.rows import UNKNOWN, RankRows
-
-Array = NDArray[Any]
 
 #: Nobody is late to a collective in which no rank waits longer than this, or this share of it.
 _NOISE_NS, _NOISE_SHARE = 2_000, 0.05

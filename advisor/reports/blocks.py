@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from advisor.model.findings import Cell
+from advisor.model.facts import Cell
 from advisor.reports.layout import Page, clean, cut_middle, name_text
 from advisor.reports.numbers import column
 
@@ -62,7 +62,7 @@ Block = Heading | Paragraph | Labelled | Command | Grid
 
 
 def write(page: Page, blocks: Iterable[Block]) -> None:
-    """Blocks as lines of a page; labels that follow each other hang their texts alike."""
+    """Blocks as lines of a page; consecutive labels share one indent."""
     before: Block | None = None
     listed = list(blocks)
     for i, block in enumerate(listed):

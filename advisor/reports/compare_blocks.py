@@ -16,20 +16,16 @@ from advisor.model.comparison import (
     SideDoc,
     StepTimes,
 )
-from advisor.model.findings import Cell, Finding, NotEvaluated, Span
+from advisor.model.facts import Cell
+from advisor.model.findings import Finding, NotEvaluated, Span
 from advisor.reports.blocks import Block, Grid, Heading, Labelled, Paragraph, first
 from advisor.reports.budget_bar import words
-from advisor.reports.finding_text import scope_label
 from advisor.reports.layout import GLUE
 from advisor.reports.numbers import CHANGES, amount, fact_unit, milliseconds, value_text
 
 ROWS = 8
 #: Parts and operations that changed by less than this share of the step are left to -v.
 WORTH = 0.005
-HEADLINES = {
-    "improvement": "IMPROVEMENT", "regression": "REGRESSION", "no-change": "NO CHANGE",
-    "not-comparable": "NOT COMPARABLE",
-}  # fmt: skip
 
 
 def comparison(doc: Comparison, verbosity: int = 0) -> Iterator[Block]:
@@ -252,7 +248,7 @@ def _findings(changes: tuple[FindingChange, ...], verbosity: int) -> Iterator[Bl
         return
     yield Heading("Findings")
     rows = tuple(
-        (c.status, c.cause, scope_label(c.scope),
+        (c.status, c.cause, c.scope.label(),
          _level(c.severity_before, c.share_before, c.ms_before),
          _level(c.severity_after, c.share_after, c.ms_after), c.note)
         for c in shown

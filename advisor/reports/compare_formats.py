@@ -16,6 +16,7 @@ from advisor.reports import sarif as sarif_report
 from advisor.reports.blocks import Block
 from advisor.reports.compare_blocks import comparison, span
 from advisor.reports.experiment_blocks import context, frameworks, router
+from advisor.reports.junit import fit
 from advisor.reports.layout import clean
 
 #: What the page is called.
@@ -66,13 +67,13 @@ def junit(document: Comparison) -> bytes:
     cases += [(p.phase, p.verdict, _phase(p)) for p in document.phases]
     counts = {"failure": 0, "error": 0}
     for name, verdict, text in cases:
-        case = Xml.SubElement(suite, "testcase", classname="advisor.compare", name=clean(name))
+        case = Xml.SubElement(suite, "testcase", classname="advisor.compare", name=fit(clean(name)))
         kind = {"regression": "failure", "not-comparable": "error"}.get(verdict)
         if kind is None:
-            Xml.SubElement(case, "system-out").text = clean(text)
+            Xml.SubElement(case, "system-out").text = fit(clean(text))
         else:
             counts[kind] += 1
-            Xml.SubElement(case, kind, message=clean(text), type=verdict)
+            Xml.SubElement(case, kind, message=fit(clean(text)), type=verdict)
     for element in (root, suite):
         element.set("tests", str(len(cases)))
         element.set("failures", str(counts["failure"]))

@@ -10,7 +10,7 @@ from advisor.model.comparison import (
     Metric,
     RouterExperiment,
 )
-from advisor.model.findings import Cell
+from advisor.model.facts import Cell
 from advisor.reports.blocks import Block, Command, Grid, Heading, Labelled, Paragraph, first
 from advisor.reports.compare_blocks import (
     ROWS,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from advisor.model.explanation import Explanation, FactSource, Reason, Related, ScopeExplanation
 from advisor.model.facts import Scope
-from advisor.model.findings import ConditionDoc, ScopeDoc
-from advisor.reports.finding_text import level, scope_label
+from advisor.model.findings import ConditionDoc
+from advisor.reports.finding_text import level
 from advisor.reports.layout import GLUE, Page, Segment, pad
 from advisor.reports.numbers import (
     UNKNOWN,
@@ -19,6 +19,7 @@ from advisor.reports.numbers import (
     significant,
     value_text,
 )
+from advisor.reports.phrases import clock
 from advisor.reports.wording import remedy_lead
 
 #: Scopes told in full without -v: of those in which the rule fired, and of the others.
@@ -86,7 +87,7 @@ def _next(doc: Explanation) -> str:
 
 
 def _scope(page: Page, doc: Explanation, one: ScopeExplanation, verbosity: int) -> None:
-    page.heading(_HEADINGS[one.state], scope_label(one.scope) or "whole trace")
+    page.heading(_HEADINGS[one.state], one.scope.label() or "whole trace")
     if one.severity is not None and one.rank is not None:
         held = ""
         if one.impact is not None and one.impact.share:
@@ -121,7 +122,7 @@ def _remedies(page: Page, one: ScopeExplanation) -> None:
 def _related(page: Page, label: str, items: tuple[Related, ...], verbosity: int) -> None:
     by = {"folded in": "by ", "overruled": "by "}.get(label, "")
     for i, item in enumerate(items):
-        where = scope_label(item.scope)
+        where = item.scope.label()
         name = f"{by}{item.code}{GLUE}{item.cause}{f' ({where})' if where else ''}"
         text = f"{name}: {item.message}" if item.message and verbosity > 0 else name
         page.labelled(label if i == 0 else "", text, 2)
@@ -214,8 +215,8 @@ def _text(reason: Reason) -> str:
     return reason.text
 
 
-def _where(scope: ScopeDoc) -> str:
-    label = scope_label(scope)
+def _where(scope: Scope) -> str:
+    label = scope.label()
     return f" ({label})" if label else ""
 
 
@@ -252,10 +253,11 @@ def _facts(page: Page, doc: Explanation, shown: list[ScopeExplanation], verbosit
     facts = [f for f in doc.facts if verbosity > 0 or _used(f, shown, verbosity)]
     if not facts:
         return
-    page.heading("Where the numbers come from", "times as the Nsight Systems GUI shows them")
+    page.heading("Where the numbers come from")
+    page.wrapped(clock(doc.input), ["  "], 2, "dim")
     for fact in facts:
         shown_value = value_text(fact.value, fact_unit(fact.fact, fact.unit))
-        where = scope_label(fact.scope) or "whole trace"
+        where = fact.scope.label() or "whole trace"
         page.line("  ", (fact.fact, "bold"), f" = {shown_value}", (f"  {where}", "dim"))
         if fact.meaning:
             page.wrapped(fact.meaning, ["    "], 4)
@@ -276,10 +278,9 @@ def _facts(page: Page, doc: Explanation, shown: list[ScopeExplanation], verbosit
 
 def _used(fact: FactSource, shown: list[ScopeExplanation], verbosity: int) -> bool:
     """Whether the fact stands in a part of the tree that is told."""
-    where = Scope(**fact.scope.model_dump())
     return any(
         fact.fact in set(_names(one.reasons, _Depth(0, one.state, verbosity)))
-        and where.encloses(Scope(**one.scope.model_dump()))
+        and fact.scope.encloses(one.scope)
         for one in shown
     )
 

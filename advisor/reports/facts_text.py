@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.model.findings import FactDoc
-from advisor.reports.finding_text import scope_label
+from advisor.model.facts import Fact
 from advisor.reports.layout import Page
 from advisor.reports.numbers import amount, fact_unit, value_text
 
@@ -28,10 +27,10 @@ def catalogue(page: Page, entries: Sequence[Entry]) -> None:
     page.line((amount(len(entries), "fact"), "dim"))
 
 
-def values(page: Page, facts: Sequence[FactDoc]) -> None:
+def values(page: Page, facts: Sequence[Fact]) -> None:
     """Each value with its scope, the tables and columns read, and the method."""
     for fact in facts:
-        where = scope_label(fact.scope)
+        where = fact.scope.label()
         shown = value_text(fact.value, fact_unit(fact.name, fact.unit))
         page.line((fact.name, "bold"), f" = {shown}", (f"  {where}" if where else "", "dim"))
         source = ", ".join(fact.tables)

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.model.facts import Scope
-from advisor.model.findings import (
-    Advice,
-    Evidence,
-    Finding,
-    Gain,
-    ScopeDoc,
-    TimeRange,
-    Verify,
-)
+from advisor.model.facts import Interval, Table
+from advisor.model.findings import Advice, Finding, Gain, Verify
 from advisor.reports.budget_bar import words
 from advisor.reports.gain_text import params_text, span_text, times_text
 from advisor.reports.layout import Page, Segment, pad
@@ -47,10 +39,6 @@ def baseline_mark(found: Finding) -> Segment:
     return ("  [NEW]", "bold magenta") if found.baseline == "new" else ("  [known]", "dim")
 
 
-def scope_label(scope: ScopeDoc) -> str:
-    return Scope(**scope.model_dump()).label()
-
-
 #: What an earlier finding has shown (tables, options), and the rank of that finding.
 Shown = dict[object, int]
 
@@ -60,7 +48,7 @@ def finding(
 ) -> None:
     """The whole block of one finding; with `shown`, nothing that stood there before."""
     shown = {} if shown is None or verbosity > 0 else shown
-    where = scope_label(found.scope)
+    where = found.scope.label()
     page.line(
         (f"{found.rank}. ", "bold"),
         level(page, found.severity),
@@ -107,7 +95,7 @@ def finding(
                 page.wrapped(ref.url, ["  "], 2, "dim")
 
 
-def _telling(tables: Sequence[Evidence]) -> list[Evidence]:
+def _telling(tables: Sequence[Table]) -> list[Table]:
     """The first table, and the functions that make the calls wherever they stand."""
     return [t for i, t in enumerate(tables) if not i or t.columns[:1] == (CALLED_FROM,)]
 
@@ -158,7 +146,7 @@ def gain_text(gain: Gain, arrow: str = "->") -> str:
     return ", ".join(part for part in (step, speedup) if part) + by
 
 
-def evidence(page: Page, table: Evidence, rows: int | None) -> None:
+def evidence(page: Page, table: Table, rows: int | None) -> None:
     """A small table; heads carry the unit."""
     if not table.rows:
         return
@@ -170,17 +158,19 @@ def evidence(page: Page, table: Evidence, rows: int | None) -> None:
         page.line("     ", (f"and {amount(len(table.rows) - len(kept), 'row')} more (-v)", "dim"))
 
 
-def _places(page: Page, ranges: tuple[TimeRange, ...], shown: int) -> None:
+def _places(page: Page, ranges: tuple[Interval, ...], shown: int) -> None:
     for i, place in enumerate(ranges[:shown]):
-        length = value_text(place.end_ns - place.start_ns, "ns")
-        text = f"{session_time(place.start_ns)} for {length}"
-        if place.stream is not None:
-            text += f", stream {place.stream}"
-        if place.thread is not None:
-            text += f", thread {place.thread}"
-        if place.label:
-            text += f": {place.label}"
-        page.labelled("where" if i == 0 else "", text, 3)
+        page.labelled("where" if i == 0 else "", place_text(place), 3)
+
+
+def place_text(where: Interval) -> str:
+    """``1.234567s for 124 us, stream 7, thread 41873: label``, as the viewer shows it."""
+    text = f"{session_time(where.start_ns)} for {value_text(where.end_ns - where.start_ns, 'ns')}"
+    if where.stream is not None:
+        text += f", stream {where.stream}"
+    if where.thread is not None:
+        text += f", thread {where.thread}"
+    return f"{text}: {where.label}" if where.label else text
 
 
 def _advice(page: Page, advice: Advice, rank: int, shown: Shown, most: int) -> None:

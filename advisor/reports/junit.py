@@ -30,14 +30,14 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa
 
 
 def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
-    suite = Xml.SubElement(root, "testsuite", name=_fit(phrases.title(diagnosis) or "advisor"))
+    suite = Xml.SubElement(root, "testsuite", name=fit(phrases.title(diagnosis) or "advisor"))
     _properties(suite, diagnosis)
     cases: dict[str, Xml.Element] = {}
 
     def case(code: str, cause: str) -> Xml.Element:
         if code not in cases:
             cases[code] = Xml.SubElement(
-                suite, "testcase", classname=f"advisor.{code[:3]}", name=_fit(f"{code} {cause}")
+                suite, "testcase", classname=f"advisor.{code[:3]}", name=fit(f"{code} {cause}")
             )
         return cases[code]
 
@@ -58,12 +58,12 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
         why = missing.why or f"needs {', '.join(missing.missing)}"
         flag = f"; {remedy_text(missing.flag)}" if missing.flag else ""
         skipped = Xml.SubElement(case(missing.code, missing.cause), "skipped")
-        skipped.set("message", _fit(f"not evaluated: {why}{flag}"))
+        skipped.set("message", fit(f"not evaluated: {why}{flag}"))
     _count(suite)
     if diagnosis.baseline is not None:
         gone = (f"{phrases.STATUS[g.status]}: {phrases.name(g)}" for g in diagnosis.baseline.gone)
         text = "\n".join([phrases.baseline_text(diagnosis), *gone])
-        Xml.SubElement(suite, "system-out").text = _fit(text)
+        Xml.SubElement(suite, "system-out").text = fit(text)
     return suite
 
 
@@ -78,7 +78,7 @@ def _properties(suite: Xml.Element, diagnosis: Diagnosis) -> None:
     properties = Xml.SubElement(suite, "properties")
     for name, value in said.items():
         if value:
-            Xml.SubElement(properties, "property", name=name, value=_fit(clean(value)))
+            Xml.SubElement(properties, "property", name=name, value=fit(clean(value)))
 
 
 def _finding(case: Xml.Element, findings: Sequence[Finding], has_steps: bool) -> None:
@@ -89,8 +89,8 @@ def _finding(case: Xml.Element, findings: Sequence[Finding], has_steps: bool) ->
         _said(case, text)
         return
     kind = f"{worst.severity} {phrases.state(worst)}".strip()
-    failure = Xml.SubElement(case, "failure", type=kind, message=_fit(clean(worst.title)))
-    failure.text = _fit(text)
+    failure = Xml.SubElement(case, "failure", type=kind, message=fit(clean(worst.title)))
+    failure.text = fit(text)
 
 
 def _text(finding: Finding, has_steps: bool) -> str:
@@ -111,7 +111,7 @@ def _text(finding: Finding, has_steps: bool) -> str:
 
 
 def _said(case: Xml.Element, text: str) -> None:
-    Xml.SubElement(case, "system-out").text = _fit(text)
+    Xml.SubElement(case, "system-out").text = fit(text)
 
 
 def _count(suite: Xml.Element) -> None:
@@ -124,5 +124,6 @@ def _count(suite: Xml.Element) -> None:
     suite.set("skipped", str(sum(1 for _ in having("skipped"))))
 
 
-def _fit(text: str) -> str:
+def fit(text: str) -> str:
+    """The text without what XML cannot hold: such a file would not be well-formed."""
     return _UNFIT.sub("?", text)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from statistics import median
 
-from advisor.model.findings import Advice, Budget, Diagnosis, Evidence, Finding
+from advisor.model.facts import Table
+from advisor.model.findings import Advice, Budget, Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
 from advisor.reports.finding_text import verify_text
@@ -125,7 +126,8 @@ def _diagnosis(diagnosis: Diagnosis, detail: Detail) -> str:
     parts += [_about(diagnosis), text(phrases.baseline_text(diagnosis))]
     parts.append(_overview(diagnosis, detail))
     steps = bool(diagnosis.steps)
-    parts += [_finding(f, steps, detail) for f in diagnosis.findings[: detail.findings]]
+    clock = phrases.clock(*diagnosis.inputs)
+    parts += [_finding(f, steps, detail, clock) for f in diagnosis.findings[: detail.findings]]
     parts += [_gone(diagnosis), _budget(diagnosis), _ranks(diagnosis), _what_if(diagnosis)]
     if detail.lists:
         parts += [_kernels(diagnosis, detail), _healthy(diagnosis), _overruled(diagnosis)]
@@ -177,7 +179,7 @@ def _overview(diagnosis: Diagnosis, detail: Detail) -> str:
     return table(heads, [True, *[False] * (len(heads) - 1)], rows) + more
 
 
-def _finding(finding: Finding, steps: bool, detail: Detail) -> str:
+def _finding(finding: Finding, steps: bool, detail: Detail, clock: str) -> str:
     f = finding
     body = [prose(f.message), _conditions(f)]
     facts = [
@@ -191,7 +193,7 @@ def _finding(finding: Finding, steps: bool, detail: Detail) -> str:
         body.append(f"Assuming: {text('; '.join(f.gain.assumptions))}.")
     body += [_evidence(e, detail) for e in f.evidence[: detail.tables] if detail.rows]
     if detail.places and f.time_ranges:
-        body.append("**Where** (session time)")
+        body.append(f"**Where** ({clock})")
         body.append(
             "\n".join(f"- {text(phrases.place(r))}" for r in f.time_ranges[: detail.places])
         )
@@ -219,7 +221,7 @@ def _conditions(finding: Finding) -> str:
     return table(["because", "value", "threshold", ""], [False, True, True, False], rows)
 
 
-def _evidence(evidence: Evidence, detail: Detail) -> str:
+def _evidence(evidence: Table, detail: Detail) -> str:
     if not evidence.rows:
         return ""
     heads, numbers, rows = phrases.table_cells(evidence, detail.rows, NAME)

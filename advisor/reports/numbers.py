@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from advisor.model.findings import Cell, ConditionDoc
+from advisor.model.facts import Cell
+from advisor.model.findings import ConditionDoc
 
 TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 SIZES = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
@@ -55,8 +56,14 @@ def value_text(value: Cell, unit: str = "", digits: int = 3) -> str:
 
 
 def percent(ratio: float, digits: int = 3) -> str:
-    """``0.523`` as ``52.3``; at least one decimal below 99.95, so that 10.04 is not shown as 10."""
-    return f"{100.0 * ratio:.{max(1, digits - 2)}f}"
+    """``0.523`` as ``52.3``, with at least one decimal, and as many as a small value needs not to
+    read as zero: ``0.000234`` as ``0.02``."""
+    fewest = max(1, digits - 2)
+    for decimals in range(fewest, 7):
+        text = f"{100.0 * ratio:.{decimals}f}"
+        if ratio == 0.0 or float(text):
+            return text
+    return f"{100.0 * ratio:.{fewest}f}"
 
 
 def grouped(value: float, digits: int = 3) -> str:

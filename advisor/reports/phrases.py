@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from advisor.model.findings import (
-    ConditionDoc,
-    Diagnosis,
-    Evidence,
-    Finding,
-    Gone,
-    Input,
-    NotEvaluated,
-    TimeRange,
-)
+from advisor.model.facts import Interval, Table
+from advisor.model.findings import ConditionDoc, Diagnosis, Finding, Gone, Input, NotEvaluated
 from advisor.model.sensitivity import Flip
 from advisor.reports.finding_text import cost_text as cost_text
-from advisor.reports.finding_text import gain_text, scope_label, verify_text
+from advisor.reports.finding_text import gain_text, place_text, verify_text
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.numbers import (
     OPS,
@@ -200,18 +192,12 @@ def flip_lines(flip: Flip) -> list[str]:
     return [clean(line) for line in lines if line]
 
 
-def place(where: TimeRange) -> str:
-    """``1.234567s for 124 us, stream 7, thread 41873: label``, as the viewer shows it."""
-    text = f"{session_time(where.start_ns)} for {value_text(where.end_ns - where.start_ns, 'ns')}"
-    if where.stream is not None:
-        text += f", stream {where.stream}"
-    if where.thread is not None:
-        text += f", thread {where.thread}"
-    return f"{text}: {clean(where.label)}" if where.label else text
+def place(where: Interval) -> str:
+    return clean(place_text(where))
 
 
 def scope(finding: Finding | Gone) -> str:
-    return clean(scope_label(finding.scope))
+    return clean(finding.scope.label())
 
 
 def name(finding: Finding | Gone) -> str:
@@ -237,15 +223,15 @@ def baseline_text(diagnosis: Diagnosis) -> str:
     return f"Against {clean(b.path)} ({clean(b.capture)}): {text}"
 
 
-def clock(diagnosis: Diagnosis) -> str:
+def clock(*captures: Input) -> str:
     """What the times of places count from, and who else shows them so."""
-    if any(i.format.startswith("kineto") for i in diagnosis.inputs):
+    if any(i.format.startswith("kineto") for i in captures):
         return "times from the first event of the trace on, as Perfetto shows them"
     return "session times, as the Nsight Systems GUI shows them"
 
 
 def table_cells(
-    table: Evidence, rows: int | None = None, width: int | None = None
+    table: Table, rows: int | None = None, width: int | None = None
 ) -> tuple[list[str], list[bool], list[list[str]]]:
     """Heads with units, which columns are numbers, and rows of text; names cut to `width`."""
     kept = table.rows if rows is None else table.rows[:rows]

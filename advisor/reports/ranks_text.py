@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from advisor.model.findings import UNREADABLE, Cell, Diagnosis
+from advisor.model.facts import Cell
+from advisor.model.findings import UNREADABLE, Diagnosis
 from advisor.reports.layout import GLUE, Page, cut_middle
 from advisor.reports.numbers import amount, column, value_text
 from advisor.reports.wording import serving_text

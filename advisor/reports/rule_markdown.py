@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from advisor.reports.numbers import CHANGES, fact_unit, named_unit, value_text
-from advisor.reports.rule_text import condition_line, join_line, origin, threshold
+from advisor.reports.rule_text import (
+    condition_line,
+    if_unknown,
+    join_line,
+    judged_for,
+    origin,
+    threshold,
+)
 
 if TYPE_CHECKING:
     from advisor.model.findings import Reference
@@ -121,8 +128,7 @@ def page(
     links = links or Links()
     docs, section = rule.docs, "#" * (level + 1)
     lines = [f"{'#' * level} {rule.code} {rule.cause}", "", f"**{rule.title}**", ""]
-    where = "the capture as a whole" if rule.scope == "trace" else f"each {rule.scope}"
-    lines += [f"A {rule.kind}, judged for {where}; {_severity(rule)}.", ""]
+    lines += [f"A {rule.kind}, judged for {judged_for(rule)}; {_severity(rule)}.", ""]
     for head, text in (
         ("What it looks at", docs.what),
         ("Why it matters", docs.why),
@@ -210,8 +216,7 @@ def _conditions(rule: RuleSpec, links: Links) -> Iterator[str]:
     if rule.unless:
         yield from ("", "unless", "")
         for guard in rule.unless:
-            unknown = " (passes where that is unknown)" if guard.if_unknown else ""
-            yield f"- {_condition(rule, guard, links)}{unknown}"
+            yield f"- {_condition(rule, guard, links)}{if_unknown(guard)}"
 
 
 def _thresholds(rule: RuleSpec, references: Mapping[str, Reference], links: Links) -> Iterator[str]:

@@ -10,7 +10,7 @@ from advisor.reports.numbers import CHANGES, OPS, fact_unit, named_unit, value_t
 
 if TYPE_CHECKING:
     from advisor.model.findings import Reference
-    from advisor.model.rules import Join, Param, RuleSpec
+    from advisor.model.rules import Guard, Join, Param, RuleSpec
 
 
 def explain(page: Page, rule: RuleSpec, references: Mapping[str, Reference]) -> None:
@@ -39,7 +39,7 @@ def _section(page: Page, head: str, text: str) -> None:
 
 
 def _fires(page: Page, rule: RuleSpec) -> None:
-    page.heading("Fires when", f"judged for each {rule.scope}")
+    page.heading("Fires when", f"judged for {judged_for(rule)}")
     for i, branch in enumerate(rule.when.branches):
         if i:
             page.line(("  or", "bold"))
@@ -51,7 +51,17 @@ def _fires(page: Page, rule: RuleSpec) -> None:
     if rule.unless:
         page.line(("  unless", "bold"))
         for guard in rule.unless:
-            page.line(f"  - {condition_line(guard, rule)}")
+            page.line(f"  - {condition_line(guard, rule)}{if_unknown(guard)}")
+
+
+def judged_for(rule: RuleSpec) -> str:
+    """Where the rule gives a verdict: ``each device``, ``the capture as a whole``."""
+    return "the capture as a whole" if rule.scope == "trace" else f"each {rule.scope}"
+
+
+def if_unknown(guard: Guard) -> str:
+    """What a guard does where its fact is not known; by default the rule is not evaluated."""
+    return " (passes where that is unknown)" if guard.if_unknown else ""
 
 
 def condition_line(condition: object, rule: RuleSpec) -> str:
@@ -96,7 +106,9 @@ def _fix(page: Page, rule: RuleSpec) -> None:
     if rule.docs.fix:
         page.wrapped(rule.docs.fix, ["  "], 2)
     for advice in rule.recommendations:
-        page.wrapped(f"{advice.action.rstrip('.')} (effort {advice.effort})", ["  - "], 4)
+        only = " and ".join(condition_line(c, rule) for c in advice.applies_when)
+        only = f", where {only}" if only else ""
+        page.wrapped(f"{advice.action.rstrip('.')} (effort {advice.effort}{only})", ["  - "], 4)
         if advice.verify is not None:
             text = f"{advice.verify.fact} {CHANGES[advice.verify.expect]}"
             page.wrapped(text, ["    ", ("verify: ", "dim")], 6)

@@ -12,15 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from advisor.model.findings import (
-    Diagnosis,
-    Finding,
-    Gone,
-    NotEvaluated,
-    ScopeDoc,
-    Tool,
-    identity,
-)
+from advisor.model.facts import Scope
+from advisor.model.findings import Diagnosis, Finding, Gone, NotEvaluated, Tool, identity
 from advisor.reports import phrases
 from advisor.reports.layout import clean
 from advisor.reports.numbers import condition_text
@@ -220,8 +213,8 @@ def _common(entry: Finding | Gone, files: Sequence[File], index: dict[str, int])
     }
 
 
-def _logical(scope: ScopeDoc) -> str:
-    named = ((k, v) for k, v in scope.model_dump().items() if v is not None)
+def _logical(scope: Scope) -> str:
+    named = ((k, v) for k, v in scope.as_dict().items() if v is not None)
     return "/".join(f"{k} {clean(str(v)).replace('/', '_')}" for k, v in named)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.model.findings import Diagnosis, ScopeDoc
+from advisor.model.facts import Scope
+from advisor.model.findings import Diagnosis
 from advisor.model.sensitivity import Flip
-from advisor.reports.finding_text import scope_label
 from advisor.reports.layout import Page
 from advisor.reports.numbers import fact_unit, value_text
 
@@ -38,7 +38,7 @@ def _flip(page: Page, flip: Flip, verbosity: int) -> None:
     old, new = value_text(flip.threshold, unit), value_text(flip.moved_to, unit)
     page.labelled("threshold", f"{flip.code}.{flip.param} {old}, tried {new}", 4)
     for fact in flip.facts[: None if verbosity > 0 else 1]:
-        where = scope_label(fact.scope)
+        where = fact.scope.label()
         text = f"{fact.fact} is {value_text(fact.value, fact_unit(fact.fact, fact.unit))}"
         page.labelled("number", text + (f" ({where})" if where else ""), 4)
     if flip.first_before or flip.first_after:
@@ -46,6 +46,6 @@ def _flip(page: Page, flip: Flip, verbosity: int) -> None:
         page.labelled("first", f"{now} instead of {flip.first_before or 'nothing'}", 4)
 
 
-def _where(scope: ScopeDoc) -> str:
-    label = scope_label(scope)
+def _where(scope: Scope) -> str:
+    label = scope.label()
     return f" ({label})" if label else ""

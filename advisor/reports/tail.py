@@ -7,7 +7,7 @@ from collections import Counter
 from rich.cells import cell_len
 
 from advisor.model.findings import Diagnosis, NotEvaluated
-from advisor.reports.finding_text import evidence, scope_label
+from advisor.reports.finding_text import evidence
 from advisor.reports.layout import GLUE, Page, Segment, cut_end, cut_middle, name_text, pad
 from advisor.reports.numbers import (
     amount,
@@ -75,7 +75,7 @@ def healthy(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     times = Counter(entry.code for entry in diagnosis.healthy)
     for entry in shown:
         # Name and scope take room on the line; a scope matters where a code is said of several.
-        where = scope_label(entry.scope) if times[entry.code] > 1 or verbosity > 0 else ""
+        where = entry.scope.label() if times[entry.code] > 1 or verbosity > 0 else ""
         name = f" {entry.cause}" if verbosity > 0 else ""
         head = f"{page.glyphs.ok} {entry.code}{name}{f' ({where})' if where else ''}: "
         room = page.width - len(head) - 2
@@ -119,7 +119,7 @@ def not_evaluated(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
 
 
 def _missing(page: Page, entry: NotEvaluated) -> None:
-    where = scope_label(entry.scope)
+    where = entry.scope.label()
     why = entry.why or f"needs {', '.join(entry.missing)}"
     page.wrapped(f"{why}{f' ({where})' if where else ''}", [f"    {entry.code}: "], 6, "dim")
 
@@ -129,7 +129,7 @@ def overruled(page: Page, diagnosis: Diagnosis) -> None:
         return
     page.heading("Overruled", "would have been said, but another cause explains it better")
     for entry in diagnosis.overruled:
-        where = scope_label(entry.scope)
+        where = entry.scope.label()
         text = f"{entry.code} {entry.cause} by {entry.by}{f' ({where})' if where else ''}"
         page.wrapped(text, ["  "], 4)
 
@@ -153,7 +153,7 @@ def facts(page: Page, diagnosis: Diagnosis) -> None:
     page.heading("Facts", f"{amount(len(diagnosis.facts), 'value')} that the rules saw")
     width = min(44, page.width // 2 + 4)
     for fact in diagnosis.facts:
-        where = scope_label(fact.scope)
+        where = fact.scope.label()
         name = pad(cut_end(fact.name, width, page.glyphs.ellipsis), width)
         shown = value_text(fact.value, fact_unit(fact.name, fact.unit))
         page.line(f"  {name} {shown}", (f"  {where}" if where else "", "dim"))
@@ -170,7 +170,8 @@ def next_command(page: Page, diagnosis: Diagnosis) -> None:
     if diagnosis.findings:
         command = f"advisor explain {diagnosis.findings[0].code}"
     elif diagnosis.next_target is not None:
-        command = "the ncu line above"
+        tool = diagnosis.next_target.command.partition(" ")[0]
+        command = f"the {tool} line above"
     elif flags:
         command = f"capture again with {flags[0]}"
     else:

@@ -156,7 +156,7 @@ def _zone(seconds: int) -> str:
 
 
 def _span(source: Source, log: SampleLog, shift: int) -> tuple[int, int, int | None]:
-    """First and last sample in session time, and where the capture ends, if it tells."""
+    """First and last sample in session time, and the end of the capture, if recorded."""
     last = source.capture.duration_ns
     if last is None:
         ends = [

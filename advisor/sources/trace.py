@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advisor.model.arrays import Array
 from advisor.model.capture import Capture, Device
 from advisor.sources.schema import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Column = NDArray[Any]
+Column = Array
 Columns = dict[str, Column]
 Window = tuple[int, int]
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from advisor.capture import options
-from advisor.capture.planner import Blocked, Situation, plan
+from advisor.capture.planner import Situation, UnmetNeed, plan
 from advisor.capture.recording import Recording, masked
 from advisor.knowledge.files import capture_knowledge
-from advisor.model.checkup import Plan
+from advisor.model.checkup import Named, Plan
 
 CUDA = ("--trace=cuda", "--trace=nvtx", "--cuda-graph-trace=node", "--sample=none")
 OSRT, GIL = "--trace=cuda,nvtx,osrt", "--trace=cuda,nvtx,python-gil"
@@ -22,12 +22,15 @@ MEMORY = "--cuda-memory-usage=true"
 LONGER = "a longer capture (10 to 50 steps)"
 
 
-def blocked(**remedies: str | None) -> list[Blocked]:
-    return [Blocked(code, f"cause-{code.lower()}", (fix,)) for code, fix in remedies.items()]
+def blocked(**remedies: str | None) -> list[UnmetNeed]:
+    return [
+        UnmetNeed(Named(code=code, cause=f"cause-{code.lower()}"), fix)
+        for code, fix in remedies.items()
+    ]
 
 
 def made(
-    needs: list[Blocked],
+    needs: list[UnmetNeed],
     options: tuple[str, ...] = CUDA,
     command: tuple[str, ...] = ("python3", "serve.py"),
     release: tuple[int, int] | None = (2025, 5),

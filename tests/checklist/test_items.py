@@ -15,15 +15,8 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.knowledge.checklist import ChecklistFile, ChecklistItem, checklist_items
 from advisor.knowledge.files import engines, references
 from advisor.model.checklist import CheckEntry
-from advisor.model.findings import (
-    Diagnosis,
-    FactDoc,
-    Input,
-    NotEvaluated,
-    ScopeDoc,
-    Threshold,
-    Tool,
-)
+from advisor.model.facts import Fact, Scope
+from advisor.model.findings import Diagnosis, Input, NotEvaluated, Threshold, Tool
 
 ITEMS = checklist_items().items
 
@@ -164,8 +157,7 @@ def test_known_of_takes_facts_inputs_and_limits() -> None:
         inputs=(Input(path="x/a.sqlite", format="f", cuda="13.0", serving_engine="vllm"),),
         verdict="",
         facts=(
-            FactDoc(name="launch.idle_ratio", value=0.5, unit="ratio", scope=ScopeDoc(device=0)),
-            FactDoc(name="host.gap_ratio", value=None, unit="ratio"),
+            Fact(name="launch.idle_ratio", value=0.5, unit="ratio", scope=Scope(device=0)),
         ),
         thresholds=(
             Threshold(code="CAP105", param="min_steps", value=7, default=5, unit="count",
@@ -175,7 +167,6 @@ def test_known_of_takes_facts_inputs_and_limits() -> None:
     found = known_of([diagnosis])
     assert found.values["launch.idle_ratio"] == ((0.5,),)
     assert found.values["input.cuda"] == (("13.0",),)
-    assert "host.gap_ratio" not in found.values
     assert found.limits == {"CAP105.min_steps": 7}
     assert found.engine == "vllm"
     assert known_of([diagnosis], "sglang").engine == "sglang"

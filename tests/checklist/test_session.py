@@ -76,7 +76,7 @@ def test_the_json_of_a_review_gives_only_what_people_answered(
     ("text", "says"),
     [
         ("load-level: yes\n", "did you mean 'load-levels'"),
-        ("load-levels: maybe\n", "load-levels: 'maybe' is none of yes, no"),
+        ("load-levels: maybe\n", "load-levels: invalid value 'maybe'; expected one of yes, no"),
         ("- yes\n", "must be a table"),
         ("a: [\n", "neither YAML nor JSON"),
         ("answers: 3\n", "must be a table"),

@@ -57,7 +57,7 @@ def test_into_the_workbook_with_and_without_a_capture(run: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--no-input", "--format", "html"), "none of text, markdown, json"),
+        (("--no-input", "--format", "html"), "expected one of text, markdown, json"),
         (("--no-input", "--serving-engine", "vlm"), "'vlm' is not known"),
         (("--no-input", "--answers", "missing.yaml"), "missing.yaml: no such file"),
         (("--no-input", "--resume"), "no such session"),

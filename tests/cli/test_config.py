@@ -48,7 +48,7 @@ def test_a_flag_for_more_undoes_less_in_a_file(tmp_path: Path) -> None:
         ("quiet = 1", "advisor.toml: quiet must be true or false"),
         ("window = 5", "advisor.toml: window must be text"),
         ("select = [1]", "advisor.toml: select must be text or a list of texts"),
-        ("format = 'xml'", "advisor.toml: format: 'xml' is none of text, json"),
+        ("format = 'xml'", "advisor.toml: format: invalid value 'xml'; expected one of text, json"),
         ("top = ", "advisor.toml: not valid TOML: "),
     ],
 )

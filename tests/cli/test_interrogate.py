@@ -131,7 +131,10 @@ def test_explain_as_json(cli: Cli, capsys: Captured, tmp_path: Path) -> None:
         (("LCH101", "--trace", "."), ". is a folder; name one capture"),
         (("LCH101", "--format", "json"), "--format asks about a capture; add --trace TRACE"),
         (("LCH101", "--window", "1s/2s"), "--window asks about a capture"),
-        (("LCH101", "--trace", EAGER, "--format", "xml"), "'xml' is none of text, json"),
+        (
+            ("LCH101", "--trace", EAGER, "--format", "xml"),
+            "expected one of text, json",
+        ),
         (("LCH101", "--trace", EAGER, "--param", "LCH101.no=1"), "no parameter LCH101.no"),
     ],
 )

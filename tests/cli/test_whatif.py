@@ -98,9 +98,9 @@ def test_a_batch_wins_tokens_not_time(trace: str, capsys: Captured) -> None:
         (["whatif", "TRACE", "--fix", "nonsense"], "neither a what-if nor a rule"),
         (["whatif", "TRACE", "--fix", "batch:n=0"], "from 1 to 4096"),
         (["whatif", "TRACE", "--fix", ""], "names no what-if"),
-        (["whatif", "--list", "--format", "xml"], "none of text, json"),
+        (["whatif", "--list", "--format", "xml"], "expected one of text, json"),
         (["whatif", "TRACE", "--fix", "remove_gc"], "no estimate: no garbage collection"),
-        (["whatif", "TRACE", "--fix", "HST101", "--format", "yaml"], "none of text, json"),
+        (["whatif", "TRACE", "--fix", "HST101", "--format", "yaml"], "expected one of text, json"),
         (["whatif", "gone.sqlite", "--fix", "HST101"], "gone.sqlite"),
     ],
 )

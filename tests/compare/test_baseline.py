@@ -10,7 +10,8 @@ import pytest
 
 from advisor.compare.baseline import mark, mark_all, read
 from advisor.errors import InputError
-from advisor.model.findings import Diagnosis, ScopeDoc, identity
+from advisor.model.facts import Scope
+from advisor.model.findings import Diagnosis, identity
 from advisor.reports import json_report
 from advisor.reports.select import select
 from tests.reports.fixture import DIAGNOSIS, HEALTHY
@@ -52,7 +53,7 @@ def test_new_and_gone(tmp_path: Path) -> None:
 def test_another_scope_is_another_finding(tmp_path: Path) -> None:
     first = DIAGNOSIS.findings[0]
     moved = DIAGNOSIS.model_copy(
-        update={"findings": (first.model_copy(update={"scope": ScopeDoc(device=1)}),)}
+        update={"findings": (first.model_copy(update={"scope": Scope(device=1)}),)}
     )
     marked = mark(moved, saved(without("SYN103", "CAP109"), tmp_path), FILE)
     assert states(marked) == {"LCH101": "new"}
@@ -62,12 +63,12 @@ def test_another_scope_is_another_finding(tmp_path: Path) -> None:
 
 def test_a_process_has_another_id_in_every_run(tmp_path: Path) -> None:
     def of(process: int) -> Diagnosis:
-        scope = ScopeDoc(device=0, process=process)
+        scope = Scope(device=0, process=process)
         first = DIAGNOSIS.findings[0].model_copy(update={"scope": scope})
         return DIAGNOSIS.model_copy(update={"findings": (first,)})
 
     assert states(mark(of(4711), saved(of(42), tmp_path), FILE)) == {"LCH101": "known"}
-    assert identity("LCH101", ScopeDoc(device=0, process=7)) == "LCH101@device=0"
+    assert identity("LCH101", Scope(device=0, process=7)) == "LCH101@device=0"
 
 
 def test_gone_only_where_the_rule_looked_again(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_gone_only_where_the_rule_looked_again(tmp_path: Path) -> None:
             "findings": (
                 DIAGNOSIS.findings[1].model_copy(update={"code": "UTL102"}),
                 DIAGNOSIS.findings[1].model_copy(
-                    update={"code": "HST101", "scope": ScopeDoc(device=1)}
+                    update={"code": "HST101", "scope": Scope(device=1)}
                 ),
                 DIAGNOSIS.findings[1].model_copy(update={"code": "UTL105"}),
                 DIAGNOSIS.findings[1].model_copy(update={"code": "SYN101"}),
@@ -106,7 +107,7 @@ def test_of_a_void_capture_nothing_is_gone(tmp_path: Path) -> None:
 
 
 def test_what_the_baseline_could_not_see(tmp_path: Path) -> None:
-    seen = DIAGNOSIS.findings[1].model_copy(update={"code": "UTL105", "scope": ScopeDoc(device=0)})
+    seen = DIAGNOSIS.findings[1].model_copy(update={"code": "UTL105", "scope": Scope(device=0)})
     now = DIAGNOSIS.model_copy(update={"findings": (seen,)})
     marked = mark(now, saved(DIAGNOSIS, tmp_path), FILE)
     assert marked.baseline is not None

@@ -268,7 +268,7 @@ def test_rows_of_a_csv_and_lines_of_json_are_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("learned", "perfect", "unit", "said"), [
     (["23"], ["26"], None, "--unit"),
-    (["23"], ["26"], "furlongs", "is none of"),
+    (["23"], ["26"], "furlongs", "expected one of"),
     (["-5"], ["26"], "ms", "positive"),
     (["nan"], ["26"], "ms", "positive"),
     (["no-such-file"], ["26"], "ms", "No such file"),

@@ -7,6 +7,7 @@ import re
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import jsonschema
 import pytest
@@ -197,3 +198,12 @@ def test_github_annotates_an_error(documents: dict[str, Document], kind: str) ->
     document = documents[kind]
     assert isinstance(document, Comparison)
     assert compare_formats.github(document).startswith(b"::error title=advisor compare%3A ")
+
+
+def test_junit_is_well_formed_whatever_a_capture_is_called(documents: dict[str, Document]) -> None:
+    document = documents["comparison"]
+    assert isinstance(document, Comparison)
+    odd = "kernel \ufffe\x00"
+    phases = tuple(p.model_copy(update={"phase": odd, "why": odd}) for p in document.phases)
+    made = document.model_copy(update={"summary": odd, "phases": phases})
+    Xml.fromstring(compare_formats.junit(made))

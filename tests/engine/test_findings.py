@@ -11,8 +11,8 @@ from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import infer
 from advisor.engine.judge import confidence_of, confidence_terms
 from advisor.engine.rank import because, rank, worth_doing
-from advisor.model.facts import TRACE, Fact, FactBase, Interval, Provenance, Scope, Table
-from advisor.model.findings import Advice, Finding, Gain, Impact, ScopeDoc, Severity, Span
+from advisor.model.facts import TRACE, Fact, FactBase, Interval, Scope, Table
+from advisor.model.findings import Advice, Finding, Gain, Impact, Severity, Span
 from advisor.model.gain import Ranking
 from advisor.model.rules import RuleSpec
 from tests.engine.engine_support import DECODE, DEV, base, ge, put, rule, rules
@@ -167,7 +167,7 @@ def sampled(steps: int | None, samples: int | None, resolved: float | None, *tab
     put(facts, {"capture.step_count": steps} if steps is not None else {}, TRACE, "count")
     put(facts, {"capture.sample_count": samples} if samples is not None else {}, TRACE, "count")
     put(facts, {"activity.resolved_ratio": resolved} if resolved is not None else {}, DEV)
-    facts.add(Fact("f.a", 0.9, "ratio", DEV, Provenance(tables)))
+    facts.add(Fact("f.a", 0.9, "ratio", DEV, tables))
     one = rule("ABC100", "c", [ge("f.a", 0.1)], confidence={"method": "measured", "base": 1.0})
     return concluded(facts, one).findings[0].confidence
 
@@ -266,8 +266,8 @@ def test_a_required_fix_stands_before_the_one_that_needs_it() -> None:
     assert order(graphs, pool, requires={"LCH101": "churn"}) == ["ALC101", "LCH101"]
     small = estimated("ALC101", 0.05, cause="churn")  # of another severity: "do" has it first
     assert order(graphs, small, requires={"LCH101": "churn"}) == ["LCH101", "ALC101"]
-    elsewhere = pool.model_copy(update={"scope": ScopeDoc(device=1)})
-    here = graphs.model_copy(update={"scope": ScopeDoc(device=0)})
+    elsewhere = pool.model_copy(update={"scope": Scope(device=1)})
+    here = graphs.model_copy(update={"scope": Scope(device=0)})
     assert order(here, elsewhere, requires={"LCH101": "churn"}) == ["LCH101", "ALC101"]
 
 
@@ -288,7 +288,7 @@ def test_what_to_do_begins_with_what_is_required_however_little_it_wins() -> Non
 
 
 def test_ties_by_code_then_scope() -> None:
-    wide, narrow = ScopeDoc(device=0), ScopeDoc(device=0, phase="decode")
+    wide, narrow = Scope(device=0), Scope(device=0, phase="decode")
     ranked = rank(
         [
             finding("ABC102", 0.1),
@@ -477,7 +477,7 @@ def test_not_evaluated_names_facts_flag_and_reason_once_for_all_scopes() -> None
     (entry,) = concluded(facts, FULL).not_evaluated
     assert entry.missing == ("sync.idle_ratio",)
     assert (entry.flag, entry.why) == ("--trace=cuda", "no API calls")
-    assert entry.scope == ScopeDoc()
+    assert entry.scope == Scope()
 
 
 def test_invalidates_by_a_fact() -> None:

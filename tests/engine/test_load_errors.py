@@ -237,7 +237,7 @@ def test_the_same_cause_twice(tmp_path: Path) -> None:
 
 def test_no_such_directory(tmp_path: Path) -> None:
     (found,) = failing(tmp_path / "nowhere")
-    assert found.endswith("nowhere:1: no such directory; check the path")
+    assert found.endswith("nowhere: no such directory; check the path")
 
 
 def test_a_later_directory_replaces_whole_rules(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from advisor.engine.load import load_rules
 from tests.docs.scripts import script
 
@@ -22,3 +24,10 @@ def test_a_rule_without_a_case_at_its_threshold_is_found_out() -> None:
     survived = [r.mutant.change for r in bench.results() if not r.killed]
     assert any(change.startswith("up to") for change in survived)
     assert "strict" in survived
+
+
+def test_an_unknown_code_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        script("benchmarks/mutation.py").main(["UTL100", "NOPE999"])
+    assert stopped.value.code == 2
+    assert "no rule with cases has the code NOPE999" in capsys.readouterr().err

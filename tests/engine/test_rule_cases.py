@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.cases import run_all, run_cases
+from advisor.engine.cases import CaseFile, run_all, run_cases
 from advisor.engine.durable import available
 from advisor.engine.infer import Engine
 from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.source import parse, validate
 from advisor.errors import RuleError
 from tests.engine.test_load_errors import GOOD, write
 
@@ -146,7 +147,7 @@ def test_a_stable_rule_without_cases(tmp_path: Path) -> None:
     write(tmp_path, GOOD.replace("preview", "stable"))
     (found,) = [p for each in run_all(load_rules(tmp_path)) for p in each.all_problems]
     assert found.path.endswith("ABC101.cases.yaml")
-    assert "cannot be read (No such file or directory); mend it" in found.text
+    assert "cannot be read (No such file or directory); fix the file" in found.text
 
 
 def test_an_unknown_code(tmp_path: Path) -> None:
@@ -161,3 +162,11 @@ def test_the_sample_rules(code: str, engine: Engine) -> None:
     found = run_cases(load_rules(builtin_dir()), code, engine=engine)
     assert found.all_problems == []
     assert len(found.results) >= 5
+
+
+def test_a_slip_in_a_scope_is_an_unknown_key() -> None:
+    text = "rule: A\ncases:\n  - {name: a, scope: {deviec: 1}, expect: {outcome: fired}}\n"
+    source = parse(text, "a.cases.yaml")
+    assert validate(source, CaseFile) is None
+    (found,) = source.problems
+    assert found.text == "cases[0].scope.deviec is an unknown key; did you mean `device`?"

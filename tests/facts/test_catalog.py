@@ -86,9 +86,9 @@ def test_values_carry_their_provenance(tmp_path: Path) -> None:
     base = facts(Export().process(1).launch(at=0).launch(at=50_000), tmp_path)
     fact = base.get("launch.idle_ratio", Scope(device=0))
     assert fact is not None
-    assert fact.provenance.tables == ("kernels", "api_calls")
-    assert fact.provenance.window is not None
-    assert fact.provenance.method
+    assert fact.tables == ("kernels", "api_calls")
+    assert fact.window is not None
+    assert fact.method
 
 
 def test_every_fact_is_built_from_some_real_capture() -> None:

@@ -61,7 +61,7 @@ def test_what_is_declared_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
         with open_trace(path) as trace:
             base = build_facts(Analysis(trace), 16 * 10**9)
             for fact in base:
-                present = {c for c in fact.provenance.columns if c.split(".")[0] in trace.tables}
+                present = {c for c in fact.columns if c.split(".")[0] in trace.tables}
                 assert present <= asked, f"{fact.name} of {path.name}"
         asked |= before
 
@@ -74,8 +74,8 @@ def test_a_window_is_named_only_where_the_fact_is_over_it() -> None:
     idle, count = base.get("launch.idle_ratio", Scope(device=0)), base.get("capture.kernel_count")
     assert idle is not None
     assert count is not None
-    assert idle.provenance.window == window
-    assert count.provenance.window is None
+    assert idle.window == window
+    assert count.window is None
     assert over_window("capture.overhead_idle_ratio")
 
 

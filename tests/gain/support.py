@@ -7,7 +7,6 @@ from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.gain.catalog import Fix, make_fix
 from advisor.gain.estimate import Replayer
@@ -25,11 +24,10 @@ from advisor.gain.inputs import (
 )
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay import Played
+from advisor.model.arrays import Array
 from advisor.sources.schema import Call
 from tests.builder import Export
 from tests.metrics.support import analysis
-
-Array = NDArray[Any]
 
 #: Nothing of the profiler is taken out, nothing is added: what was captured, and the fix.
 PLAIN = Scenario(launch=0.0, node_gap=0.0)

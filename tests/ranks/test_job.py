@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
-from advisor.model.findings import Finding, Impact, ScopeDoc
+from advisor.model.facts import Scope
+from advisor.model.findings import Finding, Impact
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.ranks import Task, diagnose_ranks, reduce_capture
 from advisor.ranks.merge import Said, listed, merge_findings, refold
@@ -54,7 +55,7 @@ def test_single_findings_keep_what_they_say(paths: list[Path]) -> None:
     alone = diagnose(paths[0])
     merged = finding(found, "compute-bound")
     assert "On 4 of 4 ranks; the numbers are those of rank 2." in merged.message
-    assert merged.scope == ScopeDoc(device=0)
+    assert merged.scope == Scope(device=0)
     own = next(f for f in alone.findings if f.cause == "compute-bound")
     assert merged.title == own.title
     assert merged.evidence[-1].title == "Share by rank"
@@ -203,25 +204,25 @@ def one(code: str = "ABC101", share: float = 0.2, **changes: object) -> Finding:
 
 
 def test_most_ranks_make_it_the_jobs() -> None:
-    said = [Said((r,), one(share=0.1 + 0.1 * r, scope=ScopeDoc(device=r))) for r in range(3)]
+    said = [Said((r,), one(share=0.1 + 0.1 * r, scope=Scope(device=r))) for r in range(3)]
     (merged,) = merge_findings(said, 4)
-    assert merged.scope == ScopeDoc()
+    assert merged.scope == Scope()
     assert merged.message == "0.30000000000000004 On 3 of 4 ranks; the numbers are those of rank 2."
     assert merged.evidence[0].rows[0] == (2, 0.30000000000000004)
 
 
 def test_few_ranks_are_named() -> None:
-    said = [Said((r,), one(share=0.1 * r, scope=ScopeDoc(device=0))) for r in (1, 3)]
+    said = [Said((r,), one(share=0.1 * r, scope=Scope(device=0))) for r in (1, 3)]
     (merged,) = merge_findings(said, 8)
-    assert merged.scope == ScopeDoc(rank=3, device=0)
+    assert merged.scope == Scope(rank=3, device=0)
     assert merged.message.endswith("Also on rank 1.")
     (alone,) = merge_findings(said[:1], 8)
-    assert alone.scope == ScopeDoc(rank=1, device=0)
+    assert alone.scope == Scope(rank=1, device=0)
     assert alone.message == "0.1"
 
 
 def test_phases_and_operations_stay_apart() -> None:
-    said = [Said((0,), one(scope=ScopeDoc(phase=p))) for p in ("prefill", "decode")]
+    said = [Said((0,), one(scope=Scope(phase=p))) for p in ("prefill", "decode")]
     assert len(merge_findings(said, 1)) == 2
 
 
@@ -229,12 +230,12 @@ def test_a_cause_of_the_job_takes_the_symptoms_of_its_ranks() -> None:
     from advisor.engine.load import load_rules
 
     rules = load_rules().by_code
-    late = one("COM102", scope=ScopeDoc(rank=7))
-    low = one("UTL101", kind="symptom", cause="low-gpu-utilisation", scope=ScopeDoc(device=0))
+    late = one("COM102", scope=Scope(rank=7))
+    low = one("UTL101", kind="symptom", cause="low-gpu-utilisation", scope=Scope(device=0))
     (folded,) = refold([late, low], rules)
     assert [s.code for s in folded.explains] == ["UTL101"]
-    other = one("COM101", scope=ScopeDoc(rank=1, device=0))
-    elsewhere = low.model_copy(update={"scope": ScopeDoc(rank=2, device=0)})
+    other = one("COM101", scope=Scope(rank=1, device=0))
+    elsewhere = low.model_copy(update={"scope": Scope(rank=2, device=0)})
     assert len(refold([other, elsewhere], rules)) == 2
 
 

@@ -5,13 +5,12 @@ Its names are as nasty as real ones get: rich markup, HTML, escape codes, wide c
 
 from __future__ import annotations
 
+from advisor.model.facts import Fact, Interval, Scope, Table
 from advisor.model.findings import (
     Advice,
     Budget,
     ConditionDoc,
     Diagnosis,
-    Evidence,
-    FactDoc,
     Finding,
     Gain,
     Healthy,
@@ -23,12 +22,10 @@ from advisor.model.findings import (
     Overruled,
     Part,
     Reference,
-    ScopeDoc,
     Span,
     StepSummary,
     Symptom,
     Threshold,
-    TimeRange,
     Tool,
     Verify,
 )
@@ -40,7 +37,7 @@ MUL = (
     "(instance 1)]>(int, T3)"
 )
 NASTY = "[bold red]gemm[/bold red]_<script>alert(1)</script>_[x]\x1b[31m\u202e\ufffe\uffff"
-DEVICE = ScopeDoc(device=0)
+DEVICE = Scope(device=0)
 
 
 def budget(device: int, phase: str | None = None, **parts: float) -> Budget:
@@ -61,7 +58,7 @@ LAUNCH_BOUND = Finding(
     title="The host launches kernels one by one and the GPU waits for each",
     severity="high",
     confidence=0.85,
-    scope=ScopeDoc(device=0, phase="decode"),
+    scope=Scope(device=0, phase="decode"),
     message=(
         "55.3 % of the window is idle inside or between launch calls: 847 kernels of 2.1 us "
         "a step are launched one by one into an empty queue."
@@ -97,7 +94,7 @@ LAUNCH_BOUND = Finding(
     ),
     impact=Impact(part="launch_call", ms=5.49, share=0.553),
     evidence=(
-        Evidence(
+        Table(
             title="Idle by the call that ends it",
             columns=("call", "count", "idle_ns", "share", "copied_bytes"),
             rows=(
@@ -111,7 +108,7 @@ LAUNCH_BOUND = Finding(
         ),
     ),
     time_ranges=tuple(
-        TimeRange(
+        Interval(
             start_ns=1_234_567_000 + i * 9_000_000,
             end_ns=1_234_691_000 + i * 9_000_000,
             stream=7,
@@ -247,7 +244,7 @@ DIAGNOSIS = Diagnosis(
     ),
     findings=(LAUNCH_BOUND, READBACK, COARSE),
     overruled=(
-        Overruled(code="HST101", cause="host-gap", by="launch-bound", scope=ScopeDoc(device=1)),
+        Overruled(code="HST101", cause="host-gap", by="launch-bound", scope=Scope(device=1)),
     ),
     healthy=(
         Healthy(
@@ -307,10 +304,10 @@ DIAGNOSIS = Diagnosis(
         StepSummary(phase="prefill", count=1, median_ms=21.3, mean_ms=21.3, p99_ms=21.3),
     ),
     facts=(
-        FactDoc(name="launch.idle_ratio", value=0.553, unit="ratio", scope=DEVICE),
-        FactDoc(name="kernel.duration_p50_ns", value=2112, unit="ns", scope=DEVICE),
-        FactDoc(name="capture.is_inference", value=True, unit="flag"),
-        FactDoc(name="operation.max_over_p50", value=3.217, unit="ratio", scope=DEVICE),
+        Fact(name="launch.idle_ratio", value=0.553, unit="ratio", scope=DEVICE),
+        Fact(name="kernel.duration_p50_ns", value=2112, unit="ns", scope=DEVICE),
+        Fact(name="capture.is_inference", value=True, unit="flag"),
+        Fact(name="operation.max_over_p50", value=3.217, unit="ratio", scope=DEVICE),
     ),
     thresholds=(
         Threshold(
@@ -323,7 +320,7 @@ DIAGNOSIS = Diagnosis(
         ),
     ),
     tables={
-        "kernels": Evidence(
+        "kernels": Table(
             title="Kernels by time",
             columns=("kernel", "operation", "calls", "total:ns", "share:ratio", "p50:ns"),
             rows=(

@@ -15,12 +15,13 @@ from advisor.model.explanation import (
     ScopeExplanation,
     TableSource,
 )
-from advisor.model.findings import ConditionDoc, Impact, Input, ScopeDoc, Tool
+from advisor.model.facts import Scope
+from advisor.model.findings import ConditionDoc, Impact, Input, Tool
 from advisor.reports.explanation_text import distance, explanation
 from advisor.reports.layout import Page
 from tests.reports.fixture import NASTY
 
-DEVICE = ScopeDoc(device=0)
+DEVICE = Scope(device=0)
 
 
 def condition(value: float | None, holds: bool | None, fact: str = "launch.idle_ratio") -> Reason:
@@ -171,3 +172,14 @@ def test_only_numbers_that_are_told_have_their_origin_told() -> None:
 )
 def test_distance(off: float | None, wanted: str) -> None:
     assert distance(off) == wanted
+
+
+@pytest.mark.parametrize(("format", "clock"), [
+    ("nsys-sqlite", "session times, as the Nsight Systems GUI shows them"),
+    ("kineto-json", "times from the first event of the trace on, as Perfetto shows them"),
+])  # fmt: skip
+def test_times_are_those_of_the_tool_that_shows_the_capture(format: str, clock: str) -> None:
+    made = Page()
+    entry = Input(path="t", format=format)
+    explanation(made, doc(FIRED).model_copy(update={"input": entry}))
+    assert [x.plain.strip() for x in made.lines if "times" in x.plain] == [clock]

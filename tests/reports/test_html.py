@@ -13,16 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.model.findings import (
-    Baseline,
-    Diagnosis,
-    Gone,
-    Lane,
-    ScopeDoc,
-    Timeline,
-    TimeRange,
-    Tool,
-)
+from advisor.model.facts import Interval, Scope
+from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, Tool
 from advisor.reports import json_report
 from advisor.reports.html import report as html_report
 from advisor.reports.layout import clean
@@ -48,7 +40,7 @@ FULL = DIAGNOSIS.model_copy(
                 for k, name in enumerate(LANES)
             ),
             marks=tuple(
-                TimeRange(
+                Interval(
                     start_ns=1_200_000_000 + i * 9_000_000,
                     end_ns=1_200_000_000 + (i + 1) * 9_000_000 - (i % 3) * 400_000,
                     label="prefill" if i == 0 else "decode",
@@ -73,7 +65,7 @@ FULL = DIAGNOSIS.model_copy(
                     cause="memory-bandwidth-bound",
                     title="bound",
                     severity="high",
-                    scope=ScopeDoc(device=0),
+                    scope=Scope(device=0),
                     status="not_evaluated",
                 ),
             ),

@@ -132,3 +132,14 @@ def test_small_ones_render() -> None:
 def test_same_input_same_text() -> None:
     again = Diagnosis.model_validate_json(FULL.model_dump_json())
     assert rendered(again) == rendered(FULL)
+
+
+@pytest.mark.parametrize(("format", "tool"), [
+    ("nsys-sqlite", "Nsight Systems"), ("kineto-json", "Perfetto"),
+])  # fmt: skip
+def test_places_are_in_the_times_of_the_tool_that_shows_them(format: str, tool: str) -> None:
+    entry = FULL.inputs[0].model_copy(update={"format": format})
+    shown = rendered(FULL.model_copy(update={"inputs": (entry,)}))
+    heads = [line for line in shown.splitlines() if line.startswith("**Where**")]
+    assert heads
+    assert all(tool in line for line in heads)

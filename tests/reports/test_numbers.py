@@ -11,6 +11,9 @@ from advisor.reports.numbers import column, condition_text, session_time, value_
     [
         (0.523, "ratio", "52.3 %"),
         (0.0, "ratio", "0.0 %"),
+        (0.000234, "ratio", "0.02 %"),
+        (-0.0000041, "ratio", "-0.0004 %"),
+        (1e-12, "ratio", "0.0 %"),
         (1.0, "ratio", "100.0 %"),
         (12_400, "ns", "12.4 us"),
         (999, "ns", "999 ns"),

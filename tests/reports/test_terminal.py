@@ -8,14 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from advisor.model.findings import (
-    Diagnosis,
-    Evidence,
-    FactDoc,
-    NotEvaluated,
-    Option,
-    ScopeDoc,
-)
+from advisor.model.facts import Fact, Scope, Table
+from advisor.model.findings import Diagnosis, NotEvaluated, Option
 from advisor.model.sensitivity import Flip, FlipFact, StateChange
 from advisor.reports.layout import print_lines
 from advisor.reports.terminal import TextOptions, plain, render
@@ -78,7 +72,7 @@ def test_order_of_the_report() -> None:
 
 def test_functions_that_make_the_calls_are_shown_wherever_their_table_stands() -> None:
     first, sites, last = (
-        Evidence(title=title, columns=(head, "calls"), rows=((row, 3),))
+        Table(title=title, columns=(head, "calls"), rows=((row, 3),))
         for title, head, row in (
             ("Copies", "direction", "HtoD"),
             ("Where the copy calls come from", "called from", "load_batch"),
@@ -99,7 +93,7 @@ def test_kernels_that_no_pattern_knows_are_told_by_their_share(
     name = "kernel.unmapped_ratio"
     facts = tuple(f for f in DIAGNOSIS.facts if f.name != name)
     if share is not None:
-        facts += (FactDoc(name=name, value=share, unit="ratio"),)
+        facts += (Fact(name=name, value=share, unit="ratio"),)
     shown = text(DIAGNOSIS.model_copy(update={"facts": facts}))
     assert ("unnamed   3.4 % of kernel time" in shown) is told
 
@@ -271,7 +265,7 @@ def test_at_most_three_options_are_printed() -> None:
 
 def flip(**more: Any) -> Flip:
     change = StateChange(
-        code="LCH101", cause="launch-bound", scope=ScopeDoc(device=0),
+        code="LCH101", cause="launch-bound", scope=Scope(device=0),
         before="fired", after="not_evaluated",
     )  # fmt: skip
     near = FlipFact(fact="launch.idle_ratio", op="ge", value=0.105, unit="ratio")
@@ -304,3 +298,13 @@ def test_sensitivity_is_told_only_where_asked() -> None:
     assert "Near a threshold" not in text()
     none = text(DIAGNOSIS.model_copy(update={"sensitivity": ()}))
     assert "no verdict: every number is further than a tenth" in none
+
+
+def test_the_last_line_names_the_tool_of_the_command_above() -> None:
+    assert HEALTHY.next_target is None
+    target = DIAGNOSIS.next_target
+    assert target is not None
+    amd = target.model_copy(update={"command": "rocprof-compute profile --name measured"})
+    for one, name in ((target, "ncu"), (amd, "rocprof-compute")):
+        shown = text(HEALTHY.model_copy(update={"next_target": one}))
+        assert shown.rstrip().splitlines()[-1] == f"Next: the {name} line above"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
@@ -12,7 +13,8 @@ import jsonschema
 import pytest
 import xmlschema
 
-from advisor.model.findings import SEVERITIES, Diagnosis, ScopeDoc, Tool
+from advisor.model.facts import Scope
+from advisor.model.findings import SEVERITIES, Diagnosis, Tool
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports import github, junit, sarif
 from advisor.reports.layout import clean
@@ -109,8 +111,8 @@ def test_fingerprints_depend_on_code_and_scope_alone() -> None:
     other = first.model_copy(
         update={"message": "other numbers", "severity": "low", "rank": 9, "conditions": ()}
     )
-    moved = first.model_copy(update={"scope": ScopeDoc(device=1, phase="decode")})
-    pid = first.model_copy(update={"scope": first.scope.model_copy(update={"process": 4711})})
+    moved = first.model_copy(update={"scope": Scope(device=1, phase="decode")})
+    pid = first.model_copy(update={"scope": replace(first.scope, process=4711)})
     elsewhere = DIAGNOSIS.model_copy(
         update={
             "findings": (other, moved, pid),
@@ -193,7 +195,7 @@ def test_junit_says_what_the_diagnosis_says() -> None:
 
 def test_several_scopes_of_a_rule_are_one_case() -> None:
     first = DIAGNOSIS.findings[0]
-    second = first.model_copy(update={"scope": ScopeDoc(device=1), "rank": 2, "severity": "info"})
+    second = first.model_copy(update={"scope": Scope(device=1), "rank": 2, "severity": "info"})
     both = DIAGNOSIS.model_copy(update={"findings": (first, second)})
     root = Xml.fromstring(junit.render([both]))
     cases = [c for c in root.iter("testcase") if str(c.get("name")).startswith("LCH101")]

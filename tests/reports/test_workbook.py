@@ -16,7 +16,8 @@ from openpyxl import Workbook, load_workbook
 from openpyxl.utils import get_column_letter
 
 from advisor.checklist.items import checklist, known_of
-from advisor.model.findings import Diagnosis, Evidence, Input
+from advisor.model.facts import Table
+from advisor.model.findings import Diagnosis, Input
 from advisor.model.review import DECISIONS, Decision, Review
 from advisor.reports.layout import clean
 from advisor.reports.workbook import book as workbook
@@ -137,7 +138,7 @@ def test_no_cell_of_a_capture_is_a_formula() -> None:
     evil = DIAGNOSIS.model_copy(
         update={
             "verdict": "=1+1",
-            "tables": {"kernels": Evidence(title="=2", columns=("kernel", "share"), rows=rows)},
+            "tables": {"kernels": Table(title="=2", columns=("kernel", "share"), rows=rows)},
             "inputs": (Input(path="=x/+y.sqlite", format="-f", warnings=("=w",)),),
         }
     )
@@ -252,7 +253,7 @@ def test_a_gain_of_throughput_says_so() -> None:
 
 def test_the_longest_text_of_a_proof_gets_the_room() -> None:
     first = DIAGNOSIS.findings[0]
-    proof = Evidence(title="Activity", columns=("family", "kernel", "share ratio"),
+    proof = Table(title="Activity", columns=("family", "kernel", "share ratio"),
                      rows=(("gemm", "nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT", 0.5),))  # fmt: skip
     findings = (first.model_copy(update={"evidence": (proof,)}),)
     sheet = made(DIAGNOSIS.model_copy(update={"findings": findings}))[f"Evidence-{first.code}"]

@@ -5,10 +5,9 @@ Both have the columns, row order and attribution of `nsys stats` 2023.4.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
@@ -21,9 +20,8 @@ from advisor.metrics.stats.sums import (
     sums,
     timed_ranges,
 )
+from advisor.model.arrays import Array
 from advisor.model.stats import Column, StatsTable
-
-Array = NDArray[Any]
 
 
 class Launched(NamedTuple):

@@ -64,7 +64,7 @@ REPORTS: dict[str, Report] = {
 def report_names(given: list[str]) -> list[str]:
     """Names of reports from ``A,B`` lists, each once; nsys' own names are understood.
 
-    Raises InputError for a name that is no report.
+    Raises InputError for an unknown report.
     """
     twins = {r.nsys: name for name, r in REPORTS.items() if r.nsys}
     found = []
@@ -73,7 +73,7 @@ def report_names(given: list[str]) -> list[str]:
         if name not in REPORTS:
             near = get_close_matches(word, [*REPORTS, *twins], 1)
             hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(REPORTS)}"
-            raise InputError(f"--report: '{word}' is no report; {hint}")
+            raise InputError(f"--report: unknown report '{word}'; {hint}")
         found.append(name)
     return list(dict.fromkeys(found))
 

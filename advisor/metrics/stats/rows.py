@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Spans, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
 from advisor.sources.trace import Columns
 
-Array = NDArray[Any]
 NameStyle = Literal["full", "base", "mangled", "operation"]
 
 _KINDS = {

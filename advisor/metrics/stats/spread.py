@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import dense
 from advisor.metrics.stats.rows import Query
 from advisor.metrics.stats.sums import Sums, largest_first, sums
+from advisor.model.arrays import Array
 from advisor.model.stats import Column, StatsTable
-
-Array = NDArray[Any]
 
 #: Bins per decade of time, finest first; a kernel gets the finest with at most `_MOST_BINS`.
 _BINS_PER_DECADE = (40, 20, 10, 5, 2, 1)

@@ -9,17 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.kernels import dense
 from advisor.metrics.stats.rows import Labels, Query, text_labels
+from advisor.model.arrays import Array
 from advisor.model.stats import Column, StatsTable, Unit
 from advisor.sources.schema import MARK, PUSH_POP
-
-Array = NDArray[Any]
 
 #: CUpti_ActivityMemcpyKind in the words of the nsys export.
 COPY_OPERATIONS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.stats.rows import Query
 from advisor.metrics.tails import (
@@ -17,9 +16,8 @@ from advisor.metrics.tails import (
     like_calls,
     slow_calls,
 )
+from advisor.model.arrays import Array
 from advisor.model.stats import Column, StatsTable
-
-Array = NDArray[Any]
 
 #: Heads of the columns that say what slow calls coincide with.
 HEADS = {

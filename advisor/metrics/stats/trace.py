@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.stats.rows import Query
 from advisor.metrics.stats.sums import BYTES_PER_MB, MEMSET_OPERATION, copy_operation
+from advisor.model.arrays import Array
 from advisor.model.stats import Column, StatsTable
 from advisor.sources.schema import MISSING
-
-Array = NDArray[Any]
 
 #: Memory kinds in the words of the nsys export, numbered as in `sources.schema`.
 MEMORY_KINDS = (

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
@@ -22,9 +20,8 @@ from advisor.metrics.steps.sequence import (
     periodic_graphs,
     segmented,
 )
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
-
-Array = NDArray[Any]
 
 #: Steps that nobody marked must hold this share of the GPU time.
 _COVERED = 0.67

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.steps.model import Work
-
-Array = NDArray[Any]
+from advisor.model.arrays import Array
 
 #: Families of kernels that come once a pass.
 _FAMILIES = ("embedding", "sampling", "optimizer")

@@ -12,13 +12,12 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.operations import Kind, Operations
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns, Trace
 
-Array = NDArray[Any]
 Method = Literal[
     "ranges", "markers", "graph launches", "kernel sequence", "opaque graph launches",
     "single pass", "none",

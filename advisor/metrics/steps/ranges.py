@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.steps.model import Steps, Work, no_steps, opaque_bounds, timed
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, OPERATIONS, Call
-
-Array = NDArray[Any]
 
 #: Steps that hold less of the GPU time between them mark a part of the pass only.
 _PART = 0.8

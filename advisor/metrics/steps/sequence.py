@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.metrics.steps.model import (
     MIN_LENGTH,
@@ -16,9 +15,8 @@ from advisor.metrics.steps.model import (
     opaque_bounds,
     timed,
 )
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
-
-Array = NDArray[Any]
 
 #: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
 _SPREAD = 0.05

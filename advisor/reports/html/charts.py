@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advisor.model.findings import Diagnosis, Evidence
+from advisor.model.facts import Table
+from advisor.model.findings import Diagnosis
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.numbers import IN_NS, heading_parts, milliseconds, significant, value_text
 
@@ -132,7 +133,7 @@ def step_chart(diagnosis: Diagnosis) -> StepChart | None:
     )
 
 
-def latencies(kernels: Evidence) -> list[LatencyRow]:
+def latencies(kernels: Table) -> list[LatencyRow]:
     """The first kernels of the table, with their p50, p99 and largest time."""
     at = {heading_parts(h)[0]: i for i, h in enumerate(kernels.columns)}
     units = {name: heading_parts(kernels.columns[i])[1] for name, i in at.items()}

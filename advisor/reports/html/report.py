@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from advisor.model.findings import ConditionDoc, Diagnosis, ScopeDoc, Verify
+from advisor.model.facts import Scope
+from advisor.model.findings import ConditionDoc, Diagnosis, Verify
 from advisor.reports import json_report, phrases
-from advisor.reports.finding_text import scope_label, verify_text
+from advisor.reports.finding_text import verify_text
 from advisor.reports.html.view import capture_view
 from advisor.reports.layout import clean, cut_middle
 from advisor.reports.numbers import condition_text, milliseconds, value_text
@@ -123,8 +124,8 @@ def _ratio(value: float) -> str:
     return value_text(value, "ratio")
 
 
-def _scope(scope: ScopeDoc) -> str:
-    return scope_label(scope)
+def _scope(scope: Scope) -> str:
+    return scope.label()
 
 
 def _verify(verify: Verify) -> str:

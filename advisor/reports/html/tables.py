@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.model.findings import Cell, Diagnosis, Evidence
-from advisor.reports.finding_text import scope_label
+from advisor.model.facts import Cell, Table
+from advisor.model.findings import Diagnosis
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.numbers import column, fact_unit, heading_parts, value_text
 
@@ -44,7 +44,7 @@ class TableView:
         return any(c.full for row in self.rows for c in row)
 
 
-def table_view(table: Evidence, key: str = "") -> TableView:
+def table_view(table: Table, key: str = "") -> TableView:
     """A table as it stands, with numbers to sort by and bars under shares."""
     made = [column(h, [r[i] for r in table.rows]) for i, h in enumerate(table.columns)]
     units = [heading_parts(h)[1] for h in table.columns]
@@ -78,8 +78,8 @@ def fact_rows(diagnosis: Diagnosis) -> TableView | None:
         rows.append([
             CellView(clean(f.name)),
             CellView(clean(value_text(f.value, fact_unit(f.name, f.unit))),
-                     sort=float(f.value) if number else None),  # type: ignore[arg-type]
-            CellView(clean(scope_label(f.scope))),
+                     sort=float(f.value) if number else None),
+            CellView(clean(f.scope.label())),
             CellView(clean(source)),
         ])  # fmt: skip
     heads = [("fact", False), ("value", True), ("scope", False), ("from", False)]

@@ -6,15 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from advisor.model.findings import (
-    ConditionDoc,
-    Diagnosis,
-    Evidence,
-    Finding,
-    Input,
-    NotEvaluated,
-    TimeRange,
-)
+from advisor.model.facts import Interval, Table
+from advisor.model.findings import ConditionDoc, Diagnosis, Finding, Input, NotEvaluated
 from advisor.reports import phrases
 from advisor.reports.html.budget import BudgetView, budget_view
 from advisor.reports.html.charts import LatencyRow, StepChart, latencies, step_chart
@@ -101,7 +94,7 @@ class CaptureView:
 
     @property
     def clock(self) -> str:
-        return phrases.clock(self.diagnosis)
+        return phrases.clock(*self.diagnosis.inputs)
 
     @property
     def changed(self) -> int:
@@ -111,7 +104,7 @@ class CaptureView:
 def capture_view(diagnosis: Diagnosis, number: int) -> CaptureView:
     """Everything that the page of one diagnosis shows."""
     head, rest = phrases.headline(diagnosis)
-    shown: dict[Evidence, int] = {}
+    shown: dict[Table, int] = {}
     kernels, ranks = diagnosis.tables.get("kernels"), diagnosis.tables.get("ranks")
     whole = [b for b in diagnosis.budget if b.phase is None]
     by_phase = [b for b in diagnosis.budget if b.phase is not None]
@@ -194,7 +187,7 @@ def _warnings(inputs: Sequence[Input]) -> list[str]:
 
 
 def _finding(
-    number: int, found: Finding, diagnosis: Diagnosis, shown: dict[Evidence, int]
+    number: int, found: Finding, diagnosis: Diagnosis, shown: dict[Table, int]
 ) -> FindingView:
     places = list(enumerate(map(phrases.place, found.time_ranges)))
     fresh = [t for t in found.evidence if t.rows and shown.setdefault(t, number) == number]
@@ -232,7 +225,7 @@ def _condition(condition: ConditionDoc, code: str) -> ConditionView:
     )
 
 
-def _strip(ranges: Iterable[TimeRange], diagnosis: Diagnosis) -> list[tuple[float, float]]:
+def _strip(ranges: Iterable[Interval], diagnosis: Diagnosis) -> list[tuple[float, float]]:
     """Start and length of ranges as parts of a thousand of the window, each wide enough to see."""
     low, high = window_of(diagnosis)
     if high <= low:

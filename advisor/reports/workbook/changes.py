@@ -21,9 +21,9 @@ from advisor.model.comparison import (
     SideDoc,
     StepTimes,
 )
-from advisor.model.findings import Cell, Finding, Healthy, Span, Threshold
+from advisor.model.facts import Cell
+from advisor.model.findings import Finding, Healthy, Span, Threshold
 from advisor.reports.budget_bar import words
-from advisor.reports.finding_text import scope_label
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.numbers import CHANGES, fact_unit
 from advisor.reports.workbook.package import Names, package
@@ -148,7 +148,7 @@ def _kernel(names: Sequence[str]) -> str | None:
 
 def _findings(book: _Book, doc: Comparison) -> None:
     rows = [
-        [c.status, c.code, c.cause, scope_label(c.scope) or None, c.severity_before, c.share_before,
+        [c.status, c.code, c.cause, c.scope.label() or None, c.severity_before, c.share_before,
          c.ms_before, c.severity_after, c.share_after, c.ms_after, c.note or None]
         for c in doc.changes
     ]  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from advisor.model.findings import ConditionDoc, Finding, Gain, TimeRange
+from advisor.model.facts import Interval
+from advisor.model.findings import ConditionDoc, Finding, Gain
 from advisor.reports import phrases
 from advisor.reports.numbers import OPS, fact_unit
 from advisor.reports.workbook.captures import Row
@@ -52,7 +53,7 @@ def _finding(sheet: Sheet, row: Row, many: bool) -> None:
         if table.rows:
             sheet.heading(table.title)
             _lay(sheet, *shown(table))
-    _places(sheet, f.time_ranges, phrases.clock(row.diagnosis))
+    _places(sheet, f.time_ranges, phrases.clock(*row.diagnosis.inputs))
     _explains(sheet, f)
     _references(sheet, f)
 
@@ -129,7 +130,7 @@ def _what_if(gain: Gain) -> str:
     return f"what-if {gain.what_if}{params}"
 
 
-def _places(sheet: Sheet, places: Sequence[TimeRange], clock: str) -> None:
+def _places(sheet: Sheet, places: Sequence[Interval], clock: str) -> None:
     """Where on the timeline, in the times that the viewer shows."""
     if not places:
         return

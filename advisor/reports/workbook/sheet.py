@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.hyperlink import Hyperlink
 
-from advisor.model.findings import Evidence
+from advisor.model.facts import Table
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.numbers import IDS, heading_parts
 from advisor.reports.workbook.style import (
@@ -218,7 +218,7 @@ class Sheet:
         end = at[i + 1] - 1 if i + 1 < len(at) else last
         return sum(self._widths.get(c, NARROW) for c in range(at[i], end + 1))
 
-    def evidence(self, table: Evidence, *, filter: bool = False, freeze: bool = False) -> Area:
+    def evidence(self, table: Table, *, filter: bool = False, freeze: bool = False) -> Area:
         """A table of the diagnosis: heads with units, numbers with formats."""
         columns, rows = shown(table)
         return self.table(columns, rows, filter=filter, freeze=freeze)
@@ -267,7 +267,7 @@ def _cut(value: Any) -> Any:
     return cut_middle(name_text(value), LONG_NAME) if isinstance(value, str) else value
 
 
-def shown(table: Evidence) -> tuple[list[Column], list[list[Any]]]:
+def shown(table: Table) -> tuple[list[Column], list[list[Any]]]:
     """Columns and rows of a table of the diagnosis, names cut."""
     rows = [[_cut(value) for value in row] for row in table.rows]
     return [column_of(h, [r[i] for r in rows]) for i, h in enumerate(table.columns)], rows

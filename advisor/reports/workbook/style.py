@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 
-from advisor.model.findings import Cell
+from advisor.model.facts import Cell
 from advisor.reports.layout import clean, name_text
 from advisor.reports.numbers import IN_NS
 
@@ -67,7 +67,6 @@ _FORMULA = re.compile(r"^\s*[=+\-@|%]")
 
 THIN = Side(style="thin", color=LINE)
 UNDER = Border(bottom=THIN)
-BOX = Border(left=THIN, right=THIN, top=THIN, bottom=THIN)
 
 
 def font(size: float = 10.5, color: str = INK, **more: Any) -> Font:

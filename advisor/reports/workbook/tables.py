@@ -7,18 +7,10 @@ from typing import Any
 
 from openpyxl.formatting.rule import FormulaRule
 
-from advisor.model.findings import (
-    ConditionDoc,
-    Diagnosis,
-    Evidence,
-    Healthy,
-    Input,
-    ScopeDoc,
-    Threshold,
-)
+from advisor.model.facts import Scope, Table
+from advisor.model.findings import ConditionDoc, Diagnosis, Healthy, Input, Threshold
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
-from advisor.reports.finding_text import scope_label
 from advisor.reports.layout import clean
 from advisor.reports.numbers import condition_text, fact_unit, value_text
 from advisor.reports.wording import remedy_text, serving_text
@@ -31,7 +23,7 @@ from advisor.reports.workbook.style import LEVELS, MUTED, fill
 OWN = ("kernels", "steps")
 
 
-def stacked(captures: Captures, key: str) -> Evidence | None:
+def stacked(captures: Captures, key: str) -> Table | None:
     """The same table of all captures, one below the other, with the capture in front."""
     found = [
         (label, d.tables[key]) for label, d in captures if key in d.tables and d.tables[key].rows
@@ -42,7 +34,7 @@ def stacked(captures: Captures, key: str) -> Evidence | None:
         return found[0][1]
     columns = found[0][1].columns
     rows = [(label, *row) for label, t in found if t.columns == columns for row in t.rows]
-    return Evidence(title=found[0][1].title, columns=("capture", *columns), rows=tuple(rows))
+    return Table(title=found[0][1].title, columns=("capture", *columns), rows=tuple(rows))
 
 
 def kernels(sheet: Sheet, captures: Captures) -> None:
@@ -210,8 +202,8 @@ def _numbers(healthy: Healthy) -> str | None:
     return "\n".join(condition_text(c) for c in healthy.conditions) or None
 
 
-def _scope(scope: ScopeDoc) -> str:
-    return scope_label(scope) or "whole capture"
+def _scope(scope: Scope) -> str:
+    return scope.label() or "whole capture"
 
 
 def about(sheet: Sheet, captures: Captures) -> None:

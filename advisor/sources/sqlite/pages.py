@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite.columns import Ints, Keep, joined, quoted
 
@@ -237,7 +238,7 @@ class PageReader:
 class _Values:
     """The values of a block's rows, gathered column by column."""
 
-    def __init__(self, words: NDArray[Any], data: Ints, kind: Ints, layouts: list[_Layout]) -> None:
+    def __init__(self, words: Array, data: Ints, kind: Ints, layouts: list[_Layout]) -> None:
         self._words = words
         self._data = data
         self._kind = kind
@@ -295,7 +296,7 @@ def _after_varint(raw: Bytes, pos: Ints) -> Ints:
     return pos
 
 
-def _group(words: NDArray[Any], record: Ints, header: Bytes) -> tuple[Ints, Ints]:
+def _group(words: Array, record: Ints, header: Bytes) -> tuple[Ints, Ints]:
     """Rows of equal record header: a number for each row's kind, and one row of each kind."""
     length = header.astype(np.int64)
     longest, even = int(np.max(length)), int(np.min(length)) == int(np.max(length))
