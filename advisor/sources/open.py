@@ -16,8 +16,8 @@ from typing import BinaryIO, NamedTuple, NoReturn, cast
 from advisor.errors import InputError
 from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
 from advisor.sources.nsys.report import export
-from advisor.sources.nsys.sqlite import NsysSqlite
-from advisor.sources.sqlite.file import EXPORT_HINT, MAGIC
+from advisor.sources.nsys.sqlite import EXPORT_HINT, NsysSqlite
+from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Source, Trace
 
 #: How much of a file is looked at to tell its kind.

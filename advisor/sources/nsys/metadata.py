@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.model.capture import Capture, Device
-from advisor.sources.nsys.raw import RawTables, named_rows
 from advisor.sources.nsys.tables import (
     GRAPH_TRACE,
     KERNEL,
@@ -20,8 +19,8 @@ from advisor.sources.nsys.tables import (
     is_nsys_table,
     process_of,
 )
+from advisor.sources.raw import Ints, RawTables, named_rows
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite.columns import Ints
 
 #: Tables that name the processes which used CUDA, so that event tables need not be scanned.
 _CUDA_PROCESS_COLUMNS = (
