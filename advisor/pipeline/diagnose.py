@@ -106,14 +106,14 @@ def analyse(
     from advisor.metrics.analysis import Analysis, Selection
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import cross_rank, waits_inside
-    from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
+    from advisor.sources.open import needs_export
 
     chosen = options or Options()
     say = progress or (lambda _: None)
     weights = given_weights(chosen.weight_bytes)
     rules = _rules((builtin_dir(), *chosen.rules))
     params = parse_params(rules, chosen.params)
-    say("exporting with nsys" if str(path).endswith(REPORT_SUFFIXES) else "reading")
+    say("exporting with nsys" if needs_export(path) else "reading")
     with opened(path, chosen) as trace:
         say("reading")
         analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
@@ -181,7 +181,7 @@ def assemble(done: Analysed) -> Diagnosis:
         not_evaluated=document.with_remedies(
             found.not_evaluated,
             document.remedies(analysis, facts, serving),
-            by_nsys=analysis.trace.capture.format.startswith("nsys"),
+            analysis.trace.capture.recorder,
         ),
         budget=budget,
         steps=document.steps(analysis),

@@ -77,6 +77,11 @@ def open_trace(path: str | Path) -> Trace:
         raise InputError(f"{shown}: cannot be read ({error.strerror or error})") from error
 
 
+def needs_export(path: str | Path) -> bool:
+    """True for a report that nsys must export first, which takes a while."""
+    return str(path).endswith(REPORT_SUFFIXES)
+
+
 def _open_source(shown: Path) -> Source:
     if shown.is_dir():
         return _recognised(Found(shown, shown, b""))
