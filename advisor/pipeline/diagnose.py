@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from advisor.model.findings import Diagnosis, Tool
+from advisor.model.options import Options as Options
 from advisor.model.sensitivity import Flip
 from advisor.pipeline.verdict import verdict
 from advisor.pipeline.weights import given_weights
@@ -26,24 +27,6 @@ if TYPE_CHECKING:
     from advisor.sources.trace import Trace
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user may choose about one diagnosis."""
-
-    window: str | None = None
-    nvtx: str | None = None
-    phase: str | None = None
-    weight_bytes: str | None = None
-    serving_engine: str | None = None
-    rules: tuple[Path, ...] = ()
-    params: tuple[str, ...] = ()
-    engine: Literal["durable", "python"] | None = None
-    sensitivity: bool = False
-    strict: bool = False  # a disagreement of the engines is an error
-    gpu_metrics: Path | None = None
-    gpu_metrics_offset: str | None = None
 
 
 def open_trace(path: str | Path) -> Trace:
