@@ -13,17 +13,13 @@ from numpy.typing import NDArray
 from advisor.compare.work import saved_work
 from advisor.model.facts import LEVELS, Scope
 from advisor.model.findings import Budget, Cell, Diagnosis, ScopeDoc
+from advisor.model.parts import BUSY
 from advisor.model.work import KernelName, PhaseWork, Work
 
 Array = NDArray[Any]
 
 #: Busy parts of the budget, and idle that the graph's own structure makes: not the host's.
-NOT_HOST = frozenset(
-    (
-        "compute", "communication", "htod", "dtoh", "other_copy", "migration", "graph_internal",
-        "unified_memory",
-    )
-)  # fmt: skip
+NOT_HOST = frozenset((*BUSY, "graph_internal", "unified_memory"))
 
 
 @dataclass

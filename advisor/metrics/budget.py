@@ -28,6 +28,7 @@ from advisor.metrics.intervals import (
 )
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
+from advisor.model import parts
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -35,13 +36,7 @@ Array = NDArray[Any]
 #: Part, start and end in session time (ns).
 Slice = tuple[str, int, int]
 
-BUSY_PARTS = ("compute", "communication", "htod", "dtoh", "other_copy", "migration")
-IDLE_PARTS = (
-    "graph_internal", "queued", "launch_latency", "profiler", "startup", "gc", "gil", "alloc",
-    "sync", "copy_call", "launch_call", "graph_launch_call", "os", "host_gap",
-    "host_between_launches", "unified_memory", "unknown",
-)  # fmt: skip
-PARTS = BUSY_PARTS + IDLE_PARTS
+BUSY_PARTS, IDLE_PARTS, PARTS = tuple(parts.BUSY), tuple(parts.IDLE), tuple(parts.PARTS)
 
 #: Cost of a graph launch when its nodes are not traced (measured on graph-mode captures:
 #: calibration#graph-launch). What a node-traced call takes beyond it is the profiler's.
