@@ -40,7 +40,7 @@ ONLY: dict[str, set[str]] = {
     "metrics": {"sources", "model", "knowledge", "errors"},
     "facts": {"metrics", "sources", "model", "knowledge", "errors"},
     "reports": {"model", "errors"},
-    "config": {"errors"},
+    "config": {"model", "errors"},
 }
 #: The engine knows facts by name; how they are computed is none of its business.
 ENGINE_MAY = {"advisor.facts.catalog", "advisor.facts.spec"}
