@@ -1,4 +1,4 @@
-"""Options of `diagnose`: defaults, then ``[tool.advisor]`` or ``advisor.toml``, then flags."""
+"""Options of the verbs: defaults, then ``[tool.advisor]`` or ``advisor.toml``, then flags."""
 
 from __future__ import annotations
 
@@ -7,65 +7,100 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from advisor.errors import InputError, invalid_choice
-
-#: Closed sets; everything else is free text that the stage that uses it checks.
-CHOICES: dict[str, tuple[str, ...]] = {
-    "format": ("text", "json", "markdown", "sarif", "junit", "github"),
-    "phase": ("prefill", "decode"),
-    "engine": ("durable", "python"),
-    "fail_on": ("info", "low", "medium", "high"),
-}
+from advisor.model.options import Flag, Options, one_of
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Every option of `diagnose` that may come from a file. Names are those of the flags."""
+class Settings(Options):
+    """Every option of `diagnose` that may come from a file: of the analysis, then of reports."""
 
-    format: str = "text"
-    window: str | None = None
-    nvtx: str | None = None
-    phase: str | None = None
-    weight_bytes: str | None = None
-    gpu_metrics: str | None = None
-    gpu_metrics_offset: str | None = None
-    serving_engine: str | None = None
-    rules: tuple[str, ...] = ()
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    param: tuple[str, ...] = ()
-    engine: str | None = None
-    fail_on: str | None = None
-    fail_on_new: bool = False
-    baseline: str | None = None
-    folder: str | None = None
-    top: int = 5
-    sensitivity: bool = False
-    explain_ranking: bool = False
-    ranks: bool = False
-    independent: bool = False
-    jobs: int = 0
-    dask: str | None = None
-    quiet: bool = False
-    verbose: bool = False
+    format: Annotated[
+        str, one_of("Kind of report.", "text", "json", "markdown", "sarif", "junit", "github")
+    ] = "text"
+    select: Annotated[
+        tuple[str, ...], Flag("CODES", "Show only these: SYN101,LCH (prefixes).")
+    ] = ()
+    ignore: Annotated[tuple[str, ...], Flag("CODES", "Do not show these.")] = ()
+    fail_on: Annotated[
+        str | None, one_of("Exit 1 from this severity on.", "info", "low", "medium", "high")
+    ] = None
+    fail_on_new: Annotated[
+        bool, Flag("", "Exit 1 for new findings only (from --fail-on, or medium, on).")
+    ] = False
+    baseline: Annotated[
+        str | None, Flag("NAME|FILE", "Saved diagnosis: mark findings as new, known, gone.")
+    ] = None
+    folder: Annotated[str | None, Flag("DIR", "Folder of named baselines (.advisor).")] = None
+    top: Annotated[int, Flag("N", "Findings shown in full (default 5).")] = 5
+    explain_ranking: Annotated[bool, Flag("", "Show how findings got their order.")] = False
+    ranks: Annotated[bool, Flag("", "The captures are the ranks of one job.")] = False
+    independent: Annotated[bool, Flag("", "They are not, whatever their names say.")] = False
+    jobs: Annotated[int, Flag("N", "Processes for ranks (default: cores).", at_least=0)] = 0
+    dask: Annotated[str | None, Flag("ADDRESS|local", "Read ranks on this Dask cluster.")] = None
+    quiet: Annotated[bool, Flag("", "Verdict and one line a finding.", short=("-q",))] = False
+    verbose: Annotated[
+        bool, Flag("", "All evidence, facts and overruled causes.", short=("-v",))
+    ] = False
 
     @property
     def verbosity(self) -> int:
         return int(self.verbose) - int(self.quiet)
 
+    def options(self, **changes: Any) -> Options:
+        """What concerns the analysis, with `changes`."""
+        chosen = {f.name: getattr(self, f.name) for f in fields(Options)}
+        return Options(**(chosen | changes))
 
-_KINDS = {f.name: str(f.type) for f in fields(Settings)}
+
+class Setting(NamedTuple):
+    """One option: the field that holds it, its kind (text, list, bool or int), its default, how it
+    is given, and whether it holds paths."""
+
+    name: str
+    kind: str
+    default: Any
+    flag: Flag
+    paths: bool = False
+
+
+def _settings() -> dict[str, Setting]:
+    hints = get_type_hints(Settings, include_extras=True)
+    found = {}
+    for field in fields(Settings):
+        if get_origin(hints[field.name]) is not Annotated:
+            continue  # only Python sets it
+        plain, flag = get_args(hints[field.name])
+        kind = (
+            "list" if get_origin(plain) is tuple else {bool: "bool", int: "int"}.get(plain, "text")
+        )
+        setting = Setting(field.name, kind, field.default, flag, Path in get_args(plain))
+        found[flag.key or field.name] = setting
+    return found
+
+
+#: By the key of a file, which with dashes is the name of the flag.
+SETTINGS = _settings()
+CHOICES = {key: setting.flag.choices for key, setting in SETTINGS.items() if setting.flag.choices}
 
 
 def settle(flags: Mapping[str, Any], folder: Path | None = None) -> Settings:
     """The settings in force: a flag that was given wins over the files in `folder`."""
-    values = from_files(folder if folder is not None else Path.cwd())
+    return _with_flags(from_files(folder if folder is not None else Path.cwd()), flags)
+
+
+def of_flags(flags: Mapping[str, Any]) -> Settings:
+    """The settings of a verb that reads no files."""
+    return _with_flags({}, flags)
+
+
+def _with_flags(values: dict[str, Any], flags: Mapping[str, Any]) -> Settings:
     for name, value in flags.items():
         # An empty list and an unset switch mean "not given".
         if value is not None and value is not False and value != [] and value != ():
-            values[name] = _checked(name, value, f"--{name.replace('_', '-')}")
+            values[SETTINGS[name].name] = _checked(name, value, f"--{name.replace('_', '-')}")
     if flags.get("quiet") and flags.get("verbose"):
         raise InputError("-q and -v contradict each other; give one of them")
     # A flag for more or for less undoes the opposite in a file.
@@ -77,7 +112,7 @@ def settle(flags: Mapping[str, Any], folder: Path | None = None) -> Settings:
 
 
 def from_files(folder: Path) -> dict[str, Any]:
-    """What pyproject.toml says, overlaid by advisor.toml; empty where neither says anything."""
+    """Fields that pyproject.toml sets, overlaid by advisor.toml; empty where neither sets any."""
     values: dict[str, Any] = {}
     project = _read(folder / "pyproject.toml")
     section = project.get("tool", {}).get("advisor", {})
@@ -89,14 +124,14 @@ def from_files(folder: Path) -> dict[str, Any]:
             raise InputError(f"{source}: must be a table of options")
         for key, value in table.items():
             name = key.replace("-", "_")
-            if name not in _KINDS:
+            if name not in SETTINGS:
                 raise InputError(f"{source}: unknown key '{key}'; {_near(name)}")
-            values[name] = _checked(name, value, f"{source}: {key}")
+            values[SETTINGS[name].name] = _checked(name, value, f"{source}: {key}")
     return values
 
 
 def _near(name: str) -> str:
-    known = [k.replace("_", "-") for k in _KINDS]
+    known = [k.replace("_", "-") for k in SETTINGS]
     near = get_close_matches(name.replace("_", "-"), known, 1)
     return f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
 
@@ -115,9 +150,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _checked(name: str, value: Any, where: str) -> Any:
     """`value` in the type of the setting, or a line that says what it should be."""
-    kind = _KINDS[name]
-    if kind.startswith("tuple"):
-        return tuple(_texts(name, value, where))
+    setting = SETTINGS[name]
+    kind = setting.kind
+    if kind == "list":
+        texts = _texts(name, value, where)
+        return tuple(map(Path, texts) if setting.paths else texts)
     if kind == "bool":
         if not isinstance(value, bool):
             raise InputError(f"{where} must be true or false")
@@ -128,11 +165,14 @@ def _checked(name: str, value: Any, where: str) -> Any:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and name == "weight_bytes":
         return str(value)
+    if setting.paths and isinstance(value, Path):
+        return value
     if not isinstance(value, str):
         raise InputError(f"{where} must be text")
-    if name in CHOICES and value not in CHOICES[name]:
-        raise invalid_choice(where, value, CHOICES[name])
-    return value
+    choices = setting.flag.choices
+    if choices and value not in choices:
+        raise invalid_choice(where, value, choices)
+    return Path(value) if setting.paths else value
 
 
 def _texts(name: str, value: Any, where: str) -> list[str]:
@@ -145,6 +185,6 @@ def _texts(name: str, value: Any, where: str) -> list[str]:
             for code, params in value.items()
             for param, number in (params.items() if isinstance(params, dict) else [("", params)])
         ]
-    if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
-        return list(value)
+    if isinstance(value, list | tuple) and all(isinstance(v, str | Path) for v in value):
+        return list(map(str, value))
     raise InputError(f"{where} must be text or a list of texts")

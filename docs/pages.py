@@ -273,22 +273,18 @@ def _block(text: str) -> list[str]:
 
 def _configuration() -> Iterator[str]:
     """The keys that `advisor.toml` or `[tool.advisor]` may hold."""
-    from advisor.config import CHOICES, Settings
+    from advisor.config import SETTINGS
     from advisor.reports.rule_markdown import row
 
-    options = {p.name: p for p in _group().get_command(None, "diagnose").params}
     yield "Options of `diagnose` may stand in `advisor.toml`, or in `pyproject.toml` under"
     yield "`[tool.advisor]`; `advisor.toml` wins over `pyproject.toml`, and a flag over both."
     yield from ("", "| key | value | default | meaning |", "|---|---|---|---|")
-    for setting in fields(Settings):
-        kind = str(setting.type)
-        value = "list of texts" if kind.startswith("tuple") else kind.split(" ")[0]
-        value = {"str": "text", "bool": "true or false", "int": "whole number"}.get(value, value)
-        value = ", ".join(CHOICES.get(setting.name, ())) or value
+    kinds = {"list": "list of texts", "bool": "true or false", "int": "whole number"}
+    for key, setting in SETTINGS.items():
+        value = ", ".join(setting.flag.choices) or kinds.get(setting.kind, "text")
         default = setting.default if setting.default not in (None, ()) else ""
         default = str(default).lower() if isinstance(default, bool) else str(default)
-        meaning = getattr(options.get(setting.name), "help", None) or ""
-        yield row((f"`{setting.name.replace('_', '-')}`", value, default, meaning))
+        yield row((f"`{key.replace('_', '-')}`", value, default, setting.flag.help))
 
 
 # --- the JSON document -----------------------------------------------------------------------

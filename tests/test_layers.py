@@ -40,7 +40,7 @@ ONLY: dict[str, set[str]] = {
     "metrics": {"sources", "model", "knowledge", "errors"},
     "facts": {"metrics", "sources", "model", "knowledge", "errors"},
     "reports": {"model", "errors"},
-    "config": {"errors"},
+    "config": {"model", "errors"},
 }
 #: The engine knows facts by name; how they are computed is none of its business.
 ENGINE_MAY = {"advisor.facts.catalog", "advisor.facts.spec"}
@@ -100,6 +100,59 @@ def problems(module: str, source: str) -> list[str]:
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_no_upward_import(path: Path) -> None:
     assert problems(name_of(path), path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("sources/sqlite/*.py")), ids=name_of)
+def test_the_sqlite_reader_knows_no_format(path: Path) -> None:
+    found = [target for _, target in imports(name_of(path), path.read_text(encoding="utf-8"))]
+    allowed = ("advisor.errors", "advisor.sources.raw", "advisor.sources.schema")
+    assert [t for t in found if not t.startswith((*allowed, "advisor.sources.sqlite"))] == []
+    assert "nsys" not in path.read_text(encoding="utf-8")
+
+
+#: Names that readers give to their formats, and packages that know one.
+FORMAT_NAME = re.compile(r"nsys-\w*|kineto[\w-]*|nvidia-smi\w*|dcgmi?")
+READERS = ("advisor.sources.nsys", "advisor.sources.kineto", "advisor.sources.samplers")
+
+
+def format_questions(module: str, source: str) -> list[str]:
+    """Where a module asks which format a capture has, a line each."""
+    found = [
+        f"{module}:{line} imports {target}"
+        for line, target in imports(module, source)
+        if target.startswith(READERS)
+    ]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and FORMAT_NAME.fullmatch(str(node.value)):
+            found.append(f"{module}:{node.lineno} names {node.value}")
+        elif isinstance(node, ast.Attribute) and ast.unparse(node).endswith(
+            (".format.startswith", ".format.endswith")
+        ):
+            found.append(f"{module}:{node.lineno} asks {ast.unparse(node)}")
+    return found
+
+
+#: What a reader says of its recorder is in `Capture.recorder`; redact rewrites nsys' own tables.
+@pytest.mark.parametrize(
+    "path",
+    [p for p in MODULES if layer(name_of(p)) != "sources" and not p.stem.startswith("redact")],
+    ids=name_of,
+)
+def test_only_readers_know_formats(path: Path) -> None:
+    assert format_questions(name_of(path), path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'x = a.trace.capture.format.startswith("ns" + "ys")',
+        'x = inputs[0].format == "kineto-json"',
+        "from advisor.sources.nsys.tables import KERNEL",
+        "def f():\n    from advisor.sources.samplers.log import read_log",
+    ],
+)
+def test_the_test_sees_questions_about_formats(source: str) -> None:
+    assert format_questions("advisor.facts.x", source)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

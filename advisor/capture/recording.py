@@ -63,7 +63,7 @@ def recording_of(
     What exports do not tell is told by what was recorded: ranges of the GIL, backtraces of CUDA
     calls, calls that start and stop the profiler.
     """
-    if not capture.format.startswith("nsys"):
+    if not capture.recorder.nsys_options:
         return Recording((), False, masked(capture.command), None)
     on = {k.rpartition(":")[2]: v.strip().lower() for k, v in capture.options.items()}
     types = [t for t in capture.trace_sources if not t.startswith("COLLECT_")]

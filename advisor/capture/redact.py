@@ -24,6 +24,7 @@ from typing import Any
 from advisor.capture.redact_tables import take_out
 from advisor.capture.redact_text import Scrubber
 from advisor.errors import InputError
+from advisor.sources.nsys.sqlite import EXPORT_HINT
 from advisor.sources.nsys.tables import is_nsys_table
 from advisor.sources.sqlite.file import MAGIC, SqliteFile
 
@@ -107,7 +108,7 @@ def _plain_file(source: Path, folder: Path) -> Iterator[Path]:
 
 def _copy(path: Path, work: Path, shown: Path) -> None:
     """Everything that the export holds, without its free pages."""
-    with closing(SqliteFile(path, shown)) as db:
+    with closing(SqliteFile(path, shown, EXPORT_HINT)) as db:
         if not any(map(is_nsys_table, db.tables)):
             raise InputError(f"{shown}: a SQLite database, but not an Nsight Systems export")
         uri = f"{db.path.as_uri()}?mode=ro"

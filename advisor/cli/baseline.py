@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from advisor.cli.lazy import verb_group
+from advisor.cli.settings import takes
+from advisor.config import Settings
 from advisor.errors import InputError
 
 app = verb_group("Keep diagnoses by name.")
@@ -17,15 +19,15 @@ Folder = Annotated[
 
 
 @app.command()
+@takes(
+    "name", "source", "folder", "window", "nvtx", "phase", "force",
+    files=False, window="Part to analyse.", nvtx="Ranges to analyse.", phase="Phase.",
+)  # fmt: skip
 def save(
+    settings: Settings,
     name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)],
     source: Annotated[str, typer.Argument(metavar="TRACE", hidden=True)],
     folder: Folder = None,
-    window: Annotated[str | None, typer.Option(metavar="FROM/TO", help="Part to analyse.")] = None,
-    nvtx: Annotated[
-        str | None, typer.Option(metavar="RANGE[@DOMAIN][/N]", help="Ranges to analyse.")
-    ] = None,
-    phase: Annotated[str | None, typer.Option(metavar="prefill|decode", help="Phase.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what has this name.")] = False,
 ) -> None:
     """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
@@ -45,7 +47,7 @@ def save(
     if path.is_file() and not force:
         raise InputError(f"{path} exists; add --force to replace it")
     with Progress(name) as progress:
-        found = load(source, chosen.options(folder, window, nvtx, phase), progress)
+        found = load(source, chosen.options(settings, folder), progress)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

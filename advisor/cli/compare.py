@@ -11,7 +11,8 @@ from advisor.cli import flags
 from advisor.cli.flags import Texts
 from advisor.cli.greedy import GreedyCommand
 from advisor.cli.lazy import HELP
-from advisor.config import CHOICES
+from advisor.cli.settings import takes
+from advisor.config import Settings
 from advisor.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,15 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command("compare", cls=_Compare, context_settings=HELP)
+@takes(
+    "sources", "before", "after", "context", "tokens", "frameworks", "throughput", "batch", "gate",
+    "noise_floor", "fail_on", "folder", "window", "nvtx", "phase", "rules", "param", "engine",
+    "format", "output", "html", "xlsx", "force", "quiet", "verbose", files=False,
+    window="Part to compare.", nvtx="Ranges to compare.", phase="Phase to compare.",
+    engine="Inference engine.",
+)  # fmt: skip
 def compare(
+    settings: Settings,
     sources: Annotated[Texts, typer.Argument(metavar="BEFORE AFTER", hidden=True)] = None,
     before: Annotated[
         Texts, typer.Option(metavar="TRACE...", help="Several captures of the one side.")
@@ -62,18 +71,6 @@ def compare(
     folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of baselines (.advisor).")
     ] = None,
-    window: Annotated[str | None, typer.Option(metavar="FROM/TO", help="Part to compare.")] = None,
-    nvtx: Annotated[
-        str | None, typer.Option(metavar="RANGE[@DOMAIN][/N]", help="Ranges to compare.")
-    ] = None,
-    phase: Annotated[
-        str | None, typer.Option(metavar="|".join(CHOICES["phase"]), help="Phase to compare.")
-    ] = None,
-    rules: flags.Rules = None,
-    param: flags.Params = None,
-    engine: Annotated[
-        str | None, typer.Option(metavar="|".join(CHOICES["engine"]), help="Inference engine.")
-    ] = None,
     format: Annotated[
         str, typer.Option(metavar="text|json|markdown|sarif|junit|github", help="Kind of report.")
     ] = "text",
@@ -105,16 +102,14 @@ def compare(
     target = check(
         Target(format, output, html, xlsx, force), named, GATE_FORMATS if plain else FORMATS
     )
-    options = chosen.options(
-        folder, window, nvtx, phase, rules, param, engine, gate=gate, noise_floor=noise_floor
-    )
+    options = chosen.options(settings, folder, gate=gate, noise_floor=noise_floor)
     verbosity = int(verbose) - int(quiet)
     document: Comparison | ContextScaling | FrameworkTable
     with Progress("compare") as progress:
         if frameworks:
             document = run.frameworks(
                 chosen.engines(sources, before, after), chosen.numbers(throughput, "--throughput"),
-                chosen.numbers(batch, "--batch"), phase, options, progress,
+                chosen.numbers(batch, "--batch"), settings.phase, options, progress,
             )  # fmt: skip
         elif context:
             sides = chosen.sides(sources, before, after)

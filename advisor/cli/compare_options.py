@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.config import CHOICES, from_files
-from advisor.errors import InputError, invalid_choice
+from advisor.config import Settings, from_files
+from advisor.errors import InputError
 
 if TYPE_CHECKING:
     from advisor.pipeline.compare import CompareOptions
@@ -18,29 +18,18 @@ _GATED = ("CMP101", "CMP104", "CMP105")
 
 
 def options(
-    folder: Path | None = None, window: str | None = None, nvtx: str | None = None,
-    phase: str | None = None, rules: Texts = None, param: Texts = None, engine: str | None = None,
+    settings: Settings, folder: Path | None = None,
     *, gate: str | None = None, noise_floor: str | None = None,
 ) -> CompareOptions:  # fmt: skip
-    """Raises InputError for a value that is none of the choices."""
+    """Raises InputError for a gate or noise floor that is no percentage."""
     from advisor.pipeline.compare import CompareOptions
-    from advisor.pipeline.diagnose import Options
 
-    for name, value in (("phase", phase), ("engine", engine)):
-        if value is not None and value not in CHOICES[name]:
-            raise invalid_choice(f"--{name}", value, CHOICES[name])
-    settings: dict[tuple[str, str], Any] = {}
+    thresholds: dict[tuple[str, str], Any] = {}
     for name, text in (("gate", gate), ("noise_floor", noise_floor)):
         if text is not None:
             share = percent(text, f"--{name.replace('_', '-')}")
-            settings.update({(code, name): share for code in _GATED})
-    return CompareOptions(
-        Options(
-            window=window, nvtx=nvtx, phase=phase, rules=tuple(map(Path, rules or ())),
-            params=tuple(param or ()), engine=engine,  # type: ignore[arg-type]
-        ),
-        baseline_folder(folder), settings,
-    )  # fmt: skip
+            thresholds.update({(code, name): share for code in _GATED})
+    return CompareOptions(settings.options(), baseline_folder(folder), thresholds)
 
 
 def baseline_folder(given: Path | None) -> Path:

@@ -8,15 +8,14 @@ from typing import Annotated
 import typer
 
 from advisor.cli import flags
-from advisor.cli.flags import Text
+from advisor.cli.settings import takes
+from advisor.config import Settings
 
 
+@takes("trace", "serving_engine", "rules", "strict", "format", "output", "force", "verbose")
 def doctor(
+    settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
-    serving_engine: Annotated[
-        Text, typer.Option(metavar="NAME", help="Serving engine, where the capture hides it.")
-    ] = None,
-    rules: flags.Rules = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 on a finding of medium or above.")
     ] = False,
@@ -33,14 +32,12 @@ def doctor(
     from advisor.cli.deliver import check_output, deliver
     from advisor.cli.progress import Progress
     from advisor.cli.report import options_of
-    from advisor.config import settle
     from advisor.pipeline.doctor import doctor as examine
     from advisor.reports.checkup_text import checkup
 
     output = check_output(format, output, force, trace)
-    given = {"serving_engine": serving_engine, "rules": rules}
     with Progress(trace.name) as progress:
-        found = examine(trace, options_of(settle(given)), progress)
+        found = examine(trace, options_of(settings), progress)
     deliver(found, lambda page: checkup(page, found, int(verbose)), format, output, force)
     if strict and any(f.severity in ("medium", "high") for f in found.findings):
         raise typer.Exit(1)

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from advisor.cli import flags
 from advisor.cli.lazy import verb_group
+from advisor.cli.settings import takes
+from advisor.config import Settings
 
 app = verb_group("Write what was found for other viewers.")
 
 
-def _text(metavar: str, help: str) -> Any:
-    return typer.Option(metavar=metavar, help=help)
+_HELP = "As for diagnose."
 
 
 @app.command()
+@takes(
+    "trace", "output", "force", "window", "nvtx", "phase", "rules", "gaps",
+    files=False, window=_HELP, nvtx=_HELP, phase=_HELP, rules=_HELP,
+)  # fmt: skip
 def perfetto(
+    settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
     output: flags.Output = None,
     force: flags.Force = False,
-    window: Annotated[str | None, _text("FROM/TO", "As for diagnose.")] = None,
-    nvtx: Annotated[str | None, _text("RANGE[@DOMAIN][/N]", "As for diagnose.")] = None,
-    phase: Annotated[str | None, _text("PHASE", "As for diagnose.")] = None,
-    rules: Annotated[list[str] | None, _text("DIR", "As for diagnose.")] = None,
     gaps: Annotated[int, typer.Option(metavar="N", min=0, help="Idle gaps to draw.")] = 1_000,
 ) -> None:
     """Write an overlay that Perfetto (ui.perfetto.dev) or chrome://tracing opens.
@@ -37,12 +39,10 @@ def perfetto(
     from advisor.cli.output import write_bytes
     from advisor.cli.progress import Progress
     from advisor.export import perfetto as overlay
-    from advisor.pipeline.diagnose import Options, analyse, assemble
+    from advisor.pipeline.diagnose import analyse, assemble
 
     target = check_output("json", output, force, trace)
-    options = Options(
-        window=window, nvtx=nvtx, phase=phase, rules=tuple(Path(r) for r in rules or ())
-    )
+    options = settings.options()
     with Progress(trace.name) as progress, analyse(trace, options, progress) as done:
         data = overlay.render(done.analysis, assemble(done), gaps)
     write_bytes(data, target, force)

@@ -20,10 +20,3 @@ Xlsx = Annotated[
     Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a workbook as well.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")]
-Rules = Annotated[
-    Texts, typer.Option("--rules", metavar="DIR", help="Rules to add or replace (repeatable).")
-]
-Params = Annotated[
-    Texts,
-    typer.Option("--param", metavar="CODE.NAME=VALUE", help="Change a threshold (repeatable)."),
-]

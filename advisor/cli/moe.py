@@ -10,6 +10,8 @@ from advisor.cli import flags
 from advisor.cli.flags import Texts
 from advisor.cli.greedy import GreedyCommand
 from advisor.cli.lazy import HELP
+from advisor.cli.settings import takes
+from advisor.config import Settings
 from advisor.errors import InputError
 
 
@@ -21,7 +23,12 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command("moe", cls=_Moe, context_settings=HELP)
+@takes(
+    "runs", "learned", "perfect", "unit", "metric", "traces", "param", "format", "output", "html",
+    "xlsx", "force", "quiet", "verbose", files=False,
+)  # fmt: skip
 def moe(
+    settings: Settings,
     runs: Annotated[Texts, typer.Argument(metavar="LEARNED PERFECT", hidden=True)] = None,
     learned: Annotated[
         Texts, typer.Option(metavar="RUN...", help="Several runs with the learned router.")
@@ -39,7 +46,6 @@ def moe(
         tuple[str, str] | None,
         typer.Option(metavar="LEARNED PERFECT", help="Captures of both: expert kernels, balance."),
     ] = None,
-    param: flags.Params = None,
     format: Annotated[
         str, typer.Option(metavar="text|json|markdown", help="Kind of report.")
     ] = "text",
@@ -77,7 +83,7 @@ def moe(
             "the commands to run are printed"
         ) from None
     target = check(Target(format, output, html, xlsx, force), [*left, *right])
-    options = chosen.options(param=param)
+    options = chosen.options(settings)
     with Progress("moe") as progress:
         document = run.router(left, right, unit, metric, traces, options, progress)
     deliver(document, target, int(verbose) - int(quiet))

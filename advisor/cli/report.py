@@ -18,7 +18,7 @@ from advisor.reports.files import check_targets, write_atomic
 if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
     from advisor.model.findings import Diagnosis
-    from advisor.pipeline.diagnose import Options
+    from advisor.model.options import Options
 
 #: Format -> the module of `advisor.reports` whose `render` makes it.
 DOCUMENTS = {
@@ -107,23 +107,8 @@ def _selected(done: Sequence[Diagnosis], settings: Settings) -> list[Diagnosis]:
 
 
 def options_of(settings: Settings) -> Options:
-    """Analysis options derived from the settings."""
-    from advisor.pipeline.diagnose import Options
-
-    return Options(
-        window=settings.window,
-        nvtx=settings.nvtx,
-        phase=settings.phase,
-        weight_bytes=settings.weight_bytes,
-        gpu_metrics=Path(settings.gpu_metrics) if settings.gpu_metrics else None,
-        gpu_metrics_offset=settings.gpu_metrics_offset,
-        serving_engine=settings.serving_engine,
-        rules=tuple(Path(r) for r in settings.rules),
-        params=settings.param,
-        engine=settings.engine,  # type: ignore[arg-type]
-        sensitivity=settings.sensitivity,
-        strict=messages.debug,
-    )
+    """The options of the analysis. With --debug a disagreement of the engines is an error."""
+    return settings.options(strict=messages.debug)
 
 
 def _one(path: Path, settings: Settings) -> Diagnosis:
@@ -149,7 +134,7 @@ def known_codes(settings: Settings) -> set[str]:
     """The codes of our rules and of those that the user adds."""
     from advisor.engine.load import builtin_dir, load_rules
 
-    return set(load_rules(builtin_dir(), *map(Path, settings.rules)).by_code)
+    return set(load_rules(builtin_dir(), *settings.rules).by_code)
 
 
 def _write(

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from advisor.cli import flags
+from advisor.cli.settings import takes
+from advisor.config import Settings
 
 
 class Names(StrEnum):
@@ -31,18 +33,19 @@ class Format(StrEnum):
     csv = "csv"
 
 
-class Phase(StrEnum):
-    prefill = "prefill"
-    decode = "decode"
-
-
 REPORTS = (
     "kernels", "tail", "api", "launch", "copies", "copy-sizes", "nvtx", "nvtx-kernels", "osrt",
     "trace", "histogram", "pace", "budget",
 )  # fmt: skip
 
 
+@takes(
+    "trace", "report", "names", "timeunit", "format", "limit", "window", "nvtx", "phase", "output",
+    "force", files=False, window="Count this part: 5s/7s, 5s/, 1s2ms/.",
+    nvtx="Count these NVTX ranges.", phase="Count steps of this phase.",
+)  # fmt: skip
 def stats(
+    settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
     report: Annotated[
         list[str] | None,
@@ -57,13 +60,6 @@ def stats(
     limit: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="First N rows; 0: all, as csv and json.")
     ] = None,
-    window: Annotated[
-        str | None, typer.Option(metavar="FROM/TO", help="Count this part: 5s/7s, 5s/, 1s2ms/.")
-    ] = None,
-    nvtx: Annotated[
-        str | None, typer.Option(metavar="RANGE[@DOMAIN][/N]", help="Count these NVTX ranges.")
-    ] = None,
-    phase: Annotated[Phase | None, typer.Option(help="Count steps of this phase.")] = None,
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:  # fmt: skip
@@ -82,7 +78,7 @@ def stats(
     wanted = report_names(report or ["kernels"])
     output = target_of(output, force, [trace])
     with Progress(trace.name) as progress, open_trace(trace) as source:
-        analysis = Analysis(source, Selection(window, nvtx, phase and phase.value))
+        analysis = Analysis(source, Selection(settings.window, settings.nvtx, settings.phase))
         tables = []
         for name in wanted:
             progress(name)

@@ -9,13 +9,20 @@ import typer
 
 from advisor.cli import flags
 from advisor.cli.flags import Texts
+from advisor.cli.settings import takes
+from advisor.config import Settings
 from advisor.errors import InputError
 
 if TYPE_CHECKING:
     from advisor.reports.layout import Page
 
 
+@takes(
+    "trace", "fix", "list_", "format", "output", "force", "window", "phase", "weight_bytes",
+    "rules", files=False, window="As for diagnose.", phase="As for diagnose.",
+)  # fmt: skip
 def whatif(
+    settings: Settings,
     trace: Annotated[Path | None, typer.Argument(metavar="TRACE", hidden=True)] = None,
     fix: Annotated[
         Texts,
@@ -25,12 +32,6 @@ def whatif(
     format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
     output: flags.Output = None,
     force: flags.Force = False,
-    window: Annotated[str, typer.Option(metavar="FROM/TO", help="As for diagnose.")] = "",
-    phase: Annotated[str, typer.Option(metavar="PHASE", help="As for diagnose.")] = "",
-    weight_bytes: Annotated[
-        str, typer.Option(metavar="N|config.json", help="Size of the weights, for bandwidth.")
-    ] = "",
-    rules: flags.Rules = None,
 ) -> None:
     """Predict the step time after a change, by replaying the capture without the cause.
 
@@ -48,16 +49,11 @@ def whatif(
         )
     output = target_of(output, force, [trace])
     from advisor.cli.progress import Progress
-    from advisor.pipeline.diagnose import Options
     from advisor.pipeline.whatif import whatif as ask
     from advisor.reports import gain_text
 
-    options = Options(
-        window=window or None, phase=phase or None, weight_bytes=weight_bytes or None,
-        rules=tuple(Path(r) for r in rules or ()),
-    )  # fmt: skip
     with Progress(trace.name) as progress:
-        report = ask(trace, fix, options, progress)
+        report = ask(trace, fix, settings.options(), progress)
     deliver(report, lambda page: gain_text.whatif(page, report), format, output, force)
 
 

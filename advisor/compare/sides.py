@@ -12,15 +12,11 @@ from advisor.compare.work import saved_work
 from advisor.model.arrays import Array
 from advisor.model.facts import LEVELS, Cell, Scope
 from advisor.model.findings import Budget, Diagnosis
+from advisor.model.parts import BUSY
 from advisor.model.work import KernelName, PhaseWork, Work
 
 #: Busy parts of the budget, and idle that the graph's own structure makes: not the host's.
-NOT_HOST = frozenset(
-    (
-        "compute", "communication", "htod", "dtoh", "other_copy", "migration", "graph_internal",
-        "unified_memory",
-    )
-)  # fmt: skip
+NOT_HOST = frozenset((*BUSY, "graph_internal", "unified_memory"))
 
 
 @dataclass

@@ -18,6 +18,7 @@ from advisor.metrics.activity import Samples
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import Interval
 from advisor.model.findings import Diagnosis, Finding
+from advisor.model.parts import IDLE
 
 #: Gaps of a device that are drawn, and samples over all devices.
 GAPS = 1_000
@@ -26,26 +27,6 @@ SAMPLES = 200_000
 FINDINGS, BUDGET, COUNTERS = 900_000_000, 900_000_100, 900_001_000
 STEPS_TRACK, GAPS_TRACK = 1, 2
 
-#: Colours by the names that Chrome's viewer knows; Perfetto colours by the name of a slice.
-COLOURS = {
-    "graph_internal": "grey",
-    "queued": "grey",
-    "launch_latency": "thread_state_runnable",
-    "profiler": "generic_work",
-    "startup": "startup",
-    "gc": "olive",
-    "gil": "olive",
-    "alloc": "thread_state_sleeping",
-    "sync": "yellow",
-    "copy_call": "thread_state_iowait",
-    "launch_call": "bad",
-    "graph_launch_call": "bad",
-    "os": "thread_state_sleeping",
-    "host_gap": "terrible",
-    "host_between_launches": "terrible",
-    "unified_memory": "thread_state_iowait",
-    "unknown": "white",
-}
 COUNTER_NAMES = {
     "gr_active": "GR Active %",
     "sm_active": "SM Active %",
@@ -163,7 +144,7 @@ def _gaps(analysis: Analysis, device: int, process: int, most: int, at: _Clock) 
         yield _slice(process, GAPS_TRACK, "GPU idle", at.span(gap.start, gap.end), told)
         for part, start, end in gap.parts:
             span = at.span(start, end)
-            yield _slice(process, GAPS_TRACK, _words(part), span, {}, COLOURS.get(part))
+            yield _slice(process, GAPS_TRACK, _words(part), span, {}, IDLE[part].perfetto)
 
 
 def _words(part: str) -> str:

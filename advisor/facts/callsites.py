@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from advisor.facts.catalog import NVTX
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import call_site_patterns, step_patterns
 from advisor.metrics.analysis import Analysis
@@ -16,11 +15,6 @@ _WHAT = {
 }  # fmt: skip
 _HOW = {"backtraces": "CUDA backtraces", "samples": "CPU samples", "ranges": "enclosing ranges"}
 _NAMELESS = {"backtraces": "(without a backtrace)", "ranges": "(outside of ranges)", "samples": "-"}
-#: Calls under the threshold of 80 us have no backtrace by default; launches last 5 us.
-BACKTRACE_FLAG = "--cudabacktrace=kernel:1000,sync:1000,memory:1000 --sample=process-tree"
-
-#: The PyTorch profiler records no backtraces of CUDA calls, but ranges.
-RECORD_FUNCTION = "torch.profiler.record_function(NAME) around the parts of a step"
 
 
 def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
@@ -47,13 +41,15 @@ def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _missing(a: Analysis) -> tuple[str, tuple[str, ...]]:
-    if not a.trace.capture.format.startswith("nsys"):
-        return "The calling code is not recorded", (RECORD_FUNCTION,)
-    if a.trace.has("ranges"):
-        return "The calling functions are not recorded", (BACKTRACE_FLAG,)
-    return (
-        "Neither the calling functions nor ranges around them are recorded", (BACKTRACE_FLAG, NVTX)
-    )  # fmt: skip
+    recorder, ranges = a.trace.capture.recorder, a.trace.has("ranges")
+    if recorder.backtraces is None:  # ranges are all that this tool can record of it
+        title, options = "The calling code is not recorded", [recorder.ranges]
+    elif ranges:
+        title, options = "The calling functions are not recorded", [recorder.backtraces]
+    else:
+        title = "Neither the calling functions nor ranges around them are recorded"
+        options = [recorder.backtraces, recorder.ranges]
+    return title, tuple(option for option in options if option)
 
 
 def _title(group: str, found: CallSites) -> str:

@@ -17,7 +17,6 @@ from advisor.metrics.startup import KINDS
 from advisor.metrics.workload import CUDA_CPP, NO_KERNELS, UNKNOWN
 from advisor.model.capture import Capture
 from advisor.model.facts import TRACE
-from advisor.sources.samplers.log import FORMATS as SAMPLE_LOGS
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
@@ -52,7 +51,7 @@ _STARTUP_WORDS = {
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
     alone = samples_alone(a)
-    if capture.format in SAMPLE_LOGS:
+    if capture.recorder.samples_only:
         # A sampler sees utilisation only: that it recorded no kernel says nothing about the GPU.
         out.put("capture.size_bytes", capture.size_bytes)
         out.put("capture.sample_count", trace.rows("samples"))
@@ -64,7 +63,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
         "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
         "capture.kernel_count": None if alone else trace.rows("kernels"),
-        "capture.cuda_traced": _cuda_traced(capture),
+        "capture.cuda_traced": capture.cuda_traced,
         "capture.stack_recorded": _stacks(capture),
         "capture.stack_option": "with_stack" if _stacks(capture) else None,
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum())
@@ -166,7 +165,7 @@ def samples_alone(a: Analysis) -> bool:
     trace = a.trace
     if not trace.has("samples") or len(a.ops) or trace.has("api_calls"):
         return False
-    return _cuda_traced(trace.capture) is not True
+    return trace.capture.cuda_traced is not True
 
 
 def _sources(recorded: tuple[str, ...]) -> str:
@@ -183,12 +182,6 @@ def _written_ranges(a: Analysis) -> int:
 def _known_schema(version: str) -> bool:
     parts = [int(p) for p in re.findall(r"\d+", version)[:2]]
     return len(parts) == 2 and (2, 9) <= (parts[0], parts[1]) <= (3, 30)
-
-
-def _cuda_traced(capture: Capture) -> bool | None:
-    """Whether CUDA was among the traced sources; None where the export does not list them."""
-    types = {s.lower() for s in capture.trace_sources if not s.startswith("COLLECT_")}
-    return "cuda" in types if types and capture.format.startswith("nsys") else None
 
 
 def _stacks(capture: Capture) -> bool:

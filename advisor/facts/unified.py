@@ -31,13 +31,13 @@ _CAUSES = {
 
 def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Nothing is said of a profiler that recorded no migration, unless it is one that records
-    them without being asked (Nsight Systems)."""
+    them without being asked."""
     scope, budget = Scope(device=device), a.budgets[device]
     at = a.device_ops(device)
     at = at[a.ops.kind[at] == Kind.COPY]
     columns = a.trace.columns("copies", ("bytes", "kind", "migration_cause", "address"))
     moved = np.isin(columns["kind"][a.ops.row[at]], MIGRATIONS)
-    if not moved.any() and not a.trace.capture.format.startswith("nsys"):
+    if not moved.any() and not a.trace.capture.recorder.migrations:
         return
     at = at[moved]
     size, kind, cause, address = (

@@ -6,7 +6,7 @@ thread was doing (docs/definitions.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from advisor.metrics.intervals import (
     EMPTY,
     Coverage,
     Spans,
+    clip,
     intersect,
     joined,
     subtract,
@@ -25,17 +26,15 @@ from advisor.metrics.intervals import (
 )
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
+from advisor.model import parts
 from advisor.model.arrays import Array
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 from advisor.sources.trace import Trace
 
-BUSY_PARTS = ("compute", "communication", "htod", "dtoh", "other_copy", "migration")
-IDLE_PARTS = (
-    "graph_internal", "queued", "launch_latency", "profiler", "startup", "gc", "gil", "alloc",
-    "sync", "copy_call", "launch_call", "graph_launch_call", "os", "host_gap",
-    "host_between_launches", "unified_memory", "unknown",
-)  # fmt: skip
-PARTS = BUSY_PARTS + IDLE_PARTS
+#: Part, start and end in session time (ns).
+Slice = tuple[str, int, int]
+
+BUSY_PARTS, IDLE_PARTS, PARTS = tuple(parts.BUSY), tuple(parts.IDLE), tuple(parts.PARTS)
 
 #: Cost of a graph launch when its nodes are not traced (measured on graph-mode captures:
 #: calibration#graph-launch). What a node-traced call takes beyond it is the profiler's.
@@ -163,9 +162,30 @@ def _busy_parts(
     return out
 
 
+#: What `_edges` says of time that belongs to a thread.
+_THREAD = -1
+
+
+def _edges(found: Gaps) -> tuple[Array, Array, Array]:
+    """Each gap cut in two: the part before the cut (`_THREAD`: what the thread did), the time of
+    the cut, and the part after it; parts by their place in IDLE_PARTS."""
+    orphan = ~found.internal & (found.call == MISSING)
+    open_ = ~(found.internal | orphan)
+    queued = open_ & (found.call_end <= found.start)
+    before = np.full(len(found), _THREAD, np.int8)
+    for part, mask in (("graph_internal", found.internal), ("unknown", orphan), ("queued", queued)):
+        before[mask] = IDLE_PARTS.index(part)
+    # No thread issued migrations: the driver did, upon a fault. Else back from the end: launch
+    # latency after the call's return; all of it if the call returned before.
+    migrated = orphan & found.migrated
+    until = np.where(open_ & ~queued, np.minimum(found.call_end, found.end), found.end)
+    until = np.where(migrated, np.maximum(found.start, found.end - FAULT_NS), until)
+    latency, memory = IDLE_PARTS.index("launch_latency"), IDLE_PARTS.index("unified_memory")
+    return before, until, np.where(migrated, memory, latency)
+
+
 def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, Array]:
     """Idle ns of each gap by part; over the parts they add up to the gap's length."""
-    length = found.length
     zero = np.zeros(len(found), np.int64)
     zero.setflags(write=False)  # shared by the parts that hold nothing
     out: dict[str, Array] = dict.fromkeys(IDLE_PARTS, zero)
@@ -176,23 +196,13 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
                 out[part] = np.zeros(len(found), np.int64)
             out[part][at] += values
 
-    def book_whole(part: str, mask: Array) -> None:
-        if mask.any():
-            out[part] = np.where(mask, length, 0)
-
-    orphan = ~found.internal & (found.call == MISSING)
-    book_whole("graph_internal", found.internal)
-    book_whole("unknown", orphan)
-    if found.migrated.any():  # no thread issued these: the driver did, upon a fault
-        waits = np.where(found.migrated, np.minimum(length, FAULT_NS), 0)
-        out["unified_memory"], out["unknown"] = waits, out["unknown"] - waits
-    # Back from the end: launch latency after the call's return; all of it if it returned before.
-    open_ = ~(found.internal | orphan)
-    queued = open_ & (found.call_end <= found.start)
-    book_whole("queued", queued)
-    host = open_ & ~queued
-    until = np.minimum(found.call_end, found.end)
-    out["launch_latency"] = np.where(host, found.end - until, 0)
+    before, until, after = _edges(found)
+    for edge, lengths in ((before, until - found.start), (after, found.end - until)):
+        for code in np.unique(edge[lengths > 0]).tolist():
+            if code != _THREAD:
+                at = np.flatnonzero(edge == code)
+                book(IDLE_PARTS[code], at, lengths[at])
+    host = before == _THREAD
     for thread in np.unique(found.thread[host]).tolist():
         mine = np.flatnonzero(host & (found.thread == thread))
         states_of = _ThreadStates(threads, thread, int(found.process[mine[0]]), states)
@@ -211,62 +221,108 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
     return out
 
 
+def gap_slices(
+    budget: DeviceBudget, threads: Threads, states: HostStates, which: Sequence[int]
+) -> list[list[Slice]]:
+    """Single gaps as slices in order of time: where in the gap the parts lie that the budget
+    booked for it, and add up to them."""
+    found, booked = budget.gaps, budget.gap_parts
+    before, until, after = _edges(found)
+    known: dict[int, _ThreadStates] = {}
+    out = []
+    for i in which:
+        thread = int(found.thread[i])
+        start, cut, end = int(found.start[i]), int(until[i]), int(found.end[i])
+        if before[i] != _THREAD:
+            slices = [(IDLE_PARTS[before[i]], start, cut)]
+        else:
+            if thread not in known:
+                known[thread] = _ThreadStates(threads, thread, int(found.process[i]), states)
+            host = "host_gap" if booked["host_gap"][i] else "host_between_launches"
+            slices = list(_cut_launches(
+                known[thread].slices(start, cut, host), int(booked["graph_launch_call"][i])
+            ))  # fmt: skip
+        slices.append((IDLE_PARTS[after[i]], cut, end))
+        out.append([s for s in slices if s[1] < s[2]])
+    return out
+
+
+def _cut_launches(slices: Iterable[Slice], left: int) -> Iterator[Slice]:
+    """The first `left` ns of graph launches are their own, what follows is the profiler's."""
+    for name, start, end in slices:
+        if name != "graph_launch_call":
+            yield name, start, end
+            continue
+        own = min(end - start, left)
+        left -= own
+        yield name, start, start + own
+        yield "profiler", start + own, end
+
+
 class _ThreadStates:
-    """What one thread was doing at any time, as running totals by state."""
+    """What one thread was doing: at any time the first that holds of profiler, start-up, garbage
+    collection, GIL, a CUDA call, an operating-system call; else code of its own."""
 
     def __init__(self, threads: Threads, thread: int, process: int, states: HostStates) -> None:
-        self._start, self._end, state = thread_states(threads, thread)
-        length = self._end - self._start
-        self._mine: dict[str, Array] = {}
-        self._before: dict[str, Array] = {}
-        for code, name in enumerate(THREAD_STATES):
-            mine = state == code
-            if mine.any():
-                self._mine[name] = mine
-                self._before[name] = np.concatenate(([0], np.cumsum(np.where(mine, length, 0))))
-        self._explained = EMPTY
-        self._reasons: dict[str, Coverage] = {}
+        explained = EMPTY
+        self._spans: dict[str, Spans] = {}
         for name, spans in (
             ("profiler", states.overhead.get(process, EMPTY)),
             ("startup", states.cold.get(thread, EMPTY)),
             ("gc", states.gc.get(thread, EMPTY)),
             ("gil", states.gil.get(thread, EMPTY)),
         ):
-            own = subtract(spans, self._explained)
+            own = subtract(spans, explained)
             if len(own):
-                self._reasons[name] = Coverage(own)
-                self._explained = joined(self._explained, own)
+                self._spans[name] = own
+                explained = joined(explained, own)
+        start, end, state = thread_states(threads, thread)
         blocked = states.os.get(thread, EMPTY)
-        self._blocked: Coverage | None = None
         if len(blocked):
-            calls = union(self._start, self._end)
-            self._blocked = Coverage(subtract(blocked, calls))
+            self._spans["os"] = subtract(subtract(blocked, union(start, end)), explained)
+        if len(explained):
+            pieces = subtract(Spans(start, end), explained)
+            state = state[np.searchsorted(start, pieces.start, "right") - 1]
+            start, end = pieces
+        self._start, self._end, self._state = start, end, state
+        self._coverage = {name: Coverage(spans) for name, spans in self._spans.items()}
+        self._mine: dict[str, Array] = {}
+        self._before: dict[str, Array] = {}
+        for code, name in enumerate(THREAD_STATES):
+            mine = state == code
+            if mine.any():
+                self._mine[name] = mine
+                total = np.cumsum(np.where(mine, end - start, 0))
+                self._before[name] = np.concatenate(([0], total))
 
     def split(self, lo: Array, hi: Array) -> dict[str, Array]:
         """ns of each [lo, hi) (ascending, disjoint) by state; `host` is what none explains."""
-        out = {name: reason.within(lo, hi) for name, reason in self._reasons.items()}
-        pieces, of_gap = Spans(lo, hi), None
-        if len(self._explained):
-            pieces = subtract(pieces, self._explained)
-            of_gap = np.searchsorted(hi, pieces.start, "right")
-
-        def gathered(values: Array) -> Array:
-            """Back from pieces to gaps."""
-            if of_gap is None:
-                return values
-            return np.bincount(of_gap, values, minlength=len(lo)).astype(np.int64)
-
-        rest = pieces.end - pieces.start
-        for name, values in self._measure(pieces):
+        out = {name: coverage.within(lo, hi) for name, coverage in self._coverage.items()}
+        out.update(self._measure(Spans(lo, hi)))
+        rest = hi - lo
+        for values in out.values():
             rest = rest - values
-            out[name] = gathered(values)
-        if self._blocked is not None:
-            waits = self._blocked.within(pieces.start, pieces.end)
-            rest = rest - waits
-            out["os"] = gathered(waits)
-        out["host"] = gathered(rest)
+        out["host"] = rest
         out.setdefault("graph_launch_call", np.zeros(len(lo), np.int64))
         return out
+
+    def slices(self, lo: int, hi: int, host: str) -> Iterator[Slice]:
+        """[lo, hi) by state, in order of time; what none explains is called `host`."""
+        found = []
+        for name, spans in self._spans.items():
+            inside = clip(spans, lo, hi)
+            found += [(a, b, name) for a, b in zip(*map(np.ndarray.tolist, inside), strict=True)]
+        calls = range(int(np.searchsorted(self._end, lo, "right")),
+                      int(np.searchsorted(self._start, hi, "left")))  # fmt: skip
+        found += [(max(int(self._start[k]), lo), min(int(self._end[k]), hi),
+                   THREAD_STATES[int(self._state[k])]) for k in calls]  # fmt: skip
+        for start, end, name in sorted(found):
+            if lo < start:
+                yield host, lo, start
+            yield name, start, end
+            lo = end
+        if lo < hi:
+            yield host, lo, hi
 
     def _measure(self, pieces: Spans) -> Iterator[tuple[str, Array]]:
         """ns of each call state inside each piece. One pair of searches serves all states."""

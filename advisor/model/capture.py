@@ -32,6 +32,26 @@ class Device(Frozen):
     compute_capability: tuple[int, int] | None = None
 
 
+class Recorder(Frozen):
+    """What facts, advice and reports need to know of the tool that recorded a capture; each reader
+    defines its own.
+
+    `clock` says in words what its times count from, `tables` how its files name our tables.
+    `nsys_options` is true where it takes the options of `nsys profile`, which are those that advice
+    names. `backtraces` and `ranges` would record what makes the CUDA calls: the functions, and
+    ranges around them. A tool of `samples_only` sees no kernels; one of `migrations` records those
+    of unified memory without being asked.
+    """
+
+    clock: str = "times from the start of the capture"
+    tables: dict[str, str] = {}
+    nsys_options: bool = False
+    backtraces: str | None = None
+    ranges: str | None = None
+    samples_only: bool = False
+    migrations: bool = False
+
+
 class Capture(Frozen):
     """Metadata of one capture. Environment variables appear by name only, never with a value.
 
@@ -39,11 +59,13 @@ class Capture(Frozen):
     `utc_offset_s` is by how much the machine's own clock is ahead of UTC. `vendor` made the GPUs,
     and `device_numbers` says in words whose numbers their ids are. `zero_ns` is what the file
     itself calls our time 0. `modules` are classes of Python modules that ran, `views` tables of
-    the export that the file holds as views of something else: they are not read.
+    the export that the file holds as views of something else: they are not read. `cuda_traced` is
+    None where the traced sources are not listed.
     """
 
     path: str
     format: str
+    recorder: Recorder = Recorder()
     size_bytes: int = 0
     producer: str | None = None
     producer_version: str | None = None
@@ -60,6 +82,7 @@ class Capture(Frozen):
     environment_names: tuple[str, ...] = ()
     options: dict[str, str] = {}
     trace_sources: tuple[str, ...] = ()
+    cuda_traced: bool | None = None
     graph_trace_mode: str | None = None
     sample_hz: float | None = None
     world_size: int | None = None

@@ -42,7 +42,7 @@ class Tool(Frozen):
 class Input(Frozen):
     """One capture as it was read, or one rank of a job: then with its number. `serving_evidence`
     says what speaks for the serving engine, `device_numbers` in words whose numbers device ids
-    are."""
+    are, `clock` what times count from."""
 
     path: str
     format: str
@@ -50,6 +50,7 @@ class Input(Frozen):
     device: str | None = None
     devices: tuple[InputDevice, ...] = ()
     device_numbers: str | None = None
+    clock: str | None = None
     driver: str | None = None
     cuda: str | None = None
     serving_engine: str | None = None

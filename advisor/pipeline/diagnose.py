@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from advisor.model.findings import Diagnosis, Tool
+from advisor.model.options import Options as Options
 from advisor.model.sensitivity import Flip
 from advisor.pipeline.verdict import headline, to_do, verdict, worth_telling
 from advisor.pipeline.weights import given_weights
@@ -26,24 +27,6 @@ if TYPE_CHECKING:
     from advisor.sources.trace import Trace
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user may choose about one diagnosis."""
-
-    window: str | None = None
-    nvtx: str | None = None
-    phase: str | None = None
-    weight_bytes: str | None = None
-    serving_engine: str | None = None
-    rules: tuple[Path, ...] = ()
-    params: tuple[str, ...] = ()
-    engine: Literal["durable", "python"] | None = None
-    sensitivity: bool = False
-    strict: bool = False  # a disagreement of the engines is an error
-    gpu_metrics: Path | None = None
-    gpu_metrics_offset: str | None = None
 
 
 def open_trace(path: str | Path) -> Trace:
@@ -106,14 +89,14 @@ def analyse(
     from advisor.metrics.analysis import Analysis, Selection
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import cross_rank, waits_inside
-    from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
+    from advisor.sources.open import needs_export
 
     chosen = options or Options()
     say = progress or (lambda _: None)
     weights = given_weights(chosen.weight_bytes)
     rules = _rules((builtin_dir(), *chosen.rules))
     params = parse_params(rules, chosen.params)
-    say("exporting with nsys" if str(path).endswith(REPORT_SUFFIXES) else "reading")
+    say("exporting with nsys" if needs_export(path) else "reading")
     with opened(path, chosen) as trace:
         say("reading")
         analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
@@ -190,7 +173,7 @@ def assemble(done: Analysed) -> Diagnosis:
         not_evaluated=document.with_remedies(
             found.not_evaluated,
             document.remedies(analysis, facts, serving),
-            by_nsys=analysis.trace.capture.format.startswith("nsys"),
+            analysis.trace.capture.recorder,
         ),
         budget=budget,
         steps=document.steps(analysis),

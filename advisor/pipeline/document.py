@@ -18,7 +18,7 @@ from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
-from advisor.model.capture import InputDevice
+from advisor.model.capture import InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.findings import (
     Budget,
@@ -118,8 +118,7 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
             nvtx="nvtxevents" in traced, serving=serving.name,
         )  # fmt: skip
         # nsys records nothing of another vendor's GPUs.
-        of_nsys = found is not None and by_tool(found, by_nsys=False) != found
-        return None if foreign and of_nsys else found
+        return None if foreign and found is not None and _of_nsys(found) else found
 
     return of
 
@@ -145,26 +144,29 @@ def reasons(a: Analysis, base: FactBase) -> Remedy:
     return of
 
 
-def by_tool(flag: str, by_nsys: bool) -> str:
+def _of_nsys(flag: str) -> bool:
+    """Whether a remedy is an option of `nsys profile`, not one of ours and no advice in words."""
+    return flag.startswith("-") and not flag.startswith("--weight-bytes")
+
+
+def by_tool(flag: str, recorder: Recorder) -> str:
     """A remedy with the name of nsys, where another tool recorded."""
-    if by_nsys or not flag.startswith("-") or flag.startswith("--weight-bytes"):
-        return flag
-    return f"nsys profile {flag}"
+    return flag if recorder.nsys_options or not _of_nsys(flag) else f"nsys profile {flag}"
 
 
 def with_remedies(
-    entries: tuple[NotEvaluated, ...], of: Remedy, by_nsys: bool = True
+    entries: tuple[NotEvaluated, ...], of: Remedy, recorder: Recorder
 ) -> tuple[NotEvaluated, ...]:
     """What could not be judged, with the option that supplies the missing facts of this capture;
     the rule's own flag only says what it needs in general.
 
-    Options are those of `nsys profile`, which is named where another tool (not `by_nsys`) recorded.
+    Options are those of `nsys profile`, which is named where another tool recorded.
     """
     out = []
     for entry in entries:
         known = [name for name in entry.missing if name in CATALOGUE]
         flag = combine(f for name in known if (f := of(name))) if known else entry.flag
-        out.append(entry.model_copy(update={"flag": flag and by_tool(flag, by_nsys)}))
+        out.append(entry.model_copy(update={"flag": flag and by_tool(flag, recorder)}))
     return tuple(out)
 
 
@@ -187,6 +189,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
             for d in (a.device(n) for n in a.devices or sampled_devices(a))
         ),
         device_numbers=capture.device_numbers,
+        clock=capture.recorder.clock,
         driver=capture.driver,
         cuda=capture.cuda,
         serving_engine=serving.name,

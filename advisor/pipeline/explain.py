@@ -30,21 +30,6 @@ from advisor.model.findings import Finding, Tool
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conclusions
 
-#: Tables of an nsys export, by ours.
-_NSYS = {
-    "kernels": "CUPTI_ACTIVITY_KIND_KERNEL",
-    "copies": "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "memsets": "CUPTI_ACTIVITY_KIND_MEMSET",
-    "graph_runs": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-    "api_calls": "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "ranges": "NVTX_EVENTS",
-    "samples": "GPU_METRICS",
-    "allocations": "CUDA_GPU_MEMORY_USAGE_EVENTS",
-    "diagnostics": "DIAGNOSTIC_EVENT",
-    "host_calls": "OSRT_API",
-    "overheads": "PROFILER_OVERHEAD",
-}
-
 
 def explain(
     path: str | Path,
@@ -72,11 +57,11 @@ def explanation(done: Analysed, code: str) -> Explanation:
     inference = done.inference
     found = conclusions(done)
     supply = document.remedies(done.analysis, done.facts, done.serving)
-    by_nsys = done.analysis.trace.capture.format.startswith("nsys")
+    recorder = done.analysis.trace.capture.recorder
 
     def remedy(name: str) -> str | None:
         flag = supply(name)
-        return flag and document.by_tool(flag, by_nsys)
+        return flag and document.by_tool(flag, recorder)
 
     spec = inference.program.by_code[code].spec
     why = document.reasons(done.analysis, done.facts)
@@ -94,7 +79,7 @@ def explanation(done: Analysed, code: str) -> Explanation:
         state=scopes[0].state,
         sentence=_sentence(code, spec.cause, scopes, len(found.findings), done.analysis.step_count),
         scopes=scopes,
-        facts=tuple(_sources(explainer, trees, done.analysis.trace.capture.format)),
+        facts=tuple(_sources(explainer, trees, recorder.tables)),
     )
 
 
@@ -164,9 +149,10 @@ class _About:
 
 
 def _sources(
-    explainer: Explainer, trees: list[tuple[Outcome, Reason]], format: str
+    explainer: Explainer, trees: list[tuple[Outcome, Reason]], native: dict[str, str]
 ) -> Iterator[FactSource]:
-    """Every fact of the trees once, in the order in which they are met."""
+    """Every fact of the trees once, in the order in which they are met. `native` is how the capture
+    names our tables."""
     inference = explainer.inference
     seen: dict[tuple[str, Scope], Fact] = {}
     for outcome, reason in trees:
@@ -191,7 +177,7 @@ def _sources(
             sources=tuple(
                 TableSource(
                     table=table,
-                    native=_NSYS.get(table) if format.startswith("nsys") else None,
+                    native=native.get(table),
                     columns=tuple(c for t, c in pairs if t == table),
                 )
                 for table in tables

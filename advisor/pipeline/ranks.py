@@ -103,7 +103,8 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         {key: table for key, table in base.tables.items() if key[0] in evidence},
         {key: tuple(places) for key, places in base.intervals.items() if key[0] in parts},
         rows, capture.rank, capture.world_size, known,
-        isinstance(opaque, float) and opaque >= _OPAQUE, collectives, gains,
+        isinstance(opaque, float) and opaque >= _OPAQUE, capture.recorder, collectives,
+        gains,
     )  # fmt: skip
 
 
@@ -209,12 +210,12 @@ def _document(
         for f in document.with_options(job.findings, serving, first.inputs[0].workload)
     )
     tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)
-    by_nsys = first.inputs[0].format.startswith("nsys")
+    recorder = job.parts[0].summary.recorder
     not_evaluated = tuple(
         entry if entry.code not in codes else entry.model_copy(update={
             "flag": (flag := combine(
                 f for n in entry.missing if n in CATALOGUE and (f := remedy(n, tables))
-            )) and document.by_tool(flag, by_nsys)
+            )) and document.by_tool(flag, recorder)
         })
         for entry in job.not_evaluated
     )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
+from advisor.model.parts import BUSY
 from advisor.ranks.merge import listed
 from advisor.ranks.summary import RankSummary
 from advisor.ranks.waits import Waits
@@ -68,7 +69,7 @@ def rank_table(
     for i, r in enumerate(waits.ranks):
         own = whole.get((r.rank, r.device))
         shares = {p.part: p.share for p in own.parts} if own is not None else {}
-        busy = sum(shares.get(p, 0.0) for p in _BUSY) if shares else None
+        busy = sum(shares.get(p, 0.0) for p in BUSY) if shares else None
         rows.append((
             r.rank, r.device, r.window_ns / 1e6, busy, shares.get("compute"),
             shares.get("communication"), overlaps.get((r.rank, r.device)),
@@ -78,9 +79,6 @@ def rank_table(
             None if (offset := waits.offset(i)) is None else offset / 1e3,
         ))  # fmt: skip
     return Table(title="Ranks", columns=_HEADS, rows=tuple(rows))
-
-
-_BUSY = ("compute", "communication", "htod", "dtoh", "other_copy", "migration")
 
 
 def timeline(waits: Waits) -> Timeline:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from advisor.engine.compile import Program
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.origins import over_window, sources
+from advisor.model.capture import Recorder
 from advisor.model.facts import Fact, FactBase, Interval, Scope, Table, Value
 from advisor.model.findings import Diagnosis, Timeline
 from advisor.model.gain import Gain
@@ -38,6 +39,7 @@ class RankSummary:
     world_size: int | None
     numbered: bool
     opaque: bool
+    recorder: Recorder
     collectives: tuple[str, ...] = ()
     gains: tuple[tuple[int, str, Gain], ...] = ()
 
@@ -98,7 +100,7 @@ def encode(summary: RankSummary) -> bytes:
     rest = (
         summary.facts, summary.trace_tables, summary.tables, summary.places,
         tuple(r.packed() for r in summary.rows), summary.rank, summary.world_size,
-        summary.numbered, summary.opaque, summary.collectives, summary.gains,
+        summary.numbered, summary.opaque, summary.recorder, summary.collectives, summary.gains,
     )  # fmt: skip
     return zlib.compress(pickle.dumps((document, rest), protocol=5), 1)
 

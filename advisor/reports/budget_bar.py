@@ -5,42 +5,15 @@ from __future__ import annotations
 from statistics import median
 
 from advisor.model.findings import Budget, Diagnosis
+from advisor.model.parts import BUSY, PARTS
 from advisor.reports.layout import Page, pad
 from advisor.reports.numbers import amount, percent, value_text
 
-#: Part -> (sign, style, words). Signs differ, so the bar reads without colour; the busy parts
-#: come first, then idle time by its owner.
-PARTS: dict[str, tuple[str, str, str]] = {
-    "compute": ("", "green", "compute"),
-    "communication": ("N", "magenta", "communication"),
-    "htod": (">", "blue", "HtoD copies"),
-    "dtoh": ("<", "blue", "DtoH copies"),
-    "other_copy": ("=", "blue", "other copies"),
-    "migration": ("m", "blue", "page migration"),
-    "graph_internal": ("n", "cyan", "between graph nodes"),
-    "queued": ("q", "cyan", "queued, not started"),
-    "launch_latency": ("l", "red", "launch latency"),
-    "profiler": ("p", "dim", "profiler"),
-    "startup": ("u", "dim", "start-up"),
-    "gc": ("G", "yellow", "Python GC"),
-    "gil": ("I", "yellow", "GIL wait"),
-    "alloc": ("A", "yellow", "alloc or free call"),
-    "sync": ("S", "yellow", "synchronize call"),
-    "copy_call": ("c", "yellow", "copy call"),
-    "launch_call": ("L", "bold red", "launch call"),
-    "graph_launch_call": ("R", "red", "graph launch call"),
-    "os": ("O", "yellow", "OS call"),
-    "host_gap": ("H", "bold yellow", "host, between steps"),
-    "host_between_launches": ("h", "bold yellow", "host, in the step"),
-    "unified_memory": ("U", "yellow", "unified memory"),
-    "unknown": ("?", "dim", "unknown"),
-}
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
 SMALL = 0.005
 COLUMNS = 8
 #: Bars that are drawn unless all are asked for.
 BARS = 16
-BUSY = ("compute", "communication", "htod", "dtoh", "other_copy", "migration")
 NAME = 20
 
 
@@ -48,7 +21,8 @@ def signs(parts: list[str], bar: str) -> dict[str, tuple[str, str]]:
     """A distinct sign for every part, the same one in every report where the part is known."""
     given: dict[str, tuple[str, str]] = {}
     for part in parts:
-        sign, style, _ = PARTS.get(part, ("", "", part))
+        spec = PARTS.get(part)
+        sign, style = (spec.sign, spec.style) if spec else ("", "")
         sign = bar if part == "compute" else sign
         taken = {s for s, _ in given.values()}
         if not sign or sign in taken:
@@ -195,4 +169,4 @@ def _columns(
 
 def words(part: str) -> str:
     """A part of the budget as people call it."""
-    return PARTS[part][2] if part in PARTS else part.replace("_", " ")
+    return PARTS[part].words if part in PARTS else part.replace("_", " ")

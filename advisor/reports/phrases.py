@@ -225,9 +225,8 @@ def baseline_text(diagnosis: Diagnosis) -> str:
 
 def clock(*captures: Input) -> str:
     """What the times of places count from, and who else shows them so."""
-    if any(i.format.startswith("kineto") for i in captures):
-        return "times from the first event of the trace on, as Perfetto shows them"
-    return "session times, as the Nsight Systems GUI shows them"
+    told = dict.fromkeys(clean(i.clock) for i in captures if i.clock)
+    return "; ".join(told) or "times from the start of the capture"
 
 
 def table_cells(

@@ -16,8 +16,8 @@ from typing import BinaryIO, NamedTuple, NoReturn, cast
 from advisor.errors import InputError
 from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
 from advisor.sources.nsys.report import export
-from advisor.sources.nsys.sqlite import NsysSqlite
-from advisor.sources.sqlite.file import EXPORT_HINT, MAGIC
+from advisor.sources.nsys.sqlite import EXPORT_HINT, NsysSqlite
+from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Source, Trace
 
 #: How much of a file is looked at to tell its kind.
@@ -75,6 +75,11 @@ def open_trace(path: str | Path) -> Trace:
         raise InputError(f"{shown}: permission denied; make it readable: chmod u+r FILE") from error
     except OSError as error:
         raise InputError(f"{shown}: cannot be read ({error.strerror or error})") from error
+
+
+def needs_export(path: str | Path) -> bool:
+    """True for a report that nsys must export first, which takes a while."""
+    return str(path).endswith(REPORT_SUFFIXES)
 
 
 def _open_source(shown: Path) -> Source:

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 from advisor.model.capture import Capture
-from advisor.sources.open import is_profiler_json, open_trace
+from advisor.sources.open import is_profiler_json, needs_export, open_trace
 
 #: Kineto writes what it knows of the job before the events.
 _HEAD_BYTES = 1 << 18
@@ -23,7 +23,7 @@ def peek(path: Path) -> Capture:
 
     Raises InputError for what is no capture.
     """
-    if path.name.lower().endswith((".nsys-rep", ".qdrep")):
+    if needs_export(path.name.lower()):
         return Capture(path=str(path), format="nsys-rep")
     if path.is_file() and is_profiler_json(path):
         return _kineto(path)

@@ -16,6 +16,7 @@ from advisor.model.capture import Capture
 from advisor.model.checkup import Checkup
 from advisor.model.facts import TRACE, Fact, FactBase, Scope
 from advisor.pipeline.diagnose import Options, diagnose
+from advisor.sources.nsys.recorder import NSYS
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.scenarios.machine import DECODE_LAYER, Machine
@@ -241,7 +242,9 @@ def test_answers(
 
 
 def test_the_highest_rate_that_was_sampled_counts() -> None:
-    capture = Capture(path="t", format="nsys-sqlite", sample_hz=20_000.0, trace_sources=("Cuda",))
+    capture = Capture(
+        path="t", format="nsys-sqlite", recorder=NSYS, sample_hz=20_000.0, trace_sources=("Cuda",)
+    )
     recording = recording_of(capture, {"samples"})
     assert recording.has("--gpu-metrics-frequency=10000")
     assert not recording.has("--gpu-metrics-frequency=100000")

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,23 +13,7 @@ from typing import Any
 from advisor.errors import InputError
 from advisor.model.capture import Capture
 from advisor.model.findings import Diagnosis
-
-
-@dataclass(frozen=True)
-class Options:
-    window: str | None = None
-    nvtx: str | None = None
-    phase: str | None = None
-    weight_bytes: str | None = None
-    gpu_metrics: Path | None = None
-    gpu_metrics_offset: str | None = None
-    serving_engine: str | None = None
-    rules: tuple[Path, ...] = ()
-    params: tuple[str, ...] = ()
-    engine: str | None = None
-    sensitivity: bool = False
-    strict: bool = False
-
+from advisor.model.options import Options
 
 CALLS: list[tuple[Path, Options]] = []
 

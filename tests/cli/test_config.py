@@ -29,8 +29,10 @@ def test_pyproject_then_advisor_toml_then_flags(tmp_path: Path) -> None:
 
 def test_lists_and_params(tmp_path: Path) -> None:
     got = settled(tmp_path, "select = 'SYN'\nrules = ['a', 'b']\n[param]\nSYN101.min_idle = 0.1\n")
-    assert got == Settings(select=("SYN",), rules=("a", "b"), param=("SYN101.min_idle=0.1",))
-    assert settled(tmp_path, "param = ['A.b=1']").param == ("A.b=1",)
+    assert got == Settings(
+        select=("SYN",), rules=(Path("a"), Path("b")), params=("SYN101.min_idle=0.1",)
+    )
+    assert settled(tmp_path, "param = ['A.b=1']").params == ("A.b=1",)
 
 
 def test_a_flag_for_more_undoes_less_in_a_file(tmp_path: Path) -> None:
@@ -42,7 +44,7 @@ def test_a_flag_for_more_undoes_less_in_a_file(tmp_path: Path) -> None:
     ("text", "line"),
     [
         ("selct = ['SYN']", "advisor.toml: unknown key 'selct'; did you mean 'select'?"),
-        ("zzz = 1", "advisor.toml: unknown key 'zzz'; known are format, window"),
+        ("zzz = 1", "advisor.toml: unknown key 'zzz'; known are window, nvtx"),
         ("top = 'five'", "advisor.toml: top must be a whole number"),
         ("top = true", "advisor.toml: top must be a whole number"),
         ("quiet = 1", "advisor.toml: quiet must be true or false"),

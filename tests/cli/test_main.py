@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -229,12 +230,25 @@ def test_options_reach_the_analysis(run: Run) -> None:
 
 
 def test_every_option_is_documented(run: Run, capsys: Captured) -> None:
-    from dataclasses import fields
-
-    from advisor.config import Settings
+    from advisor.config import SETTINGS
 
     run("diagnose", "--help")
     shown = capsys.readouterr().out
-    for field in fields(Settings):
-        assert f"--{field.name.replace('_', '-').replace('param-', 'param')}" in shown
+    for key in SETTINGS:
+        assert f"--{key.replace('_', '-')}" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_options_of_the_analysis_are_the_same_for_every_verb() -> None:
+    from typer.main import get_command
+
+    from advisor.cli.main import VERBS, app
+    from advisor.config import SETTINGS
+
+    shared = ("window", "nvtx", "phase", "weight_bytes", "serving_engine", "param")
+    group: Any = get_command(app)
+    commands = [group.get_command(None, name) for name in VERBS]
+    verbs = [sub for c in commands for sub in getattr(c, "commands", {"": c}).values()]
+    found = [p for verb in verbs for p in verb.params if p.name in shared]
+    assert {p.name for p in found} == set(shared)
+    assert [(p.name, p.metavar) for p in found if p.metavar != SETTINGS[p.name].flag.metavar] == []

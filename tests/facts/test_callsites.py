@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from advisor.facts.build import build_facts
-from advisor.facts.callsites import BACKTRACE_FLAG, RECORD_FUNCTION
 from advisor.knowledge.files import call_site_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import function_name
 from advisor.model.facts import FactBase, Scope, Table
+from advisor.sources.kineto.metadata import RECORDER as PYTORCH
+from advisor.sources.nsys.recorder import NSYS
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.kineto_builder import Profile
@@ -291,14 +292,15 @@ def test_without_any_of_them_one_row_says_what_would_tell(tmp_path: Path) -> Non
     assert found.keys() == {"flag"}
     assert found["flag"].title == "The calling functions are not recorded"
     assert found["flag"].columns == ("capture with",)
-    assert found["flag"].rows == ((BACKTRACE_FLAG,),)
-    assert BACKTRACE_FLAG.startswith("--cudabacktrace=kernel")
-    assert len(BACKTRACE_FLAG) <= 75  # a line of a terminal, uncut
+    assert found["flag"].rows == ((NSYS.backtraces,),)
+    assert NSYS.backtraces is not None
+    assert NSYS.backtraces.startswith("--cudabacktrace=kernel")
+    assert len(NSYS.backtraces) <= 75  # a line of a terminal, uncut
 
 
 def test_without_nvtx_a_second_row_asks_for_that(tmp_path: Path) -> None:
     found = tables(decode().without_tables("NVTX_EVENTS"), tmp_path)
-    assert found["flag"].rows == ((BACKTRACE_FLAG,), ("--trace=cuda,nvtx",))
+    assert found["flag"].rows == ((NSYS.backtraces,), ("--trace=cuda,nvtx",))
 
 
 def test_without_calls_nothing_is_asked_for(tmp_path: Path) -> None:
@@ -323,7 +325,7 @@ def test_a_trace_of_the_pytorch_profiler(tmp_path: Path, op: bool) -> None:
         assert row[:3] == ("aten::add", "cudaLaunchKernel", 4)
         assert names == {}
     else:
-        assert names == {"call_sites.flag": ((RECORD_FUNCTION,),)}
+        assert names == {"call_sites.flag": ((PYTORCH.ranges,),)}
 
 
 # ------------------------------------------------------------------------------- classes

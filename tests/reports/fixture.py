@@ -221,6 +221,7 @@ DIAGNOSIS = Diagnosis(
         Input(
             path="/data/captures/2026-11-20/decode_[eager]_batch_size_1.sqlite",
             format="nsys-sqlite",
+            clock="session times, as the Nsight Systems GUI shows them",
             producer="nsys 2023.4.4",
             device="NVIDIA H200",
             driver="580.159",

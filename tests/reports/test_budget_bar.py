@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.model.findings import Budget, Diagnosis
-from advisor.reports.budget_bar import PARTS, cells, signs
+from advisor.model.parts import PARTS
+from advisor.reports.budget_bar import cells, signs
 from advisor.reports.terminal import TextOptions, plain
 from tests.reports.fixture import DIAGNOSIS, budget
 
@@ -47,3 +48,10 @@ def test_many_devices_are_summarised() -> None:
 def test_an_empty_window_does_not_divide_by_zero() -> None:
     empty = Budget(device=0, window_ms=0.0, parts=())
     assert "device 0" in plain(DIAGNOSIS.model_copy(update={"budget": (empty,)}), TextOptions())
+
+
+def test_parts_differ_by_sign_by_colour_of_the_workbook_and_by_pattern_on_the_page() -> None:
+    shown = list(PARTS.values())
+    for looks in ([p.sign for p in shown], [p.plain for p in shown],
+                  [(p.colour, p.pattern) for p in shown]):  # fmt: skip
+        assert len(set(looks)) == len(PARTS)

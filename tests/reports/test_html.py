@@ -226,9 +226,11 @@ def test_values_close_to_their_threshold_differ() -> None:
 def test_times_are_those_of_the_viewer_of_the_capture() -> None:
     nsys = html_report.render([FULL]).decode()
     assert "Session times, as the Nsight Systems GUI shows them." in nsys
-    entry = FULL.inputs[0].model_copy(update={"format": "kineto-json"})
+    entry = FULL.inputs[0].model_copy(
+        update={"clock": "times from the first event, as Perfetto shows them"}
+    )
     torch = html_report.render([FULL.model_copy(update={"inputs": (entry,)})]).decode()
-    assert "Times from the first event of the trace on, as Perfetto shows them." in torch
+    assert "Times from the first event, as Perfetto shows them." in torch
     assert "Nsight Systems GUI" not in torch
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advisor.sources.raw import Keep
 from advisor.sources.sqlite import columns as sqlite_columns
-from advisor.sources.sqlite.columns import Keep
 from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.sqlite.pages import NotPlain, PageReader
 

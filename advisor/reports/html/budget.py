@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from advisor.model.findings import Budget
-from advisor.reports.budget_bar import PARTS, signs, words
+from advisor.model.parts import PARTS, Dots, PartSpec, Stripes
+from advisor.reports.budget_bar import signs, words
 from advisor.reports.layout import clean
 from advisor.reports.numbers import milliseconds, percent, value_text
 
@@ -98,6 +99,23 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
 def piece_css(part: str) -> str:
     """The class that gives a part its colour and pattern."""
     return f"p-{part}" if part in PARTS else "p-unknown"
+
+
+def piece_pattern(part: PartSpec) -> str:
+    """The CSS of the pattern over a part's colour."""
+    match part.pattern:
+        case Stripes(degrees, tone, width, every):
+            ink = f"var(--{'x' if tone == 'light' else 'y'})"
+            return (
+                f" background-image: repeating-linear-gradient({degrees}deg, {ink} 0 {width}px, "
+                f"transparent {width}px {every}px);"
+            )
+        case Dots(radius, edge, every):
+            return (
+                f" background-image: radial-gradient(var(--y) {radius:g}px, transparent "
+                f"{edge:g}px); background-size: {every}px {every}px;"
+            )
+    return ""
 
 
 def _spread(shares: Sequence[float]) -> list[str]:

@@ -21,8 +21,10 @@ from markupsafe import Markup
 
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc, Diagnosis, Verify
+from advisor.model.parts import PARTS
 from advisor.reports import json_report, phrases
 from advisor.reports.finding_text import verify_text
+from advisor.reports.html.budget import piece_pattern
 from advisor.reports.html.view import capture_view
 from advisor.reports.layout import clean, cut_middle
 from advisor.reports.numbers import condition_text, milliseconds, value_text
@@ -58,7 +60,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    made.globals |= {"levels": phrases.LEVELS, "status": phrases.STATUS}
+    made.globals |= {"levels": phrases.LEVELS, "status": phrases.STATUS, "parts": PARTS}
     made.filters |= {
         "baseline": phrases.baseline_text,
         "condition": _condition,
@@ -68,6 +70,7 @@ def environment() -> Environment:
         "is_link": _is_link,
         "lead": remedy_lead,
         "ms": milliseconds,
+        "pattern": piece_pattern,
         "prose": prose,
         "ratio": _ratio,
         "scope": _scope,

@@ -14,10 +14,11 @@ from openpyxl.drawing.line import LineProperties
 from openpyxl.drawing.text import CharacterProperties, Paragraph, ParagraphProperties
 
 from advisor.model.findings import Budget
+from advisor.model.parts import PARTS
 from advisor.reports.budget_bar import words
 from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures
-from advisor.reports.workbook.style import HEAD, LINE, MUTED, PARTS, SPARE_COLOURS
+from advisor.reports.workbook.style import HEAD, LINE, MUTED, SPARE_COLOURS
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -122,7 +123,8 @@ def _table(
 
 
 def _colour(part: str, number: int) -> str:
-    return PARTS.get(part, SPARE_COLOURS[number % len(SPARE_COLOURS)])
+    known = PARTS.get(part)
+    return known.plain if known else SPARE_COLOURS[number % len(SPARE_COLOURS)]
 
 
 def _single(ws: Worksheet, head: int, parts: Sequence[str], first: int) -> BarChart:

@@ -26,16 +26,6 @@ LEVELS = {
     "info": ("4D5761", "EEF1F4"),
 }
 GOOD, GOOD_BG = "17734A", "E4F5EC"
-#: Part of the budget -> colour of its bar; busy parts green and blue, launches orange, waits brown.
-PARTS = {
-    "compute": "009E73", "communication": "CC79A7", "htod": "0072B2", "dtoh": "3D96CC",
-    "other_copy": "56B4E9", "migration": "2E8BC0", "graph_internal": "7A8A99", "queued": "9AA7B3",
-    "launch_latency": "E58A3C", "launch_call": "D55E00", "graph_launch_call": "B34A00",
-    "profiler": "B9C0C7", "startup": "C9B8A6", "gc": "8C510A", "gil": "A8733A",
-    "alloc": "BF9460", "sync": "E69F00",
-    "copy_call": "F0C05A", "os": "6B4C9A", "host_gap": "B8AE1F", "host_between_launches": "DDD24A",
-    "unified_memory": "C58F2B", "unknown": "D9DFE5",
-}  # fmt: skip
 SPARE_COLOURS = ("4D84BD", "7A1FA0", "11845B", "B4532A", "3F7078")
 
 #: Unit -> number format. Times and sizes pick their unit by the format; the value stays as it is.

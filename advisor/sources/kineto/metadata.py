@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from advisor.model.capture import Capture, Device
+from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.kineto.columns import integer
 from advisor.sources.kineto.decode import Head
 from advisor.sources.kineto.kinds import FOREIGN, ROLES
@@ -16,6 +16,10 @@ from advisor.sources.schema import MISSING
 
 FORMAT = "kineto-json"
 PRODUCER = "PyTorch profiler"
+RECORDER = Recorder(
+    clock="times from the first event of the trace on, as Perfetto shows them",
+    ranges="torch.profiler.record_function(NAME) around the parts of a step",
+)
 
 #: Times from here on (2001) count from 1970; smaller ones from somewhere else.
 _EPOCH_NS = 10**18
@@ -72,6 +76,7 @@ def read_capture(
     return Capture(
         path=str(shown),
         format=FORMAT,
+        recorder=RECORDER,
         size_bytes=shown.stat().st_size,
         producer=PRODUCER,
         start_utc_ns=begun if begun > _EPOCH_NS else None,

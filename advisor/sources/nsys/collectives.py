@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.sources.nsys.raw import Is, RawTables, named_rows
 from advisor.sources.nsys.tables import NVTX, NVTX_RANGES, process_of, thread_of
+from advisor.sources.raw import Ints, Is, RawTables, named_rows
 from advisor.sources.schema import MISSING, Call
-from advisor.sources.sqlite.columns import Ints
 from advisor.sources.trace import Columns
 
 SCHEMAS, ENTRIES = "NVTX_PAYLOAD_SCHEMAS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from advisor.errors import InputError
 from advisor.sources.nsys.export import NsysExport
-from advisor.sources.nsys.raw import ALL, Is, Rows
-from advisor.sources.nsys.tables import STRINGS, is_nsys_table
+from advisor.sources.nsys.tables import is_nsys_table
+from advisor.sources.raw import ALL, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite.columns import Ints, Keep
 from advisor.sources.trace import Column
 
 #: Suffix of a file of one table -> what a folder of them is called.
@@ -57,7 +56,7 @@ class ColumnarFolder:
         self.tables = frozenset(self._files)
         self.views = frozenset[str]()
         self._shapes: dict[str, tuple[int, tuple[str, ...]]] = {}
-        self._strings: tuple[Ints, Any] | None = None
+        self._pools: dict[str, tuple[Ints, Any]] = {}
 
     def size_bytes(self) -> int:
         """Size of all tables."""
@@ -123,9 +122,9 @@ class ColumnarFolder:
             codes = coded.indices.cast(pa.int64()).fill_null(MISSING).to_numpy(zero_copy_only=False)
             return np.asarray(codes, np.int64), list(map(_decoded, coded.dictionary.to_pylist()))
 
-    def strings(self, ids: Sequence[int]) -> dict[int, str]:
-        """Those of the ids that the table of strings holds."""
-        known, texts = self._pool()
+    def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
+        """The texts (column `value`) of those of the ids (column `id`) that the table holds."""
+        known, texts = self._pool(table)
         if not len(known):
             return {}
         wanted = np.asarray(ids, np.int64)
@@ -134,26 +133,26 @@ class ColumnarFolder:
         found = texts.take(at[hit]).to_pylist()
         return dict(zip(wanted[hit].tolist(), map(_decoded, found), strict=True))
 
-    def last_string(self) -> int:
-        """The largest id in the table of strings, 0 without any."""
-        known, _ = self._pool()
+    def last_id(self, table: str) -> int:
+        """The largest id in a table of texts, 0 without any."""
+        known, _ = self._pool(table)
         return max(int(known[-1]), 0) if len(known) else 0
 
     def close(self) -> None:
         """Nothing stays open between reads."""
 
-    def _pool(self) -> tuple[Ints, Any]:
+    def _pool(self, table: str) -> tuple[Ints, Any]:
         """Ids in order, and their texts."""
         import pyarrow as pa
 
-        if self._strings is None:
-            with self._damage_told(STRINGS):
-                found = self._load(STRINGS, ["id", "value"])
+        if table not in self._pools:
+            with self._damage_told(table):
+                found = self._load(table, ["id", "value"])
                 ids = _integers(found.column("id"))
                 order = np.argsort(ids, kind="stable")
                 texts = found.column("value").cast(pa.large_binary()).combine_chunks()
-                self._strings = ids[order], texts.take(order)
-        return self._strings
+                self._pools[table] = ids[order], texts.take(order)
+        return self._pools[table]
 
     def _mask(self, table: str, rows: Rows) -> NDArray[np.bool_]:
         """Which rows of the table are among `rows`."""

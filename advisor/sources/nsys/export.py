@@ -12,7 +12,6 @@ from advisor.sources.calls import classify, inner_rows, shared_bases
 from advisor.sources.nsys import collectives as nsys_collectives
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys.metadata import distinct, read_capture, read_devices
-from advisor.sources.nsys.raw import ALL, Is, RawTables, Rows, named_rows
 from advisor.sources.nsys.strings import StringPool
 from advisor.sources.nsys.tables import (
     CUDA_CALLCHAINS,
@@ -34,8 +33,8 @@ from advisor.sources.nsys.tables import (
     is_nsys_table,
     plain,
 )
+from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, named_rows
 from advisor.sources.schema import MISSING, TABLES
-from advisor.sources.sqlite.columns import Ints
 from advisor.sources.trace import Columns
 
 _MEMORY_COLUMNS = frozenset({"src_memory", "dst_memory", "memory"})

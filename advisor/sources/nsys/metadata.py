@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.model.capture import Capture, Device
-from advisor.sources.nsys.raw import RawTables, named_rows
+from advisor.sources.nsys.recorder import NSYS
 from advisor.sources.nsys.tables import (
     GRAPH_TRACE,
     KERNEL,
@@ -20,8 +20,8 @@ from advisor.sources.nsys.tables import (
     is_nsys_table,
     process_of,
 )
+from advisor.sources.raw import Ints, RawTables, named_rows
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite.columns import Ints
 
 #: Tables that name the processes which used CUDA, so that event tables need not be scanned.
 _CUDA_PROCESS_COLUMNS = (
@@ -80,10 +80,13 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
     machine = dict(_pairs(raw, "TARGET_INFO_SYSTEM_ENV"))
     rank, world_size = _rank(raw, environment)
     sample_hz = _number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
+    sources = _trace_sources(recorded)
+    types = {s.lower() for s in sources if not s.startswith("COLLECT_")}
     mode = [v for k, v in recorded if k.endswith("CUDA_GRAPH_TRACE_OPTIONS:MODE")]
     return Capture(
         path=str(raw.shown),
         format=format_name,
+        recorder=NSYS,
         size_bytes=raw.size_bytes(),
         producer=export.get("EXPORT_PRODUCT_NAME") or "NVIDIA Nsight Systems",
         producer_version=export.get("EXPORT_PRODUCT_VERSION"),
@@ -96,7 +99,8 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
         command=_command(recorded),
         environment_names=tuple(sorted({text.partition("=")[0] for text in environment})),
         options=options,
-        trace_sources=_trace_sources(recorded),
+        trace_sources=sources,
+        cuda_traced="cuda" in types if types else None,
         graph_trace_mode=mode[0].lower() if mode and mode[0] else None,
         sample_hz=sample_hz if sample_hz else None,
         world_size=world_size,

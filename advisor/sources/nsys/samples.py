@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sources.nsys.raw import Is, RawTables, named_rows
 from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES
+from advisor.sources.raw import Ints, Is, Keep, RawTables, named_rows
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES
-from advisor.sources.sqlite.columns import Ints, Keep
 from advisor.sources.trace import Columns
 
 Floats = NDArray[np.float64]

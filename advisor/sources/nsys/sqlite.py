@@ -8,6 +8,7 @@ from advisor.sources.nsys.export import NsysExport
 from advisor.sources.sqlite.file import SqliteFile
 
 FORMAT = "nsys-sqlite"
+EXPORT_HINT = "nsys export --type=sqlite -o NAME.sqlite FILE.nsys-rep"
 
 
 class NsysSqlite(NsysExport):
@@ -15,4 +16,4 @@ class NsysSqlite(NsysExport):
 
     def __init__(self, path: Path, shown: Path | None = None) -> None:
         """`shown` is the path the user gave, where `path` is a decompressed copy of it."""
-        super().__init__(SqliteFile(path, shown), FORMAT)
+        super().__init__(SqliteFile(path, shown, EXPORT_HINT), FORMAT)

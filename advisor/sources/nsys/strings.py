@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.errors import InputError
-from advisor.sources.nsys.raw import RawTables
 from advisor.sources.nsys.tables import STRINGS
+from advisor.sources.raw import Ints, RawTables
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite.columns import Ints
 
 #: Ids from here on leave no room for those of interned texts.
 _LAST_ID = 1 << 62
@@ -31,7 +30,7 @@ class StringPool:
         wanted = {int(i) for i in ids}
         found = {i: self._interned[i] for i in wanted if i in self._interned}
         if self._in_file:
-            found |= self._raw.strings(sorted(wanted - found.keys()))
+            found |= self._raw.texts(STRINGS, sorted(wanted - found.keys()))
         return [found.get(int(i), "") for i in ids]
 
     def merged(self, ids: Ints, known: Sequence[int], codes: Ints, texts: Sequence[str]) -> Ints:
@@ -50,7 +49,7 @@ class StringPool:
         """An id beyond the file's own for this text, always the same one."""
         if text not in self._ids:
             if self._next is None:
-                last = self._raw.last_string() if self._in_file else 0
+                last = self._raw.last_id(STRINGS) if self._in_file else 0
                 if last >= _LAST_ID:
                     raise InputError(
                         f"{STRINGS} holds the id {last}, which no nsys writes; export the capture "

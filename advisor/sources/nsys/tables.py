@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advisor.sources.raw import Ints
 from advisor.sources.schema import (
     ARRAY,
     DEVICE_MEMORY,
@@ -21,7 +22,6 @@ from advisor.sources.schema import (
     START_END,
     UNKNOWN_MEMORY,
 )
-from advisor.sources.sqlite.columns import Ints
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"

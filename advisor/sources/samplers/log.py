@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.errors import InputError
-from advisor.model.capture import Capture, Device
+from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.samplers import rows as log_rows
 from advisor.sources.samplers.fields import (
     BUS,
@@ -24,7 +24,7 @@ from advisor.sources.samplers.stamps import Stamp, read_stamp
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES
 from advisor.sources.trace import Columns
 
-FORMATS = (log_rows.SMI_CSV, log_rows.SMI_DMON, log_rows.DCGMI_DMON, log_rows.DCGM_CSV)
+RECORDER = Recorder(clock="times from the first sample of the log on", samples_only=True)
 #: Period of samplers that print no time: the default of both `dmon` tools.
 _DEFAULT_PERIOD_NS = 1_000_000_000
 _DAY_NS = 86_400 * 10**9
@@ -68,7 +68,7 @@ class SampleLog:
         self.devices = tuple(devices)
         warning = "the log has no time stamps: its samples are taken to be a second apart"
         self.capture = Capture(
-            path=str(path), format=format_name,
+            path=str(path), format=format_name, recorder=RECORDER,
             size_bytes=path.stat().st_size if path.exists() else 0,
             producer=format_name.split()[0], start_utc_ns=self.begin_ns,
             device_numbers=f"those of {format_name.split()[0]}, in the order of the PCI bus",

@@ -8,24 +8,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from itertools import chain, islice
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advisor.sources.raw import Ints, Keep
 from advisor.sources.schema import MISSING
-
-Ints = NDArray[np.int64]
 
 #: Rows fetched at once: bounds the row-wise array that is turned into columns.
 _CHUNK = 1 << 17
-
-
-class Keep(NamedTuple):
-    """Only rows whose `column` holds one of `values`."""
-
-    column: str
-    values: tuple[int, ...]
 
 
 def quoted(name: str) -> str:

@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
-from advisor.sources.nsys.raw import ALL, Is, Rows
-from advisor.sources.nsys.tables import STRINGS
+from advisor.sources.raw import ALL, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite import columns as sqlite_columns
-from advisor.sources.sqlite.columns import Ints, Keep, as_integer, quoted, source_of_rows
+from advisor.sources.sqlite.columns import as_integer, quoted, source_of_rows
 from advisor.sources.sqlite.pages import NotPlain, PageReader
 
 MAGIC = b"SQLite format 3\0"
-
-EXPORT_HINT = "nsys export --type=sqlite -o NAME.sqlite FILE.nsys-rep"
 
 #: Below this many leaf pages SQL answers as fast as decoding pages.
 _FEW_PAGES = 8
@@ -33,10 +30,11 @@ class SqliteFile:
     """`RawTables` of an SQLite file; damage surfaces as :class:`InputError`."""
 
     what = "a SQLite database"
-    hint = EXPORT_HINT
 
-    def __init__(self, path: Path, shown: Path | None = None) -> None:
-        """`shown` is the path that messages name, where `path` is a temporary copy of it."""
+    def __init__(self, path: Path, shown: Path | None = None, hint: str = "") -> None:
+        """`shown` is the path that messages name, where `path` is a temporary copy of it; `hint`
+        is the command that makes such a file."""
+        self.hint = hint
         self.path = path.resolve()  # SQLite keeps its journals beside the real file
         self.shown = shown or path
         self._private: tempfile.TemporaryDirectory[str] | None = None
@@ -68,8 +66,11 @@ class SqliteFile:
         if size < stated:
             raise InputError(
                 f"{self.shown}: the database is cut short ({size:,} of {stated:,} bytes); "
-                f"copy it again, or export it again: {EXPORT_HINT}"
+                f"copy it again{self._way_out(', or ')}"
             )
+
+    def _way_out(self, joint: str) -> str:
+        return f"{joint}export it again: {self.hint}" if self.hint else ""
 
     def _connect(self) -> sqlite3.Connection:
         """Opens the file, or a private copy where a journal beside it holds part of the data."""
@@ -146,19 +147,19 @@ class SqliteFile:
         with self._damage_told():
             return sqlite_columns.fetch_text_codes(self._db, sql)
 
-    def strings(self, ids: Sequence[int]) -> dict[int, str]:
-        """Those of the ids that the table of strings holds."""
+    def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
+        """The texts (column `value`) of those of the ids (column `id`) that the table holds."""
         found: dict[int, str] = {}
         for at in range(0, len(ids), _AT_ONCE):
             part = ids[at : at + _AT_ONCE]
             marks = ",".join("?" * len(part))
-            sql = f"select id, value from {STRINGS} where id in ({marks})"
+            sql = f"select id, value from {quoted(table)} where id in ({marks})"
             found.update((i, "" if v is None else str(v)) for i, v in self.rows(sql, part))
         return found
 
-    def last_string(self) -> int:
-        """The largest id in the table of strings, 0 without any."""
-        return max(int(self.rows(f"select max(id) from {STRINGS}")[0][0] or 0), 0)
+    def last_id(self, table: str) -> int:
+        """The largest id in a table of texts, 0 without any."""
+        return max(int(self.rows(f"select max(id) from {quoted(table)}")[0][0] or 0), 0)
 
     @contextmanager
     def _damage_told(self, opening: bool = False) -> Iterator[None]:
@@ -176,7 +177,7 @@ class SqliteFile:
             if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
                 raise InputError(f"{self.shown}: SQLite cannot open it ({said})") from error
             raise InputError(
-                f"{self.shown}: the database is damaged ({said}); export it again: {EXPORT_HINT}"
+                f"{self.shown}: the database is damaged ({said}){self._way_out('; ')}"
             ) from error
 
     def close(self) -> None:

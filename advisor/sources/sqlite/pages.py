@@ -1,6 +1,6 @@
 """Integer columns of an SQLite table decoded from the pages of the file itself, by NumPy.
 
-Event tables of nsys exports hold millions of short rows of integers. Stepping through them row by
+Event tables of captures hold millions of short rows of integers. Stepping through them row by
 row costs SQLite and Python a microsecond each; here a block of leaf pages is decoded at once. Rows
 whose record headers are equal byte for byte have the same layout, and a block has few layouts: the
 header of one row of each is parsed in Python, the values of all rows are then gathered by offset.
@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.model.arrays import Array
+from advisor.sources.raw import Ints, Keep
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite.columns import Ints, Keep, joined, quoted
+from advisor.sources.sqlite.columns import joined, quoted
 
 Bytes = NDArray[np.uint8]
 

@@ -1,14 +1,25 @@
-"""What the nsys readers ask of an export, whether SQLite or columnar files hold it."""
+"""What readers ask of a file of tables, whether SQLite or columnar files hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite.columns import Ints, Keep
+
+Ints = NDArray[np.int64]
+
+
+class Keep(NamedTuple):
+    """Only rows whose `column` holds one of `values`."""
+
+    column: str
+    values: tuple[int, ...]
 
 
 class Is(Enum):
@@ -26,13 +37,13 @@ ALL: Rows = ()
 
 
 class RawTables(Protocol):
-    """Tables as `nsys export` names them. Damage surfaces as InputError at any read."""
+    """Tables by the names that they have in the file. Damage surfaces as InputError at any read."""
 
     shown: Path
     tables: frozenset[str]
     #: Names that stand for a query in place of rows.
     views: frozenset[str]
-    #: What holds the tables, and how an export of that kind is made, for messages.
+    #: What holds the tables, and how such a file is made, for messages.
     what: str
     hint: str
 
@@ -63,11 +74,11 @@ class RawTables(Protocol):
         """A text column as codes into the list of its distinct texts; MISSING for null and where
         the column `unless` is set."""
 
-    def strings(self, ids: Sequence[int]) -> dict[int, str]:
-        """Those of the ids that the table of strings holds."""
+    def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
+        """The texts (column `value`) of those of the ids (column `id`) that the table holds."""
 
-    def last_string(self) -> int:
-        """The largest id in the table of strings, 0 without any."""
+    def last_id(self, table: str) -> int:
+        """The largest id in a table of texts, 0 without any."""
 
     def close(self) -> None: ...
 

@@ -1,0 +1,56 @@
+"""What the user may choose about the analysis of a capture, declared once: Python argument, flag
+and key of a configuration file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+
+class Flag(NamedTuple):
+    """How an option is given outside of Python. `key` is its name in a configuration file, and
+    with dashes that of its flag, where the field has another one."""
+
+    metavar: str
+    help: str
+    choices: tuple[str, ...] = ()
+    key: str = ""
+    short: tuple[str, ...] = ()
+    at_least: int | None = None
+
+
+def one_of(help: str, *choices: str) -> Flag:
+    """A flag for a closed set of values."""
+    return Flag("|".join(choices), help, choices)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user may choose about one diagnosis."""
+
+    window: Annotated[str | None, Flag("FROM/TO", "Analyse this part: 5s/7s, 5s/, 1s2ms/.")] = None
+    nvtx: Annotated[str | None, Flag("RANGE[@DOMAIN][/N]", "Analyse these NVTX ranges.")] = None
+    phase: Annotated[str | None, one_of("Analyse this phase.", "prefill", "decode")] = None
+    weight_bytes: Annotated[
+        str | None, Flag("N|config.json", "Size of the weights, for bandwidth.")
+    ] = None
+    gpu_metrics: Annotated[
+        Path | None, Flag("FILE", "Log of nvidia-smi or dcgmi: alone, or joined to TRACE.")
+    ] = None
+    gpu_metrics_offset: Annotated[
+        str | None, Flag("TIME", "Where that log begins in session time: 1.5s.")
+    ] = None
+    serving_engine: Annotated[
+        str | None, Flag("NAME", "Serving engine, where the capture hides it.")
+    ] = None
+    rules: Annotated[tuple[Path, ...], Flag("DIR", "Rules to add or replace (repeatable).")] = ()
+    params: Annotated[
+        tuple[str, ...], Flag("CODE.NAME=VALUE", "Change a threshold (repeatable).", key="param")
+    ] = ()
+    engine: Annotated[
+        Literal["durable", "python"] | None,
+        one_of("Inference engine of the rules.", "durable", "python"),
+    ] = None
+    sensitivity: Annotated[bool, Flag("", "List verdicts near a threshold.")] = False
+    strict: bool = False  # a disagreement of the engines is an error
