@@ -1,4 +1,5 @@
-"""What a rule means: the interpreter of compiled rules, in Kleene's three-valued logic.
+"""The interpreter of compiled rules, in Kleene's three-valued logic: it explains every outcome, and
+decides by itself where durable-rules does not run.
 
 A condition is true, false or unknown (None). For one rule in one scope::
 
