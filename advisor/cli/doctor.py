@@ -17,6 +17,7 @@ def doctor(
         Text, typer.Option(metavar="NAME", help="Serving engine, where the capture hides it.")
     ] = None,
     rules: flags.Rules = None,
+    param: flags.Params = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 on a finding of medium or above.")
     ] = False,
@@ -38,7 +39,7 @@ def doctor(
     from advisor.reports.checkup_text import checkup
 
     output = check_output(format, output, force, trace)
-    given = {"serving_engine": serving_engine, "rules": rules}
+    given = {"serving_engine": serving_engine, "rules": rules, "param": param}
     with Progress(trace.name) as progress:
         found = examine(trace, options_of(settle(given)), progress)
     deliver(found, lambda page: checkup(page, found, int(verbose)), format, output, force)

@@ -27,6 +27,7 @@ FAMILIES = {
     "COM": "Communication",
     "MOE": "Mixture of experts",
     "CMP": "Comparison",
+    "ASK": "Questions of advisor doctor",
 }
 
 
@@ -89,8 +90,8 @@ def index(rules: Iterable[RuleSpec], links: Links) -> str:
 def highest_severity(rule: RuleSpec) -> str:
     """The most that a finding of this rule can be, or the level it always has."""
     spec = rule.severity
-    if rule.kind == "note":
-        return "note"
+    if rule.kind in ("note", "question"):
+        return rule.kind
     if rule.invalidates is True:
         return spec.cap or "high"
     levels = [level.severity for level in spec.levels]
@@ -129,7 +130,8 @@ def page(
         ("Harmless when", docs.harmless_when),
     ):
         lines += [f"{section} {head}", "", text.strip(), ""]
-    lines += [f"{section} Fires when", "", *_conditions(rule, links), ""]
+    head = "Answers" if rule.answers else "Fires when"
+    lines += [f"{section} {head}", "", *_conditions(rule, links), ""]
     lines += [*_thresholds(rule, references, links)]
     lines += [*_relations(rule, links)]
     if docs.fix or rule.recommendations:
@@ -156,6 +158,10 @@ def _severity(rule: RuleSpec) -> str:
     spec, impact, levels = rule.severity, rule.impact, rule.severity.levels
     if rule.kind == "note":
         return "listed as healthy"
+    if rule.kind == "question":
+        return "answered by `advisor doctor`, never a finding"
+    if rule.subject == "recording":
+        return "asked for by questions, never a finding"
     if rule.invalidates is True:
         text = f"severity {spec.cap or 'high'}, before everything else"
         if rule.withholds is not None:
@@ -198,6 +204,9 @@ def _condition(rule: RuleSpec, condition: object, links: Links) -> str:
 
 
 def _conditions(rule: RuleSpec, links: Links) -> Iterator[str]:
+    if rule.answers:
+        yield from _answers(rule, links)
+        return
     for i, branch in enumerate(rule.when.branches):
         if i:
             yield from ("", "or", "")
@@ -212,6 +221,14 @@ def _conditions(rule: RuleSpec, links: Links) -> Iterator[str]:
         for guard in rule.unless:
             unknown = " (passes where that is unknown)" if guard.if_unknown else ""
             yield f"- {_condition(rule, guard, links)}{unknown}"
+
+
+def _answers(rule: RuleSpec, links: Links) -> Iterator[str]:
+    """The answers of a question: the first row that holds counts."""
+    yield from ("| where | answer | because | remedy |", "|---|---|---|---|")
+    where = [" and ".join(_condition(rule, c, links) for c in b) for b in rule.when.branches]
+    for text, answer in zip((*where, "otherwise"), rule.answers, strict=True):
+        yield row((text, answer.reply, answer.reason, answer.remedy or ""))
 
 
 def _thresholds(rule: RuleSpec, references: Mapping[str, Reference], links: Links) -> Iterator[str]:

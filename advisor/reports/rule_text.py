@@ -10,7 +10,7 @@ from advisor.reports.numbers import CHANGES, OPS, fact_unit, named_unit, value_t
 
 if TYPE_CHECKING:
     from advisor.model.findings import Reference
-    from advisor.model.rules import Join, Param, RuleSpec
+    from advisor.model.rules import Answer, Join, Param, RuleSpec
 
 
 def explain(page: Page, rule: RuleSpec, references: Mapping[str, Reference]) -> None:
@@ -29,7 +29,13 @@ def explain(page: Page, rule: RuleSpec, references: Mapping[str, Reference]) -> 
         _section(page, "Capture with", rule.needs.flag)
     _references(page, rule, references)
     page.blank()
-    page.line(("Next: ", "dim"), (f"advisor TRACE --select {rule.code}", "bold"))
+    page.line(("Next: ", "dim"), (_next(rule), "bold"))
+
+
+def _next(rule: RuleSpec) -> str:
+    if rule.subject == "recording":
+        return "advisor doctor TRACE"
+    return f"advisor TRACE --select {rule.code}"
 
 
 def _section(page: Page, head: str, text: str) -> None:
@@ -39,12 +45,18 @@ def _section(page: Page, head: str, text: str) -> None:
 
 
 def _fires(page: Page, rule: RuleSpec) -> None:
-    page.heading("Fires when", f"judged for each {rule.scope}")
+    head = "Answers" if rule.answers else "Fires when"
+    where = "the capture as a whole" if rule.scope == "trace" else f"each {rule.scope}"
+    page.heading(head, f"judged for {where}")
     for i, branch in enumerate(rule.when.branches):
-        if i:
+        if rule.answers:
+            page.wrapped(f"{_answer(rule.answers[i])}, where", ["  "], 4)
+        elif i:
             page.line(("  or", "bold"))
         for condition in branch:
             page.line(f"  - {condition_line(condition, rule)}")
+    if rule.otherwise is not None:
+        page.wrapped(f"otherwise {_answer(rule.otherwise)}", ["  "], 4)
     for join in rule.when.join:
         if not join.optional:
             page.wrapped(join_line(join, rule), ["  - "], 4)
@@ -52,6 +64,10 @@ def _fires(page: Page, rule: RuleSpec) -> None:
         page.line(("  unless", "bold"))
         for guard in rule.unless:
             page.line(f"  - {condition_line(guard, rule)}")
+
+
+def _answer(answer: Answer) -> str:
+    return f"{answer.reply}: {answer.reason}"
 
 
 def condition_line(condition: object, rule: RuleSpec) -> str:

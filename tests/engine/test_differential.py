@@ -1,4 +1,4 @@
-"""durable-rules decides, fires exactly what the interpreter says, returns its memory, runs alone."""
+"""durable-rules decides, as the interpreter would, returns its memory, and runs alone."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ def test_what_durable_rules_fires_has_fired_and_nothing_else(
         infer(facts, chosen, engine="durable", strict=True)
 
 
-def test_what_did_not_fire_is_quiet_overruled_or_unknown_as_the_interpreter_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_did_not_fire_is_quiet_overruled_or_unknown_as_the_interpreter_says() -> None:
     chosen = rules(
         rule("ABC100", "c", [ge("f.a", 1)]),
         rule("ABC101", "d", [ge("f.b", 1)]),
