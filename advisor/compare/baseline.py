@@ -6,15 +6,15 @@ where its rule looked again: a capture that cannot answer has not got better.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from advisor.compare.absence import absence, among
 from advisor.compare.store import documents, fault_text
 from advisor.errors import InputError
-from advisor.model.facts import Scope
 from advisor.model.findings import (
     Baseline,
     Diagnosis,
@@ -33,30 +33,27 @@ class _Saved(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class _Scope(_Saved):
-    rank: int | None = None
-    device: int | None = None
-    process: int | None = None
-    phase: str | None = None
-    operation: str | None = None
-
-    def doc(self) -> ScopeDoc:
-        return ScopeDoc(**self.model_dump())
+def _known_keys(scope: Any) -> Any:
+    """Later versions may say more of a scope."""
+    if not isinstance(scope, Mapping):
+        return scope
+    return {name: value for name, value in scope.items() if name in ScopeDoc.model_fields}
 
 
 class _Entry(_Saved):
     code: str
-    scope: _Scope = _Scope()
+    scope: Annotated[ScopeDoc, BeforeValidator(_known_keys)] = ScopeDoc()
 
     @property
     def identity(self) -> str:
-        return identity(self.code, self.scope.doc())
+        return identity(self.code, self.scope)
 
 
 class _Finding(_Entry):
     cause: str
     title: str = ""
     severity: Severity
+    invalidates: bool = False
 
 
 class _Input(_Saved):
@@ -131,7 +128,7 @@ def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
         not_evaluated_before=tuple(
             f.code
             for f in findings
-            if f.baseline == "new" and _among(saved.not_evaluated, f.code, f.scope)
+            if f.baseline == "new" and any(among(saved.not_evaluated, f.code, f.scope))
         ),
     )
     return diagnosis.model_copy(update={"findings": findings, "baseline": baseline})
@@ -139,40 +136,19 @@ def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
 
 def _gone(diagnosis: Diagnosis, saved: Saved) -> tuple[Gone, ...]:
     now = {f.identity for f in diagnosis.findings}
-    # What a void capture does not show has not been looked for.
-    void = any(f.invalidates for f in diagnosis.findings)
     gone: dict[str, Gone] = {}
     for f in saved.findings:
         if f.identity in now or f.identity in gone:
             continue
-        scope = f.scope.doc()
-        blind = void or _among(diagnosis.not_evaluated, f.code, scope)
-        overruled = _among(diagnosis.overruled, f.code, scope)
         gone[f.identity] = Gone(
             code=f.code,
             cause=f.cause,
             title=f.title,
             severity=f.severity,
-            scope=scope,
-            status="not_evaluated" if blind else "overruled" if overruled else "gone",
+            scope=f.scope,
+            status=absence(diagnosis, f.code, f.scope, invalidates=f.invalidates).status,
         )
     return tuple(gone.values())
-
-
-class _Scoped(Protocol):
-    @property
-    def code(self) -> str: ...
-    @property
-    def scope(self) -> ScopeDoc | _Scope: ...
-
-
-def _among(entries: Iterable[_Scoped], code: str, scope: ScopeDoc) -> bool:
-    """Whether an entry of this code is about all that `scope` names (the process aside)."""
-    return any(e.code == code and _scope(e.scope).encloses(_scope(scope)) for e in entries)
-
-
-def _scope(scope: ScopeDoc | _Scope) -> Scope:
-    return Scope(**scope.model_dump(exclude={"process"}))
 
 
 def _name(path: str) -> str:

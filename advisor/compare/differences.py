@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from advisor.compare.absence import absence
 from advisor.compare.sides import Side
 from advisor.model.comparison import (
     AdviceCheck,
@@ -12,8 +13,7 @@ from advisor.model.comparison import (
     PartChange,
     PhaseChange,
 )
-from advisor.model.facts import Scope
-from advisor.model.findings import Cell, Diagnosis, Finding, ScopeDoc, Verify, identity
+from advisor.model.findings import Cell, Diagnosis, Finding, Verify, identity
 
 #: A finding's share of the step changed from here on.
 SHARE = 0.03
@@ -107,24 +107,10 @@ def _ms(finding: Finding | None) -> float | None:
 
 def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
     """Why the absence of a finding says nothing; empty where its rule looked."""
-    for diagnosis in diagnoses:
-        if any(f.invalidates for f in diagnosis.findings) and not finding.invalidates:
-            return "the capture cannot be analysed"
-        if _among(((n.code, n.scope) for n in diagnosis.not_evaluated), finding):
-            return "its rule could not look"
-        for other in diagnosis.overruled:
-            if _among([(other.code, other.scope)], finding):
-                return f"overruled by {other.by}"
-    return ""
-
-
-def _among(entries: Iterable[tuple[str, ScopeDoc]], finding: Finding) -> bool:
-    mine = _scope(finding.scope)
-    return any(code == finding.code and _scope(scope).encloses(mine) for code, scope in entries)
-
-
-def _scope(scope: ScopeDoc) -> Scope:
-    return Scope(**scope.model_dump(exclude={"process"}))
+    found = (
+        absence(d, finding.code, finding.scope, invalidates=finding.invalidates) for d in diagnoses
+    )
+    return next((a.why for a in found if a.why), "")
 
 
 # ---------------------------------------------------------------- what was promised
