@@ -122,6 +122,7 @@ def page(
     links = links or Links()
     docs, section = rule.docs, "#" * (level + 1)
     lines = [f"{'#' * level} {rule.code} {rule.cause}", "", f"**{rule.title}**", ""]
+    lines += [rule.message, ""] if rule.answers else []
     where = "the capture as a whole" if rule.scope == "trace" else f"each {rule.scope}"
     lines += [f"A {rule.kind}, judged for {where}; {_severity(rule)}.", ""]
     for head, text in (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def explain(page: Page, rule: RuleSpec, references: Mapping[str, Reference]) -> None:
     """One rule in full: what, why, when it is harmless, fix, verify, thresholds, references."""
     page.line((f"{rule.code} {rule.cause}", "bold"), (f"  {rule.kind}, {rule.lifecycle}", "dim"))
-    page.wrapped(rule.title, style="bold")
+    page.wrapped(rule.message if rule.answers else rule.title, style="bold")
     _section(page, "What", rule.docs.what)
     _section(page, "Why it matters", rule.docs.why)
     _section(page, "Harmless when", rule.docs.harmless_when)
