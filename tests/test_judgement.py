@@ -1,4 +1,4 @@
-"""Judgement lies in rules: doctor, checklist and comparisons compare no fact with a number."""
+"""Judgement lies in rules: doctor and checklist compare no fact with a number."""
 
 from __future__ import annotations
 
