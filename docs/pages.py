@@ -43,6 +43,7 @@ FACT_GROUPS = {
     "comm": "Collectives of one device",
     "ranks": "All ranks of a job together",
     "rank": "One rank beside the others",
+    "recording": "How a capture was recorded (rules of subject `recording`)",
     "compare": "Two sides of a comparison (rules of subject `comparison`)",
     "context": "Two context lengths (rules of subject `context`)",
     "moe": "Learned against perfect routing (rules of subject `router`)",

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import eq, ge, gt, le, lt, ne
-from typing import Any
 
 from advisor import __version__
 from advisor.engine.text import Placeholder, Shown, placeholders, render
+from advisor.engine.values import atom, compare, k_and, k_or, operand
 from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.checklist import (
     Applies,
@@ -29,9 +28,6 @@ from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
 INPUT_FACTS = ("producer", "device", "driver", "cuda", "serving_engine", "workload", "format",
                "nsys_fits")  # fmt: skip
 _NSYS = re.compile(r"Nsight Systems (\d+)\.(\d+)")
-_OPS: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lt, "le": le, "gt": gt, "ge": ge, "eq": eq, "ne": ne,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -183,26 +179,17 @@ def _limit(comparison: Comparison, known: Known) -> Cell:
 def _holds(comparison: Comparison, known: Known) -> bool | None:
     """True, false, or None where the captures do not tell."""
     lists = known.values.get(comparison.fact) or tuple(() for _ in known.captures)
-    if comparison.op == "known":
-        told = [bool(values) for values in lists]
-        return any(told) if comparison.over == "any" else bool(told) and all(told)
-    limit = _limit(comparison, known)
-    if limit is None:
-        return None
-    results = [_compare(comparison.op, v, limit) for values in lists for v in values]
-    missing = any(not values for values in lists)
+    limit = True if comparison.op == "known" else _limit(comparison, known)
+    # Of a capture that does not tell the fact, one value that nobody knows.
+    results = [_compare(comparison.op, v, limit) for values in lists for v in values or (None,)]
     if comparison.over == "any":
-        return True if any(results) else None if missing else False
-    if not all(results):
-        return False
-    return None if missing or not results else True
+        return k_or(*results)
+    return k_and(*results) if results else None
 
 
-def _compare(op: str, value: Cell, limit: Cell) -> bool:
-    numbers = isinstance(value, int | float) and isinstance(limit, int | float)
-    if op not in ("eq", "ne") and not numbers:
-        return False
-    return _OPS[op](value, limit)
+def _compare(op: str, value: Cell, limit: Cell) -> bool | None:
+    """By the operators of the rules; None where the fact or its limit is not known."""
+    return None if limit is None else compare(atom(value), op, operand(limit))
 
 
 def _documents(comparison: Comparison, known: Known) -> list[ConditionDoc]:
@@ -224,7 +211,7 @@ def _documents(comparison: Comparison, known: Known) -> list[ConditionDoc]:
             value=value,
             unit=known.units.get(comparison.fact, ""),
             param=comparison.param,
-            holds=None if value is None or limit is None else _compare(comparison.op, value, limit),
+            holds=_compare(comparison.op, value, limit),
         )
         for value in values
     ]

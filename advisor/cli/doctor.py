@@ -12,7 +12,11 @@ from advisor.cli.settings import takes
 from advisor.config import Settings
 
 
-@takes("trace", "serving_engine", "rules", "strict", "format", "output", "force", "verbose")
+@takes(
+    "trace", "serving_engine", "rules", "params", "strict", "format", "output", "force", "verbose"
+)  # fmt: skip
+    "trace", "serving_engine", "rules", "params", "strict", "format", "output", "force", "verbose"
+)
 def doctor(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -12,7 +13,7 @@ from advisor.cli import flags
 from advisor.cli.lazy import verb_group
 from advisor.cli.output import make_page, print_page, write_bytes
 from advisor.config import CHOICES
-from advisor.errors import RuleError, invalid_choice
+from advisor.errors import InputError, RuleError, invalid_choice
 
 app = verb_group("List, check, test and document rules.")
 Directories = Annotated[list[Path] | None, typer.Argument(metavar="DIR", hidden=True)]
@@ -57,6 +58,50 @@ def check(directories: Directories = None) -> None:
     )
     found = check_rules(known, builtin_dir(), *(directories or ()))
     typer.echo(f"{amount(len(found), 'rule')} checked, no problem found")
+
+
+@app.command()
+def new(
+    code: Annotated[str, typer.Argument(metavar="CODE", hidden=True)],
+    directory: Annotated[
+        Path, typer.Option("--into", metavar="DIR", help="Folder of the two files.")
+    ] = Path("rules/own"),
+    fact: Annotated[
+        str, typer.Option(metavar="NAME", help="The number that it asks for; see advisor facts.")
+    ] = "launch.idle_ratio",
+    cause: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the cause, such as queue-full.")
+    ] = None,
+    force: flags.Force = False,
+) -> None:
+    """Write a rule and its cases, which pass check and test, as a start."""
+    from advisor.compare.catalog import EVERY_FACT
+    from advisor.engine.lint_names import near
+    from advisor.engine.load import CASES_SUFFIX, load_rules
+    from advisor.engine.scaffold import new_rule
+    from advisor.model.rules import CODE_PATTERN, subject_of
+
+    if not re.match(CODE_PATTERN, code):
+        raise InputError(f"'{code}' is no code; take three to eight capitals and three digits")
+    name = cause or f"found-by-{code.lower()}"
+    if not re.match(r"^[a-z0-9]+(-[a-z0-9]+)*$", name):
+        raise InputError(f"--cause: '{name}' is no name; take small letters joined by hyphens")
+    known = load_rules()
+    for taken, what in ((known.by_code.get(code), code), (known.by_cause.get(name), name)):
+        if taken is not None:
+            raise InputError(f"{what} belongs to our rule {taken.code} ({taken.title})")
+    spec = EVERY_FACT.get(fact)
+    if spec is None:
+        raise InputError(f"--fact: there is no fact {fact}; {near(fact, EVERY_FACT)}")
+    if spec.unit in ("text", "flag") or subject_of(fact) != "trace":
+        raise InputError(f"--fact: {fact} is no number of one trace; take another to start with")
+    directory.mkdir(parents=True, exist_ok=True)
+    texts = new_rule(code, name, fact, spec)
+    paths = [directory / f"{code}.yaml", directory / f"{code}{CASES_SUFFIX}"]
+    for path, text in zip(paths, texts, strict=True):
+        write_bytes(text.encode(), path, force)
+    typer.echo(f"{paths[0]}\n{paths[1]}")
+    typer.echo(f"Next: advisor rules check {directory}; advisor rules test {directory}")
 
 
 @app.command("test")

@@ -6,12 +6,13 @@ where its rule looked again: a capture that cannot answer has not got better.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from advisor.compare.absence import absence, among
 from advisor.compare.store import documents, fault_text
 from advisor.errors import InputError
 from advisor.model.facts import LEVELS, TRACE, Scope
@@ -44,6 +45,7 @@ class _Finding(_Entry):
     cause: str
     title: str = ""
     severity: Severity
+    invalidates: bool = False
 
 
 class _Input(_Saved):
@@ -118,7 +120,7 @@ def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
         not_evaluated_before=tuple(
             f.code
             for f in findings
-            if f.baseline == "new" and _among(saved.not_evaluated, f.code, f.scope)
+            if f.baseline == "new" and any(among(saved.not_evaluated, f.code, f.scope))
         ),
     )
     return diagnosis.model_copy(update={"findings": findings, "baseline": baseline})
@@ -126,37 +128,19 @@ def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
 
 def _gone(diagnosis: Diagnosis, saved: Saved) -> tuple[Gone, ...]:
     now = {f.identity for f in diagnosis.findings}
-    # What a void capture does not show has not been looked for.
-    void = any(f.invalidates for f in diagnosis.findings)
     gone: dict[str, Gone] = {}
     for f in saved.findings:
         if f.identity in now or f.identity in gone:
             continue
-        scope = f.scope
-        blind = void or _among(diagnosis.not_evaluated, f.code, scope)
-        overruled = _among(diagnosis.overruled, f.code, scope)
         gone[f.identity] = Gone(
             code=f.code,
             cause=f.cause,
             title=f.title,
             severity=f.severity,
-            scope=scope,
-            status="not_evaluated" if blind else "overruled" if overruled else "gone",
+            scope=f.scope,
+            status=absence(diagnosis, f.code, f.scope, invalidates=f.invalidates).status,
         )
     return tuple(gone.values())
-
-
-class _Scoped(Protocol):
-    @property
-    def code(self) -> str: ...
-    @property
-    def scope(self) -> Scope: ...
-
-
-def _among(entries: Iterable[_Scoped], code: str, scope: Scope) -> bool:
-    """Whether an entry of this code is about all that `scope` names (the process aside)."""
-    mine = scope.without_process()
-    return any(e.code == code and e.scope.without_process().encloses(mine) for e in entries)
 
 
 def _name(path: str) -> str:

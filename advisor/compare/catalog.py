@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from advisor.facts.catalog import CATALOGUE
+from advisor.facts.recording import RECORDING
 from advisor.facts.spec import FactSpec
 from advisor.model.facts import Level, Unit
 
@@ -76,4 +77,4 @@ COMPARISON: Mapping[str, FactSpec] = {
 }  # fmt: skip
 
 #: Everything that any rule may speak of.
-EVERY_FACT: Mapping[str, FactSpec] = {**CATALOGUE, **COMPARISON}
+EVERY_FACT: Mapping[str, FactSpec] = {**CATALOGUE, **COMPARISON, **RECORDING}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from advisor.compare.absence import absence
 from advisor.compare.sides import Side
 from advisor.model.comparison import (
     AdviceCheck,
@@ -12,7 +13,7 @@ from advisor.model.comparison import (
     PartChange,
     PhaseChange,
 )
-from advisor.model.facts import Cell, Scope
+from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis, Finding, Verify, identity
 
 #: A finding's share of the step changed from here on.
@@ -107,22 +108,10 @@ def _ms(finding: Finding | None) -> float | None:
 
 def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
     """Why the absence of a finding says nothing; empty where its rule looked."""
-    for diagnosis in diagnoses:
-        if any(f.invalidates for f in diagnosis.findings) and not finding.invalidates:
-            return "the capture cannot be analysed"
-        if _among(((n.code, n.scope) for n in diagnosis.not_evaluated), finding):
-            return "its rule could not look"
-        for other in diagnosis.overruled:
-            if _among([(other.code, other.scope)], finding):
-                return f"overruled by {other.by}"
-    return ""
-
-
-def _among(entries: Iterable[tuple[str, Scope]], finding: Finding) -> bool:
-    mine = finding.scope.without_process()
-    return any(
-        code == finding.code and scope.without_process().encloses(mine) for code, scope in entries
+    found = (
+        absence(d, finding.code, finding.scope, invalidates=finding.invalidates) for d in diagnoses
     )
+    return next((a.why for a in found if a.why), "")
 
 
 # ---------------------------------------------------------------- what was promised

@@ -119,5 +119,7 @@ def judge(
         return None if share is None or whole is None else share * whole
 
     return Judgement(
-        inference, conclude(inference, ms_of=ms_of), Tool(version=__version__, engine=engine)
+        inference,
+        conclude(inference, ms_of=ms_of),
+        Tool(version=__version__, engine=inference.engine),
     )

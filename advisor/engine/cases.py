@@ -4,6 +4,7 @@ A case gives facts in one scope, which symptoms and causes fired (all others the
 quiet), and what must come out. A rule's cases hold when each comes out as expected and there is
 at least one that fires, one that is not evaluated, and for every condition, guard and required
 join a quiet one in which it alone stands in the way, numbers just across their threshold.
+Of a question, each answer needs a case, and each condition one that misses it, whatever the answer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from advisor.engine.source import Problem, Source, read, validate
 from advisor.errors import RuleError
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
-from advisor.model.rules import RuleSpec, Strict
+from advisor.model.rules import Reply, RuleSpec, Strict
 
 _Items = BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
 Names = Annotated[tuple[str, ...], _Items]
@@ -50,6 +51,7 @@ _STATES: Mapping[str, str] = {"unknown": "not_evaluated"}
 class Expect(Strict):
     outcome: Literal["fired", "quiet", "not_evaluated", "overruled"]
     severity: Severity | None = None
+    answer: Reply | None = None
     missing: Names | None = None
 
 
@@ -231,8 +233,12 @@ def _judge(
     if expect.missing is not None and set(expect.missing) != set(outcome.missing):
         found = ", ".join(outcome.missing) or "nothing"
         yield ("expect", "missing"), f"expected {', '.join(expect.missing)}, missing is {found}"
+    spec = inference.program.by_code[outcome.code].spec
+    if expect.answer is not None:
+        reply = spec.answers[outcome.first].reply if spec.answers else None
+        if reply != expect.answer:
+            yield ("expect", "answer"), f"expected {expect.answer}, found {reply or 'no question'}"
     if expect.severity is not None:
-        spec = inference.program.by_code[outcome.code].spec
         severity = most_severe(inference, spec, outcome.scope)
         if severity != expect.severity:
             yield ("expect", "severity"), f"expected {expect.severity}, found {severity}"
@@ -246,11 +252,15 @@ def _contract(rule: CompiledRule, outcomes: Sequence[Outcome], source: Source) -
         return source.problem(("cases",), f"{text}; add one")
 
     states = {o.state for o in outcomes}
+    answered = {o.first for o in outcomes}
+    for i, answer in enumerate(rule.spec.answers):
+        if i not in answered:
+            yield missing(f"no case is answered with `{answer.reply}: {answer.reason}`")
     if "fired" not in states:
         yield missing("no case fires")
-    if "unknown" not in states:
+    if "unknown" not in states and not rule.spec.answers:
         yield missing("no case is not_evaluated")
-    quiet = [o for o in outcomes if o.state == "quiet"]
+    quiet = [o for o in outcomes if o.state == "quiet" or rule.spec.answers]
     for b, branch in enumerate(rule.branches):
         for c, condition in enumerate(branch):
             if not any(_alone(o.branches[b].conditions, c) for o in quiet):
@@ -281,7 +291,7 @@ def _near(checked: Checked, *, wanted: bool) -> bool:
         return False
     if not isinstance(test, Test) or not isinstance(test.threshold, float):
         return True
-    if test.op in ("eq", "ne") or not isinstance(checked.value, int | float):
+    if test.op in ("eq", "ne", "known") or not isinstance(checked.value, int | float):
         return True
     slack = NEAR * abs(test.threshold)
     if checked.unit == "count" or not test.threshold:

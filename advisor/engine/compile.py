@@ -7,7 +7,7 @@ with the place in the rule file. No engine ever sees a rule as it was written.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Literal
 
@@ -47,6 +47,8 @@ class Test:
         return compare(value, self.op, self.threshold)
 
     def complement(self) -> Test:
+        if self.op == "known":
+            return replace(self, threshold=float(not self.threshold), raw=not self.raw)
         return Test(self.fact, COMPLEMENT[self.op], self.threshold, self.raw, self.param)
 
 

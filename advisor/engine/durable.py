@@ -1,7 +1,7 @@
 """The adapter of durable-rules, and the only module that imports it.
 
-The stock host is not used beyond loading: it swallows errors, runs on background threads and leaks
-memory. Here errors propagate, there are no threads, and memory is returned.
+The stock host is not used beyond loading: it swallows errors, runs on background threads and leaks.
+Here errors propagate, there are no threads, and memory is returned.
 """
 
 from __future__ import annotations

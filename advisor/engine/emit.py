@@ -4,7 +4,8 @@ The engine sees decimal ids and finite floats only: ids of names, texts and scop
 in its 32-bit hashes (measured), need no escaping, and have no length. Records are
 
     anchor   k n s [o*]   one a stratum and scope: asserted last, it sets off the rules
-    value    k n s num|str [gn] [gt]   a fact as seen from a scope; gn: no number, gt: no text
+    value    k n s num|str [gn] [gt] [kn]   a fact as seen from a scope; gn: no number, gt: no text,
+                       kn: whether it has a value, where a rule asks
     state    k n s truth  the outcome of a cause as seen from a scope: 0 no, 1 yes, 2 unknown
     row      k n o* n* t* a row of an entity table
     joined   k n s        a join of a rule has a row in a scope
@@ -94,7 +95,7 @@ class Emitter:
             return [self._state(condition, clear)]
         clear_test = condition.complement()
         found = [self._value(condition.fact, self._compare(clear_test, "num", "str"))]
-        if guard.passes:
+        if guard.passes and condition.op != "known":
             gone = "gn" if isinstance(condition.threshold, float) else "gt"
             found.append(self._value(condition.fact, [{"$ex": {gone: 1}}]))
         return found
@@ -105,6 +106,8 @@ class Emitter:
         Equality of floats is two relations, so that no hash of a printed float is involved.
         """
         limit = test.threshold
+        if test.op == "known":
+            return [{"$ex": {"kn": 1}}, {"kn": _TRUTH[bool(limit)]}]
         if isinstance(limit, float):
             present = {"$ex": {number: 1}}
             if test.op == "eq":
@@ -148,10 +151,13 @@ class Emitter:
         """Facts as seen from every scope that needs them, and the rows of joined tables."""
         wanted: dict[str, set[Scope]] = {}
         gaps: set[str] = set()
+        asked: set[str] = set()  # whether they are known
         for rule in self.program.by_code.values():
             scopes = self.sight.scopes(rule.spec.scope)
             for test in rule.tests():
                 wanted.setdefault(test.fact, set()).update(scopes)
+                if test.op == "known":
+                    asked.add(test.fact)
             gaps |= {
                 g.condition.fact for g in rule.guards if g.passes and isinstance(g.condition, Test)
             }
@@ -166,6 +172,8 @@ class Emitter:
                 if name in gaps:
                     body |= {} if isinstance(value, float) else {"gn": "1"}
                     body |= {} if isinstance(value, str) else {"gt": "1"}
+                if name in asked:
+                    body["kn"] = _TRUTH[value is not None]
                 if len(body) > 1:
                     yield from self._records(("value", name), body)
         for entity in sorted(self._columns):

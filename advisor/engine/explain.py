@@ -29,6 +29,7 @@ _WORDS = {
     "eq": "equal to",
     "ne": "other than",
     "one_of": "one of",
+    "known": "known:",
 }
 
 

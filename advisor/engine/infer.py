@@ -1,10 +1,14 @@
-"""Runs a rule set over a fact base, stratum by stratum."""
+"""Runs a rule set over a fact base, stratum by stratum.
+
+durable-rules decides what fires; the interpreter explains why, tells quiet from unknown, and
+stands in where durable-rules does not import or cannot hold the facts.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from advisor.engine.compile import CompiledRule, Program, compile_rules
@@ -20,6 +24,10 @@ MAX_ROWS = 20_000
 _log = logging.getLogger(__name__)
 
 
+class Disagreement(RuntimeError):
+    """durable-rules fired something else than the interpreter explains: a fault of ours."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inference:
     """Every outcome of a run, in order of code and scope, with all that explains it."""
@@ -29,7 +37,7 @@ class Inference:
     facts: FactBase
     board: Board = field(repr=False)
     outcomes: tuple[Outcome, ...] = ()
-    #: Why the interpreter judged although durable-rules was asked for, or what they disagree on.
+    #: Why the interpreter judged although durable-rules was asked for, or what it cannot explain.
     notes: tuple[str, ...] = ()
     by_code: Mapping[str, tuple[Outcome, ...]] = field(init=False, repr=False)
 
@@ -68,8 +76,11 @@ def infer(
 
     A rule whose level has no scope is evaluated in the next wider one that exists, at last once
     for the whole trace. `given` fixes outcomes of symptoms and causes by name (cases of one rule).
-    Where durable-rules cannot hold the facts or the rules, fails, or disagrees with the
-    interpreter, the interpreter's result is used and `notes` says so; `strict` raises instead.
+    With `engine="durable"`, what durable-rules fires has fired; the interpreter only explains it
+    and tells quiet, overruled and unknown apart. It judges alone, and `notes` says why, where
+    durable-rules fails or cannot hold the facts or the rules. A firing that the conditions do not
+    explain, or the lack of one that they ask for, stands and is named in `notes`; `strict` raises
+    instead: EngineError for a failure, Disagreement otherwise.
     Raises RuleError for rules that do not compile, EngineError where durable-rules is asked for
     and does not import.
     """
@@ -117,25 +128,33 @@ def _matched(
     facts: FactBase, program: Program, given: Mapping[str, OutcomeState] | None, strict: bool
 ) -> Inference:
     """durable-rules decides what fires, the interpreter explains it and tells quiet from unknown.
-    Where it explains something else than fired, its result is used."""
+
+    Explaining costs no second inference: it happens once, after the stratum has been decided.
+    """
     board = Board(Sight(facts), given)
-    odd: list[tuple[str, Scope]] = []
+    odd: list[Outcome] = []
     with Matcher(program, board) as matcher:
         for number, stratum in enumerate(program.strata):
             fired = matcher.fire(number)
-            found = _evaluated(stratum, board)
-            explained = {(o.code, o.scope) for o in found if o.state == "fired"}
-            odd += sorted(fired ^ explained, key=lambda f: (f[0], f[1].sort_key()))
+            explained = _evaluated(stratum, board)
+            odd += [o for o in explained if (o.state == "fired") != ((o.code, o.scope) in fired)]
             if odd and strict:
-                raise EngineError(_disagreement(odd))
-            for outcome in found:
-                board.post(outcome)
-    notes = (f"{_disagreement(odd)}: the interpreter's result is used",) if odd else ()
+                raise Disagreement(_disagreement(odd))
+            for outcome in explained:
+                board.post(_decided(outcome, (outcome.code, outcome.scope) in fired))
+    notes = (f"{_disagreement(odd)}: durable-rules is followed",) if odd else ()
     return _ordered("durable", program, facts, board, notes)
 
 
+def _decided(explained: Outcome, fired: bool) -> Outcome:
+    """The outcome in the state that durable-rules gave it."""
+    if fired:
+        return replace(explained, state="fired")
+    return replace(explained, state="quiet") if explained.state == "fired" else explained
+
+
 def _evaluated(stratum: Iterable[CompiledRule], board: Board) -> list[Outcome]:
-    """What the interpreter says of each rule in each scope of its level."""
+    """Each rule in each scope of its level, as the interpreter judges it."""
     return [
         evaluate(rule, scope, board)
         for rule in stratum
@@ -152,6 +171,6 @@ def _ordered(
     return Inference(engine, program, facts, board, tuple(outcomes), notes)
 
 
-def _disagreement(odd: Sequence[tuple[str, Scope]]) -> str:
-    named = ", ".join(f"{code} ({scope.label() or 'trace'})" for code, scope in odd[:5])
+def _disagreement(odd: Sequence[Outcome]) -> str:
+    named = ", ".join(f"{o.code} ({o.scope.label() or 'trace'})" for o in odd[:5])
     return f"durable-rules and the interpreter disagree on {named}; please report this"

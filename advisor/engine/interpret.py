@@ -1,4 +1,5 @@
-"""What a rule means: the interpreter of compiled rules, in Kleene's three-valued logic.
+"""The interpreter of compiled rules, in Kleene's three-valued logic: it explains every outcome, and
+decides by itself where durable-rules does not run.
 
 A condition is true, false or unknown (None). For one rule in one scope::
 
@@ -10,7 +11,7 @@ A condition is true, false or unknown (None). For one rule in one scope::
              else fired
 
 With the scopes fixed, a fact that becomes known never changes a known state, except through
-``if_unknown: pass`` and overruling, which act on what is not known by design.
+``if_unknown: pass``, `known` and overruling, which act on what is not known by design.
 """
 
 from __future__ import annotations
@@ -88,6 +89,12 @@ class Outcome:
     joins: tuple[JoinResult, ...] = ()
     missing: tuple[str, ...] = ()
     overruled_by: tuple[Link, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """The first branch that holds; their number where none does."""
+        held = (i for i, b in enumerate(self.branches) if b.truth)
+        return next(held, len(self.branches))
 
     @property
     def because(self) -> tuple[Link, ...]:
@@ -271,7 +278,8 @@ def check(condition: Condition, scope: Scope, board: Board) -> Checked:
 def check_fact(test: Test, scope: Scope, sight: Sight) -> Checked:
     fact = sight.fact(test.fact, scope)
     if fact is None:
-        return Checked(test, None, missing=(test.fact,))
+        truth = test.holds(None)
+        return Checked(test, truth, missing=(test.fact,) if truth is None else ())
     truth = test.holds(sight.atom(test.fact, scope))
     missing = (test.fact,) if truth is None else ()
     links = (Link("fact", fact.name, fact.scope),)

@@ -82,7 +82,10 @@ def _comparisons(rule: RuleSpec) -> Iterator[tuple[Loc, Comparison]]:
 
 
 def visible_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """A rule sees the facts of its own level and wider ones; `verify` may name any fact."""
+    """A rule sees the facts of its own level and wider ones; `verify` may name any fact. Questions
+    about a recording are given each fact at its largest."""
+    if rule.subject == "recording":
+        return
     visible = sees(rule.scope)
     for loc, name in facts_used(rule):
         if "verify" in loc:
@@ -116,9 +119,11 @@ def visible_outcomes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 
 def one_subject(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """A rule about one trace knows nothing of comparisons; `verify` may name any fact."""
+    """A rule about one trace knows nothing of comparisons; `verify` may name any fact. A question
+    about a recording sees the facts of its trace."""
+    seen = {rule.subject, "trace"} if rule.subject == "recording" else {rule.subject}
     for loc, name in facts_used(rule):
-        if "verify" not in loc and subject_of(name) != rule.subject:
+        if "verify" not in loc and subject_of(name) not in seen:
             text = f"{name} is a fact of subject {subject_of(name)}, this rule's is {rule.subject}"
             yield loc, f"{text}; correct one of them"
     for loc, name, _ in references(rule):
@@ -212,7 +217,7 @@ def _typed(loc: Loc, test: Comparison, name: str, unit: str, rule: RuleSpec) -> 
     """One comparison; an empty unit is a number in a unit that is not known."""
     param = rule.params.get(test.param or "")
     value: ParamValue | None = test.value if param is None else param.default
-    if value is None:
+    if value is None or test.op == "known":
         return
     is_text, is_flag = isinstance(value, str | tuple), isinstance(value, bool)
     kind = "text" if is_text else "flag" if is_flag else "number"

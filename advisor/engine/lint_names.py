@@ -85,6 +85,12 @@ def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
         yield ("healthy",), rule.healthy
     for i, doubt in enumerate(rule.doubts):
         yield ("doubts", i, "text"), doubt.text
+    for i, answer in enumerate(rule.answers):
+        last = i == len(rule.answers) - 1
+        loc: Loc = ("otherwise",) if last else ("when", "any", i, "answer")
+        yield (*loc, "reason"), answer.reason
+        if answer.remedy is not None:
+            yield (*loc, "remedy"), answer.remedy
 
 
 # --- validators ------------------------------------------------------------------------------

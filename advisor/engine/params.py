@@ -13,7 +13,8 @@ from advisor.engine.load import RuleSet
 from advisor.errors import RuleError
 from advisor.model.facts import Value
 from advisor.model.findings import Threshold
-from advisor.model.rules import Operand, Param
+from advisor.model.operands import Operand
+from advisor.model.rules import Param
 
 ParamKey = tuple[str, str]
 ParamValue = Value | tuple[str, ...]

@@ -72,7 +72,10 @@ def is_text(threshold: Operand) -> bool:
 
 
 def compare(value: Atom | None, op: str, threshold: Operand) -> bool | None:
-    """``value op threshold`` in three-valued logic; a value of the wrong class is unknown."""
+    """``value op threshold`` in three-valued logic; a value of the wrong class is unknown. `known`
+    asks whether there is a value, and is never unknown itself."""
+    if op == "known":
+        return (value is not None) == bool(threshold)
     if value is None or isinstance(value, str) != is_text(threshold):
         return None
     if isinstance(threshold, tuple):

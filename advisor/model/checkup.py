@@ -5,14 +5,11 @@ Keys may be added, none is renamed.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from advisor.model.capture import Frozen
 from advisor.model.findings import SCHEMA_VERSION, Finding, Input, Tool
-
-Answer = Literal["yes", "partly", "no"]
+from advisor.model.rules import Reply
 
 
 class Recorded(Frozen):
@@ -35,7 +32,7 @@ class Question(Frozen):
 
     id: str
     question: str
-    answer: Answer
+    answer: Reply
     reason: str
     remedy: str | None = None
 

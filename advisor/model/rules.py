@@ -6,32 +6,33 @@ an error with a line and never a rule that silently means something else.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
-    PlainValidator,
     StringConstraints,
     Tag,
-    WithJsonSchema,
     model_validator,
 )
 
 from advisor.model.capture import Frozen
-from advisor.model.facts import Level, Unit, Value
+from advisor.model.facts import Level, Unit
+from advisor.model.operands import Items, Operand
 from advisor.model.severity import Severity
 
-Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of"]
-Kind = Literal["symptom", "cause", "limit", "note"]
+Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of", "known"]
+Kind = Literal["symptom", "cause", "limit", "note", "question"]
+Reply = Literal["yes", "partly", "no"]
 Lifecycle = Literal["preview", "stable", "deprecated", "removed"]
-#: What the facts of a rule are about: one trace, or two things beside each other.
-Subject = Literal["trace", "comparison", "context", "router"]
+#: What the facts of a rule are about: one trace, two things beside each other, or how a trace was
+#: recorded (`advisor doctor`).
+Subject = Literal["trace", "comparison", "context", "router", "recording"]
 #: Groups of facts that are not about one trace.
-_SUBJECTS: dict[str, Subject] = {"compare": "comparison", "context": "context", "moe": "router"}
+_SUBJECTS: dict[str, Subject] = {
+    "compare": "comparison", "context": "context", "moe": "router", "recording": "recording",
+}  # fmt: skip
 
 
 def subject_of(fact: str) -> Subject:
@@ -39,58 +40,7 @@ def subject_of(fact: str) -> Subject:
     return _SUBJECTS.get(fact.partition(".")[0], "trace")
 
 
-ThresholdValue = Value | tuple[str, ...]
-
 CODE_PATTERN = r"^[A-Z]{3,8}[0-9]{3}$"
-MAX_TEXT = 256
-MAX_INT = 2**63
-
-
-def _threshold(value: Any) -> ThresholdValue:
-    """A number, a flag, a text, or (for one_of) a list of texts; nothing an engine trips over."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        if not -MAX_INT <= value < MAX_INT:
-            raise ValueError("the integer does not fit in 64 bits; use another unit")
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError("the number is not finite; give a finite one")
-        return value
-    if isinstance(value, str):
-        if len(value) > MAX_TEXT:
-            raise ValueError(f"the text is longer than {MAX_TEXT} characters; shorten it")
-        return value
-    if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
-        if len(value) > 16 or any(len(v) > MAX_TEXT for v in value):
-            raise ValueError(f"at most 16 texts of {MAX_TEXT} characters; shorten the list")
-        if len(set(value)) != len(value):
-            raise ValueError("the list names a text twice; remove one")
-        return tuple(value)
-    raise ValueError("expected a number, true or false, a text, or a list of texts")
-
-
-def _sequence(value: Any) -> Any:
-    """Lists are what YAML gives; strict tuples would refuse them."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-_Items = BeforeValidator(_sequence)
-Operand = Annotated[
-    bool | int | float | str | tuple[str, ...],
-    PlainValidator(_threshold),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "boolean"},
-                {"type": "number"},
-                {"type": "string", "maxLength": MAX_TEXT},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 16},
-            ]
-        }
-    ),
-]
 FactName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)+$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Kebab = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=64)]
@@ -128,13 +78,16 @@ class Comparison(Strict):
             raise ValueError("give exactly one of `value` and `param`")
         if self.value is not None and (self.op == "one_of") != isinstance(self.value, tuple):
             raise ValueError("a list of texts goes with `one_of`, and `one_of` with a list")
-        if isinstance(self.value, str | bool) and self.op not in ("eq", "ne"):
+        if self.op == "known" and not isinstance(self.value, bool):
+            raise ValueError("`known` takes `value: true` or `value: false`")
+        if isinstance(self.value, str | bool) and self.op not in ("eq", "ne", "known"):
             raise ValueError(f"texts and flags compare with eq or ne, not with {self.op}")
         return self
 
 
 class FactCondition(Comparison):
-    """``fact op operand``: unknown where the fact has no value."""
+    """``fact op operand``: unknown where the fact has no value, but for `known`, which asks just
+    that."""
 
     fact: FactName
 
@@ -197,19 +150,34 @@ Invalidates = Annotated[
     Annotated[bool, Tag("=flag")] | Annotated[FactCondition, Tag("=fact")],
     Discriminator(lambda v: "=fact" if isinstance(v, dict | FactCondition) else "=flag"),
 ]
-Conditions = Annotated[tuple[Condition, ...], _Items, Field(min_length=1, max_length=8)]
+Conditions = Annotated[tuple[Condition, ...], Items, Field(min_length=1, max_length=8)]
+
+
+class Answer(Strict):
+    """What a question is answered with, and what would record enough for a better answer."""
+
+    reply: Reply
+    reason: Prose
+    remedy: Prose | None = None
 
 
 class All(Strict):
-    """One branch: every condition holds."""
+    """One branch: every condition holds. In a question it gives the answer."""
 
     all: Conditions
+    answer: Answer | None = None
 
 
 class Where(Comparison):
     """``field op operand`` on a row of an entity table."""
 
     field: Name
+
+    @model_validator(mode="after")
+    def _compares(self) -> Where:
+        if self.op == "known":
+            raise ValueError("`known` is for facts; a row without the field matches nothing")
+        return self
 
 
 class Join(Strict):
@@ -219,19 +187,19 @@ class Join(Strict):
     entity: Name
     on: Annotated[
         tuple[Literal["rank", "device", "process", "phase", "operation"], ...],
-        _Items,
+        Items,
         Field(min_length=1, max_length=5),
     ]
     optional: bool = False
-    where: Annotated[tuple[Where, ...], _Items, Field(max_length=8)] = ()
+    where: Annotated[tuple[Where, ...], Items, Field(max_length=8)] = ()
 
 
 class When(Strict):
-    """``any`` of 1..4 branches; ``all`` alone is the short form of one branch."""
+    """``any`` of 1..6 branches; ``all`` alone is the short form of one branch."""
 
-    any: Annotated[tuple[All, ...], _Items, Field(min_length=1, max_length=4)] | None = None
+    any: Annotated[tuple[All, ...], Items, Field(min_length=1, max_length=6)] | None = None
     all: Conditions | None = None
-    join: Annotated[tuple[Join, ...], _Items, Field(max_length=4)] = ()
+    join: Annotated[tuple[Join, ...], Items, Field(max_length=4)] = ()
 
     @model_validator(mode="after")
     def _one_form(self) -> When:
@@ -249,8 +217,8 @@ class When(Strict):
 
 
 class Then(Strict):
-    explains: Annotated[tuple[Kebab, ...], _Items] = ()
-    overrules: Annotated[tuple[Kebab, ...], _Items] = ()
+    explains: Annotated[tuple[Kebab, ...], Items] = ()
+    overrules: Annotated[tuple[Kebab, ...], Items] = ()
 
 
 class Requirement(Strict):
@@ -283,7 +251,7 @@ class SeveritySpec(Strict):
     """By the global table unless `levels` of the impact fact are given; never above `cap`."""
 
     cap: Severity | None = None
-    levels: Annotated[tuple[SeverityLevel, ...], _Items, Field(max_length=4)] = ()
+    levels: Annotated[tuple[SeverityLevel, ...], Items, Field(max_length=4)] = ()
 
     @model_validator(mode="after")
     def _ascending(self) -> SeveritySpec:
@@ -305,7 +273,7 @@ class Doubt(Strict):
     `when` holds, the confidence is multiplied by `factor`, the severity is at most `cap`, and
     `text` is added to the message."""
 
-    when: Annotated[tuple[FactCondition, ...], _Items, Field(min_length=1, max_length=4)]
+    when: Annotated[tuple[FactCondition, ...], Items, Field(min_length=1, max_length=4)]
     factor: Annotated[float, Field(gt=0.0, le=1.0)]
     cap: Severity | None = None
     text: Prose
@@ -332,7 +300,7 @@ class Recommendation(Strict):
     action: Prose
     effort: Literal["low", "medium", "high"]
     verify: VerifySpec | None = None
-    applies_when: Annotated[tuple[FactCondition, ...], _Items, Field(max_length=4)] = ()
+    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
 
 
 class Docs(Strict):
@@ -343,7 +311,7 @@ class Docs(Strict):
     harmless_when: Prose
     fix: Prose | None = None
     verify: Prose | None = None
-    references: Annotated[tuple[str, ...], _Items] = ()
+    references: Annotated[tuple[str, ...], Items] = ()
 
 
 class Needs(Strict):
@@ -367,17 +335,44 @@ class RuleSpec(Strict):
     withholds: FactCondition | None = None
     params: dict[Name, Param] = Field(default_factory=dict)
     when: When
-    unless: Annotated[tuple[Guard, ...], _Items, Field(max_length=8)] = ()
+    otherwise: Answer | None = None
+    unless: Annotated[tuple[Guard, ...], Items, Field(max_length=8)] = ()
     then: Then = Then()
-    requires: Annotated[tuple[Requirement, ...], _Items, Field(max_length=8)] = ()
+    requires: Annotated[tuple[Requirement, ...], Items, Field(max_length=8)] = ()
     impact: ImpactSpec | None = None
     severity: SeveritySpec = SeveritySpec()
     confidence: ConfidenceSpec
-    doubts: Annotated[tuple[Doubt, ...], _Items, Field(max_length=4)] = ()
+    doubts: Annotated[tuple[Doubt, ...], Items, Field(max_length=4)] = ()
     gain: GainSpec | None = None
     message: Prose
     healthy: Prose | None = None
-    evidence: Annotated[tuple[str, ...], _Items, Field(max_length=8)] = ()
-    recommendations: Annotated[tuple[Recommendation, ...], _Items, Field(max_length=8)] = ()
+    evidence: Annotated[tuple[str, ...], Items, Field(max_length=8)] = ()
+    recommendations: Annotated[tuple[Recommendation, ...], Items, Field(max_length=8)] = ()
     docs: Docs
     needs: Needs | None = None
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The answers of a question: one a branch, the first that holds counts, and `otherwise`."""
+        given = (*(b.answer for b in self.when.any or ()), self.otherwise)
+        return tuple(a for a in given if a is not None)
+
+    @model_validator(mode="after")
+    def _one_answer_a_branch(self) -> RuleSpec:
+        wanted = 1 + len(self.when.any or ()) if self.kind == "question" else 0
+        if len(self.answers) != wanted:
+            raise ValueError(
+                "a question has an `answer` in each branch of `any`, and `otherwise`"
+                if wanted
+                else "`answer` and `otherwise` belong to questions; remove them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_finding(self) -> RuleSpec:
+        """Nothing about a recording is a finding: questions, and the symptoms that they ask for."""
+        if self.kind == "question" and self.subject != "recording":
+            raise ValueError("a question has `subject: recording`")
+        if self.subject == "recording" and self.kind not in ("question", "symptom"):
+            raise ValueError("`subject: recording` is for questions and symptoms")
+        return self

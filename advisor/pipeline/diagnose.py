@@ -94,7 +94,7 @@ def analyse(
     chosen = options or Options()
     say = progress or (lambda _: None)
     weights = given_weights(chosen.weight_bytes)
-    rules = _rules((builtin_dir(), *chosen.rules))
+    rules = all_rules((builtin_dir(), *chosen.rules)).about("trace")
     params = parse_params(rules, chosen.params)
     say("exporting with nsys" if needs_export(path) else "reading")
     with opened(path, chosen) as trace:
@@ -194,9 +194,9 @@ def _sensitivity(done: Analysed) -> tuple[Flip, ...]:
     return sensitivity(done.inference, lambda i: conclusions(done, i).findings)
 
 
-def _rules(folders: tuple[Path, ...]) -> RuleSet:
-    """The rules about one trace. Read again only where a file has changed: many ranks are read by
-    few processes."""
+def all_rules(folders: tuple[Path, ...]) -> RuleSet:
+    """The rules of the folders. Read again only where a file has changed: many ranks are read by
+    few processes, and `advisor doctor` asks for two subjects."""
     files = sorted(p for folder in folders for p in folder.rglob("*.y*ml"))
     stamps = ((str(p), p.stat()) for p in files)
     return _rules_of(folders, tuple((name, s.st_mtime_ns, s.st_size) for name, s in stamps))
@@ -206,4 +206,4 @@ def _rules(folders: tuple[Path, ...]) -> RuleSet:
 def _rules_of(folders: tuple[Path, ...], _stamps: tuple[tuple[str, int, int], ...]) -> RuleSet:
     from advisor.engine.load import load_rules
 
-    return load_rules(*folders).about("trace")
+    return load_rules(*folders)

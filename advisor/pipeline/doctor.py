@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from advisor import __version__
 from advisor.capture import doctor as checks
 from advisor.capture.planner import Situation, plan
-from advisor.capture.questions import Seen, questions
+from advisor.capture.questions import question_facts, questions
 from advisor.capture.recording import recording_of
+from advisor.engine.compile import Program, compile_rules
+from advisor.engine.infer import infer
+from advisor.engine.load import builtin_dir
+from advisor.engine.params import parse_params
+from advisor.facts.catalog import CUDA
+from advisor.facts.missing import LOSSLESS, NODES, OWNER
+from advisor.facts.recording import ASKED_TABLES
 from advisor.metrics.analysis import Analysis
 from advisor.model.checkup import Checkup
+from advisor.model.facts import Value
 from advisor.model.findings import Tool
 from advisor.pipeline import document
-from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conclusions
+from advisor.pipeline.diagnose import (
+    Analysed,
+    Options,
+    Progress,
+    all_rules,
+    analyse,
+    conclusions,
+)
 from advisor.sources.schema import MISSING, Call
+
+_PHASES = ("prefill", "decode", "mixed")
 
 
 def doctor(
     path: str | Path, options: Options | None = None, progress: Progress | None = None
 ) -> Checkup:
     """Check one capture. Raises InputError for a capture that cannot be used."""
-    with analyse(path, options, progress) as done:
-        return checkup(done)
+    chosen = options or Options()
+    asking = all_rules((builtin_dir(), *chosen.rules)).about("recording")
+    own = tuple(p for p in chosen.params if p.partition(".")[0].strip() in asking.by_code)
+    program = compile_rules(asking, parse_params(asking, own))
+    others = replace(chosen, params=tuple(p for p in chosen.params if p not in own))
+    with analyse(path, others, progress) as done:
+        return checkup(done, program)
 
 
-def checkup(done: Analysed) -> Checkup:
-    """The checkup of an analysed capture."""
+def checkup(done: Analysed, program: Program) -> Checkup:
+    """The checkup of an analysed capture; `program` are the rules about recordings."""
     a, facts = done.analysis, done.facts
     trace, capture = a.trace, a.trace.capture
     found = conclusions(done)
@@ -49,16 +72,8 @@ def checkup(done: Analysed) -> Checkup:
         startup_ms=float(startup) if isinstance(startup, int | float) else 0.0,
     )
     needs = checks.unmet_needs(found.not_evaluated, remedy)
-    seen = Seen(
-        facts,
-        trace.tables,
-        step_method=a.steps.method if len(a.steps) else None,
-        phases=tuple(sorted({s.phase for s in document.steps(a)})),
-        world_size=capture.world_size,
-        backtraces=backtraces,
-        no_gpu_work=document.no_gpu_work(facts),
-    )
-    asked = tuple(questions(seen))
+    asked_of = question_facts(facts, _recording(done, backtraces))
+    asked = tuple(questions(infer(asked_of, program, engine=done.inference.engine)))
     rules = len(done.inference.program.by_code)
     return Checkup(
         tool=Tool(version=__version__, engine=done.inference.engine),
@@ -73,6 +88,25 @@ def checkup(done: Analysed) -> Checkup:
         blocked=checks.blocked(found.not_evaluated, needs),
         plan=plan(recording, needs, about),
     )
+
+
+def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
+    """The facts of the group `recording`."""
+    a, facts = done.analysis, done.facts
+    told = [p for p in sorted({s.phase for s in document.steps(a)}) if p in _PHASES]
+    cuda = LOSSLESS if document.lost_work(facts) else CUDA
+    if document.no_gpu_work(facts):
+        cuda = OWNER
+    return {
+        **{f"recording.has_{name}": name in a.trace.tables for name in ASKED_TABLES},
+        "recording.has_backtraces": backtraces,
+        "recording.has_steps": bool(facts.value("capture.step_count")),
+        "recording.step_method": a.steps.method if len(a.steps) else None,
+        "recording.phases": ", ".join(told) or None,
+        "recording.world_size": a.trace.capture.world_size,
+        "recording.cuda_remedy": cuda,
+        "recording.kernel_remedy": NODES if document.hidden_graphs(facts) else cuda,
+    }
 
 
 def _backtraces(a: Analysis) -> bool:

@@ -104,8 +104,7 @@ Remedy = Callable[[str], str | None]
 
 def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
     """Tells what would supply a fact that this capture does not give."""
-    opaque = base.value("capture.opaque_graph_ratio")
-    hidden = isinstance(opaque, float) and opaque >= HIDDEN
+    hidden = hidden_graphs(base)
     traced = {source.lower() for source in a.trace.capture.trace_sources}
     foreign = a.trace.capture.vendor != "NVIDIA"
     idle = no_gpu_work(base)
@@ -121,6 +120,12 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
         return None if foreign and found is not None and _of_nsys(found) else found
 
     return of
+
+
+def hidden_graphs(base: FactBase) -> bool:
+    """CUDA graphs were replayed whose kernels are not in the capture."""
+    opaque = base.value("capture.opaque_graph_ratio")
+    return isinstance(opaque, float) and opaque >= HIDDEN
 
 
 def no_gpu_work(base: FactBase) -> bool:

@@ -45,7 +45,8 @@ def explain(
     rule = load_rule(code, builtin_dir(), *chosen.rules)
     if rule.subject != "trace":
         raise RuleError(
-            f"{rule.code} judges a {rule.subject}, not one capture; see advisor compare"
+            f"{rule.code} judges a {rule.subject}, not one capture; see advisor "
+            + ("doctor" if rule.subject == "recording" else "compare")
         )
     known = rule.code
     with analyse(path, chosen, progress) as done:
@@ -74,7 +75,7 @@ def explanation(done: Analysed, code: str) -> Explanation:
         input=document.input_of(done.analysis, done.serving),
         code=code,
         cause=spec.cause,
-        kind=spec.kind,
+        kind=spec.kind,  # type: ignore[arg-type]  # questions are of another subject
         title=spec.title,
         state=scopes[0].state,
         sentence=_sentence(code, spec.cause, scopes, len(found.findings), done.analysis.step_count),

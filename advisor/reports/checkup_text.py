@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.model.checkup import Also, Answer, Checkup, Named, Plan
+from advisor.model.checkup import Also, Checkup, Named, Plan
+from advisor.model.rules import Reply
 from advisor.reports.finding_text import level
 from advisor.reports.header import header_input
 from advisor.reports.layout import GLUE, Page, Segment, pad
@@ -55,7 +56,7 @@ def merged(options: tuple[str, ...]) -> list[str]:
     return [f"--trace={','.join(sources)}", *rest] if sources else rest
 
 
-def _sign(page: Page, answer: Answer) -> Segment:
+def _sign(page: Page, answer: Reply) -> Segment:
     glyph, style = {
         "yes": (page.glyphs.ok, "green"),
         "partly": (page.glyphs.partly, "yellow"),

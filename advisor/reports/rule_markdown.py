@@ -34,6 +34,7 @@ FAMILIES = {
     "COM": "Communication",
     "MOE": "Mixture of experts",
     "CMP": "Comparison",
+    "ASK": "Questions of advisor doctor",
 }
 
 
@@ -96,8 +97,8 @@ def index(rules: Iterable[RuleSpec], links: Links) -> str:
 def highest_severity(rule: RuleSpec) -> str:
     """The most that a finding of this rule can be, or the level it always has."""
     spec = rule.severity
-    if rule.kind == "note":
-        return "note"
+    if rule.kind in ("note", "question"):
+        return rule.kind
     if rule.invalidates is True:
         return spec.cap or "high"
     levels = [level.severity for level in spec.levels]
@@ -128,6 +129,7 @@ def page(
     links = links or Links()
     docs, section = rule.docs, "#" * (level + 1)
     lines = [f"{'#' * level} {rule.code} {rule.cause}", "", f"**{rule.title}**", ""]
+    lines += [rule.message, ""] if rule.answers else []
     lines += [f"A {rule.kind}, judged for {judged_for(rule)}; {_severity(rule)}.", ""]
     for head, text in (
         ("What it looks at", docs.what),
@@ -135,7 +137,8 @@ def page(
         ("Harmless when", docs.harmless_when),
     ):
         lines += [f"{section} {head}", "", text.strip(), ""]
-    lines += [f"{section} Fires when", "", *_conditions(rule, links), ""]
+    head = "Answers" if rule.answers else "Fires when"
+    lines += [f"{section} {head}", "", *_conditions(rule, links), ""]
     lines += [*_thresholds(rule, references, links)]
     lines += [*_relations(rule, links)]
     if docs.fix or rule.recommendations:
@@ -162,6 +165,10 @@ def _severity(rule: RuleSpec) -> str:
     spec, impact, levels = rule.severity, rule.impact, rule.severity.levels
     if rule.kind == "note":
         return "listed as healthy"
+    if rule.kind == "question":
+        return "answered by `advisor doctor`, never a finding"
+    if rule.subject == "recording":
+        return "asked for by questions, never a finding"
     if rule.invalidates is True:
         text = f"severity {spec.cap or 'high'}, before everything else"
         if rule.withholds is not None:
@@ -204,6 +211,9 @@ def _condition(rule: RuleSpec, condition: object, links: Links) -> str:
 
 
 def _conditions(rule: RuleSpec, links: Links) -> Iterator[str]:
+    if rule.answers:
+        yield from _answers(rule, links)
+        return
     for i, branch in enumerate(rule.when.branches):
         if i:
             yield from ("", "or", "")
@@ -217,6 +227,14 @@ def _conditions(rule: RuleSpec, links: Links) -> Iterator[str]:
         yield from ("", "unless", "")
         for guard in rule.unless:
             yield f"- {_condition(rule, guard, links)}{if_unknown(guard)}"
+
+
+def _answers(rule: RuleSpec, links: Links) -> Iterator[str]:
+    """The answers of a question: the first row that holds counts."""
+    yield from ("| where | answer | because | remedy |", "|---|---|---|---|")
+    where = [" and ".join(_condition(rule, c, links) for c in b) for b in rule.when.branches]
+    for text, answer in zip((*where, "otherwise"), rule.answers, strict=True):
+        yield row((text, answer.reply, answer.reason, answer.remedy or ""))
 
 
 def _thresholds(rule: RuleSpec, references: Mapping[str, Reference], links: Links) -> Iterator[str]:

@@ -10,13 +10,13 @@ from advisor.reports.numbers import CHANGES, OPS, fact_unit, named_unit, value_t
 
 if TYPE_CHECKING:
     from advisor.model.findings import Reference
-    from advisor.model.rules import Guard, Join, Param, RuleSpec
+    from advisor.model.rules import Answer, Guard, Join, Param, RuleSpec
 
 
 def explain(page: Page, rule: RuleSpec, references: Mapping[str, Reference]) -> None:
     """One rule in full: what, why, when it is harmless, fix, verify, thresholds, references."""
     page.line((f"{rule.code} {rule.cause}", "bold"), (f"  {rule.kind}, {rule.lifecycle}", "dim"))
-    page.wrapped(rule.title, style="bold")
+    page.wrapped(rule.message if rule.answers else rule.title, style="bold")
     _section(page, "What", rule.docs.what)
     _section(page, "Why it matters", rule.docs.why)
     _section(page, "Harmless when", rule.docs.harmless_when)
@@ -29,7 +29,13 @@ def explain(page: Page, rule: RuleSpec, references: Mapping[str, Reference]) -> 
         _section(page, "Capture with", rule.needs.flag)
     _references(page, rule, references)
     page.blank()
-    page.line(("Next: ", "dim"), (f"advisor TRACE --select {rule.code}", "bold"))
+    page.line(("Next: ", "dim"), (_next(rule), "bold"))
+
+
+def _next(rule: RuleSpec) -> str:
+    if rule.subject == "recording":
+        return "advisor doctor TRACE"
+    return f"advisor TRACE --select {rule.code}"
 
 
 def _section(page: Page, head: str, text: str) -> None:
@@ -39,12 +45,16 @@ def _section(page: Page, head: str, text: str) -> None:
 
 
 def _fires(page: Page, rule: RuleSpec) -> None:
-    page.heading("Fires when", f"judged for {judged_for(rule)}")
+    page.heading("Answers" if rule.answers else "Fires when", f"judged for {judged_for(rule)}")
     for i, branch in enumerate(rule.when.branches):
-        if i:
+        if rule.answers:
+            page.wrapped(f"{_answer(rule.answers[i])}, where", ["  "], 4)
+        elif i:
             page.line(("  or", "bold"))
         for condition in branch:
             page.line(f"  - {condition_line(condition, rule)}")
+    if rule.otherwise is not None:
+        page.wrapped(f"otherwise {_answer(rule.otherwise)}", ["  "], 4)
     for join in rule.when.join:
         if not join.optional:
             page.wrapped(join_line(join, rule), ["  - "], 4)
@@ -62,6 +72,10 @@ def judged_for(rule: RuleSpec) -> str:
 def if_unknown(guard: Guard) -> str:
     """What a guard does where its fact is not known; by default the rule is not evaluated."""
     return " (passes where that is unknown)" if guard.if_unknown else ""
+
+
+def _answer(answer: Answer) -> str:
+    return f"{answer.reply}: {answer.reason}"
 
 
 def condition_line(condition: object, rule: RuleSpec) -> str:

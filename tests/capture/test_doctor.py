@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,10 @@ from typing import Any
 import pytest
 
 import advisor
-from advisor.capture.questions import Seen, questions
+from advisor.capture.questions import question_facts
 from advisor.capture.recording import recording_of
+from advisor.cli.main import main
+from advisor.errors import RuleError
 from advisor.model.capture import Capture
 from advisor.model.checkup import Checkup
 from advisor.model.facts import TRACE, Fact, FactBase, Scope
@@ -21,8 +22,6 @@ from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.test_captures import committed
-
-DEVICE = Scope(device=0)
 
 
 @cache
@@ -168,74 +167,57 @@ def test_gil_ranges_show_that_the_gil_was_traced(tmp_path: Path) -> None:
 # --- the questions, one by one ---------------------------------------------------------------
 
 
-def base(values: Mapping[str, Any]) -> FactBase:
+QUESTIONS = [
+    "kernel-breakdown", "host-overhead", "idle-attribution", "bandwidth", "tails", "gil-gc",
+    "memory", "communication", "phases", "call-sites",
+]  # fmt: skip
+
+
+def test_the_questions_keep_their_names_and_order() -> None:
+    """What each is answered with stands in its cases, rules/questions/ASK1*.cases.yaml."""
+    assert list(answers(checked("decode_eager_bs1"))) == QUESTIONS
+
+
+@pytest.mark.parametrize("engine", ["durable", "python"])
+def test_a_threshold_of_a_question_can_be_changed(engine: Any) -> None:
+    chosen = Options(engine=engine, params=("ASK102.max_cost=0.5", "CAP104.min_startup=0.9"))
+    found = advisor.doctor(committed("decode_eager_bs1"), chosen)
+    assert answers(checked("decode_eager_bs1"))["host-overhead"] == "partly"
+    assert answers(found)["host-overhead"] == "yes"
+
+
+def test_a_parameter_that_no_question_has_is_refused() -> None:
+    with pytest.raises(RuleError, match=r"no parameter ASK102[.]max_costs"):
+        advisor.doctor(committed("decode_eager_bs1"), Options(params=("ASK102.max_costs=0.5",)))
+
+
+def test_a_question_sees_each_fact_at_its_largest_over_the_scopes() -> None:
     facts = FactBase()
-    for name, value in values.items():
-        scope = TRACE if name.startswith("capture.") else DEVICE
-        facts.add(Fact(name, value, "ratio", scope))
-    return facts
+    for device, share in ((0, 0.1), (1, 0.4), (2, 0.2)):
+        facts.add(Fact("budget.unknown_ratio", share, "ratio", Scope(device=device)))
+    asked = question_facts(facts, {"recording.has_steps": True, "recording.phases": None})
+    assert [(f.name, f.value, f.scope) for f in asked] == [
+        ("budget.unknown_ratio", 0.4, TRACE), ("recording.has_steps", True, TRACE),
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("key", "facts", "tables", "about", "wanted"),
-    [
-        ("kernel-breakdown", {"capture.kernel_count": 9}, "kernels", {}, "yes"),
-        ("kernel-breakdown", {"capture.opaque_graph_ratio": 0.4}, "kernels", {}, "partly"),
-        ("kernel-breakdown", {"capture.damaged_ratio": 0.1}, "kernels", {}, "partly"),
-        ("kernel-breakdown", {"capture.opaque_graph_ratio": 1.0}, "", {}, "no"),
-        ("kernel-breakdown", {}, "", {"no_gpu_work": True}, "no"),
-        ("host-overhead", {}, "api_calls", {}, "yes"),
-        ("host-overhead", {"capture.traced_call_cost_ratio": 0.1}, "api_calls", {}, "partly"),
-        ("host-overhead", {}, "kernels", {}, "no"),
-        ("idle-attribution", {"budget.idle_ratio": 0.2}, "kernels api_calls", {}, "yes"),
-        ("idle-attribution", {"budget.idle_ratio": 0.2}, "kernels", {}, "partly"),
-        ("idle-attribution", {"budget.idle_ratio": 0.2, "budget.unknown_ratio": 0.1},
-         "kernels api_calls", {}, "partly"),
-        ("idle-attribution", {"budget.idle_ratio": 0.2, "capture.opaque_graph_ratio": 0.5},
-         "kernels api_calls", {}, "no"),
-        ("bandwidth", {"activity.resolved_ratio": 0.5}, "samples kernels", {}, "yes"),
-        ("bandwidth", {"activity.resolved_ratio": 0.49}, "samples kernels", {}, "partly"),
-        ("bandwidth", {}, "samples", {}, "partly"),
-        ("bandwidth", {"bandwidth.weights_ratio": 0.5}, "kernels", {}, "partly"),
-        ("bandwidth", {}, "kernels", {}, "no"),
-        ("tails", {"operation.max_over_p50": 2.0, "host.step_max_over_median": 1.0}, "kernels", {},
-         "yes"),
-        ("tails", {"operation.max_over_p50": 2.0}, "kernels", {}, "partly"),
-        ("tails", {}, "kernels", {}, "no"),
-        ("gil-gc", {"host.gil_wait_ratio": 0.0, "host.gc_idle_ratio": 0.0}, "ranges", {}, "yes"),
-        ("gil-gc", {"host.gc_idle_ratio": 0.0}, "ranges", {}, "partly"),
-        ("gil-gc", {}, "ranges", {}, "no"),
-        ("memory", {"memory.growth_ratio": 0.0, "memory.used_ratio": 0.5}, "allocations", {},
-         "yes"),
-        ("memory", {"memory.used_ratio": 0.5}, "samples", {}, "partly"),
-        ("memory", {}, "allocations", {}, "partly"),
-        ("memory", {}, "kernels", {}, "no"),
-        ("communication", {"budget.communication_ratio": 0.0}, "kernels", {}, "yes"),
-        ("communication", {"budget.communication_ratio": 0.1}, "kernels", {}, "partly"),
-        ("communication", {"budget.communication_ratio": 0.0}, "kernels", {"world_size": 8},
-         "partly"),
-        ("communication", {}, "", {}, "no"),
-        ("phases", {"capture.step_count": 5}, "ranges",
-         {"step_method": "ranges", "phases": ("decode",)}, "yes"),
-        ("phases", {"capture.step_count": 5}, "ranges",
-         {"step_method": "kernel sequence", "phases": ("decode",)}, "partly"),
-        ("phases", {"capture.step_count": 5}, "ranges",
-         {"step_method": "ranges", "phases": ("step",)}, "partly"),
-        ("phases", {"capture.step_count": 0}, "ranges", {}, "no"),
-        ("call-sites", {}, "callchains", {"backtraces": True}, "yes"),
-        ("call-sites", {}, "ranges", {}, "partly"),
-        ("call-sites", {}, "kernels", {}, "no"),
-    ],
-)  # fmt: skip
-def test_answers(
-    key: str, facts: dict[str, Any], tables: str, about: dict[str, Any], wanted: str
-) -> None:
-    seen = Seen(base(facts), frozenset(tables.split()), **about)
-    (asked,) = (q for q in questions(seen) if q.id == key)
-    assert asked.answer == wanted
-    assert asked.reason
-    if wanted == "no":
-        assert asked.remedy
+def test_a_question_is_never_part_of_a_diagnosis() -> None:
+    found = diagnose(committed("decode_eager_bs1"))
+    sections = (found.findings, found.healthy, found.not_evaluated, found.overruled)
+    codes = {entry.code for section in sections for entry in section}
+    codes |= {threshold.code for threshold in found.thresholds}
+    assert codes
+    assert not [code for code in codes if code.startswith("ASK")]
+
+
+def test_explain_shows_the_answers_and_leads_to_the_doctor(capsys: Any) -> None:
+    assert main(["explain", "ASK104"]) == 0
+    shown = capsys.readouterr().out
+    assert "no: no GPU metrics were sampled, where" in shown
+    assert "otherwise partly: the mean is known" in shown
+    assert "Next: advisor doctor TRACE" in shown
+    assert main(["explain", "ASK104", "--trace", str(committed("decode_eager_bs1"))]) == 2
+    assert "see advisor doctor" in capsys.readouterr().err
 
 
 # --- how it was recorded ---------------------------------------------------------------------

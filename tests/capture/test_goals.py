@@ -304,7 +304,7 @@ def test_goals_and_engines_are_those_of_the_issue() -> None:
         "kernel-breakdown", "host-overhead", "bandwidth", "tail", "memory", "multi-gpu",
         "running-server", "benchmark",
     } == set(GOALS)  # fmt: skip
-    assert set(ENGINES) == set(engines())
+    assert set(ENGINES) <= set(engines())
 
 
 def test_pitfalls_and_variants_are_used() -> None:

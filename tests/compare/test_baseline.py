@@ -106,6 +106,19 @@ def test_of_a_void_capture_nothing_is_gone(tmp_path: Path) -> None:
     assert {g.status for g in marked.baseline.gone} == {"not_evaluated"}
 
 
+def test_what_makes_a_capture_void_is_gone_where_another_reason_makes_it_void(
+    tmp_path: Path,
+) -> None:
+    """Rules about the capture look at every capture, also at one that nothing else is said of."""
+    opaque = DIAGNOSIS.findings[0].model_copy(update={"invalidates": True, "code": "CAP102"})
+    lost = DIAGNOSIS.findings[0].model_copy(update={"invalidates": True, "code": "CAP101"})
+    before = DIAGNOSIS.model_copy(update={"findings": (opaque, DIAGNOSIS.findings[1])})
+    now = DIAGNOSIS.model_copy(update={"findings": (lost,), "not_evaluated": (), "overruled": ()})
+    marked = mark(now, saved(before, tmp_path), tmp_path)
+    assert marked.baseline is not None
+    assert [g.status for g in marked.baseline.gone] == ["gone", "not_evaluated"]
+
+
 def test_what_the_baseline_could_not_see(tmp_path: Path) -> None:
     seen = DIAGNOSIS.findings[1].model_copy(update={"code": "UTL105", "scope": Scope(device=0)})
     now = DIAGNOSIS.model_copy(update={"findings": (seen,)})

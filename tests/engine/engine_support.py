@@ -88,13 +88,18 @@ def _comparison(rng: random.Random, kind: str) -> dict[str, Any]:
     return {"op": rng.choice(("eq", "ne")), "value": rng.choice(WORDS)}
 
 
-def random_test(rng: random.Random) -> dict[str, Any]:
+def random_test(rng: random.Random, *, known: bool = True) -> dict[str, Any]:
+    if known and rng.random() < 0.08:
+        name = rng.choice((*NUMBERS, *TEXTS, *FLAGS))
+        return {"fact": name, "op": "known", "value": rng.random() < 0.5}
     kind = rng.choice(("number", "number", "number", "text", "flag"))
     names = {"number": NUMBERS, "text": TEXTS, "flag": FLAGS}[kind]
     return {"fact": rng.choice(names), **_comparison(rng, kind)}
 
 
-def random_rules(rng: random.Random, *, passing: bool = True, overrules: bool = True) -> RuleSet:
+def random_rules(
+    rng: random.Random, *, passing: bool = True, overrules: bool = True, known: bool = True
+) -> RuleSet:
     """3..12 rules; each may name the rules before it, so there are no cycles."""
     made: list[RuleSpec] = []
     for i in range(rng.randint(3, 12)):
@@ -106,7 +111,7 @@ def random_rules(rng: random.Random, *, passing: bool = True, overrules: bool = 
                 word = "symptom" if other.kind == "symptom" else "cause"
                 more = {"over": "any"} if rng.random() < 0.4 else {}
                 return {word: other.cause, **more}
-            return random_test(rng)
+            return random_test(rng, known=known)
 
         branches = [
             {"all": [condition() for _ in range(rng.choice((1, 1, 2, 3)))]}

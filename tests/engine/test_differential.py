@@ -1,4 +1,4 @@
-"""durable-rules fires exactly what the interpreter defines, returns its memory, and runs alone."""
+"""durable-rules decides, as the interpreter would, returns its memory, and runs alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import advisor.engine.infer as inferring
-from advisor.engine.compile import CompiledRule, compile_rules
+from advisor.engine.compile import compile_rules
 from advisor.engine.durable import EngineError, Matcher, Session, available
-from advisor.engine.infer import infer
-from advisor.engine.interpret import Board, Outcome, Sight, evaluate
+from advisor.engine.findings import conclude
+from advisor.engine.infer import Disagreement, infer
+from advisor.engine.interpret import Board, Sight, evaluate
 from advisor.model.facts import FactBase, Scope
 from tests.engine.engine_support import base, ge, put, random_facts, random_rules, rule, rules
 
@@ -65,25 +65,44 @@ def test_the_order_of_facts_is_nothing(seed: int) -> None:
         assert repr(found) == repr(expected)  # by text: NaN differs from itself
 
 
-def test_a_disagreement_is_a_note_and_strictly_an_error(
+def test_what_durable_rules_fires_has_fired_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The interpreter's result is used."""
+    """The interpreter explains what fired; where it cannot, the run goes on with a note."""
+    here = Scope(device=0)
+    chosen = rules(
+        rule("ABC100", "c", [ge("f.a", 1)]),
+        rule("ABC101", "d", [ge("f.a", 9)]),
+        rule("ABC102", "e", [{"cause": "d"}]),
+    )
+    facts = base({"f.a": 5})
 
-    def lying(one: CompiledRule, scope: Scope, board: Board) -> Outcome:
-        true = evaluate(one, scope, board)
-        return Outcome(true.code, true.cause, true.scope, "quiet")
+    def only_the_second(_: Matcher, stratum: int) -> set[tuple[str, Scope]]:
+        return {("ABC101", here)} if stratum == 0 else {("ABC102", here)}
 
-    monkeypatch.setattr(inferring, "evaluate", lying)
-    chosen = rules(rule("ABC100", "c", [ge("f.a", 1)]))
-    facts = base({"f.a": 1})
+    monkeypatch.setattr(Matcher, "fire", only_the_second)
     found = infer(facts, chosen, engine="durable")
-    assert [o.state for o in found.outcomes] == ["quiet"]
-    said = "durable-rules and the interpreter disagree on ABC100 (device 0); please report this"
-    assert found.notes == (f"{said}: the interpreter's result is used",)
+    assert [(o.code, o.state) for o in found.outcomes] == [
+        ("ABC100", "quiet"), ("ABC101", "fired"), ("ABC102", "fired"),
+    ]  # fmt: skip
+    said = "durable-rules and the interpreter disagree on ABC100 (device 0), ABC101 (device 0)"
+    assert found.notes == (f"{said}; please report this: durable-rules is followed",)
     assert caplog.messages == list(found.notes)
-    with pytest.raises(EngineError, match="disagree on ABC100"):
+    assert len(conclude(found).findings) == 2
+    with pytest.raises(Disagreement, match="disagree on ABC100"):
         infer(facts, chosen, engine="durable", strict=True)
+
+
+def test_what_did_not_fire_is_quiet_overruled_or_unknown_as_the_interpreter_says() -> None:
+    chosen = rules(
+        rule("ABC100", "c", [ge("f.a", 1)]),
+        rule("ABC101", "d", [ge("f.b", 1)]),
+        rule("ABC102", "e", [ge("f.a", 1)], then={"overrules": ["f"]}),
+        rule("ABC103", "f", [ge("f.a", 1)]),
+    )
+    found = infer(base({"f.a": 1}), chosen, engine="durable")
+    assert [o.state for o in found.outcomes] == ["fired", "unknown", "fired", "overruled"]
+    assert not found.notes
 
 
 def test_the_interpreter_takes_over_where_the_engine_fails(

@@ -47,6 +47,12 @@ def test_the_complement_is_the_negation(op: str, value: float | str | None) -> N
     assert compare(value, COMPLEMENT[op], threshold) is k_not(compare(value, op, threshold))
 
 
+def test_whether_a_value_is_known_is_always_known() -> None:
+    for value, is_known in ((None, False), (0.0, True), ("", True)):
+        assert compare(value, "known", 1.0) is is_known
+        assert compare(value, "known", 0.0) is not is_known
+
+
 def test_a_value_of_the_wrong_class_is_unknown() -> None:
     assert compare("1", "ge", 1.0) is None
     assert compare(1.0, "eq", "1") is None

@@ -69,7 +69,12 @@ BAD = [
         "titel is an unknown key; did you mean `title`",
     ),
     ("title: The host waits", "title: 1.10", 4, "title is 1.1; expected a valid string"),
-    ("kind: cause", "kind: problem", 5, "kind is 'problem'; use 'symptom', 'cause' or 'note'"),
+    (
+        "kind: cause",
+        "kind: problem",
+        5,
+        "kind is 'problem'; use 'symptom', 'cause', 'note' or 'question'",
+    ),
     ("scope: device", "scope: gpu", 6, "scope is 'gpu'; use 'trace', 'rank', 'device'"),
     ("scope: device", "scope: device\nscope: trace", 7, "the key `scope` appears twice; keep one"),
     (
@@ -93,6 +98,7 @@ BAD = [
     ("op: ge, value: 0.2", "op: ge, value: no", 14, "texts and flags compare with eq or ne, not"),
     ("op: ge, value: 0.2", "op: ge, value: 12:30", 14, "texts and flags compare with eq or ne"),
     ("op: ge, value: 0.2", "op: ge, value: 010", 14, "texts and flags compare with eq or ne"),
+    ("op: ge, value: 0.2", "op: known, value: 1", 14, "`known` takes `value: true` or"),
     ("op: ge, value: 0.2", "op: eq, value: [a]", 14, "a list of texts goes with `one_of`"),
     ("op: ge, value: 0.2", "op: one_of, value: a", 14, "a list of texts goes with `one_of`"),
     ("op: ge, value: 0.2", "op: one_of, value: [a, a]", 14, "the list names a text twice"),
@@ -159,9 +165,9 @@ def _when(body: str) -> str:
             "when.all has 9 items; give at most 8",
         ),
         (
-            "  any:\n" + "    - all: [{fact: a.b, op: ge, value: 1}]\n" * 5,
+            "  any:\n" + "    - all: [{fact: a.b, op: ge, value: 1}]\n" * 7,
             9,
-            "when.any has 5 items; give at most 4",
+            "when.any has 7 items; give at most 6",
         ),
         (
             "  all: [{fact: a.b, op: ge, value: 1}]\n  join:\n    - {as: x, entity: e, on: []}\n",

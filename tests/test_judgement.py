@@ -1,0 +1,49 @@
+"""Judgement lies in rules: doctor and checklist compare no fact with a number."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "advisor"
+#: Where facts of a capture are at hand, and a threshold would be quickly written down.
+JUDGED = (
+    "capture/questions.py", "capture/doctor.py", "checklist/items.py", "pipeline/doctor.py",
+)  # fmt: skip
+_ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+def comparisons(source: str) -> list[int]:
+    """Lines that compare in order of size, or with a number other than a count of items."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        counted = any(
+            isinstance(s, ast.Call) and isinstance(s.func, ast.Name) and s.func.id == "len"
+            for s in sides
+        )
+        number = any(isinstance(s, ast.Constant) and type(s.value) in (int, float) for s in sides)
+        ordered = any(isinstance(op, _ORDERED) for op in node.ops)
+        if (number or ordered) and not counted:
+            lines.append(node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_no_fact_is_compared_with_a_number(name: str) -> None:
+    assert comparisons((PACKAGE / name).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source", ["share >= 0.1", "facts.value('a') == 0", "0 < count", "seen > limit"]
+)
+def test_the_walk_sees_a_comparison(source: str) -> None:
+    assert comparisons(source) == [1]
+
+
+def test_the_walk_leaves_counts_and_names_alone() -> None:
+    assert comparisons("len(rows) > 1 and name == 'a' and at in found") == []
