@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from advisor.engine.text import percent
-from advisor.facts.missing import LOSSLESS, NODES, OWNER
+from advisor.facts.needs import LOSSLESS, NODES, OWNER
 from advisor.model.checkup import Answer, Question
 from advisor.model.facts import FactBase
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.facts.catalog import NVTX
+from advisor.facts.needs import NVTX
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import call_site_patterns, step_patterns
 from advisor.metrics.analysis import Analysis

@@ -118,8 +118,9 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
         if name not in CATALOGUE or name in base.undecided:
             return None
         found = remedy(
-            name, a.trace.tables, hidden_graphs=hidden, no_gpu_work=idle, lost_work=lost_work(base),
-            nvtx="nvtxevents" in traced, serving=serving.name,
+            CATALOGUE[name], a.trace.tables, base.missing.get(name), hidden_graphs=hidden,
+            no_gpu_work=idle, lost_work=lost_work(base), nvtx="nvtxevents" in traced,
+            serving=serving.name,
         )  # fmt: skip
         # nsys records nothing of another vendor's GPUs.
         of_nsys = found is not None and by_tool(found, by_nsys=False) != found
@@ -144,7 +145,7 @@ def reasons(a: Analysis, base: FactBase) -> Remedy:
 
     def of(name: str) -> str | None:
         known = base.missing.get(name)
-        return known or (reason(name, a.trace.tables) if name in CATALOGUE else None)
+        return known or (reason(CATALOGUE[name], a.trace.tables) if name in CATALOGUE else None)
 
     return of
 

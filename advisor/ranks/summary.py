@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from advisor.engine.compile import Program
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.origins import over_window, sources
 from advisor.model.facts import Fact, FactBase, Interval, Provenance, Scope, Table, Value
 from advisor.model.findings import Diagnosis, Timeline
 from advisor.model.gain import Gain
@@ -88,8 +87,8 @@ def whole_fact(
 ) -> Fact:
     """A bare value with what the catalogue says of it."""
     spec = CATALOGUE[name]
-    read, columns = sources(name, frozenset(tables))
-    origin = Provenance(read, columns, window if over_window(name) else None, spec.how)
+    read, columns = spec.sources(frozenset(tables))
+    origin = Provenance(read, columns, window if spec.windowed else None, spec.how)
     return Fact(name, value, spec.unit, scope, origin)
 
 
