@@ -106,17 +106,18 @@ def remedy(
     was recorded; `nvtx`: ranges were traced, so that none means that the program pushes none;
     `serving`: the serving engine, which may have a switch of its own.
     """
-    fix = _fix(spec, why)
+    unmet = [n.supply for n in spec.needs if n.lack == why]
     if nvtx and "ranges" not in tables:
         tables |= {"ranges"}
-        own = (n.supply for n in spec.needs if n.supply and not options_of(n.supply))
-        fix = next(own, fix) if "ranges" in spec.tables else fix
+        if "ranges" in spec.tables:  # the program has to push them
+            unmet = [n.supply for n in spec.needs if n.supply and not options_of(n.supply)]
     absent = [t for t in spec.tables if t not in tables]
+    made_of = {*_WORK, *absent} & {*_WORK, "api_calls"}
     of_work = spec.flag == needs.CUDA and (
-        spec.level != "trace" or not spec.columns.keys().isdisjoint(_WORK)
+        spec.level != "trace" or not spec.columns.keys().isdisjoint(made_of)
     )
     if (hidden_graphs or no_gpu_work or lost_work) and (of_work or "kernels" in absent):
-        besides = _besides(spec, absent, fix, serving)
+        besides = _besides(spec, absent, unmet[0] if unmet else None, serving)
         # CUDA was traced: what is missing are the kernels inside the graphs.
         if hidden_graphs:
             return combine([needs.NODES, besides])
@@ -127,14 +128,9 @@ def remedy(
         return None  # CUDA was traced, and there was nothing of the kind
     if absent:
         return _of_tables(spec, absent)
-    return needs.CUDA if fix == needs.STEP_RANGES and "ranges" not in tables else fix
-
-
-def _fix(spec: FactSpec, why: str | None) -> str | None:
-    """What would help where the tables themselves are there."""
-    for need in spec.needs:
-        if need.lack == why:
-            return need.supply
+    if unmet:
+        pushed = unmet[0] != needs.STEP_RANGES or "ranges" in tables
+        return unmet[0] if pushed else needs.CUDA
     return None if why == _NOTHING else spec.supply or spec.flag or None
 
 

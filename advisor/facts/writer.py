@@ -101,14 +101,13 @@ class FactWriter:
             values = a.trace.columns(table, (column,))[column]
             return not np.any(~np.isnan(values) if values.dtype.kind == "f" else values != MISSING)
 
-        devices = a.devices or sorted(
-            {s.device for _, s in self.base.facts if s.device is not None}
-        )
         present = {name for name, _ in self.base.facts}
+        sampled = sorted({s.device for _, s in self.base.facts if s.device is not None})
         for name, spec in self._catalogue.items():
             if spec.level in ("trace", "rank"):
                 lacking = [] if name in present else [a]
             else:
+                devices = a.devices or (sampled if "samples" in spec.columns else [])
                 lacking = [
                     a.on(d) for d in devices
                     if spec.level != "device" or (name, Scope(device=d)) not in self.base.facts

@@ -43,6 +43,16 @@ FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
         ("kernel.unfused_ratio", frozenset(), {"no_gpu_work": True},
          "GPU work in the captured process"),
         ("activity.sm_ratio", frozenset(), {"no_gpu_work": True}, "--gpu-metrics-devices=all"),
+        ("capture.error_call_count", frozenset(), {"no_gpu_work": True},
+         "GPU work in the captured process"),
+        # Samples that are there are not asked for again.
+        ("activity.matmul_tensor_ratio", NO_KERNELS | {"samples"}, {"hidden_graphs": True},
+         "--cuda-graph-trace=node"),
+        # Ranges were traced, and the program pushes none.
+        ("host.gc_idle_ratio", CUDA - {"ranges"}, {"nvtx": True},
+         "NVTX ranges from gc.callbacks"),
+        ("host.preparation_ratio", CUDA - {"ranges"}, {"nvtx": True, "no_gpu_work": True},
+         "NVTX ranges of input preparation and GPU work in the captured process"),
         # An engine may record it by itself, and what it records needs ranges.
         ("host.gc_idle_ratio", CUDA - {"ranges"}, {"serving": "tensorrt-llm"},
          "TLLM_PROFILE_RECORD_GC=1 --trace=cuda,nvtx"),

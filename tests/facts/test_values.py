@@ -356,7 +356,8 @@ def test_samples(tmp_path: Path) -> None:
     assert busy == pytest.approx(0.9, abs=0.001)
     expect_values(base, {
         "activity.sm_ratio": sm, "activity.gr_ratio": 0.9, "activity.dram_ratio": 0.3,
-        "activity.work_recorded": True, "activity.busy_ratio": busy, "activity.idle_ratio": 1 - busy,
+        "activity.work_recorded": True, "activity.busy_ratio": busy,
+        "activity.idle_ratio": 1 - busy,
         "activity.sm_busy_ratio": sm / busy, "activity.tensor_busy_ratio": 0.4 / busy,
         "activity.dram_busy_ratio": 0.3 / busy,
         "activity.dram_bound_most_ratio": 0.3 / busy / (0.8 * 0.92),
