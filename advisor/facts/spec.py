@@ -93,6 +93,7 @@ def group(
     *,
     columns: Mapping[str, str],
     needs: tuple[Need, ...] = (),
+    supply: str | None = None,
     windowed: bool = True,
 ) -> tuple[FactSpec, ...]:
     """Facts that share a level, an option and, but for what a fact says itself, columns and
@@ -101,7 +102,7 @@ def group(
         FactSpec(
             f.name, f.unit, level, f.meaning, tuple(f.tables.split()), f.how, flag,
             _by_table(f.tables, columns if f.columns is None else f.columns),
-            needs if f.needs is None else f.needs, f.supply,
+            needs if f.needs is None else f.needs, f.supply or supply,
             windowed if f.windowed is None else f.windowed,
         )
         for f in entries

@@ -86,6 +86,10 @@ def test_what_supplies_absent_tables(
         # Nothing supplies what the tool does not record, or what did not happen.
         ("capture.debug_build", "the command line is not in the export", {}, None),
         ("capture.debug_build", "the command line is not in the export", {"lost_work": True}, None),
+        # nsys samples the card, and not its clocks.
+        ("clock.busy_ratio", "the samples do not hold the SM clock",
+         {"tables": CUDA | {"samples"}},
+         "a log of nvidia-smi, laid over the capture as its GPU metrics"),
         ("launch.empty_queue_ratio", "the window holds nothing of the kind", {}, None),
         ("sync.readbacks_per_step", "the capture holds no copies", {"tables": CUDA - {"copies"}},
          None),
