@@ -181,7 +181,7 @@ def facts() -> str:
     from advisor.reports.rule_markdown import row
 
     lines = [
-        GENERATED.format(source="advisor/facts/catalog.py and advisor/compare/catalog.py"),
+        GENERATED.format(source="advisor/facts and advisor/compare/catalog.py"),
         "", "# Facts", "",
         f"{len(EVERY_FACT)} facts: all that rules may speak of. `advisor facts TRACE` prints their "
         "values in a capture with where each came from. A fact without a value is missing, never "

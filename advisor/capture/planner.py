@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from advisor.capture.options import flag_of, joined, newer, spelled
 from advisor.capture.recording import TRACE_ORDER, Recording
-from advisor.facts.missing import NODES
+from advisor.facts.needs import NODES
 from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable

@@ -15,8 +15,6 @@ from advisor.config import Settings
 @takes(
     "trace", "serving_engine", "rules", "params", "strict", "format", "output", "force", "verbose"
 )  # fmt: skip
-    "trace", "serving_engine", "rules", "params", "strict", "format", "output", "force", "verbose"
-)
 def doctor(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],

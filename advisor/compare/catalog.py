@@ -18,8 +18,7 @@ _Row = tuple[str, Unit, str, str]  # name, unit, meaning, how
 
 def _group(level: Level, rows: list[_Row]) -> dict[str, FactSpec]:
     return {
-        name: FactSpec(name, unit, level, meaning, (), how, "sketch")
-        for name, unit, meaning, how in rows
+        name: FactSpec(name, unit, level, meaning, (), how) for name, unit, meaning, how in rows
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.facts import needs, origin
 from advisor.facts.clocks import clock_facts
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import gpu
 from advisor.metrics.activity import Samples, burst_levels, time_at_level
@@ -18,6 +20,48 @@ from advisor.model.facts import Scope
 #: From this share of graph launches of which nothing is recorded on, the capture does not hold
 #: what the device did: the busy time of its rows falls short by as much.
 HIDDEN_GRAPHS = 0.1
+
+_RESOLVE = Need("the samples do not resolve the kernels", needs.FASTER)
+_MATMUL = Need(
+    "no matrix product ran in the window", None,
+    lambda a: bool(a.names.mask(lambda k: k.family in MATMUL)[
+        a.op_name[a.device_kernels(a.main_device)]].any()),
+)  # fmt: skip
+_BINS = Need("the window is shorter than ten bins of 100 ms", needs.SECONDS)
+_WEIGHT_BYTES = Need("no size of the weights was given that a step can have read", needs.WEIGHTS)
+
+_RESOLVED = {
+    "samples": "time device dram_read dram_write sm_active tensor_active",
+    "kernels": f"{origin.SPAN} name_id {origin.SHAPE}",
+}
+_BUSY_SAMPLES = {**origin.OPS, "samples": "time device gr_active"}
+_DRAM_SAMPLES = {"samples": "time device dram_read dram_write"}
+
+FACTS = (
+    *group("device", needs.SAMPLES, [
+        Entry("activity.sm_ratio", "ratio", "samples", "SM Active over the window", "mean of the samples"),
+        Entry("activity.gr_ratio", "ratio", "samples", "GR Active over the window: some kernel was running; SM Active cannot exceed it", "mean of the samples", columns=_RESOLVED),
+        Entry("activity.work_recorded", "flag", "", "The capture holds what the device did; without, samples are all that tells", "operations of the device, and no graph launches of which nothing is recorded", columns={**origin.OPS, "api_calls": origin.CALLS, "samples": "device"}, needs=()),
+        Entry("activity.busy_ratio", "ratio", "", "Busy share of the window: of the recorded work, else of the samples", "budget.busy_ratio; else mean GR Active; else the share of samples in which SMs or DRAM are active", columns=_BUSY_SAMPLES, needs=()),
+        Entry("activity.idle_ratio", "ratio", "", "The rest of the window", "1 - activity.busy_ratio", columns=_BUSY_SAMPLES, needs=()),
+        Entry("activity.kernels_resolved", "flag", "samples", "The samples resolve the DRAM activity of some kernels; without, means over the busy time are all they tell", "standard error of the least-squares estimate", columns=_RESOLVED),
+        Entry("activity.sm_busy_ratio", "ratio", "samples", "SM Active while the device is busy", "window mean / busy share (activity.busy_ratio)"),
+        Entry("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "as activity.sm_busy_ratio", columns={"samples": "time device tensor_active"}),
+        Entry("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples", columns=_DRAM_SAMPLES),
+        Entry("activity.dram_busy_ratio", "ratio", "samples", "DRAM read + write while the device is busy", "as activity.sm_busy_ratio", columns=_DRAM_SAMPLES),
+        Entry("activity.dram_bound_busy_ratio", "ratio", "samples kernels", "Share of the busy time in kernels that reach 80 % of the achievable DRAM bandwidth", "bounded least squares by kernel and launch shape; achievable = 0.92 of peak", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
+        Entry("activity.dram_bound_most_ratio", "ratio", "samples", "The most that activity.dram_bound_busy_ratio can be, given the mean", "DRAM activity while busy / 0.736", columns=origin.DRAM),
+        Entry("activity.dram_bound_window_ratio", "ratio", "samples", "activity.dram_bound_busy_ratio as a share of the window; where the samples do not resolve kernels, the busy time of samples that reach the limit while busy; without samples, what reading the given weights takes at the achievable bandwidth", "x busy share; else samples of at least 0.736 / busy share; else bandwidth.weights_ratio / 0.92 x busy share", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
+        Entry("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
+        Entry("activity.matmul_tensor_ratio", "ratio", "samples kernels", "Tensor Active inside GEMM-shaped kernels", "bounded least squares", columns=_RESOLVED, needs=(needs.SAMPLED, _MATMUL, _RESOLVE)),
+        Entry("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05, and no level at a bound or within one error of 0", columns=_RESOLVED, needs=(needs.SAMPLED, _RESOLVE)),
+        Entry("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active (else GR Active) in bins of at least 100 ms", "quantile of bin means", needs=(needs.SAMPLED, _BINS)),
+        Entry("activity.burst_high_ratio", "ratio", "samples", "95th percentile of the same", "quantile of bin means", needs=(needs.SAMPLED, _BINS)),
+    ], columns={"samples": "time device sm_active"}, needs=(needs.SAMPLED,)),
+    *group("device", needs.CUDA, [
+        Entry("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak; none above 1"),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(_WEIGHT_BYTES,)),
+)  # fmt: skip
 
 
 def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor.facts.activity import activity_facts, sampled_devices, sampled_facts
 from advisor.facts.callsites import call_site_tables
 from advisor.facts.capture import capture_facts
+from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import CrossRank, communication_facts, rank_facts
 from advisor.facts.copies import copy_facts
 from advisor.facts.device import device_facts
@@ -26,7 +27,7 @@ def build_facts(
     """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights,
     `ranks` what several ranks in this capture tell together."""
     window = a.window
-    out = FactWriter((window.start, window.end), a.trace.tables)
+    out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)
     if ranks is None:
         rank_facts(a, out)
@@ -51,5 +52,5 @@ def build_facts(
         sampled_facts(own, device, out)
         evidence(own, device, out)
         call_site_tables(own, device, out)
-    out.explain_missing(a.trace)
+    out.explain_missing(a)
     return out.base

@@ -6,8 +6,10 @@ import re
 
 import numpy as np
 
+from advisor.facts import needs, origin
 from advisor.facts.damage import damage_facts
 from advisor.facts.integrity import integrity_facts
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
@@ -46,6 +48,80 @@ _STARTUP_WORDS = {
     "upload": ("upload of weights", "pinned memory, asynchronous copies, large pieces"),
     "allocation": ("allocations before the first work", "one pool instead of many allocations"),
 }  # fmt: skip
+
+_TRACED = Need("the capture does not list what was traced")
+_STACKS = Need("no option recorded Python calls")
+_COMMAND = Need("the command line is not in the export")
+_SCHEMA = Need("the export does not tell its schema version")
+_TWO_SAMPLES = Need(
+    "fewer than two samples are recorded", needs.SECONDS, lambda a: a.trace.rows("samples") > 1
+)
+_WRITTEN = Need(
+    "the program marks no ranges of its own", needs.STEP_RANGES, lambda a: _written_ranges(a) > 0
+)
+_WORK = Need(
+    "no kernels and no steps to tell it by", needs.CUDA, lambda a: a.workload != NO_KERNELS
+)
+_KIND = Need("the kind of program is not known", None, lambda a: a.workload != UNKNOWN)
+
+_SAMPLES = {"samples": "time device"}
+_PROGRAM = {"kernels": "start end name_id", "ranges": "text_id"}
+
+FACTS = (
+    *group("trace", needs.CUDA, [
+        Entry("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls", columns={**origin.OPS, "api_calls": "call"}),
+        Entry("capture.kernel_count", "count", "", "Kernel rows", "row count", columns={"kernels": "start"}),
+        Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export tells them)", "options of the capture", needs=(_TRACED,)),
+        Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
+        Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
+        Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**origin.OPS, "api_calls": origin.CALLS}),
+        Entry("capture.startup_ms", "ms", "", "Length of start-up", "as capture.startup_ratio", columns={**origin.OPS, "api_calls": origin.CALLS}),
+        Entry("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window without its cold idle time, over first-to-last activity", columns=origin.GAPS),
+        Entry("capture.teardown_ratio", "ratio", "", "Share of the capture in frees and unloads after the last GPU work", "calls after the last GPU operation", columns={**origin.OPS, "api_calls": origin.CALLS}),
+        Entry("capture.unused_ratio", "ratio", "", "Share of the capture that is neither start-up nor analysed nor tear-down", "what the others leave: first steps, work outside the window", columns={**origin.OPS, "api_calls": origin.CALLS}),
+        Entry("capture.step_count", "count", "", "Steps in the window (0 where no step structure was found)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=origin.STEPS, windowed=True),
+        Entry("capture.step_method", "text", "", "How steps were found", "as capture.step_count", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
+        Entry("capture.step_confidence", "ratio", "", "How sure it is that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
+        Entry("capture.size_bytes", "bytes", "", "Size of the file", "file system"),
+        Entry("capture.event_count", "count", "", "Rows of the event tables", "row counts"),
+        Entry("capture.nvtx_range_count", "count", "", "NVTX ranges and marks", "row count; 0 where the table is absent", columns={"ranges": "start"}),
+        Entry("capture.nvtx_coverage_ratio", "ratio", "kernels api_calls ranges", "Kernel time launched from inside a step range or, where no steps are known, any range", "launch call inside a range of the same thread", columns=origin.STEPS, needs=(_WRITTEN, needs.KERNELS), windowed=True),
+        Entry("capture.sample_count", "count", "", "GPU-metric samples", "row count; 0 where the table is absent", supply=needs.SAMPLES, columns=_SAMPLES),
+        Entry("capture.sample_period_ns", "ns", "samples", "Sampling period of the GPU metrics", "median spacing of the samples of one device", columns=_SAMPLES, needs=(_TWO_SAMPLES,)),
+        Entry("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families", columns={"samples": "time device", "kernels": "start end name_id"}, needs=(_TWO_SAMPLES,)),
+        Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**origin.GAPS, "overheads": "start end process"}, windowed=True),
+        Entry("capture.stack_recorded", "flag", "", "The profiler timed every Python call", "with_stack of the PyTorch profiler, or rows of Python functions"),
+        Entry("capture.stack_option", "text", "", "The option that makes it do so, where it was on", "options of the capture", needs=(_STACKS,)),
+        Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
+        Entry("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready", columns={"api_calls": "result"}),
+        Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only"),
+        Entry("capture.debug_build", "flag", "", "The command line shows a debug build or blocking launches", "command line: cargo run without --release, -O0, CUDA_LAUNCH_BLOCKING", needs=(_COMMAND,)),
+        Entry("capture.client_command", "flag", "", "The captured command is a client of a server", "command line: curl, wget, benchmark clients", needs=(_COMMAND,)),
+        Entry("capture.schema_known", "flag", "", "The export schema is one that was tested (2.9 to 3.30)", "version in the export's metadata", needs=(_SCHEMA,)),
+        Entry("capture.range_count", "count", "", "Capture ranges in the file (profiler start/stop pairs)", "cudaProfilerStart and Stop calls", columns={"api_calls": "start call name_id"}),
+        Entry("capture.gpu_busy_sampled_ratio", "ratio", "samples", "Sampled GR Active over the window", "mean of the samples; the only view into opaque graphs", columns={"samples": "time gr_active"}, needs=(_TWO_SAMPLES, needs.SAMPLED), windowed=True),
+        Entry("capture.workload", "text", "", "What the capture holds: LLM serving, LLM decode, LLM prefill, training, diffusion inference, vision or encoder inference, recommendation inference, simulation or HPC loop, micro-benchmark, unknown, no GPU kernels", "evidence weighed by knowledge/workloads.yaml; the phases of the steps for a language model", columns=_PROGRAM),
+        Entry("capture.is_inference", "flag", "kernels", "The capture holds inference of a model", "capture.workload", columns=_PROGRAM, needs=(_KIND,)),
+    ], columns={}, windowed=False),
+    *group("trace", needs.CUDA, [
+        Entry("startup.context_ratio", "ratio", "api_calls", "Share of the capture in which the context is created", "the first call of 10 ms or more before any GPU work"),
+        Entry("startup.modules_ratio", "ratio", "api_calls", "Share of the capture in module loads and first launches of kernels", "calls from 100 us; first launches from ten times the median launch"),
+        Entry("startup.libraries_ratio", "ratio", "api_calls", "Share of the capture in which libraries are set up", "allocations, frees and other calls from 1 ms before the last first launch, at most three a name"),
+        Entry("startup.graphs_ratio", "ratio", "api_calls", "Share of the capture in which CUDA graphs are built", "graph instantiation calls, where graphs are then replayed"),
+        Entry("startup.ranges_ratio", "ratio", "", "Share of the capture in ranges named warm-up, loading, autotuning or compilation", "names of knowledge/step_ranges.yaml"),
+        Entry("startup.upload_ratio", "ratio", "", "Share of the capture in which weights are uploaded", "most of the uploaded bytes, before 1 % of the kernel time"),
+        Entry("startup.allocation_ratio", "ratio", "api_calls", "Share of the capture in allocations before the first GPU work", "allocation calls from 1 ms"),
+    ], columns={**origin.OPS, "api_calls": origin.CALLS}),
+    *group("trace", needs.CUDA, [
+        Entry("workload.kind", "text", "", "What the capture holds, as capture.workload; without a value where there are no kernels", "evidence weighed by knowledge/workloads.yaml", needs=(_WORK,)),
+        Entry("workload.confidence", "ratio", "", "How sure the workload is: 0 where it is unknown", "evidence, its margin over the next workload, and how many kinds of evidence agree", needs=(_WORK,)),
+        Entry("workload.framework", "text", "", "What launched the kernels: pytorch (and engines built on it), jax, tensorflow, tensorrt, onnxruntime, cuda-c++", "names of kernels and ranges; without any sign of a framework, CUDA C++", needs=(_WORK,)),
+        Entry("workload.is_language_model", "flag", "", "The capture holds inference of a language model", "workload.kind"),
+        Entry("workload.is_training", "flag", "", "The capture holds training", "workload.kind"),
+        Entry("workload.is_model", "flag", "", "The capture holds training or inference of a neural network", "workload.kind"),
+        Entry("workload.is_pytorch", "flag", "", "PyTorch, or an engine built on it, launched the kernels", "workload.framework"),
+    ], columns=_PROGRAM, needs=(_WORK, _KIND), windowed=False),
+)  # fmt: skip
 
 
 def capture_facts(a: Analysis, out: FactWriter) -> None:

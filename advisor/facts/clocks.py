@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from advisor.facts import needs
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
@@ -18,16 +22,39 @@ _COLUMNS = (
     "power_limit_w", "temperature_c", "throttled", "overheated",
 )  # fmt: skip
 
+_BUSY_SAMPLES = Need(
+    f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None,
+    lambda a: bool(_samples(a, a.main_device)[2].any()),
+)  # fmt: skip
+_TOLD = Need("no sample of a busy device tells it", needs.SMI_LOG)
+_LIMITED = Need("no sample of a busy device shows a limit")
 
-def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Only busy samples count: an idle GPU clocks down on purpose."""
-    if not a.trace.has("samples"):
-        return
+FACTS = (
+    *group("device", needs.SAMPLES, [
+        Entry("clock.busy_ratio", "ratio", "samples", "SM clock while the device is busy, over its highest", "mean of the samples with SM Active (else GR Active) of at least 50 %"),
+        Entry("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),
+        Entry("clock.power_limited_ratio", "ratio", "samples", "Share of the busy samples at the power limit", "power of at least 97 % of the limit", columns={"samples": "time device sm_active power_w power_limit_w"}),
+        Entry("clock.held_back_ratio", "ratio", "samples", "Share of the busy samples whose clock the driver holds down for power or heat", "clocks_event_reasons: power cap, thermal, brake", columns={"samples": "time device sm_active throttled"}),
+        Entry("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit", "what the driver says, else power of at least 97 % of its limit", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}),
+        Entry("clock.limit", "text", "samples", "What that limit is: power or heat", "the reason of most of these samples", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}, needs=(_BUSY_SAMPLES, _LIMITED)),
+        Entry("clock.temperature_max_c", "count", "samples", "Highest GPU temperature while busy, degrees Celsius", "max of the samples", columns={"samples": "time device sm_active temperature_c"}),
+    ], columns={"samples": "time device sm_active sm_clock_hz"}, needs=(_BUSY_SAMPLES, _TOLD), supply=needs.SMI_LOG),
+)  # fmt: skip
+
+
+def _samples(a: Analysis, device: int) -> tuple[dict[str, Any], Array, Array]:
+    """All samples, and masks of those of the device in the window and of the busy ones among
+    them."""
     rows = a.trace.columns("samples", _COLUMNS)
     mine = (rows["device"] == device) & (rows["time"] >= a.window.start)
     mine &= rows["time"] <= a.window.end
     active = rows["sm_active"] if not np.isnan(rows["sm_active"][mine]).all() else rows["gr_active"]
-    busy = mine & (np.nan_to_num(active) >= _BUSY)
+    return rows, mine, mine & (np.nan_to_num(active) >= _BUSY)
+
+
+def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Only busy samples count: an idle GPU clocks down on purpose."""
+    rows, mine, busy = _samples(a, device)
     if not busy.any():
         return
     scope = Scope(device=device)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import Collectives, device_collectives, overlap
@@ -19,6 +21,49 @@ from advisor.sources.schema import MISSING
 _SMALL_BYTES = 1 << 20
 #: Below this many calls a mean says nothing.
 _MIN_CALLS = 8
+
+_ALIKE = Need(f"fewer than {_MIN_CALLS} collectives of one kind", needs.LONGER)
+_SIZES = Need(
+    "the sizes of collectives are not recorded", needs.SIZES,
+    lambda a: bool((device_collectives(a, a.main_device).bytes != MISSING).any()),
+)  # fmt: skip
+_WORLD = Need("the capture does not tell how many ranks the job has", needs.ALL_RANKS)
+_OTHERS = Need("the captures of the other ranks were not given", needs.ALL_RANKS)
+
+_SIZED = {"kernels": f"{origin.SPAN} name_id", "collectives": "start device stream bytes"}
+
+FACTS = (
+    *group("device", needs.CUDA, [
+        Entry("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
+        Entry("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
+        Entry("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks tell together"),
+        Entry("comm.waiting_known", "flag", "kernels", "Other ranks tell how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
+        Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
+        Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
+        Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind of collective for which it is worst (with all ranks: their transfers)", "kinds with at least 8 calls", needs=(needs.COLLECTIVES, _ALIKE)),
+        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that calls of that kind take beyond twice their median", "sum of the excess / window", needs=(needs.COLLECTIVES, _ALIKE)),
+        Entry("comm.small_calls_per_step", "count", "kernels collectives", "Collectives below 1 MiB that run exposed, a step", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES, needs.STEPS)),
+        Entry("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}),
+    *group("trace", needs.CUDA, [
+        Entry("ranks.count", "count", "", "Ranks that were given", "captures of one job", needs=()),
+        Entry("ranks.world_size", "count", "", "Ranks that the job has", "metadata of the captures, else the highest rank given", needs=(_WORLD,)),
+        Entry("ranks.missing_count", "count", "", "Ranks of the job that were not given", "world size minus given", needs=(_WORLD,)),
+        Entry("ranks.matched_count", "count", "", "Collectives that were found on every rank that takes part", "matched by communicator and sequence number, else by kind and order in time on aligned clocks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
+        Entry("ranks.wait_ratio", "ratio", "", "Share of the collective time that is waiting for the last rank", "own duration minus the shortest over the ranks, over all durations", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
+        Entry("ranks.wait_window_ratio", "ratio", "", "Share of the window that ranks wait so with no other kernel beside it, on average", "mean over the ranks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
+        Entry("ranks.busy_spread", "ratio", "", "Largest busy share of a rank minus the smallest", "budgets", columns=origin.OPS),
+    ], columns={}, needs=(_OTHERS,)),
+    *group("rank", needs.CUDA, [
+        Entry("rank.last_ratio", "ratio", "", "Share of the matched collectives to which this rank comes last and makes others wait", "shortest duration: all of them end together"),
+        Entry("rank.caused_ratio", "ratio", "", "Share of all waiting that this rank causes", "waiting in collectives to which it comes last"),
+        Entry("rank.caused_over_even", "ratio", "", "That share over an even one", "rank.caused_ratio x ranks"),
+        Entry("rank.late_ns", "ns", "", "How much later than the others this rank comes to those collectives, on average", "own duration against the mean of the others"),
+        Entry("rank.late_part", "text", "", "What it did longer than the others before it came late", "largest difference to their mean since the collective before", columns=origin.GAPS),
+        Entry("rank.clock_offset_ns", "ns", "", "What was added to the clock of this rank, in the middle of its window", "median over the ends of matched collectives, against the rank with most of them"),
+        Entry("rank.wait_ratio", "ratio", "", "Share of its window that this rank waits in collectives", "own duration minus the shortest / window"),
+    ], columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}, needs=(_OTHERS,)),
+)  # fmt: skip
 
 
 class CrossRank(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import gpu
 from advisor.metrics.analysis import Analysis
@@ -28,6 +30,33 @@ _PLACES = 50
 _LEAST_PRACTICAL = 12e9  # PCIe 3.0 x16: no data-centre GPU of the last years has less
 _MEMORY_NAMES = {PAGEABLE: "pageable", PINNED: "pinned"}
 
+_HOST_MEMORY = Need(
+    "the kind of host memory is not recorded", None, lambda a: _memory_known(a, a.main_device)
+)
+_LINK = Need(
+    "the GPU is not in knowledge/gpus.yaml", None,
+    lambda a: practical_rate(a, a.main_device) is not None,
+)  # fmt: skip
+_LARGE_PINNED = Need("no pinned copy of 1 MiB or more")
+
+FACTS = (
+    *group("device", needs.CUDA, [
+        Entry("copy.pageable_ratio", "ratio", "copies", "Share of the window in which copies from or to pageable memory run", "union / window", needs=(_HOST_MEMORY,)),
+        Entry("copy.pageable_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
+        Entry("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which pinned memory would save", "exposed time x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)", needs=(_HOST_MEMORY,)),
+        *needs.counted("copy.pageable_large", "copies", "Pageable copies over 64 KiB", needs=(_HOST_MEMORY,)),
+        Entry("copy.exposed_ratio", "ratio", "copies", "Share of the window in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
+        *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
+        Entry("copy.tiny_time_ratio", "ratio", "copies", "Share of the window that they take on the device", "sum / window"),
+        Entry("copy.dtod_busy_ratio", "ratio", "copies", "Share of the busy time in device-to-device copies", "sum / busy"),
+        Entry("copy.dtod_window_ratio", "ratio", "copies", "The same as a share of the window", "sum / window"),
+        Entry("copy.htod_bytes_per_step", "bytes", "copies", "Bytes uploaded a step", "sum / steps", needs=(needs.STEPS,)),
+        Entry("copy.link_rate_ratio", "ratio", "copies", "Rate of the large pinned copies over the practical rate of the link", "bytes / time of pinned copies of at least 1 MiB, against knowledge/gpus.yaml", needs=(_HOST_MEMORY, _LINK, _LARGE_PINNED)),
+        Entry("copy.link_time_ratio", "ratio", "copies", "Share of the window in those large pinned copies", "union / window", needs=(_HOST_MEMORY,)),
+        Entry("copy.link_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
+    ], columns={"copies": f"{origin.SPAN} bytes kind src_memory dst_memory", "kernels": origin.SPAN}),
+)  # fmt: skip
+
 
 def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Without a copies table the capture recorded none: a tracer of CUDA records all copies, so
@@ -44,9 +73,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     host_side = np.where(kind == HTOD, columns["src_memory"][row], columns["dst_memory"][row])
     crosses = (kind == HTOD) | (kind == DTOH)
     pageable = crosses & (host_side == PAGEABLE)
-    # Not every tracer tells the kind of host memory; then nothing can be said of it.
-    unknown = crosses & np.isin(host_side, (UNKNOWN_MEMORY, MISSING))
-    told = 2 * int(length[unknown].sum()) <= int(length[crosses].sum())
+    told = _memory_known(a, device)
     spans = budget.window.cut(union(start[pageable], end[pageable]))
     tiny = crosses & (size < _TINY)
     exposed = subtract(spans, budget.compute).total
@@ -75,6 +102,20 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
         _link(a, device, scope, out, size[pinned], start[pinned], end[pinned])
     _places(a, scope, out, at, kind)
     _classes(a, scope, out, (kind, host_side, size, start, end), window)
+
+
+def _memory_known(a: Analysis, device: int) -> bool:
+    """False where the tracer does not tell the kind of host memory of most of the copy time: then
+    nothing can be said of it."""
+    at = a.device_ops(device)
+    at = at[a.ops.kind[at] == Kind.COPY]
+    columns = a.trace.columns("copies", ("kind", "src_memory", "dst_memory"))
+    columns = {name: values[a.ops.row[at]] for name, values in columns.items()}
+    host_side = np.where(columns["kind"] == HTOD, columns["src_memory"], columns["dst_memory"])
+    crosses = np.isin(columns["kind"], (HTOD, DTOH))
+    unknown = crosses & np.isin(host_side, (UNKNOWN_MEMORY, MISSING))
+    length = (a.ops.end - a.ops.start)[at]
+    return 2 * int(length[unknown].sum()) <= int(length[crosses].sum())
 
 
 def practical_rate(a: Analysis, device: int) -> float | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
@@ -18,6 +20,32 @@ _NOT_LOSS = re.compile(r"(?i)\bmight\b|cpu (?:ip|sampling|context)|backtrace|per
 _COUNT = re.compile(r"\d[\d,]*")
 
 Sign = tuple[str, float]
+
+_STEP_NAMES = Need("no range names a step", needs.STEP_RANGES, lambda a: a.damage.step_ranges > 0)
+_TROUBLE = Need("the tool reports no trouble with CUDA")
+
+_LAUNCHES = {"api_calls": origin.CALLS, "kernels": origin.JOIN, "graph_runs": origin.JOIN}
+_DIAGNOSTICS = {"diagnostics": "text_id"}
+_LOSSES = {"api_calls": origin.CALLS, "kernels": origin.JOIN, "diagnostics": "text_id"}
+
+FACTS = (
+    *group("trace", needs.CUDA, [
+        Entry("capture.launch_without_kernel_ratio", "ratio", "api_calls", "Kernel-launch calls that succeeded (not graph launches) without a kernel row", "join by (process, correlation)", columns={"api_calls": origin.CALLS, "kernels": origin.JOIN}),
+        Entry("capture.opaque_graph_ratio", "ratio", "api_calls", "Graph launches that were recorded as one block, or not at all because the capture was not asked for their nodes", "graph-launch calls without a row of the same (process, correlation) unless the recorded option or the rows of others say that nodes were traced; graph_runs rows count as opaque", columns=_LAUNCHES),
+        Entry("capture.hidden_graph_ratio", "ratio", "", "Graph launches of which the capture holds neither the kernels nor the run as a whole", "graph-launch calls without a kernel and without a graph_runs row of the same (process, correlation)", columns=_LAUNCHES),
+        Entry("capture.damaged_ratio", "ratio", "", "Share of the capture in which events were lost", "stretches after a jump of the correlation ids, and step ranges without any call or GPU work", columns={"api_calls": "start end process correlation"}),
+        Entry("capture.correlation_jump", "count", "api_calls", "Largest jump between correlation ids of consecutive calls of one process", "max difference beyond what the call density explains", columns={"api_calls": "start process correlation"}),
+        Entry("capture.empty_step_ratio", "ratio", "ranges api_calls", "Step ranges that hold neither a CUDA call nor GPU work", "ranges without calls on their thread", columns={"ranges": origin.RANGES, "api_calls": "start thread"}, needs=(_STEP_NAMES,)),
+        Entry("capture.lost_kernel_ratio", "ratio", "api_calls", "Kernels that are missing: successful kernel launches without a kernel and graph launches without a row where nodes were traced, over these and the kernels recorded", "join by (process, correlation); a lost graph counts as many kernels as the others have in the mean; what was still queued where the capture ends is not lost", columns={"api_calls": f"{origin.CALLS} result", "kernels": origin.JOIN, "graph_runs": origin.JOIN}),
+        Entry("capture.lost_event_count", "count", "", "Diagnostics that report lost or dropped events", "texts of the diagnostics table"),
+        Entry("capture.uncounted_loss_count", "count", "", "Those of them that do not say how many events were lost", "texts of the diagnostics table"),
+        Entry("capture.lost_row_ratio", "ratio", "", "Share of the rows that are lost: kernels without which launches stand, or events that the tool counts as lost", "the larger of the two shares", columns=_LOSSES),
+        Entry("capture.lost_ratio", "ratio", "", "Share of the capture that is lost or cannot be true, of its time or of its rows", "the largest of capture.damaged_ratio, capture.lost_row_ratio and capture.invalid_row_ratio", columns=_LOSSES),
+        Entry("capture.damage_signs", "text", "", "What shows that events were lost or cannot be true", "in words, with the numbers", columns=_LOSSES),
+        Entry("capture.refusal", "text", "", "Why CUDA events are missing, as the tool says: no-permission, driver-version, not-started, events-dropped, none", "texts of the diagnostics table against knowledge/capture.yaml"),
+        Entry("capture.refusal_text", "text", "diagnostics", "The same in words, where the tool gives a reason", "as capture.refusal", needs=(_TROUBLE,)),
+    ], columns=_DIAGNOSTICS, windowed=False),
+)  # fmt: skip
 
 
 def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:

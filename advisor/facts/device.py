@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts import needs, origin
+from advisor.facts.parts import PART_MEANINGS
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
@@ -26,6 +29,84 @@ ACHIEVABLE = 0.92
 #: From here on a kernel counts as limited by DRAM: 80 % of what is achievable (peers-18).
 DRAM_LIMIT = 0.8 * ACHIEVABLE
 _PLACES = 50
+
+_GAPS = Need("no operation after a gap has a known launch call")
+_LAUNCHED = Need("the feeding thread launches no kernel by itself")
+_ISSUED = Need(
+    "no kernel has a known launch call", None,
+    lambda a: bool((a.ops.api[a.device_kernels(a.main_device)] >= 0).any()),
+)  # fmt: skip
+_ALONE = Need("no kernel was launched by itself")
+_UNFUSED = Need("no kernel of these families ran")
+_SM_COUNT = Need(
+    "the capture does not tell how many SMs the GPU has", None,
+    lambda a: bool(a.device(a.main_device).sm_count),
+)  # fmt: skip
+_CAPABILITY = Need(
+    "the capture does not tell the compute capability of the GPU", None,
+    lambda a: bool(a.device(a.main_device).compute_capability),
+)  # fmt: skip
+_BY_RANGES = Need("no host range marks the steps", needs.STEP_RANGES)
+
+_CALL = {"api_calls": "start end thread call"}
+_KERNEL = {"kernels": origin.SPAN}
+_GRID = {"kernels": f"{origin.SPAN} name_id blocks"}
+
+FACTS = (
+    *group("device", needs.CUDA, [
+        Entry("budget.idle_ratio", "ratio", "", "Share of the window in which the device runs nothing", "window minus the union of all operations"),
+        Entry("budget.waiting_ratio", "ratio", "", "Idle in which the device waits for the program: without the gaps between the nodes of one graph run, what the profiler added, and start-up", "idle minus budget parts graph_internal, profiler, startup"),
+        Entry("budget.busy_ratio", "ratio", "", "Share of the window in which the device runs anything", "union of kernels, copies, memsets and graph runs"),
+        *(
+            Entry(f"budget.{part}_ratio", "ratio", "", f"Share of the window: {what}", "exclusive budget")
+            for part, what in PART_MEANINGS.items()
+        ),
+    ], columns={**origin.GAPS, "overheads": "start end process", "host_calls": "start end thread", "ranges": origin.RANGES}),
+    *group("device", needs.CUDA, [
+        Entry("launch.idle_ratio", "ratio", "kernels api_calls", "Idle that launching kernels one by one causes", "budget parts launch_call + launch_latency + host_between_launches"),
+        Entry("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns", "launch call end after gap start", needs=(_GAPS,)),
+        Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
+        Entry("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
+        Entry("launch.calls_per_s", "count_per_s", "api_calls", "Kernel-launch calls of the feeding thread a second; graph launches are counted apart", "calls in the window / window", columns=_CALL),
+        Entry("launch.call_p50_ns", "ns", "api_calls", "Median length of a kernel-launch call", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
+        Entry("launch.call_time_ratio", "ratio", "api_calls", "Share of the window that the feeding thread spends in kernel-launch calls", "sum / window", columns=_CALL),
+        Entry("launch.eager_kernel_ratio", "ratio", "kernels api_calls", "Share of the kernels that were launched one by one", "kernels without a graph node", needs=(_ISSUED,)),
+        Entry("launch.queue_p50_ns", "ns", "kernels api_calls", "Median time from the end of a launch call to the start of its kernel", "quantile, negative as 0", needs=(_ISSUED, _ALONE)),
+        Entry("launch.queue_over_kernel", "ratio", "kernels api_calls", "Queue time over kernel time", "sum / sum", needs=(_ISSUED, _ALONE)),
+        Entry("graph.launches_per_step", "count", "api_calls", "Graph launches a step", "calls in the window / steps", needs=(needs.STEPS,)),
+        Entry("graph.kernel_ratio", "ratio", "kernels", "Share of the kernel time that runs inside graphs", "kernels with a graph node", needs=(needs.KERNELS,)),
+        Entry("graph.replay_idle_ratio", "ratio", "kernels api_calls", "Idle before graph replays, without what the profiler, garbage collection, the GIL and the operating system hold", "idle of gaps that end with the first node of a replay, minus budget parts profiler, gc, gil, os"),
+        Entry("graph.replay_call_idle_ratio", "ratio", "kernels api_calls", "The part of graph.replay_idle_ratio in which the feeding thread is inside a CUDA call", "as above, host code left out"),
+    ], columns={"kernels": f"{origin.SPAN} {origin.JOIN} graph_node", "api_calls": origin.CALLS}),
+    *group("device", needs.CUDA, [
+        Entry("kernel.duration_p50_ns", "ns", "kernels", "Median kernel", "quantile in the window", columns=_KERNEL),
+        Entry("kernel.short_ratio", "ratio", "kernels", "Share of the kernels under 10 us", "count", columns=_KERNEL),
+        Entry("kernel.per_step", "count", "kernels", "Kernels a step", "count in the window / steps", columns=_KERNEL, needs=(needs.KERNELS, needs.STEPS)),
+        Entry("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
+        Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
+        Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
+        Entry("kernel.several_waves_ratio", "ratio", "kernels", "Share of the busy time in GEMM and attention kernels of long or several-wave launches", "blocks >= 2 x SMs, or one block per SM and at least 50 us", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
+        Entry("kernel.matmul_attention_ratio", "ratio", "kernels", "Share of kernel time in GEMM, GEMV, convolution and attention", "families"),
+        Entry("kernel.unfused_ratio", "ratio", "kernels", "Share of the busy time in elementwise, copy, cast, activation, rope, softmax and norm kernels", "families"),
+        Entry("kernel.unfused_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.unfused_p50_ns", "ns", "kernels", "Median duration of the kernels of those families", "quantile in the window", needs=(needs.KERNELS, _UNFUSED)),
+        Entry("kernel.framework_ratio", "ratio", "kernels", "Share of the kernels whose names are those of a framework: PyTorch, its compiler, serving engines on top of it, JAX", "names"),
+        Entry("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
+        Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled", needs=(needs.KERNELS, _CAPABILITY)),
+        Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", needs=(needs.KERNELS, _CAPABILITY)),
+        Entry("kernel.moe_ratio", "ratio", "kernels", "Share of the busy time in mixture-of-experts kernels", "family moe"),
+        Entry("kernel.unmapped_ratio", "ratio", "kernels", "Share of kernel time that only a catch-all of knowledge/kernel_families.yaml names", "operations `other` and `other ATen kernel`"),
+        Entry("kernel.skinny_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMV and skinny GEMM kernels (few output columns)", "names and tile sizes"),
+        Entry("kernel.matmul_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMM-shaped kernels", "families gemm, gemv, conv, moe"),
+        Entry("kernel.matmul_gemm_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS,)),
+    *group("device", needs.CUDA, [
+        Entry("step.time_median_ms", "ms", "", "Median step, as captured (profiled)", "last GPU end of one step to the last of the next"),
+        Entry("step.host_range_median_ms", "ms", "ranges", "Median length of the step's host range", "range end - start", needs=(needs.STEPS, _BY_RANGES)),
+        Entry("step.gpu_busy_ms", "ms", "", "Device busy time a step", "busy / steps"),
+    ], columns=origin.STEPS, needs=(needs.STEPS,)),
+)  # fmt: skip
 
 
 def device_facts(a: Analysis, device: int, out: FactWriter) -> None:

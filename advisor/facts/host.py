@@ -6,7 +6,9 @@ from collections.abc import Collection
 
 import numpy as np
 
+from advisor.facts import needs, origin
 from advisor.facts.device import step_times
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
@@ -20,6 +22,70 @@ _SMALL_COPY = 4096
 _STALL_NS = 1_000_000
 #: A read-back is a small copy whose wait follows within this many calls of the thread.
 _WAIT_WITHIN = 3
+
+_GC = Need(
+    "no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks", switch="gc"
+)
+_GIL = Need("waiting for the GIL is not recorded", needs.GIL)
+_PREPARATION = Need(
+    "no range names input preparation", "NVTX ranges of input preparation",
+    lambda a: not {"preparation", "data_loading"}.isdisjoint(a.roles.values()), "preparation",
+)  # fmt: skip
+_IN_GAPS = Need(
+    "the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0
+)
+_COVERED = Need("no range lies in most of the gaps", "NVTX ranges around the host's work")
+
+_READBACK = {"copies": f"{origin.SPAN} {origin.JOIN} bytes kind", "api_calls": origin.CALLS}
+_RANGES = {"ranges": origin.RANGES, **origin.GAPS}
+
+FACTS = (
+    *group("device", needs.CUDA, [
+        Entry("sync.idle_ratio", "ratio", "kernels api_calls", "Idle inside synchronize calls, and in the host code after them up to the next call where that follows within 100 us", "budget part sync"),
+        Entry("sync.idle_after_ratio", "ratio", "kernels api_calls", "Idle of gaps in which a synchronize call returns and the queue has to be refilled, host code over 100 us left out", "whole gap, minus host code, GC, GIL and profiler"),
+        Entry("sync.span_ratio", "ratio", "api_calls", "Share of the window the feeding thread spends in synchronize calls while the device has no queued work of the step left", "waits that end in a gap"),
+        Entry("sync.calls_per_step", "count", "api_calls", "Blocking synchronize calls a step", "count in the window / steps", needs=(needs.FEEDER, needs.STEPS)),
+        *needs.counted("sync.device_wide", "api_calls", "Calls of cudaDeviceSynchronize or of a context synchronize", "count in the window / steps, the last of the capture left out", needs=(needs.FEEDER,)),
+        *needs.counted("sync.readbacks", "api_calls copies", "Small DtoH copies (up to 4 KiB) followed by a wait on the same thread,", "copy call followed by a synchronize call within three calls, or a blocking copy", columns=_READBACK, needs=(needs.FEEDER,)),
+        Entry("sync.readback_idle_ratio", "ratio", "api_calls copies", "Idle of the gaps around such read-backs", "gaps in which the read-back's wait returns", columns=_READBACK),
+        Entry("sync.implicit_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that wait implicitly: blocking copies, pageable copies, cudaMalloc, cudaFree", "budget parts copy_call + alloc for those calls"),
+        *needs.counted("sync.implicit_calls", "api_calls", "Calls that wait implicitly (blocking and pageable copies, cudaMalloc, cudaFree),", needs=(needs.FEEDER,)),
+        *needs.counted("sync.memset", "api_calls", "Synchronous memset calls (cudaMemset, cuMemsetD*)", "names without Async", needs=(needs.FEEDER,)),
+        Entry("sync.memset_time_ratio", "ratio", "api_calls", "Share of the window in synchronous memset calls", "sum / window"),
+        Entry("sync.memset_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls and until the next call", "device idle from the call's start to the next call's, where that follows within 100 us, else to its own end"),
+    ], columns={"kernels": f"{origin.SPAN} {origin.JOIN}", "api_calls": f"{origin.CALLS} name_id"}, needs=(needs.FEEDER,)),
+    *group("device", needs.CUDA, [
+        *needs.counted("alloc.calls", "api_calls", "Allocation and free calls of the steady part", needs=(needs.FEEDER,)),
+        Entry("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls on the feeding thread", "sum / window"),
+        Entry("alloc.idle_ratio", "ratio", "kernels api_calls", "Idle inside them", "budget part alloc"),
+        Entry("alloc.stall_max_over_p50", "ratio", "api_calls", "Longest allocation or free call over the median one", "in the window"),
+        Entry("alloc.stall_max_ns", "ns", "api_calls", "Longest allocation or free call", "in the window"),
+        Entry("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "sum / window"),
+        Entry("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / window"),
+    ], columns={"api_calls": "start end thread call", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
+    *group("device", needs.CUDA, [
+        Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or over 1 ms", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
+        Entry("host.step_outlier_ratio", "ratio", "", "Share of the steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
+        Entry("host.step_outlier_time_ratio", "ratio", "", "Time above the median that those steps cost, over the window", "sum of the excess / window"),
+    ], columns=origin.STEPS, needs=needs.more_steps(3, "three steps of one phase")),
+    *group("device", needs.OSRT, [
+        Entry("host.os_idle_ratio", "ratio", "host_calls", "Idle while the feeding thread is blocked in an operating-system call", "budget part os"),
+    ], columns={"host_calls": "start end thread", **origin.GAPS}),
+    *group("device", needs.GIL, [
+        Entry("host.gil_wait_ratio", "ratio", "ranges", "Share of the window in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
+        Entry("host.gil_idle_ratio", "ratio", "ranges", "Idle while it waits", "budget part gil"),
+    ], columns=_RANGES, needs=(_GIL,)),
+    *group("device", needs.NVTX, [
+        Entry("host.gc_idle_ratio", "ratio", "ranges", "Idle while Python collects garbage on the feeding thread", "budget part gc"),
+        Entry("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
+        Entry("host.gap_range", "text", "api_calls ranges", "The range of the feeding thread that covers most of these gaps, `#` for its numbers", "of the ranges that cover at least half of what any does, the one with most of its own time in the gaps, more than half", needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
+        Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps that range covers", "time of the range in the gaps / gaps", needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
+        Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the feeding thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(needs.STEPS,)),
+        Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the feeding thread", "preparation ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(_PREPARATION, needs.STEPS)),
+    ], columns=_RANGES, needs=(_GC,)),
+)  # fmt: skip
 
 
 def host_facts(a: Analysis, device: int, out: FactWriter) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.integrity import find_invalid
@@ -31,6 +33,22 @@ _COUNTS = {
 }
 _NOUNS = {"api_calls": "API calls", "graph_runs": "graph runs", "host_calls": "OS calls",
           "ranges": "NVTX ranges", "overheads": "overhead rows"}  # fmt: skip
+
+FACTS = (
+    *group("trace", needs.CUDA, [
+        Entry("capture.invalid_row_ratio", "ratio", "", "Rows that cannot be true, as the largest share over the tables", "rows that break at least one of the invariants below over the rows of their table; 1 where a time lies months from the others or a table is a view, since everything rests on those"),
+        Entry("capture.invalid_rows", "text", "", "What cannot be true in the capture, with counts", "in words, by check and table"),
+        Entry("capture.end_before_start_count", "count", "", "Rows that end before they start", "end < start", columns={**origin.OPS, "api_calls": "start end", "ranges": "start end"}),
+        Entry("capture.before_launch_count", "count", "", "GPU operations that start before the call that issued them", "more than 5 us before the start of the call of the same (process, correlation)", columns={**origin.OPS, "api_calls": origin.CALLS}),
+        Entry("capture.stream_overlap_count", "count", "", "Kernels that overlap the previous kernel on their stream", "by more than 1 us; graph nodes left out; of launches that allow it (LaunchKernelEx) those that also end before it", columns={"kernels": f"{origin.SPAN} {origin.JOIN} context stream graph_node"}),
+        Entry("capture.repeated_row_count", "count", "", "Rows that are in a table twice", "equal times, place, correlation and name", columns={**origin.OPS, "api_calls": f"{origin.CALLS} name_id"}),
+        Entry("capture.repeated_correlation_count", "count", "", "Issuing calls that carry the correlation id of an earlier one, and kernels whose launch call has run another", "by (process, correlation); calls inside others and graph launches left out", columns={"api_calls": origin.CALLS, "kernels": origin.JOIN}),
+        Entry("capture.far_time_count", "count", "", "Rows that lie more than 30 days from the others", "start against the median start of the largest table", columns={**origin.OPS, "api_calls": "start", "ranges": "start"}),
+        Entry("capture.nameless_count", "count", "", "Kernels and calls whose name is not in the table of strings", "ids without a text", columns={"kernels": "name_id", "api_calls": "name_id"}),
+        Entry("capture.overfull_sample_count", "count", "", "Samples with a share of a peak above 105 %", "row count", columns={"samples": "gr_active sm_active dram_read dram_write"}),
+        Entry("capture.view_count", "count", "", "Tables of the export that the file holds as views", "not read", columns={}),
+    ], columns={**origin.GAPS, "ranges": "start end", "host_calls": "start end", "overheads": "start end", "samples": "gr_active"}, windowed=False),
+)  # fmt: skip
 
 
 def integrity_facts(a: Analysis, out: FactWriter) -> None:

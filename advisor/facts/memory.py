@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.facts import needs
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
@@ -13,15 +15,34 @@ from advisor.sources.schema import ALLOCATED, MANAGED, MANAGED_STATIC, PAGEABLE,
 #: Host memory, and managed memory, which may exceed the device.
 _NOT_ON_DEVICE = (PAGEABLE, PINNED, MANAGED, MANAGED_STATIC)
 
+_RECORDED = Need(
+    "the use of device memory is not recorded", needs.MEMORY,
+    lambda a: len(_sampled(a, a.main_device)) > 0 or len(_allocated(a, a.main_device)[1]) > 0,
+)  # fmt: skip
+_SIZE = Need(
+    "the size of the device memory is not known", None,
+    lambda a: bool(a.device(a.main_device).memory_bytes),
+)  # fmt: skip
+
+_USE = {"samples": "device memory_used_bytes", "allocations": "time device bytes kind memory"}
+
+FACTS = (
+    *group("device", needs.MEMORY, [
+        Entry("memory.growth_ratio", "ratio", "allocations", "Growth of the device memory in use from the first to the last step, over the level at the start", "running sum of allocations, medians of the first and last quarter of the steps", columns={"allocations": "time device bytes kind"}),
+        Entry("memory.used_ratio", "ratio", "", "Watermark of the device memory over its size, where absolute use is known", "samples of memory in use", supply=needs.SMI_LOG, columns={"samples": "time device memory_used_bytes"}, needs=(_SIZE,)),
+        Entry("memory.peak_bytes", "bytes", "", "The highest use of device memory that the capture tells: the least that it can have been", "the larger of sampled use and the running sum of the allocations of all processes, where frees of what was allocated before the capture count as held at its start", needs=(_RECORDED,)),
+        Entry("memory.least_used_ratio", "ratio", "", "The same over the size of the memory", "memory.peak_bytes / size", needs=(_RECORDED, _SIZE)),
+    ], columns=_USE, needs=needs.more_steps(4, "four steps")),
+)  # fmt: skip
+
 
 def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Sampled use of the device memory, and what the recorded allocations hold of it."""
     scope, size = Scope(device=device), a.device(device).memory_bytes
     peaks = []
-    used = a.trace.columns("samples", ("device", "memory_used_bytes"))
-    mine = used["memory_used_bytes"][used["device"] == device]
-    if not np.isnan(mine).all():
-        peaks.append(float(np.nanmax(mine)))
+    used = _sampled(a, device)
+    if len(used):
+        peaks.append(float(used.max()))
         if size:
             out.put("memory.used_ratio", peaks[-1] / size, scope)
     time, level = _allocated(a, device)
@@ -33,6 +54,13 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("memory.least_used_ratio", min(max(peaks) / size, 1.0) if size else None, scope)
     if a.trace.has("allocations") and a.certain_step_count >= 4:
         out.put("memory.growth_ratio", _growth(a, time, level, size or 0), scope)
+
+
+def _sampled(a: Analysis, device: int) -> Array:
+    """Sampled use of the device memory, bytes; empty where it is not recorded."""
+    rows = a.trace.columns("samples", ("device", "memory_used_bytes"))
+    used = rows["memory_used_bytes"][rows["device"] == device]
+    return np.asarray(used[~np.isnan(used)])
 
 
 def _allocated(a: Analysis, device: int) -> tuple[Array, Array]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import distribution, shorten
@@ -12,6 +14,22 @@ from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
 _KEPT = 20
+
+_LIKE_CALLS = Need(f"fewer than {MIN_CALLS} like calls of the operation", needs.LONGER)
+_SLOW_CALLS = Need(f"no slow call among {MIN_CALLS} like ones", needs.LONGER)
+
+FACTS = (
+    *group("operation", needs.CUDA, [
+        Entry("operation.time_ratio", "ratio", "kernels", "Share of kernel time of this operation (the 20 largest are kept)", "time by logical operation", needs=(needs.KERNELS,)),
+        Entry("operation.window_ratio", "ratio", "kernels", "Time of this operation over the window", "sum / window", needs=(needs.KERNELS,)),
+        Entry("operation.count", "count", "kernels", "Calls in the window", "count", needs=(needs.KERNELS,)),
+        Entry("operation.max_over_p50", "ratio", "kernels", "Slowest call over the median call, of its kernel with the largest tail", "per kernel name and launch shape"),
+        Entry("operation.p99_over_p50", "ratio", "kernels", "99th percentile over the median", "per kernel name and launch shape"),
+        Entry("operation.tail_window_ratio", "ratio", "kernels", "Time lost in the tail: sum of max(0, duration - p50), over the window", "per kernel name and launch shape, summed"),
+        Entry("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
+        Entry("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation", needs=(needs.KERNELS, _SLOW_CALLS)),
+    ], columns={"kernels": f"{origin.SPAN} stream name_id {origin.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
+)  # fmt: skip
 
 
 def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:

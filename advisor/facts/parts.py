@@ -16,7 +16,7 @@ PART_MEANINGS = {
     "gc": "idle while Python collects garbage on the feeding thread",
     "gil": "idle while the feeding thread waits for the GIL",
     "alloc": "idle inside an allocation or free call",
-    "sync": "idle inside a synchronize call and until the next call after it",
+    "sync": "idle inside a synchronize call, and in the host code after it up to the next call where that follows within 100 us",
     "copy_call": "idle inside a copy or memset call of the host",
     "launch_call": "idle inside a kernel-launch call of the host",
     "graph_launch_call": "idle inside a graph-launch call, up to its untraced cost",

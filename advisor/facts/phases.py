@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.facts import needs, origin
 from advisor.facts.activity import read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny, step_times
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, PARTS
@@ -15,6 +17,36 @@ from advisor.model.facts import Scope
 _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
 _LAUNCH = [PARTS.index(p) for p in ("launch_call", "launch_latency", "host_between_launches")]
+
+_ONE_PHASE = Need(
+    "the samples are not resolved by phase where there are several", None,
+    lambda a: len(set(a.window_phases.tolist())) == 1,
+)  # fmt: skip
+_RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FASTER)
+
+FACTS = (
+    *group("phase", needs.CUDA, [
+        Entry("phase.is_decode", "flag", "", "The phase is decode", "range names, else kernel families", needs=(needs.STEPS,)),
+        Entry("phase.is_prefill", "flag", "", "The phase is prefill", "range names, else kernel families", needs=(needs.STEPS,)),
+        Entry("phase.step_ratio", "ratio", "", "Share of the window in steps of this phase", "sum of step times / window", needs=(needs.STEPS,)),
+        Entry("phase.busy_ratio", "ratio", "", "Busy share inside the steps of this phase", "budget of the phase", needs=(needs.STEPS,)),
+        Entry("phase.idle_ratio", "ratio", "", "Idle share inside the steps of this phase", "budget of the phase", needs=(needs.STEPS,)),
+        Entry("phase.launch_idle_ratio", "ratio", "kernels api_calls", "Idle that launching one by one causes, inside the phase", "as launch.idle_ratio", needs=(needs.STEPS,)),
+        Entry("phase.attention_ratio", "ratio", "kernels", "Attention's share of kernel time", "families"),
+        Entry("phase.gemm_ratio", "ratio", "kernels", "Share of GEMM and GEMV kernels in kernel time", "families"),
+        Entry("phase.skinny_gemm_ratio", "ratio", "kernels", "Share of GEMV and skinny GEMM kernels (few output columns) in kernel time", "names and launch shapes"),
+        Entry("phase.norm_activation_ratio", "ratio", "kernels", "Share of norm and activation kernels in kernel time", "families"),
+        Entry("phase.unfused_ratio", "ratio", "kernels", "Share of elementwise, copy, cast and norm kernels in kernel time", "families"),
+        Entry("phase.other_ratio", "ratio", "kernels", "Share of kernel time in kernels of known families outside GEMM, GEMV, attention and elementwise", "families"),
+        Entry("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the window", "families"),
+        Entry("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the window", "families"),
+    ], columns=origin.STEPS, needs=(needs.STEPS, needs.KERNELS)),
+    *group("phase", needs.SAMPLES, [
+        Entry("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the window", "phase.gemm_window_ratio x (1 - phase.gemm_dram_ratio / 0.92)"),
+        Entry("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak; where samples do not tell and the size of the weights is given, their bytes over the time of these kernels", "bounded least squares, else weight bytes / GEMM time / peak (none above 1)"),
+        Entry("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares", needs=(needs.STEPS, _ONE_PHASE, _RESOLVE)),
+    ], columns=origin.DRAM, needs=(needs.STEPS, _ONE_PHASE, _RESOLVE)),
+)  # fmt: skip
 
 
 def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:

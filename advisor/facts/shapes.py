@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import dense, shape_key
@@ -11,6 +13,12 @@ from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
 _ROWS = 10
+
+FACTS = (
+    *group("device", needs.CUDA, [
+        Entry("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
+    ], columns={"kernels": f"{origin.SPAN} name_id {origin.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
+)  # fmt: skip
 
 
 def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:

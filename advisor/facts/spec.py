@@ -1,20 +1,44 @@
-"""What a catalogue entry says about a fact."""
+"""How a fact is declared, in the module that computes it.
+
+A declaration says all there is to say of a fact; the catalogue, where values come from, why one is
+missing and the pages of the documentation derive from it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from advisor.model.facts import Level, Unit
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that a fact cannot do without besides its tables and columns.
+
+    `met` looks for it in the analysis of one device; without, it is all that the fact can lack.
+    `supply` is what would give it, an option or a better run; `switch` is the kind of record under
+    which the knowledge of a serving engine lists a variable that does so.
+    """
+
+    lack: str
+    supply: str | None = None
+    met: Callable[[Analysis], bool] | None = None
+    switch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FactSpec:
     """One fact: what it is called, measured in, about, made from and how.
 
-    `tables` are the trace tables without which it has no value; `flag` is the capture option that
-    supplies them. `adds` says how values of two windows combine: ``sum`` and ``max`` do,
-    ``ratio`` is a quotient of sums, ``sketch`` needs the distribution.
+    `tables` are the trace tables without which it has no value, `columns` all that it is made of,
+    by table: none where it comes from metadata or from several captures. `flag` is the capture
+    option that supplies them, `supply` what does where that is no option. `needs` are looked at in
+    their order. `windowed` is false for what is counted over the whole file.
     """
 
     name: str
@@ -23,8 +47,18 @@ class FactSpec:
     meaning: str
     tables: tuple[str, ...]
     how: str
-    adds: Literal["sum", "max", "ratio", "sketch"] = "ratio"
     flag: str = ""
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
+    supply: str | None = None
+    windowed: bool = True
+
+    def sources(self, present: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The tables and ``table.column`` names that it was made of in a capture of `present`."""
+        # What is counted as none in tables that are not there still comes from those tables.
+        read = {t: c for t, c in self.columns.items() if t in present} or self.columns
+        tables = tuple(t for t in self.tables if t in present) or tuple(read)
+        return tables, tuple(f"{t}.{c}" for t, names in read.items() for c in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +69,47 @@ class EntitySpec:
     level: Level
     meaning: str
     fields: dict[str, type]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is particular to one fact; the rest is that of its `group`."""
+
+    name: str
+    unit: Unit
+    tables: str
+    meaning: str
+    how: str
+    columns: Mapping[str, str] | None = None
+    needs: tuple[Need, ...] | None = None
+    supply: str | None = None
+    windowed: bool | None = None
+
+
+def group(
+    level: Level,
+    flag: str,
+    entries: Iterable[Entry],
+    *,
+    columns: Mapping[str, str],
+    needs: tuple[Need, ...] = (),
+    supply: str | None = None,
+    windowed: bool = True,
+) -> tuple[FactSpec, ...]:
+    """Facts that share a level, an option and, but for what a fact says itself, columns and
+    needs."""
+    return tuple(
+        FactSpec(
+            f.name, f.unit, level, f.meaning, tuple(f.tables.split()), f.how, flag,
+            _by_table(f.tables, columns if f.columns is None else f.columns),
+            needs if f.needs is None else f.needs, f.supply or supply,
+            windowed if f.windowed is None else f.windowed,
+        )
+        for f in entries
+    )  # fmt: skip
+
+
+def _by_table(tables: str, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Columns as names, the tables that the fact cannot do without first."""
+    order = [*(t for t in tables.split() if t in columns), *columns]
+    return {t: tuple(columns[t].split()) for t in dict.fromkeys(order)}

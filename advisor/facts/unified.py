@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
@@ -28,18 +30,41 @@ _CAUSES = {
     4: "eviction", 5: "access counters",
 }  # fmt: skip
 
+_MIGRATIONS = Need(
+    "the profiler records no migrations of unified memory", None,
+    lambda a: _recorded(a, _migrations(a, a.main_device)),
+)  # fmt: skip
+_CAUSE = Need("no migration with a cause is recorded")
+_ADDRESS = Need("no migration with an address is recorded")
+
+_FAULTS = {"page_faults": "start device count"}
+
+FACTS = (
+    *group("device", needs.CUDA, [
+        Entry("unified.migration_count", "count", "copies", "Migrations of unified memory: pages that the driver moved", "count in the window"),
+        Entry("unified.migrated_bytes", "bytes", "copies", "Bytes that they moved", "sum"),
+        Entry("unified.migration_ratio", "ratio", "copies", "Share of the window in which they run", "union / window"),
+        Entry("unified.exposed_ratio", "ratio", "copies", "Share of the window in which they, or the fault before them, run and no kernel does", "budget parts migration + unified_memory"),
+        Entry("unified.stall_ratio", "ratio", "copies kernels", "Share of the window in which a kernel runs beside a migration that the program did not ask for: it waits for the pages", "union of such migrations and compute / window"),
+        Entry("unified.lost_ratio", "ratio", "copies", "What migrations cost: both together", "unified.exposed_ratio + unified.stall_ratio"),
+        Entry("unified.unasked_ratio", "ratio", "copies", "Share of the migrated bytes that no prefetch of the program asked for", "migration causes other than user prefetch", needs=(_MIGRATIONS, _CAUSE)),
+        Entry("unified.thrash_ratio", "ratio", "copies", "Share of the migrated bytes in pages that had gone there and back before", "migrations of a 2 MiB block after its second change of direction", needs=(_MIGRATIONS, _ADDRESS)),
+    ], columns={"copies": f"{origin.SPAN} bytes kind migration_cause address", "kernels": origin.SPAN}, needs=(_MIGRATIONS,)),
+    *group("device", needs.FAULTS, [
+        Entry("unified.gpu_fault_count", "count", "page_faults", "Page faults of the GPU on unified memory", "sum of the faults in the window"),
+        Entry("unified.host_fault_count", "count", "page_faults", "Page faults of the host on unified memory, on any device", "count in the window"),
+    ], columns=_FAULTS, needs=(_MIGRATIONS,)),
+)  # fmt: skip
+
 
 def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Nothing is said of a profiler that recorded no migration, unless it is one that records
     them without being asked."""
     scope, budget = Scope(device=device), a.budgets[device]
-    at = a.device_ops(device)
-    at = at[a.ops.kind[at] == Kind.COPY]
-    columns = a.trace.columns("copies", ("bytes", "kind", "migration_cause", "address"))
-    moved = np.isin(columns["kind"][a.ops.row[at]], MIGRATIONS)
-    if not moved.any() and not a.trace.capture.recorder.migrations:
+    at = _migrations(a, device)
+    if not _recorded(a, at):
         return
-    at = at[moved]
+    columns = a.trace.columns("copies", ("bytes", "kind", "migration_cause", "address"))
     size, kind, cause, address = (
         columns[n][a.ops.row[at]] for n in ("bytes", "kind", "migration_cause", "address")
     )
@@ -69,6 +94,18 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
             for i in longest.tolist()
         ])  # fmt: skip
     _table(scope, out, window, (size, kind, cause, end - start))
+
+
+def _migrations(a: Analysis, device: int) -> Array:
+    """Positions in `ops` of the device's migrations in the window."""
+    at = a.device_ops(device)
+    at = at[a.ops.kind[at] == Kind.COPY]
+    kind = a.trace.columns("copies", ("kind",))["kind"]
+    return np.asarray(at[np.isin(kind[a.ops.row[at]], MIGRATIONS)])
+
+
+def _recorded(a: Analysis, migrations: Array) -> bool:
+    return len(migrations) > 0 or a.trace.capture.recorder.migrations
 
 
 def _again(start: Array, kind: Array, address: Array) -> Array:

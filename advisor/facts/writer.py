@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
 
-from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import reason
-from advisor.facts.origins import over_window, sources
+from advisor.facts.spec import FactSpec
+from advisor.metrics.analysis import Analysis
 from advisor.model.facts import (
     TRACE,
     Fact,
@@ -22,32 +22,35 @@ from advisor.model.facts import (
     Value,
 )
 from advisor.sources.schema import MISSING
-from advisor.sources.trace import Trace
 
 
 class FactWriter:
     """Fills a `FactBase`. None and NaN mean that the value cannot be known: it stays missing."""
 
     def __init__(
-        self, window: tuple[int, int] | None, tables: frozenset[str] = frozenset()
+        self,
+        catalogue: Mapping[str, FactSpec],
+        window: tuple[int, int] | None = None,
+        tables: frozenset[str] = frozenset(),
     ) -> None:
         """`tables` are those that the capture holds."""
         self.base = FactBase()
+        self._catalogue = catalogue
         self._window = window
         self._tables = tables
 
     def put(self, name: str, value: Value | None, scope: Scope = TRACE) -> None:
         """Store a value. Raises KeyError for a name that the catalogue lacks, ValueError for a
         scope of another level: both are programming errors."""
-        spec = CATALOGUE[name]
+        spec = self._catalogue[name]
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return
         if scope.level != spec.level:
             raise ValueError(f"{name} is a fact about a {spec.level}, not about {scope}")
         if isinstance(value, float):
             value = float(value)
-        tables, columns = sources(name, self._tables)
-        window = self._window if over_window(name) else None
+        tables, columns = spec.sources(self._tables)
+        window = self._window if spec.windowed else None
         self.base.add(Fact(name, value, spec.unit, scope, tables, columns, spec.how, window))
 
     def value(self, name: str, scope: Scope = TRACE) -> float | None:
@@ -88,15 +91,24 @@ class FactWriter:
     def entity(self, name: str, rows: Sequence[Row]) -> None:
         self.base.entities.setdefault(name, []).extend(rows)
 
-    def explain_missing(self, trace: Trace) -> None:
+    def explain_missing(self, a: Analysis) -> None:
         """Say why each catalogue entry without a value has none, in all scopes or in some."""
 
         @cache
         def empty(table: str, column: str) -> bool:
-            values = trace.columns(table, (column,))[column]
+            values = a.trace.columns(table, (column,))[column]
             return not np.any(~np.isnan(values) if values.dtype.kind == "f" else values != MISSING)
 
         present = {name for name, _ in self.base.facts}
-        for name in CATALOGUE:
-            if name not in present or CATALOGUE[name].level != "trace":
-                self.base.missing[name] = reason(name, trace.tables, empty)
+        sampled = sorted({s.device for _, s in self.base.facts if s.device is not None})
+        for name, spec in self._catalogue.items():
+            if spec.level in ("trace", "rank"):
+                lacking = [] if name in present else [a]
+            else:
+                devices = a.devices or (sampled if "samples" in spec.columns else [])
+                lacking = [
+                    a.on(d) for d in devices
+                    if spec.level != "device" or (name, Scope(device=d)) not in self.base.facts
+                ]  # fmt: skip
+            if name not in present or spec.level != "trace":
+                self.base.missing[name] = reason(spec, a.trace.tables, empty, lacking)

@@ -14,8 +14,7 @@ from advisor.engine.compile import Program, compile_rules
 from advisor.engine.infer import infer
 from advisor.engine.load import builtin_dir
 from advisor.engine.params import parse_params
-from advisor.facts.catalog import CUDA
-from advisor.facts.missing import LOSSLESS, NODES, OWNER
+from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER
 from advisor.facts.recording import ASKED_TABLES
 from advisor.metrics.analysis import Analysis
 from advisor.model.checkup import Checkup

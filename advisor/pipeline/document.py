@@ -113,8 +113,9 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
         if name not in CATALOGUE or name in base.undecided:
             return None
         found = remedy(
-            name, a.trace.tables, hidden_graphs=hidden, no_gpu_work=idle, lost_work=lost_work(base),
-            nvtx="nvtxevents" in traced, serving=serving.name,
+            CATALOGUE[name], a.trace.tables, base.missing.get(name), hidden_graphs=hidden,
+            no_gpu_work=idle, lost_work=lost_work(base), nvtx="nvtxevents" in traced,
+            serving=serving.name,
         )  # fmt: skip
         # nsys records nothing of another vendor's GPUs.
         return None if foreign and found is not None and _of_nsys(found) else found
@@ -144,7 +145,7 @@ def reasons(a: Analysis, base: FactBase) -> Remedy:
 
     def of(name: str) -> str | None:
         known = base.missing.get(name)
-        return known or (reason(name, a.trace.tables) if name in CATALOGUE else None)
+        return known or (reason(CATALOGUE[name], a.trace.tables) if name in CATALOGUE else None)
 
     return of
 

@@ -214,7 +214,8 @@ def _document(
     not_evaluated = tuple(
         entry if entry.code not in codes else entry.model_copy(update={
             "flag": (flag := combine(
-                f for n in entry.missing if n in CATALOGUE and (f := remedy(n, tables))
+                f for n in entry.missing if n in CATALOGUE
+                and (f := remedy(CATALOGUE[n], tables, job.facts.missing.get(n)))
             )) and document.by_tool(flag, recorder)
         })
         for entry in job.not_evaluated

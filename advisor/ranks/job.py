@@ -184,7 +184,7 @@ def _facts(
     parts: Sequence[Part], waits: Waits, world_size: int, wanted: frozenset[str]
 ) -> FactBase:
     """Facts about the job, and of each rank those about its collectives and the `wanted` ones."""
-    out = FactWriter(None)
+    out = FactWriter(CATALOGUE)
     busy, exposed = [], {}
     visible = True
     for part in parts:
@@ -213,7 +213,7 @@ def _facts(
     tables = frozenset(t for p in parts for t in p.summary.trace_tables)
     why = _reasons(out.base)
     out.base.missing.update(
-        {n: why.get(n) or reason(n, tables) for n in CATALOGUE if n not in known}
+        {n: why.get(n) or reason(s, tables) for n, s in CATALOGUE.items() if n not in known}
     )
     return out.base
 
@@ -252,7 +252,8 @@ def _reasons(base: FactBase) -> dict[str, str]:
     elif base.value("ranks.matched_count") == 0:
         why = "no collective of one rank was found on another"
     else:
-        return {}
+        late = ("rank.late_ns", "rank.late_part")
+        return dict.fromkeys(late, "no other rank waits for this one")
     names = ("ranks.matched_count", "ranks.wait_ratio", "ranks.wait_window_ratio")
     return dict.fromkeys((*names, *(n for n in CATALOGUE if n.startswith("rank."))), why)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from advisor.engine.compile import Program
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.origins import over_window, sources
 from advisor.model.capture import Recorder
 from advisor.model.facts import Fact, FactBase, Interval, Scope, Table, Value
 from advisor.model.findings import Diagnosis, Timeline
@@ -89,8 +88,8 @@ def whole_fact(
 ) -> Fact:
     """A bare value with what the catalogue says of it."""
     spec = CATALOGUE[name]
-    read, columns = sources(name, frozenset(tables))
-    over = window if over_window(name) else None
+    read, columns = spec.sources(frozenset(tables))
+    over = window if spec.windowed else None
     return Fact(name, value, spec.unit, scope, read, columns, spec.how, over)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -12,9 +13,11 @@ from advisor.engine.compile import Test as Comparison
 from advisor.engine.compile import compile_rules
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.text import placeholders
+from advisor.facts import catalog
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE, ENTITIES
 from advisor.facts.missing import remedy
+from advisor.facts.needs import STEPS
 from advisor.facts.parts import PART_MEANINGS
 from advisor.facts.writer import FactWriter
 from advisor.metrics import budget
@@ -56,18 +59,28 @@ def test_entities_name_their_scope() -> None:
     assert all(spec.level in spec.fields for spec in ENTITIES.values())
 
 
+def test_a_fact_is_declared_once() -> None:
+    names = [
+        spec.name
+        for module in vars(catalog).values()
+        if isinstance(module, ModuleType)
+        for spec in getattr(module, "FACTS", ())
+    ]
+    assert sorted(names) == sorted(CATALOGUE)
+
+
 def test_an_unknown_name_is_a_programming_error() -> None:
     with pytest.raises(KeyError):
-        FactWriter(None).put("launch.no_such_thing", 1)
+        FactWriter(CATALOGUE).put("launch.no_such_thing", 1)
 
 
 def test_a_fact_belongs_to_the_level_of_its_entry() -> None:
     with pytest.raises(ValueError, match="about a device"):
-        FactWriter(None).put("budget.idle_ratio", 0.5, TRACE)
+        FactWriter(CATALOGUE).put("budget.idle_ratio", 0.5, TRACE)
 
 
 def test_what_cannot_be_known_is_missing_not_zero() -> None:
-    writer = FactWriter(None)
+    writer = FactWriter(CATALOGUE)
     writer.put("budget.idle_ratio", float("nan"), Scope(device=0))
     writer.put("budget.busy_ratio", None, Scope(device=0))
     assert len(writer.base) == 0
@@ -78,8 +91,11 @@ def test_a_missing_table_makes_a_fact_missing(tmp_path: Path) -> None:
     assert base.value("activity.sm_ratio", Scope(device=0)) is None
     assert base.missing["activity.sm_ratio"] == "the capture holds no samples"
     assert base.missing["host.os_idle_ratio"] == "the capture holds no host_calls"
-    assert base.missing["sync.calls_per_step"] == "no step structure was found"
-    assert remedy("activity.sm_ratio", frozenset({"kernels"})) == "--gpu-metrics-devices=all"
+    assert base.missing["sync.calls_per_step"] == STEPS.lack
+    assert (
+        remedy(CATALOGUE["activity.sm_ratio"], frozenset({"kernels"}))
+        == "--gpu-metrics-devices=all"
+    )
 
 
 def test_values_carry_their_provenance(tmp_path: Path) -> None:

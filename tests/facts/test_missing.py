@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import combine, options_of, reason, remedy
+from advisor.facts.needs import COLLECTIVES, STEPS
 from advisor.knowledge.files import capture_knowledge, engines
+from advisor.metrics.analysis import Analysis
+from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
+from tests.builder import Export
 
 ALL = frozenset(TABLES)
 CUDA = frozenset({"kernels", "api_calls", "ranges", "copies"})
+GC = "no garbage-collection ranges are recorded"
+
+
+NO_KERNELS = CUDA - {"kernels"}
+FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
 
 
 @pytest.mark.parametrize(
@@ -24,37 +36,72 @@ CUDA = frozenset({"kernels", "api_calls", "ranges", "copies"})
         ("memory.growth_ratio", CUDA, {}, "--cuda-memory-usage=true"),
         ("host.gil_idle_ratio", CUDA, {}, "--trace=cuda,nvtx,python-gil"),
         ("host.gil_idle_ratio", frozenset({"kernels"}), {}, "--trace=cuda,nvtx,python-gil"),
-        # Samples are there and too slow for the kernels.
-        ("activity.dram_bound_busy_ratio", CUDA | {"samples"}, {},
-         "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"),
-        # Only the program can do something about steps and collections.
-        ("phase.is_decode", CUDA, {}, "an NVTX range around each step"),
-        ("phase.is_decode", CUDA - {"ranges"}, {}, "--trace=cuda,nvtx"),
-        ("phase.is_decode", CUDA - {"ranges"}, {"nvtx": True}, "an NVTX range around each step"),
-        ("sync.calls_per_step", CUDA, {}, "an NVTX range around each step"),
-        ("host.gc_idle_ratio", CUDA, {}, "NVTX ranges from gc.callbacks"),
-        ("host.gc_idle_ratio", CUDA, {"serving": "vllm"}, "NVTX ranges from gc.callbacks"),
-        ("host.gc_idle_ratio", CUDA, {"serving": "tensorrt-llm"}, "TLLM_PROFILE_RECORD_GC=1"),
-        ("host.gc_idle_ratio", CUDA - {"ranges"}, {"serving": "tensorrt-llm"},
-         "TLLM_PROFILE_RECORD_GC=1 --trace=cuda,nvtx"),
-        ("host.preparation_ratio", CUDA, {"serving": "vllm"}, "VLLM_NVTX_SCOPES_FOR_PROFILING=1"),
         # CUDA was traced: tracing it again records nothing new.
-        ("kernel.unfused_ratio", CUDA - {"kernels"}, {"hidden_graphs": True},
-         "--cuda-graph-trace=node"),
-        ("phase.gemm_dram_ratio", CUDA - {"kernels"}, {"hidden_graphs": True},
+        ("kernel.unfused_ratio", NO_KERNELS, {"hidden_graphs": True}, "--cuda-graph-trace=node"),
+        ("phase.gemm_dram_ratio", NO_KERNELS, {"hidden_graphs": True},
          "--cuda-graph-trace=node --gpu-metrics-devices=all"),
         ("kernel.unfused_ratio", frozenset(), {"no_gpu_work": True},
          "GPU work in the captured process"),
         ("activity.sm_ratio", frozenset(), {"no_gpu_work": True}, "--gpu-metrics-devices=all"),
-        ("bandwidth.weights_ratio", CUDA, {}, "--weight-bytes"),
-        ("capture.debug_build", CUDA, {}, None),
-        ("kernel.small_grid_ratio", CUDA, {}, None),
+        ("capture.error_call_count", frozenset(), {"no_gpu_work": True},
+         "GPU work in the captured process"),
+        # Samples that are there are not asked for again.
+        ("activity.matmul_tensor_ratio", NO_KERNELS | {"samples"}, {"hidden_graphs": True},
+         "--cuda-graph-trace=node"),
+        # Ranges were traced, and the program pushes none.
+        ("host.gc_idle_ratio", CUDA - {"ranges"}, {"nvtx": True},
+         "NVTX ranges from gc.callbacks"),
+        ("host.preparation_ratio", CUDA - {"ranges"}, {"nvtx": True, "no_gpu_work": True},
+         "NVTX ranges of input preparation and GPU work in the captured process"),
+        # An engine may record it by itself, and what it records needs ranges.
+        ("host.gc_idle_ratio", CUDA - {"ranges"}, {"serving": "tensorrt-llm"},
+         "TLLM_PROFILE_RECORD_GC=1 --trace=cuda,nvtx"),
     ],
 )  # fmt: skip
-def test_remedy(
+def test_what_supplies_absent_tables(
     name: str, tables: frozenset[str], about: dict[str, Any], wanted: str | None
 ) -> None:
-    assert remedy(name, tables, **about) == wanted
+    spec = CATALOGUE[name]
+    assert remedy(spec, tables, reason(spec, tables), **about) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "about", "wanted"),
+    [
+        ("activity.dram_bound_busy_ratio", "the samples do not resolve the kernels",
+         {"tables": CUDA | {"samples"}}, FASTER),
+        # Only the program can do something about steps and collections.
+        ("phase.is_decode", STEPS.lack, {}, "an NVTX range around each step"),
+        ("phase.is_decode", STEPS.lack, {"tables": CUDA - {"ranges"}}, "--trace=cuda,nvtx"),
+        ("phase.is_decode", STEPS.lack, {"tables": CUDA - {"ranges"}, "nvtx": True},
+         "an NVTX range around each step"),
+        ("sync.calls_per_step", STEPS.lack, {}, "an NVTX range around each step"),
+        ("host.gc_idle_ratio", GC, {}, "NVTX ranges from gc.callbacks"),
+        ("host.gc_idle_ratio", GC, {"serving": "vllm"}, "NVTX ranges from gc.callbacks"),
+        ("host.gc_idle_ratio", GC, {"serving": "tensorrt-llm"}, "TLLM_PROFILE_RECORD_GC=1"),
+        ("host.preparation_ratio", "no range names input preparation", {"serving": "vllm"},
+         "VLLM_NVTX_SCOPES_FOR_PROFILING=1"),
+        ("bandwidth.weights_ratio",
+         "no size of the weights was given that a step can have read", {}, "--weight-bytes"),
+        # Nothing supplies what the tool does not record, or what did not happen.
+        ("capture.debug_build", "the command line is not in the export", {}, None),
+        ("capture.debug_build", "the command line is not in the export", {"lost_work": True}, None),
+        # nsys samples the card, and not its clocks.
+        ("clock.busy_ratio", "the samples do not hold the SM clock",
+         {"tables": CUDA | {"samples"}},
+         "a log of nvidia-smi, laid over the capture as its GPU metrics"),
+        ("launch.empty_queue_ratio", "the window holds nothing of the kind", {}, None),
+        ("sync.readbacks_per_step", "the capture holds no copies", {"tables": CUDA - {"copies"}},
+         None),
+        ("comm.max_over_mean", COLLECTIVES.lack, {}, None),
+        ("comm.max_over_mean", "fewer than 8 collectives of one kind", {},
+         "a longer capture (10 to 50 steps)"),
+    ],
+)  # fmt: skip
+def test_what_supplies_what_is_too_little(
+    name: str, why: str, about: dict[str, Any], wanted: str | None
+) -> None:
+    assert remedy(CATALOGUE[name], about.pop("tables", CUDA), why, **about) == wanted
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -65,20 +112,76 @@ def test_every_option_that_is_named_is_known(name: str) -> None:
     variables = {
         f"{v.variable}={v.value}" for data in engines().values() for v in data.capture
     }  # fmt: skip
-    for serving in (None, "vllm", "tensorrt-llm"):
-        for tables in (ALL, frozenset[str](), ALL - {"kernels"}, ALL - {"ranges"}):
-            for hidden in (False, True):
-                fix = remedy(name, tables, hidden_graphs=hidden, serving=serving)
-                for option in options_of(fix or ""):
-                    if option.startswith("--trace="):
-                        assert set(option[8:].split(",")) <= sources
-                    else:
-                        assert option in flags | variables | {"--weight-bytes"}
+    spec = CATALOGUE[name]
+    for why, serving, tables, hidden in product(
+        (None, *(need.lack for need in spec.needs)), (None, "vllm", "tensorrt-llm"),
+        (ALL, frozenset[str](), ALL - {"kernels"}, ALL - {"ranges"}), (False, True),
+    ):  # fmt: skip
+        fix = remedy(spec, tables, why, hidden_graphs=hidden, serving=serving)
+        for option in options_of(fix or ""):
+            if option.startswith("--trace="):
+                assert set(option[8:].split(",")) <= sources
+            else:
+                assert option in flags | variables | {"--weight-bytes"}
 
 
-def test_a_reason_names_the_absent_table() -> None:
-    assert reason("activity.sm_ratio", CUDA) == "the capture holds no samples"
-    assert reason("sync.calls_per_step", CUDA) == "no step structure was found"
+def test_a_reason_names_what_was_looked_for_first() -> None:
+    """Absent tables, then columns without a value, then what there was too little of."""
+    spec = CATALOGUE["activity.sm_ratio"]
+    assert reason(spec, CUDA) == "the capture holds no samples"
+    assert reason(spec, ALL, lambda *_: True) == "the samples do not hold SM Active"
+    assert reason(spec, ALL, lambda *_: False) == "no sample of the device lies in the window"
+    assert reason(spec, ALL, lambda *_: False, []) == "the window holds nothing of the kind"
+    assert reason(CATALOGUE["launch.calls_per_step"], CUDA) == STEPS.lack
+    assert reason(CATALOGUE["launch.process_count"], CUDA) == "the window holds nothing of the kind"
+
+
+def needs_of(name: str, export: Export, folder: Path) -> str:
+    with open_trace(export.write(folder / "t.sqlite")) as trace:
+        return build_facts(Analysis(trace)).missing[name]
+
+
+def eager(count: int = 30) -> Export:
+    """Launches of which no step is found: each kernel has a name of its own."""
+    e = Export().gpu().process(1)
+    for i in range(count):
+        e.launch(i * 50_000, kernel=f"k{i}")
+    return e
+
+
+def steps(count: int) -> Export:
+    e = Export().gpu().process(1)
+    for i in range(count):
+        e.range(f"decode_step {i}", i * 1_000_000, i * 1_000_000 + 250_000)
+        for j in range(10):
+            e.launch(i * 1_000_000 + j * 20_000, kernel=f"k{j}")
+    return e
+
+
+@pytest.mark.parametrize(
+    ("name", "export", "wanted"),
+    [
+        ("launch.calls_per_step", eager(), STEPS.lack),
+        ("kernel.per_step", eager(), STEPS.lack),
+        ("host.step_outlier_ratio", eager(), STEPS.lack),
+        ("kernel.varying_shape_ratio", eager(), STEPS.lack),
+        ("phase.is_decode", eager(), STEPS.lack),
+        # With steps, the reason is no longer that there are none.
+        ("host.gap_range", steps(20), "no range lies in most of the gaps"),
+        ("host.preparation_ratio", steps(20), "no range names input preparation"),
+        ("sync.memset_per_100_kernels", steps(20), "it is counted by step"),
+        ("comm.max_over_mean", steps(20), COLLECTIVES.lack),
+        ("comm.calls_per_step", steps(20), COLLECTIVES.lack),
+        ("operation.p99_over_p50", steps(4), "fewer than 20 like calls of the operation"),
+        ("kernel.unfused_p50_ns", steps(20), "no kernel of these families ran"),
+        ("copy.link_rate_ratio", steps(20), "the capture holds no copies"),
+        ("rank.wait_ratio", steps(20), "the captures of the other ranks were not given"),
+    ],
+)  # fmt: skip
+def test_a_reason_is_what_was_not_found(
+    name: str, export: Export, wanted: str, tmp_path: Path
+) -> None:
+    assert needs_of(name, export, tmp_path) == wanted
 
 
 @pytest.mark.parametrize(
@@ -91,6 +194,8 @@ def test_a_reason_names_the_absent_table() -> None:
          "A_B=1 --trace=cuda,nvtx and a longer capture"),
         (["--weight-bytes", "--gpu-metrics-devices=all"], "--gpu-metrics-devices=all"),
         (["--weight-bytes"], "--weight-bytes"),
+        (["--trace=cuda,nvtx and a longer capture", "another run and a longer capture"],
+         "--trace=cuda,nvtx and a longer capture and another run"),
         ([], None),
     ],
 )  # fmt: skip

@@ -9,7 +9,6 @@ import pytest
 
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.origins import columns, over_window, sources
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import Scope
 from advisor.sources.open import open_trace
@@ -32,8 +31,8 @@ def of_tables(name: str) -> bool:
 
 @pytest.mark.parametrize("name", [n for n in CATALOGUE if of_tables(n)])
 def test_columns_are_declared_and_exist(name: str) -> None:
-    found = columns(name)
-    assert found, "add its columns to advisor/facts/origins.py"
+    found = CATALOGUE[name].columns
+    assert found, "declare its columns"
     assert set(CATALOGUE[name].tables) <= set(found)
     for table, names in found.items():
         assert names
@@ -41,7 +40,7 @@ def test_columns_are_declared_and_exist(name: str) -> None:
 
 
 def test_metadata_has_no_columns() -> None:
-    assert not any(columns(name) for name in METADATA)
+    assert not any(CATALOGUE[name].columns for name in METADATA)
 
 
 def test_what_is_declared_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,10 +75,10 @@ def test_a_window_is_named_only_where_the_fact_is_over_it() -> None:
     assert count is not None
     assert idle.window == window
     assert count.window is None
-    assert over_window("capture.overhead_idle_ratio")
+    assert CATALOGUE["capture.overhead_idle_ratio"].windowed
 
 
 def test_absent_tables_are_left_out() -> None:
-    tables, names = sources("budget.idle_ratio", {"kernels", "api_calls"})
+    tables, names = CATALOGUE["budget.idle_ratio"].sources({"kernels", "api_calls"})
     assert tables == ("kernels", "api_calls")
     assert {n.split(".")[0] for n in names} == {"kernels", "api_calls"}

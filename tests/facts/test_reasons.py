@@ -11,7 +11,6 @@ import pytest
 
 import advisor
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.origins import columns
 from advisor.model.findings import Diagnosis
 from advisor.sources.open import open_trace
 from advisor.sources.schema import MISSING, TABLES
@@ -22,9 +21,13 @@ from tests.test_captures import DATA, EXAMPLES
 ROOT = Path(__file__).parents[2]
 #: Beside the checkout, where somebody has put more captures.
 SHARED = ROOT.parent / "shared" / "traces"
-COMMITTED = sorted([*DATA.glob("*.sqlite.xz"), *EXAMPLES.glob("*.sqlite.xz")])
+COMMITTED = sorted(
+    p for f in (DATA, EXAMPLES) for end in ("*.sqlite.xz", "*.json.gz") for p in f.rglob(end)
+)
 OTHERS = sorted([*SHARED.glob("**/*.sqlite.xz"), *SHARED.glob("**/*.json.gz")])
 US = 1_000
+#: Where neither a table nor a column nor anything else that was looked for is absent.
+REASONS = {"the window holds nothing of the kind", "no GPU work to judge"}
 
 
 def kernels_only() -> Export:
@@ -66,14 +69,23 @@ def wrong_reasons(path: Path) -> list[str]:
             if not entry.why:
                 wrong.append(f"{entry.code}: no reason for {', '.join(entry.missing)}")
                 continue
-            made_of = {t for n in entry.missing for t in (*CATALOGUE[n].tables, *columns(n))}
+            specs = [CATALOGUE[n] for n in entry.missing]
+            made_of = {t for s in specs for t in (*s.tables, *s.columns)}
+            lacks = {need.lack for s in specs for need in s.needs}
+            wrong += [
+                f"{entry.code}: {why!r} is no need of {entry.missing}"
+                for why in entry.why.split("; ")
+                if not re.match("the capture (holds|has) no |the samples do not hold ", why)
+                and why not in lacks | REASONS
+                and "knowledge/kernel_families.yaml" not in why
+            ]
             for names in re.findall(r"the capture holds no ([a-z_, ]+)", entry.why):
                 for table in names.split(", "):
                     if table in trace.tables or table not in made_of or table not in TABLES:
                         wrong.append(f"{entry.code}: {table} is no reason for {entry.missing}")
             for column in re.findall(r"\b[a-z_]+\.[a-z_]+\b", entry.why):
                 table, _, name = column.partition(".")
-                declared = {c for n in entry.missing for c in columns(n).get(table, ())}
+                declared = {c for s in specs for c in s.columns.get(table, ())}
                 if table in TABLES and (name not in declared or has_values(trace, table, name)):
                     wrong.append(f"{entry.code}: {column} is no reason for {entry.missing}")
     return wrong

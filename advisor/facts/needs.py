@@ -1,0 +1,76 @@
+"""What facts need besides tables: steps, samples of a busy device, collectives, a known GPU."""
+
+from __future__ import annotations
+
+from advisor.facts.spec import Entry, Need
+
+CUDA = "--trace=cuda,nvtx"
+SAMPLES = "--gpu-metrics-devices=all"
+NVTX = "--trace=cuda,nvtx"
+GIL = "--trace=cuda,nvtx,python-gil"
+MEMORY = "--cuda-memory-usage=true"
+FAULTS = "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
+OSRT = "--trace=cuda,nvtx,osrt"
+NODES = "--cuda-graph-trace=node"
+FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
+WEIGHTS = "--weight-bytes"
+LONGER = "a longer capture (10 to 50 steps)"
+SECONDS = "a capture of several seconds"
+STEP_RANGES = "an NVTX range around each step"
+OWNER = "GPU work in the captured process"
+LOSSLESS = "a capture that loses no kernels"
+ALL_RANKS = "the captures of all ranks"
+SMI_LOG = "a log of nvidia-smi, laid over the capture as its GPU metrics"
+SIZES = "an nsys of 2026 or a PyTorch profiler trace, which record the arguments of NCCL"
+
+STEPS = Need("no step structure was found", STEP_RANGES, lambda a: a.step_count > 0)
+SURE = Need(
+    "it is uncertain that what was found are steps", STEP_RANGES, lambda a: a.steps.believed
+)
+NO_STEPS = Need("it is counted by step", None, lambda a: not a.step_count)
+FEEDER = Need(
+    "no API call is known to issue the GPU work",
+    CUDA,
+    lambda a: a.feeder(a.main_device) is not None,
+)
+KERNELS = Need(
+    "no kernel ran in the window", None, lambda a: len(a.device_kernels(a.main_device)) > 0
+)
+COLLECTIVES = Need(
+    "no collective ran in the window", None,
+    lambda a: bool(a.communication[a.device_ops(a.main_device)].any()),
+)  # fmt: skip
+SAMPLED = Need(
+    "no sample of the device lies in the window", None,
+    lambda a: a.samples(a.main_device) is not None,
+)  # fmt: skip
+LAUNCH_SHAPES = Need(
+    "the launch shapes of the kernels are not recorded", None,
+    lambda a: a.trace.has("kernels") and bool((a.trace.columns("kernels", ("blocks",))["blocks"][
+        a.ops.row[a.device_kernels(a.main_device)]] > 0).all()),
+)  # fmt: skip
+
+
+def more_steps(least: int, words: str) -> tuple[Need, ...]:
+    """Needs of a fact that takes at least `least` steps (`words`) of which it is certain."""
+    few = Need(f"fewer than {words}", LONGER, lambda a: a.certain_step_count >= least)
+    return (STEPS, SURE, few)
+
+
+def counted(
+    name: str,
+    tables: str,
+    what: str,
+    by_step: str = "count in the window / steps",
+    columns: dict[str, str] | None = None,
+    needs: tuple[Need, ...] = (),
+) -> tuple[Entry, Entry]:
+    """The two facts of a count by `Analysis.rates`: a step and, without steps, for 100 kernels."""
+    return (
+        Entry(f"{name}_per_step", "count", tables, f"{what} a step", by_step, columns,
+              (*needs, STEPS)),
+        Entry(f"{name}_per_100_kernels", "count", tables,
+              f"{what} for every 100 kernels, where there are no steps",
+              "count in the window / kernels in the window x 100", columns,
+              (*needs, NO_STEPS, KERNELS)),
+    )  # fmt: skip
