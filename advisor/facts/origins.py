@@ -45,6 +45,10 @@ _COLUMNS: dict[str, dict[str, str]] = {
     "capture.unused": {**_OPS, "api_calls": _CALLS},
     "capture.startup": {**_OPS, "api_calls": _CALLS},
     "capture.steady": _GAPS,
+    "capture.outside_work": _GAPS,
+    "capture.whole_work": _GAPS,
+    "capture.window_work": _OPS,
+    "capture.window_busy": _OPS,
     "capture.step_count": _STEPS,
     "capture.step_method": _STEPS,
     "capture.step_confidence": _STEPS,
@@ -150,7 +154,8 @@ _COLUMNS: dict[str, dict[str, str]] = {
 _WINDOWED = frozenset({
     "capture.overhead_idle_ratio", "capture.traced_call_cost_ratio",
     "capture.nvtx_coverage_ratio", "capture.gpu_busy_sampled_ratio", "capture.step_count",
-    "capture.step_method", "capture.step_confidence",
+    "capture.step_method", "capture.step_confidence", "capture.window_work_count",
+    "capture.window_busy_ms",
 })  # fmt: skip
 
 

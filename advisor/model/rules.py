@@ -193,7 +193,7 @@ Guard = Annotated[
     | Annotated[CauseGuard, Tag("=cause")],
     _condition_kind(),
 ]
-Invalidates = Annotated[
+FlagOrFact = Annotated[
     Annotated[bool, Tag("=flag")] | Annotated[FactCondition, Tag("=fact")],
     Discriminator(lambda v: "=fact" if isinstance(v, dict | FactCondition) else "=flag"),
 ]
@@ -356,8 +356,8 @@ class RuleSpec(Strict):
     scope: Level
     subject: Subject = "trace"
     lifecycle: Lifecycle
-    invalidates: Invalidates = False
-    withholds: FactCondition | None = None
+    invalidates: FlagOrFact = False
+    withholds: FlagOrFact = False
     params: dict[Name, Param] = Field(default_factory=dict)
     when: When
     unless: Annotated[tuple[Guard, ...], _Items, Field(max_length=8)] = ()
