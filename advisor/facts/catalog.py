@@ -68,6 +68,7 @@ _CAPTURE = _group("trace", CUDA, [
     ("capture.step_count", "count", "", "Steps in the window (0 where no step structure was found)", "ranges, markers, periodic graph launches or the repeating kernel sequence"),
     ("capture.step_method", "text", "", "How steps were found", "as capture.step_count"),
     ("capture.step_confidence", "ratio", "", "How sure it is that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other"),
+    ("capture.step_levels", "text", "", "What repeats inside a step, and how often: pieces of a graph, numbered ranges, a run of kernels", "graph launches and ranges that come equally often in four of five steps; the longest run of kernels that returns after an equal number in three of four returns and fills half of a step of the usual size"),
     ("capture.size_bytes", "bytes", "", "Size of the file", "file system"),
     ("capture.event_count", "count", "", "Rows of the event tables", "row counts"),
     ("capture.nvtx_range_count", "count", "", "NVTX ranges and marks", "row count; 0 where the table is absent"),

@@ -52,6 +52,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
     "capture.step_count": _STEPS,
     "capture.step_method": _STEPS,
     "capture.step_confidence": _STEPS,
+    "capture.step_levels": _STEPS,
     "capture.nvtx_range_count": {"ranges": "start"},
     "capture.nvtx_coverage": _STEPS,
     "capture.sample_": {"samples": "time device"},
@@ -154,8 +155,8 @@ _COLUMNS: dict[str, dict[str, str]] = {
 _WINDOWED = frozenset({
     "capture.overhead_idle_ratio", "capture.traced_call_cost_ratio",
     "capture.nvtx_coverage_ratio", "capture.gpu_busy_sampled_ratio", "capture.step_count",
-    "capture.step_method", "capture.step_confidence", "capture.window_work_count",
-    "capture.window_busy_ms",
+    "capture.step_method", "capture.step_confidence", "capture.step_levels",
+    "capture.window_work_count", "capture.window_busy_ms",
 })  # fmt: skip
 
 

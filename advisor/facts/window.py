@@ -25,6 +25,7 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
         "capture.window_chosen": bool(chosen.window or chosen.nvtx or chosen.phase),
         "capture.outside_work_ratio": outside / (inside + outside) if inside + outside else 0.0,
         "capture.whole_work_window": _whole(a, by_device),
+        "capture.step_levels": ", ".join(f"{n} {w}" for w, n in a.steps.levels) or None,
     })  # fmt: skip
     out.table("capture.outside_work", TRACE, "GPU work outside the window",
               ("where", "GPU time:ms", "share:ratio", "from:s", "to:s"),

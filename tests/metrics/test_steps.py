@@ -228,3 +228,61 @@ def test_one_phase_can_be_looked_at_alone(tmp_path: Path) -> None:
     assert a.step_count == 3
     assert a.window.length == 300 * US
     assert a.budgets[0].ns["compute"] == 90 * US
+
+
+# --------------------------------------------------------------------- levels inside a step
+
+
+def levels(export: Export, folder: Path) -> dict[str, int]:
+    return dict(analysis(export, folder).steps.levels)
+
+
+def layered(layers: int, steps: int = 4, *, named: bool = False) -> Export:
+    """Steps of layers of six kernels and two more; `named` layers have a range."""
+    export = Export().process(1)
+    at = 0
+    for i in range(steps):
+        begin = at
+        for n in range(layers):
+            if named:
+                export.range(f"layer_{n}", at, at + 58 * US)
+            for k in range(6):
+                export.launch(at=at, kernel=f"k{k}", kernel_start=at + 8 * US, kernel_dur=2 * US)
+                at += 10 * US
+        for last in ("head", "tail"):
+            export.launch(at=at, kernel=last, kernel_start=at + 8 * US, kernel_dur=2 * US)
+            at += 10 * US
+        export.range(f"iteration {i}", begin, at)
+    return export
+
+
+def test_layers_show_as_repeats_of_their_kernels(tmp_path: Path) -> None:
+    assert levels(layered(12), tmp_path) == {"repeats of 6 kernels": 12}
+
+
+def test_numbered_ranges_inside_a_step_are_a_level(tmp_path: Path) -> None:
+    found = levels(layered(5, named=True), tmp_path)
+    assert found == {"ranges layer_#": 5, "repeats of 6 kernels": 5}
+
+
+def test_pieces_of_a_compiled_graph_are_a_level(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(4):
+        at = i * 1000 * US
+        export.range(f"execute_context_0(0)_generation_{i}({i})", at, at + 900 * US)
+        for piece in range(9):
+            begin = at + piece * 100 * US
+            nodes = [(f"k{k}", begin + (20 + 10 * k) * US, 8 * US) for k in range(5)]
+            export.graph_launch(begin, 10 * US, nodes)
+    assert levels(export, tmp_path) == {"graph launches": 9, "repeats of 5 kernels": 9}
+
+
+def test_steps_of_different_kernels_have_no_level(tmp_path: Path) -> None:
+    assert levels(decode_loop(5, kernels=20, period=800 * US), tmp_path) == {}
+
+
+def test_steps_that_are_not_believed_have_no_levels(tmp_path: Path) -> None:
+    export = layered(12)
+    steps = analysis(export.without_tables("NVTX_EVENTS"), tmp_path).steps
+    assert not steps.believed
+    assert steps.levels == ()
