@@ -7,7 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.steps import Steps
+from advisor.sources.open import open_trace
 from tests.builder import Export
+from tests.kineto_builder import Profile
 from tests.metrics.support import analysis
 
 US = 1_000
@@ -286,3 +290,61 @@ def test_steps_that_are_not_believed_have_no_levels(tmp_path: Path) -> None:
     steps = analysis(export.without_tables("NVTX_EVENTS"), tmp_path).steps
     assert not steps.believed
     assert steps.levels == ()
+
+
+# --------------------------------------------------------------------- Python functions
+
+
+def called(function: str, *, layers: int = 1, marked: bool = False, passes: int = 5) -> Profile:
+    """Passes of twelve kernels of various lengths; each pass, or each of its `layers`, is one call
+    of `function`. `marked` passes embed their input once."""
+    made = Profile().gpu()
+    at = 0
+    for i in range(passes):
+        for layer in range(layers):
+            begin = at
+            for k in range(12 // layers):
+                if marked and layer == k == 0:
+                    made.op("aten::embedding", at, 9_000)
+                made.launch(at=at, kernel=f"k{i}_{layer}_{k}", kernel_dur=5_000)
+                at += 20_000
+            made.python(function, begin, at - begin)
+    return made
+
+
+def of_profile(profile: Profile, folder: Path) -> Steps:
+    return Analysis(open_trace(profile.write(folder / "trace.json"))).steps
+
+
+@pytest.mark.parametrize("name", ["train_step", "execute_model", "generate", "_forward_step"])
+def test_calls_of_a_function_named_as_a_step_are_steps(tmp_path: Path, name: str) -> None:
+    steps = of_profile(called(f"app/loop.py(12): {name}"), tmp_path)
+    assert (len(steps), steps.method) == (5, "Python functions")
+    assert steps.believed
+
+
+def test_calls_of_another_function_are_believed_where_a_marker_confirms(tmp_path: Path) -> None:
+    alone = of_profile(called("app/loop.py(12): handle"), tmp_path)
+    marked = of_profile(called("app/loop.py(12): handle", marked=True), tmp_path)
+    assert (len(alone), len(marked), marked.method) == (5, 5, "Python functions")
+    assert not alone.believed
+    assert marked.believed
+
+
+def test_calls_of_a_layer_are_no_steps(tmp_path: Path) -> None:
+    """Four calls in each pass, of which only the first embeds."""
+    steps = of_profile(called("app/model.py(3): forward", layers=4, marked=True), tmp_path)
+    assert len(steps) != 20
+
+
+def test_functions_of_pytorch_and_single_calls_are_no_steps(tmp_path: Path) -> None:
+    library = of_profile(called("torch/nn/modules/module.py(1): train_step"), tmp_path)
+    twice = of_profile(called("app/loop.py(12): train_step", passes=2), tmp_path)
+    assert (library.method, twice.method) == ("none", "none")
+
+
+def test_ranges_go_before_functions(tmp_path: Path) -> None:
+    profile = called("app/loop.py(12): train_step")
+    for i in range(5):
+        profile.annotation(f"ProfilerStep#{i}", i * 240_000, 240_000)
+    assert of_profile(profile, tmp_path).method == "ranges"

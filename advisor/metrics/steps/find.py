@@ -15,7 +15,12 @@ from advisor.metrics.host import Ranges
 from advisor.metrics.steps.levels import step_levels
 from advisor.metrics.steps.markers import Marker, confirms, contradicts, find_markers
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
-from advisor.metrics.steps.ranges import inner_work, named_ranges, repeated_ranges
+from advisor.metrics.steps.ranges import (
+    inner_work,
+    named_ranges,
+    repeated_functions,
+    repeated_ranges,
+)
 from advisor.metrics.steps.sequence import (
     MIN_REPEATS,
     kernel_sequences,
@@ -100,6 +105,7 @@ def _candidates(
     if (optimizer := by_kind.get("optimizer")) is not None and optimizer.passes >= 2:
         yield _by_marker(work, optimizer, 0.85, "training iteration")
     yield from repeated_ranges(work, ranges, patterns)
+    yield from repeated_functions(work, patterns)
     if graphs := periodic_graphs(work):
         yield graphs
     yield from kernel_sequences(work)

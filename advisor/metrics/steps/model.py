@@ -20,8 +20,8 @@ from advisor.sources.trace import Columns, Trace
 
 Array = NDArray[Any]
 Method = Literal[
-    "ranges", "markers", "graph launches", "kernel sequence", "opaque graph launches",
-    "single pass", "none",
+    "ranges", "markers", "Python functions", "graph launches", "kernel sequence",
+    "opaque graph launches", "single pass", "none",
 ]  # fmt: skip
 
 #: Operations in a step, at least: fewer are a loop of two kernels.
