@@ -40,17 +40,10 @@ class Tool(Frozen):
     engine: str
 
 
-class StepLevel(Frozen):
-    """What repeats inside a step ("graph launches"), and how often in the usual step."""
-
-    what: str
-    per_step: int
-
-
 class Input(Frozen):
     """One capture as it was read, or one rank of a job: then with its number. `serving_evidence`
     says what speaks for the serving engine, `device_numbers` in words whose numbers device ids
-    are."""
+    are, `step_levels` how often what repeats inside a step."""
 
     path: str
     format: str
@@ -69,7 +62,7 @@ class Input(Frozen):
     steps: int | None = None
     step_method: str | None = None
     step_confidence: float | None = None
-    step_levels: tuple[StepLevel, ...] = ()
+    step_levels: dict[str, int] = Field(default_factory=dict)
     ranks: int = 1
     rank: int | None = None
     workload: str | None = None
