@@ -13,7 +13,7 @@ from advisor.config import Settings
 
 
 @takes(
-    "trace", "serving_engine", "rules", "params", "strict", "format", "output", "force", "verbose"
+    "trace", "serving_engine", "rules", "param", "strict", "format", "output", "force", "verbose"
 )  # fmt: skip
 def doctor(
     settings: Settings,

@@ -92,7 +92,7 @@ class CompiledRule:
     overrulers: tuple[State, ...]
     joins: tuple[CompiledJoin, ...]
     invalidates: bool | Test
-    withholds: Test | None
+    withholds: bool | Test
     applies: tuple[tuple[Test, ...], ...]
     doubts: tuple[tuple[Test, ...], ...]
 
@@ -298,12 +298,6 @@ class _Builder:
         for branch in rule.when.branches:
             branches.append(tuple(compiled[at : at + len(branch)]))
             at += len(branch)
-        held = rule.withholds
-        invalidates: bool | Test = (
-            rule.invalidates
-            if isinstance(rule.invalidates, bool)
-            else self.test(("invalidates",), rule.invalidates.fact, rule.invalidates)
-        )
         return CompiledRule(
             spec=rule,
             stratum=stratum,
@@ -311,8 +305,8 @@ class _Builder:
             guards=guards,
             overrulers=overrulers,
             joins=tuple(self.join(i, j) for i, j in enumerate(rule.when.join)),
-            invalidates=invalidates,
-            withholds=self.test(("withholds",), held.fact, held) if held else None,
+            invalidates=self.flag("invalidates", rule.invalidates),
+            withholds=self.flag("withholds", rule.withholds),
             applies=tuple(
                 self.tests(("recommendations", r, "applies_when"), advice.applies_when)
                 for r, advice in enumerate(rule.recommendations)
@@ -321,6 +315,9 @@ class _Builder:
                 self.tests(("doubts", d, "when"), doubt.when) for d, doubt in enumerate(rule.doubts)
             ),
         )
+
+    def flag(self, key: str, item: bool | FactCondition) -> bool | Test:
+        return item if isinstance(item, bool) else self.test((key,), item.fact, item)
 
     def tests(self, loc: Loc, items: Iterable[FactCondition]) -> tuple[Test, ...]:
         return tuple(self.test((*loc, i), item.fact, item) for i, item in enumerate(items))

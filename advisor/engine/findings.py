@@ -72,7 +72,7 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
         overruled += [(o, by.cause) for o in said if not _about_capture(o)]
         overruled.sort(key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
         said = [o for o in said if _about_capture(o)]
-        healthy = [h for h in healthy if _about_capture(h)]
+        healthy = []
     rules = inference.program.rules
     return Conclusions(
         findings=rank(
@@ -88,7 +88,7 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
     )
 
 
-def _about_capture(said: Outcome | Healthy) -> bool:
+def _about_capture(said: Outcome) -> bool:
     return said.code.startswith(CAPTURE_RULES)
 
 
@@ -343,4 +343,5 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[
                 now=None if fact is None else fact.value,
                 unit="" if fact is None else fact.unit,
             )
-        yield Advice(id=item.id, action=item.action, effort=item.effort, verify=verify)
+        action = worded(inference, rule.spec, item.action, scope)
+        yield Advice(id=item.id, action=action, effort=item.effort, verify=verify)

@@ -185,18 +185,22 @@ def _margin(branch: BranchResult) -> float:
 
 
 def invalidates(inference: Inference, rule: CompiledRule, scope: Scope) -> bool:
-    if isinstance(rule.invalidates, bool):
-        return rule.invalidates
-    return check_fact(rule.invalidates, scope, inference.sight).truth is True
+    return _holds(inference, rule.invalidates, scope)
 
 
 def withholder(inference: Inference) -> Outcome | None:
-    """The fired outcome that withholds what other rules say: the rows cannot be believed."""
+    """The fired outcome that withholds what other rules say of the program: the rows cannot be
+    believed, or are too few."""
     for outcome in inference.in_state("fired"):
-        test = inference.program.by_code[outcome.code].withholds
-        if test is not None and check_fact(test, outcome.scope, inference.sight).truth:
+        if _holds(inference, inference.program.by_code[outcome.code].withholds, outcome.scope):
             return outcome
     return None
+
+
+def _holds(inference: Inference, item: bool | Test, scope: Scope) -> bool:
+    if isinstance(item, bool):
+        return item
+    return check_fact(item, scope, inference.sight).truth is True
 
 
 def _number(inference: Inference, spec: RuleSpec, scope: Scope) -> Fact | None:

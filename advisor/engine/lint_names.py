@@ -67,10 +67,9 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
     for loc, item in conditions(rule):
         if isinstance(item, FactCondition):
             yield loc, item
-    if isinstance(rule.invalidates, FactCondition):
-        yield ("invalidates",), rule.invalidates
-    if rule.withholds is not None:
-        yield ("withholds",), rule.withholds
+    for name, test in (("invalidates", rule.invalidates), ("withholds", rule.withholds)):
+        if isinstance(test, FactCondition):
+            yield (name,), test
     for i, advice in enumerate(rule.recommendations):
         for j, item in enumerate(advice.applies_when):
             yield ("recommendations", i, "applies_when", j), item

@@ -16,6 +16,7 @@ from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
 from advisor.facts.shapes import shape_facts
 from advisor.facts.unified import unified_facts
+from advisor.facts.window import window_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
@@ -29,6 +30,7 @@ def build_facts(
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)
+    window_facts(a, out)
     if ranks is None:
         rank_facts(a, out)
     else:

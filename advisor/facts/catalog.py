@@ -21,6 +21,7 @@ from advisor.facts import (
     phases,
     shapes,
     unified,
+    window,
 )
 from advisor.facts.parts import PART_MEANINGS
 from advisor.facts.spec import EntitySpec, FactSpec
@@ -29,7 +30,7 @@ from advisor.facts.spec import EntitySpec, FactSpec
 IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
-    *capture.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *shapes.FACTS, *host.FACTS,
+    *capture.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *shapes.FACTS, *host.FACTS,
     *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS,
     *operations.FACTS, *clocks.FACTS, *communication.FACTS,
 )  # fmt: skip

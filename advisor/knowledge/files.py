@@ -232,6 +232,7 @@ class StepPatterns:
         self._markers = [(re.compile(p), kind) for kind, ps in data.markers.items() for p in ps]
         self._inner = [re.compile(p) for p in data.inner]
         self._containers = [re.compile(p) for p in data.containers]
+        self._functions = [re.compile(p) for p in data.functions]
 
     def step(self, text: str) -> StepName | None:
         """The step that a range of this text delimits, or None."""
@@ -259,6 +260,10 @@ class StepPatterns:
     def is_container(self, text: str) -> bool:
         """True for a range around many passes: a run, an epoch, a benchmark."""
         return any(pattern.search(text) for pattern in self._containers)
+
+    def is_step_function(self, name: str) -> bool:
+        """True for a Python function that is called once a step by its name."""
+        return any(pattern.search(name) for pattern in self._functions)
 
 
 def _phase(context: int, generation: int) -> Phase | None:

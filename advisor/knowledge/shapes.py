@@ -124,6 +124,7 @@ class StepFile(File):
     markers: dict[MarkerKind, list[Pattern]]
     inner: list[Pattern]
     containers: list[Pattern]
+    functions: list[Pattern]
 
 
 # --- call_sites.yaml -----------------------------------------------------------------------------

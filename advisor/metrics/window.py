@@ -138,8 +138,9 @@ def steady_window(
         if lo >= hi:
             lo = int(ops.start[0])
         first = int(np.searchsorted(ops.start, lo))
-        if first < len(ops):
-            lo = max(lo, int(ops.start[first]))
+        # What the last cold call launched may still run.
+        if first < len(ops) and int(ops.end[:first].max(initial=lo)) <= lo:
+            lo = int(ops.start[first])
         method = "GPU activity after start-up" if startup.length else "first to last GPU operation"
     else:
         lo, hi = span

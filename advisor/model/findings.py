@@ -42,7 +42,7 @@ class Tool(Frozen):
 class Input(Frozen):
     """One capture as it was read, or one rank of a job: then with its number. `serving_evidence`
     says what speaks for the serving engine, `device_numbers` in words whose numbers device ids
-    are, `clock` what times count from."""
+    are, `clock` what times count from, `step_levels` how often what repeats inside a step."""
 
     path: str
     format: str
@@ -62,6 +62,7 @@ class Input(Frozen):
     steps: int | None = None
     step_method: str | None = None
     step_confidence: float | None = None
+    step_levels: dict[str, int] = Field(default_factory=dict)
     ranks: int = 1
     rank: int | None = None
     workload: str | None = None

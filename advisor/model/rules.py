@@ -146,7 +146,7 @@ Guard = Annotated[
     | Annotated[CauseGuard, Tag("=cause")],
     _condition_kind(),
 ]
-Invalidates = Annotated[
+FlagOrFact = Annotated[
     Annotated[bool, Tag("=flag")] | Annotated[FactCondition, Tag("=fact")],
     Discriminator(lambda v: "=fact" if isinstance(v, dict | FactCondition) else "=flag"),
 ]
@@ -331,8 +331,8 @@ class RuleSpec(Strict):
     scope: Level
     subject: Subject = "trace"
     lifecycle: Lifecycle
-    invalidates: Invalidates = False
-    withholds: FactCondition | None = None
+    invalidates: FlagOrFact = False
+    withholds: FlagOrFact = False
     params: dict[Name, Param] = Field(default_factory=dict)
     when: When
     otherwise: Answer | None = None

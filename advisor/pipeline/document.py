@@ -207,6 +207,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         steps=a.step_count or None,
         step_method=a.steps.method if len(a.steps) else None,
         step_confidence=a.steps.confidence if len(a.steps) else None,
+        step_levels=dict(a.steps.levels),
         workload=a.workload,
         workload_confidence=a.program.confidence or None,
         kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,

@@ -282,7 +282,8 @@ def _looked_at(program: Program) -> frozenset[str]:
     names = {n for n in CATALOGUE if n.startswith("comm.")}
     for rule in program.by_code.values():
         spec = rule.spec
-        texts = (spec.message, spec.healthy or "", *(d.text for d in spec.doubts))
+        texts = (spec.message, spec.healthy or "", *(d.text for d in spec.doubts),
+                 *(r.action for r in spec.recommendations))  # fmt: skip
         names |= {t.fact for t in rule.tests()} | {t.fact for some in rule.applies for t in some}
         names |= {p.name for text in texts for p in placeholders(text)}
         names |= {r.verify.fact for r in spec.recommendations if r.verify is not None}

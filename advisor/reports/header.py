@@ -69,6 +69,8 @@ def _steps(page: Page, steps: tuple[StepSummary, ...], entry: Input | None) -> N
     load = []
     if entry is not None and entry.kernels_per_step is not None:
         load.append(f"{grouped(round(entry.kernels_per_step, 1))} kernels per step")
+    if entry is not None:
+        load += [f"{count} {what}" for what, count in entry.step_levels.items()]
     if entry is not None and entry.busy_share is not None:
         load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
     if load:

@@ -170,12 +170,7 @@ def _severity(rule: RuleSpec) -> str:
     if rule.subject == "recording":
         return "asked for by questions, never a finding"
     if rule.invalidates is True:
-        text = f"severity {spec.cap or 'high'}, before everything else"
-        if rule.withholds is not None:
-            text += (
-                f", and alone with what is said of the capture where {_code(rule, rule.withholds)}"
-            )
-        return text
+        return f"severity {spec.cap or 'high'}, before everything else{_withholds(rule)}"
     if impact is None or spec.cap == "info":
         text = "severity info"
     elif len(levels) == 1 and not levels[0].at:
@@ -193,8 +188,17 @@ def _severity(rule: RuleSpec) -> str:
         most = f"at most {doubt.cap}, and " if doubt.cap else ""
         text += f"; {most}less sure (x {doubt.factor:g}) where {where}"
     if not isinstance(rule.invalidates, bool):
-        text += f"; high, and before everything else, where {_code(rule, rule.invalidates)}"
-    return text
+        where = _code(rule, rule.invalidates)
+        text += f"; {spec.cap or 'high'}, and before everything else, where {where}"
+    return text + _withholds(rule)
+
+
+def _withholds(rule: RuleSpec) -> str:
+    """Where nothing else is said of the program, as the end of a sentence."""
+    if rule.withholds is False:
+        return ""
+    where = "" if rule.withholds is True else f" where {_code(rule, rule.withholds)}"
+    return f", and alone with what is said of the capture{where}"
 
 
 def _code(rule: RuleSpec, condition: object) -> str:

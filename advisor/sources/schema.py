@@ -80,6 +80,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "start", "end", "process", "thread", "correlation", "call", "name_id", "result",
         "callchain",
     ),
+    "python_calls": ("start", "end", "process", "thread", "text_id"),
     "ranges": ("start", "end", "process", "thread", "domain", "text_id", "style"),
     "samples": (
         "time", "device", "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read",

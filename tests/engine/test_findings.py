@@ -543,3 +543,10 @@ def test_another_fact_stands_in_for_an_impact_that_is_not_known() -> None:
     known = concluded(base({"f.seen": 1.0, "f.exposed": 0.3, "f.sampled": 0.05}), other)
     sampled = concluded(base({"f.seen": 1.0, "f.sampled": 0.05}), other)
     assert [f.severity for f in (*known.findings, *sampled.findings)] == ["medium", "low"]
+
+
+def test_a_recommendation_shows_the_values_it_names() -> None:
+    advice = {"id": "fix", "action": "Look at `--window {sync.idle_ratio|pct}`.", "effort": "low"}
+    spec = rule("SYN101", "waits", [ge("sync.idle_ratio", 0.1)], recommendations=[advice])
+    found = concluded(base({"sync.idle_ratio": 0.5}), spec)
+    assert found.findings[0].recommendations[0].action == "Look at `--window 50 %`."

@@ -7,7 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.steps import Steps
+from advisor.sources.open import open_trace
 from tests.builder import Export
+from tests.kineto_builder import Profile
 from tests.metrics.support import analysis
 
 US = 1_000
@@ -228,3 +232,119 @@ def test_one_phase_can_be_looked_at_alone(tmp_path: Path) -> None:
     assert a.step_count == 3
     assert a.window.length == 300 * US
     assert a.budgets[0].ns["compute"] == 90 * US
+
+
+# --------------------------------------------------------------------- levels inside a step
+
+
+def levels(export: Export, folder: Path) -> dict[str, int]:
+    return dict(analysis(export, folder).steps.levels)
+
+
+def layered(layers: int, steps: int = 4, *, named: bool = False) -> Export:
+    """Steps of layers of six kernels and two more; `named` layers have a range."""
+    export = Export().process(1)
+    at = 0
+    for i in range(steps):
+        begin = at
+        for n in range(layers):
+            if named:
+                export.range(f"layer_{n}", at, at + 58 * US)
+            for k in range(6):
+                export.launch(at=at, kernel=f"k{k}", kernel_start=at + 8 * US, kernel_dur=2 * US)
+                at += 10 * US
+        for last in ("head", "tail"):
+            export.launch(at=at, kernel=last, kernel_start=at + 8 * US, kernel_dur=2 * US)
+            at += 10 * US
+        export.range(f"iteration {i}", begin, at)
+    return export
+
+
+def test_layers_show_as_repeats_of_their_kernels(tmp_path: Path) -> None:
+    assert levels(layered(12), tmp_path) == {"repeats of 6 kernels": 12}
+
+
+def test_numbered_ranges_inside_a_step_are_a_level(tmp_path: Path) -> None:
+    found = levels(layered(5, named=True), tmp_path)
+    assert found == {"ranges layer_#": 5, "repeats of 6 kernels": 5}
+
+
+def test_pieces_of_a_compiled_graph_are_a_level(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(4):
+        at = i * 1000 * US
+        export.range(f"execute_context_0(0)_generation_{i}({i})", at, at + 900 * US)
+        for piece in range(9):
+            begin = at + piece * 100 * US
+            nodes = [(f"k{k}", begin + (20 + 10 * k) * US, 8 * US) for k in range(5)]
+            export.graph_launch(begin, 10 * US, nodes)
+    assert levels(export, tmp_path) == {"graph launches": 9, "repeats of 5 kernels": 9}
+
+
+def test_steps_of_different_kernels_have_no_level(tmp_path: Path) -> None:
+    assert levels(decode_loop(5, kernels=20, period=800 * US), tmp_path) == {}
+
+
+def test_steps_that_are_not_believed_have_no_levels(tmp_path: Path) -> None:
+    export = layered(12)
+    steps = analysis(export.without_tables("NVTX_EVENTS"), tmp_path).steps
+    assert not steps.believed
+    assert steps.levels == ()
+
+
+# --------------------------------------------------------------------- Python functions
+
+
+def called(function: str, *, layers: int = 1, marked: bool = False, passes: int = 5) -> Profile:
+    """Passes of twelve kernels of various lengths; each pass, or each of its `layers`, is one call
+    of `function`. `marked` passes embed their input once."""
+    made = Profile().gpu()
+    at = 0
+    for i in range(passes):
+        for layer in range(layers):
+            begin = at
+            for k in range(12 // layers):
+                if marked and layer == k == 0:
+                    made.op("aten::embedding", at, 9_000)
+                made.launch(at=at, kernel=f"k{i}_{layer}_{k}", kernel_dur=5_000)
+                at += 20_000
+            made.python(function, begin, at - begin)
+    return made
+
+
+def of_profile(profile: Profile, folder: Path) -> Steps:
+    return Analysis(open_trace(profile.write(folder / "trace.json"))).steps
+
+
+@pytest.mark.parametrize("name", ["train_step", "execute_model", "generate", "_forward_step"])
+def test_calls_of_a_function_named_as_a_step_are_steps(tmp_path: Path, name: str) -> None:
+    steps = of_profile(called(f"app/loop.py(12): {name}"), tmp_path)
+    assert (len(steps), steps.method) == (5, "Python functions")
+    assert steps.believed
+
+
+def test_calls_of_another_function_are_believed_where_a_marker_confirms(tmp_path: Path) -> None:
+    alone = of_profile(called("app/loop.py(12): handle"), tmp_path)
+    marked = of_profile(called("app/loop.py(12): handle", marked=True), tmp_path)
+    assert (len(alone), len(marked), marked.method) == (5, 5, "Python functions")
+    assert not alone.believed
+    assert marked.believed
+
+
+def test_calls_of_a_layer_are_no_steps(tmp_path: Path) -> None:
+    """Four calls in each pass, of which only the first embeds."""
+    steps = of_profile(called("app/model.py(3): forward", layers=4, marked=True), tmp_path)
+    assert len(steps) != 20
+
+
+def test_functions_of_pytorch_and_single_calls_are_no_steps(tmp_path: Path) -> None:
+    library = of_profile(called("torch/nn/modules/module.py(1): train_step"), tmp_path)
+    twice = of_profile(called("app/loop.py(12): train_step", passes=2), tmp_path)
+    assert (library.method, twice.method) == ("none", "none")
+
+
+def test_ranges_go_before_functions(tmp_path: Path) -> None:
+    profile = called("app/loop.py(12): train_step")
+    for i in range(5):
+        profile.annotation(f"ProfilerStep#{i}", i * 240_000, 240_000)
+    assert of_profile(profile, tmp_path).method == "ranges"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns, Trace
 
 Method = Literal[
-    "ranges", "markers", "graph launches", "kernel sequence", "opaque graph launches",
-    "single pass", "none",
+    "ranges", "markers", "Python functions", "graph launches", "kernel sequence",
+    "opaque graph launches", "single pass", "none",
 ]  # fmt: skip
 
 #: Operations in a step, at least: fewer are a loop of two kernels.
@@ -32,13 +32,20 @@ _LAST = np.iinfo(np.int64).max
 _FIRST = np.iinfo(np.int64).min
 
 
+class Level(NamedTuple):
+    """What repeats inside a step ("graph launches"), and how often in the usual step."""
+
+    what: str
+    per_step: int
+
+
 @dataclass(frozen=True)
 class Steps:
     """Steps of one process on one device, in order of time. Arrays have one entry a step;
     `op_step` one an operation of the capture (MISSING outside steps).
 
-    `level` names what repeats ("step", "iteration"); `empty` are ranges that hold neither a call
-    nor GPU work, as host times.
+    `level` names what repeats ("step", "iteration"), `levels` what repeats inside it; `empty` are
+    ranges that hold neither a call nor GPU work, as host times.
     """
 
     method: Method
@@ -54,6 +61,7 @@ class Steps:
     empty: tuple[tuple[int, int], ...] = ()
     ranges_seen: int = 0
     level: str = "step"
+    levels: tuple[Level, ...] = ()
 
     def __len__(self) -> int:
         return len(self.gpu_end)

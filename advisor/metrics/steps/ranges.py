@@ -21,6 +21,10 @@ _UNNAMED = 0.67
 _MIN_REPEATS = 3
 #: Confidence of ranges that repeat like steps and are called something else.
 _UNKNOWN_NAME = 0.8
+#: A function of no known name may be a layer's: what comes once a pass has to confirm it.
+_UNKNOWN_FUNCTION = 0.5
+#: So many functions, those that take longest, are looked at.
+_FUNCTIONS = 20
 #: Of two kinds of ranges, one inside the other, the outer must hold this much more to be preferred.
 _MORE = 1.0 / 0.9
 
@@ -143,6 +147,32 @@ def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Itera
             if len(steps) >= _MIN_REPEATS and held >= _UNNAMED:
                 found.append((len(steps), steps))
     yield from (steps for _, steps in sorted(found, key=lambda f: f[0]))
+
+
+def repeated_functions(work: Work, patterns: StepPatterns) -> Iterator[Steps]:
+    """Calls of Python functions that repeat and hold the work between them, the outermost first;
+    those that are called after a step before others, which may be parts of one."""
+    if not work.trace.has("python_calls") or not len(work.calls["start"]):
+        return
+    rows = work.trace.columns("python_calls", ("start", "end", "process", "thread", "text_id"))
+    at = np.flatnonzero(rows["process"] == work.process)
+    at = at[np.argsort(rows["start"][at], kind="stable")]
+    rows = {n: v[at] for n, v in rows.items()}
+    known, function, count = np.unique(rows["text_id"], return_inverse=True, return_counts=True)
+    time = np.bincount(function, rows["end"] - rows["start"], minlength=len(known))
+    longest = np.argsort(-time, kind="stable")
+    longest = longest[count[longest] >= _MIN_REPEATS][:_FUNCTIONS].tolist()
+    names = [t.rpartition(": ")[2] for t in work.trace.texts(known[longest].tolist())]
+    found: list[tuple[bool, int, Steps]] = []
+    for number, name in zip(longest, names, strict=True):
+        chosen = np.flatnonzero(function == number)
+        named = patterns.is_step_function(name)
+        steps = _steps_of(work, rows | {"text": rows["text_id"]}, chosen, MISSING, {})
+        if len(steps) >= _MIN_REPEATS and work.share_inside(steps.op_step) >= _UNNAMED:
+            sure = _UNKNOWN_NAME if named else _UNKNOWN_FUNCTION
+            marked = replace(steps, method="Python functions", confidence=sure, ranges_seen=0)
+            found.append((not named, len(steps), replace(marked, empty=())))
+    yield from (steps for _, _, steps in sorted(found, key=lambda f: f[:2]))
 
 
 def inner_work(work: Work, ranges: Ranges, patterns: StepPatterns) -> Array:

@@ -51,6 +51,9 @@ GC_NAME = "Python GC"
 #: A Python module that ran: its class, and a number for each object of the class.
 MODULE = re.compile(r"^nn\.Module: (.+?)(?:_\d+)?$")
 
+#: A Python function outside of PyTorch.
+FUNCTION = re.compile(r"^(?!(?:.*/)?torch/|<)[^:]+\.py\(\d+\): \w+$")
+
 #: What the profiler itself costs; loading of kernels and a full queue are CUDA's own.
 PROFILER_COST = re.compile(r"(?i)activity buffer|buffer flush|instrumentation|^resource")
 

@@ -21,6 +21,7 @@ from advisor.sources.kineto.decode import NO_ARGS, Event, Inexact
 from advisor.sources.kineto.kinds import (
     CUDA_DEVICE,
     ELEMENT_BYTES,
+    FUNCTION,
     GC_NAME,
     GC_NAMES,
     MODULE,
@@ -77,6 +78,8 @@ class Collector:
                     taken.append((role, columns))
                 if role == "kernels" and (collectives := self._collectives(rows)) is not None:
                     taken.append(("collectives", collectives))
+                if role == "python" and (functions := self._functions(rows)) is not None:
+                    taken.append(("python_calls", functions))
         except Inexact:
             self.timeless = before
             raise
@@ -242,6 +245,16 @@ class Collector:
         columns = self._ranges(events, 0)
         columns["text_id"] = self.pool.ids([GC_NAME] * len(columns["start"]))
         return columns
+
+    def _functions(self, events: list[Event]) -> Columns | None:
+        """Calls of functions that are neither built in nor of PyTorch itself."""
+        named = {e.name for e in events if e.name}
+        own = {name for name in named if FUNCTION.match(name)}
+        events = [e for e in events if e.name in own]
+        if not events:
+            return None
+        events, columns = self._hosted(events)
+        return columns | {"text_id": self.pool.ids([e.name for e in events])}
 
     def _ranges(self, events: list[Event], domain: int) -> Columns:
         events, columns = self._hosted(events)

@@ -1,0 +1,144 @@
+"""Windows that hold too little work, and work that the window leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.model.findings import Diagnosis
+from advisor.pipeline.diagnose import Options, diagnose
+from tests.builder import Export
+from tests.scenarios.machine import GEMM, PREFILL_ATTENTION, Machine
+from tests.scenarios.support import diagnosed, evidence, fact, ranked
+
+US = 1_000
+
+
+def decode(m: Machine, steps: int = 8) -> Machine:
+    for i in range(steps):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+    return m
+
+
+def places(d: Diagnosis) -> list[str]:
+    """Where the GPU work outside the window lies, as the finding shows it."""
+    (found,) = [f for f in d.findings if f.cause == "work-outside-window"]
+    return [str(row[0]) for row in found.evidence[0].rows]
+
+
+def says_nothing_of_the_program(d: Diagnosis) -> None:
+    assert d.healthy == ()
+    assert {f.code[:3] for f in d.findings} == {"CAP"}
+    assert "busy" not in d.verdict
+
+
+# ------------------------------------------------------------------------- too little
+
+
+def test_one_memset_is_no_busy_gpu(tmp_path: Path) -> None:
+    d = diagnosed(Export().process(1).memset(at=0, dur=4 * US), tmp_path)
+    assert ranked(d) == ["too-little-work"]
+    assert "1 GPU operations" in d.verdict
+    says_nothing_of_the_program(d)
+
+
+def test_two_kernels_are_no_busy_gpu(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(2):
+        export.launch(at=i * 10 * US, kernel=f"k{i}", kernel_start=(100 + i * 600) * US,
+                      kernel_dur=500 * US)  # fmt: skip
+    d = diagnosed(export, tmp_path)
+    assert ranked(d) == ["too-little-work"]
+    says_nothing_of_the_program(d)
+
+
+def test_two_kernels_that_run_for_long_are_judged(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(2):
+        export.launch(at=i * 10 * US, kernel=f"k{i}", kernel_start=(100 + i * 60_000) * US,
+                      kernel_dur=50_000 * US)  # fmt: skip
+    d = diagnosed(export, tmp_path)
+    assert "too-little-work" not in ranked(d)
+    assert d.healthy
+
+
+def launches_after_start_up(count: int) -> Machine:
+    """80 ms of start-up, and `count` short kernels that wait for their launches."""
+    m = Machine()
+    m.call("cudaMalloc_v3020", 80_000)
+    for _ in range(count):
+        m.launch(GEMM, 2, call=8)
+    return m
+
+
+def test_two_milliseconds_after_start_up_are_not_blamed(tmp_path: Path) -> None:
+    d = diagnosed(launches_after_start_up(200), tmp_path)
+    assert ranked(d) == ["startup-in-window"]
+    assert "too-little-work" in [f.cause for f in d.findings]
+    assert ("launch-bound", "too-little-work") in [(o.cause, o.by) for o in d.overruled]
+    says_nothing_of_the_program(d)
+
+
+def test_a_larger_part_after_start_up_is_blamed(tmp_path: Path) -> None:
+    d = diagnosed(launches_after_start_up(2_000), tmp_path)
+    assert "launch-bound" in ranked(d)
+    assert "too-little-work" not in [f.cause for f in d.findings]
+
+
+# ------------------------------------------------------------------------- outside
+
+
+def test_a_prefill_that_is_left_out_as_the_first_step_is_told(tmp_path: Path) -> None:
+    m = Machine()
+    with m.step("prefill"):
+        for _ in range(10):
+            m.launch(PREFILL_ATTENTION, 1_000)
+    path = decode(m).export.write(tmp_path / "trace.sqlite")
+    d = diagnose(path)
+    assert places(d) == ["a first step that does other work"]
+    assert fact(d, "capture.outside_work_ratio", None) == pytest.approx(10 / 18, abs=0.05)
+    assert evidence(d, "work-outside-window") == ["GPU work outside the window"]
+
+    whole = fact(d, "capture.whole_work_window", None)
+    advice = [r.action for f in d.findings for r in f.recommendations]
+    assert any(f"--window {whole}" in action for action in advice), advice
+    again = diagnose(path, Options(window=str(whole)))
+    assert fact(again, "capture.outside_work_ratio", None) == 0.0
+    assert "work-outside-window" not in [f.cause for f in again.findings]
+
+
+def test_a_first_step_like_the_others_is_not_told(tmp_path: Path) -> None:
+    d = diagnosed(decode(Machine()), tmp_path)
+    assert fact(d, "capture.outside_work_ratio", None) == 0.0
+    assert "work-outside-window" not in [f.cause for f in d.findings]
+
+
+def test_work_under_way_when_the_recording_began_is_told(tmp_path: Path) -> None:
+    """2 ms of an iteration that was launched before the capture."""
+    m = Machine(start=3_000)
+    for k in range(4):
+        m.export.kernel(500 * k * US, 500 * US, "late", correlation=900_000 + k)
+    d = diagnosed(decode(m), tmp_path)
+    assert places(d) == ["before the window"]
+
+
+def test_work_of_a_side_stream_that_runs_after_the_window_is_told(tmp_path: Path) -> None:
+    """The last step issues an upload on another stream, which ends 5 ms after the step."""
+    m = decode(Machine())
+    m.wait()
+    with m.step("decode_step 8"):
+        m.copy("HtoD", 256 * 1024, stream=20)
+        m.replay(22)
+    d = diagnosed(m, tmp_path)
+    assert places(d) == ["launched inside the window, ran after it"]
+
+
+def test_start_up_is_not_told_twice(tmp_path: Path) -> None:
+    m = Machine()
+    m.call("cudaMalloc_v3020", 30_000)
+    m.copy("HtoD", 256 * 1024, "pageable", gb_per_s=6)
+    d = diagnosed(decode(m, 20), tmp_path)
+    assert "startup-in-window" in ranked(d)
+    assert "work-outside-window" not in [f.cause for f in d.findings]
