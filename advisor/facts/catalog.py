@@ -331,8 +331,9 @@ _COMMUNICATION = _group("device", CUDA, [
     ("comm.waiting_known", "flag", "kernels", "Other ranks tell how long collectives wait for a late one", "matched collectives of several ranks"),
     ("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union"),
     ("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps"),
-    ("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind of collective for which it is worst (with all ranks: their transfers)", "kinds with at least 8 calls"),
-    ("comm.excess_ratio", "ratio", "kernels", "Share of the window that calls of that kind take beyond twice their median", "sum of the excess / window"),
+    ("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers)", "kinds and sizes with at least 8 calls"),
+    ("comm.excess_ratio", "ratio", "kernels", "Share of the window that these calls take beyond twice their median", "sum of the excess / window"),
+    ("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window"),
     ("comm.small_calls_per_step", "count", "kernels collectives", "Collectives below 1 MiB that run exposed, a step", "sizes from the tracer's arguments"),
     ("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window"),
 ])  # fmt: skip

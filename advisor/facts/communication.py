@@ -34,7 +34,6 @@ class CrossRank(NamedTuple):
 
 def call_facts(
     kind: Array,
-    kinds: int,
     duration: Array,
     exposed: Array,
     size: Array,
@@ -42,16 +41,18 @@ def call_facts(
     steps: int,
 ) -> dict[str, Value | None]:
     """Numbers about the single calls: `duration` and `exposed` in ns, without waiting where that
-    is known."""
+    is known. Only calls of one kind and size are alike (a size that is not known is one size)."""
     out: dict[str, Value | None] = {}
-    d = distribution(kind, duration, kinds)
+    alike = np.unique(np.column_stack([kind, size]), axis=0, return_inverse=True)[1].reshape(-1)
+    d = distribution(alike, duration, int(alike.max(initial=-1)) + 1)
     telling = np.flatnonzero(d.count >= _MIN_CALLS)
     if len(telling):
         worst = int(telling[np.argmax((d.maximum * d.count / np.maximum(d.total, 1))[telling])])
-        mine = duration[kind == worst]
-        excess = np.maximum(mine - 2 * d.p50[worst], 0).sum()
+        mine = duration[alike == worst]
+        excess = np.maximum(mine - 2 * d.p50[worst], 0)
         out["comm.max_over_mean"] = float(mine.max() / max(mine.mean(), 1))
-        out["comm.excess_ratio"] = float(excess) / window
+        out["comm.excess_ratio"] = float(excess.sum()) / window
+        out["comm.repeated_excess_ratio"] = float(excess.sum() - excess.max()) / window
     sized = size != MISSING
     if sized.any():
         small = sized & (size < _SMALL_BYTES) & (exposed > 0)
@@ -62,7 +63,6 @@ def call_facts(
 
 def transfer_facts(
     kind: Array,
-    kinds: int,
     duration: Array,
     exposed: Array,
     size: Array,
@@ -79,7 +79,7 @@ def transfer_facts(
     part = float(duration[found].sum()) / max(float(duration.sum()), 1.0)
     waiting = float(np.minimum(known, wait[found]).sum()) / max(float(known.sum()), 1.0)
     some = call_facts(
-        kind[found], kinds, (duration - wait)[found], np.maximum(known - wait[found], 0),
+        kind[found], (duration - wait)[found], np.maximum(known - wait[found], 0),
         size[found], max(round(window * part), 1), steps,
     )  # fmt: skip
     per_step = some.get("comm.small_calls_per_step")
@@ -114,8 +114,8 @@ def communication_facts(
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(
-            found.kind, len(found.kinds), found.duration, found.exposed, found.bytes, waits,
-            waits >= 0, exposed, window, a.step_count,
+            found.kind, found.duration, found.exposed, found.bytes, waits, waits >= 0, exposed,
+            window, a.step_count,
         ),
     }, scope)  # fmt: skip
     _evidence(found, scope, window, out)

@@ -87,8 +87,8 @@ def rank_call_facts(
         if exposed is None or not found.any():
             continue
         told = transfer_facts(
-            rows.kind, len(rows.kinds), rows.duration, rows.exposed, rows.bytes, wait, found,
-            exposed, rows.window_ns, rows.steps,
+            rows.kind, rows.duration, rows.exposed, rows.bytes, wait, found, exposed,
+            rows.window_ns, rows.steps,
         )  # fmt: skip
         out[Scope(rank=rows.rank, device=rows.device)] = told | {"comm.waiting_known": True}
     return out

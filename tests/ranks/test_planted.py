@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import advisor
 from advisor.pipeline.diagnose import Options
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import communication, diagnosed, fact, finding
@@ -93,6 +94,25 @@ def test_a_slow_link(tmp_path: Path) -> None:
     causes = communication(found)
     assert causes.pop("collective-variability") == "low"
     assert set(causes) == {"exposed-communication", "low-overlap", "tail-latency"}
+
+
+@pytest.mark.parametrize(("slow", "said"), [({7}, None), ({2, 7, 12, 17}, "low")])
+def test_calls_of_one_rank_that_are_slow_once_and_again(
+    tmp_path: Path, slow: set[int], said: str | None
+) -> None:
+    """One long call beside equal ones is a rank that came late once; slow calls that come back are
+    a finding, which says what one rank cannot tell."""
+    made = Cluster(1)
+    for i in range(20):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.compute(GEMM, 150)
+                made.collective(ALL_REDUCE, 4_000 if i in slow and layer == 3 else 20)
+    found = advisor.diagnose(made.write(tmp_path)[0])
+    causes = communication(found)
+    assert causes.get("collective-variability") == said
+    if said:
+        assert "One rank alone" in finding(found, "collective-variability").message
 
 
 @pytest.mark.parametrize("seed", [1, 2])
