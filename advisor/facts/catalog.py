@@ -352,6 +352,8 @@ _RANKS = _group("trace", CUDA, [
     ("rank.caused_over_even", "ratio", "", "That share over an even one", "rank.caused_ratio x ranks"),
     ("rank.late_ns", "ns", "", "How much later than the others this rank comes to those collectives, on average", "own duration against the mean of the others"),
     ("rank.late_part", "text", "", "What it did longer than the others before it came late", "largest difference to their mean since the collective before"),
+    ("rank.left_out_count", "count", "", "Collectives that others entered before the window of this rank, the last, begins: they are left out", "starts and windows on aligned clocks"),
+    ("rank.began_later_ns", "ns", "", "How long before that window the first rank entered one of them, at most", "starts and windows on aligned clocks"),
     ("rank.clock_offset_ns", "ns", "", "What was added to the clock of this rank, in the middle of its window", "median over the ends of matched collectives, against the rank with most of them"),
     ("rank.wait_ratio", "ratio", "", "Share of its window that this rank waits in collectives", "own duration minus the shortest / window"),
 ])  # fmt: skip

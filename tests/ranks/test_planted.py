@@ -147,6 +147,28 @@ def test_lateness_that_moves_is_nobodys(tmp_path: Path) -> None:
     assert fact(found, "ranks.wait_ratio") > 0.5  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("steps", [1, 12])
+def test_a_capture_that_begins_later_on_one_rank_makes_it_no_straggler(
+    tmp_path: Path, steps: int
+) -> None:
+    """The profiler of rank 2 takes 50 ms to start, the others wait in the first collective: that is
+    left out and noted."""
+    made = Cluster(4)
+    for i in range(steps):
+        if i == 0:
+            made.host({2: 50_000})
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                made.compute(GEMM, 150)
+                made.collective(ALL_REDUCE, 60)
+    found = diagnosed(made.write(tmp_path))
+    assert "rank-arrival-skew" not in communication(found)
+    assert fact(found, "ranks.wait_ratio") < 0.2  # type: ignore[operator]
+    noted = [f.scope.rank for f in found.findings if f.cause == "rank-began-later"]
+    # With more steps the first one is set aside, and the late start with it.
+    assert noted == ([2] if steps == 1 else [])
+
+
 @pytest.mark.parametrize(("often", "named"), [(1, True), (2, False)])
 def test_two_ranks(tmp_path: Path, often: int, named: bool) -> None:
     """Of two, one is always last: it takes three quarters of the waiting to be named."""
