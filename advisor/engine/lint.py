@@ -193,9 +193,23 @@ def params_used(rule: RuleSpec, _: Context) -> Iterator[Finding]:
                 used.add(p.name)
                 if p.name not in rule.params:
                     yield loc, f"the parameter {p.name} is not in `params`; add it"
-    for name in rule.params:
-        if name not in used:
+    for name, param in rule.params.items():
+        if name not in used and param.sets is None:
             yield ("params", name), f"the parameter {name} is used nowhere; remove it"
+
+
+def parameters_set(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """A parameter that sets one of another rule has the default and the unit of that one."""
+    for name, param in rule.params.items():
+        if param.sets is not None:
+            code, _, other = param.sets.partition(".")
+            target = context.rules.by_code.get(code)
+            known = None if target is None else target.params.get(other)
+            if known is None:
+                yield ("params", name, "sets"), f"there is no parameter {param.sets}; correct it"
+            elif (known.default, known.unit) != (param.default, param.unit):
+                text = f"{param.sets} has another default or unit than {name}; give both the same"
+                yield ("params", name, "sets"), text
 
 
 def operand_types(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -328,6 +342,7 @@ SINGLE: tuple[Validator, ...] = (
 )
 VALIDATORS: tuple[Validator, ...] = (
     *SINGLE,
+    parameters_set,
     one_subject,
     visible_outcomes,
     explained_symptoms,

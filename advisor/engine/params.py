@@ -23,7 +23,8 @@ _operand: TypeAdapter[ParamValue] = TypeAdapter(Operand)
 
 
 def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[ParamKey, ParamValue]:
-    """Every parameter with the value in force; RuleError for an unknown one or a wrong type."""
+    """Every parameter with the value in force; RuleError for an unknown one or a wrong type. An
+    override of one that `sets` another holds for that one too, unless it has its own."""
     values: dict[ParamKey, ParamValue] = {
         (r.code, n): p.default for r in rules.active for n, p in sorted(r.params.items())
     }
@@ -48,6 +49,12 @@ def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[Pa
         values[key] = checked
     if problems:
         raise RuleError("\n".join(problems))
+    for rule in rules.active:
+        for name, param in rule.params.items():
+            if param.sets is not None and (rule.code, name) in overrides:
+                code, _, other = param.sets.partition(".")
+                if (code, other) in values and (code, other) not in overrides:
+                    values[code, other] = values[rule.code, name]
     return values
 
 

@@ -40,8 +40,9 @@ FACTS = (
         Entry("comm.waiting_known", "flag", "kernels", "Other ranks tell how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
         Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
         Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
-        Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind of collective for which it is worst (with all ranks: their transfers)", "kinds with at least 8 calls", needs=(needs.COLLECTIVES, _ALIKE)),
-        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that calls of that kind take beyond twice their median", "sum of the excess / window", needs=(needs.COLLECTIVES, _ALIKE)),
+        Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers)", "kinds and sizes with at least 8 calls", needs=(needs.COLLECTIVES, _ALIKE)),
+        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that these calls take beyond twice their median", "sum of the excess / window", needs=(needs.COLLECTIVES, _ALIKE)),
+        Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window", needs=(needs.COLLECTIVES, _ALIKE)),
         Entry("comm.small_calls_per_step", "count", "kernels collectives", "Collectives below 1 MiB that run exposed, a step", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES, needs.STEPS)),
         Entry("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}),
@@ -61,6 +62,8 @@ FACTS = (
         Entry("rank.late_ns", "ns", "", "How much later than the others this rank comes to those collectives, on average", "own duration against the mean of the others"),
         Entry("rank.late_part", "text", "", "What it did longer than the others before it came late", "largest difference to their mean since the collective before", columns=origin.GAPS),
         Entry("rank.clock_offset_ns", "ns", "", "What was added to the clock of this rank, in the middle of its window", "median over the ends of matched collectives, against the rank with most of them"),
+        Entry("rank.left_out_count", "count", "", "Collectives that others entered before the window of this rank, the last, begins: they are left out", "starts and windows on aligned clocks"),
+        Entry("rank.began_later_ns", "ns", "", "How long before that window the first rank entered one of them, at most", "starts and windows on aligned clocks"),
         Entry("rank.wait_ratio", "ratio", "", "Share of its window that this rank waits in collectives", "own duration minus the shortest / window"),
     ], columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}, needs=(_OTHERS,)),
 )  # fmt: skip
@@ -77,7 +80,6 @@ class CrossRank(NamedTuple):
 
 def call_facts(
     kind: Array,
-    kinds: int,
     duration: Array,
     exposed: Array,
     size: Array,
@@ -85,16 +87,18 @@ def call_facts(
     steps: int,
 ) -> dict[str, Value | None]:
     """Numbers about the single calls: `duration` and `exposed` in ns, without waiting where that
-    is known."""
+    is known. Only calls of one kind and size are alike (a size that is not known is one size)."""
     out: dict[str, Value | None] = {}
-    d = distribution(kind, duration, kinds)
+    alike = np.unique(np.column_stack([kind, size]), axis=0, return_inverse=True)[1].reshape(-1)
+    d = distribution(alike, duration, int(alike.max(initial=-1)) + 1)
     telling = np.flatnonzero(d.count >= _MIN_CALLS)
     if len(telling):
         worst = int(telling[np.argmax((d.maximum * d.count / np.maximum(d.total, 1))[telling])])
-        mine = duration[kind == worst]
-        excess = np.maximum(mine - 2 * d.p50[worst], 0).sum()
+        mine = duration[alike == worst]
+        excess = np.maximum(mine - 2 * d.p50[worst], 0)
         out["comm.max_over_mean"] = float(mine.max() / max(mine.mean(), 1))
-        out["comm.excess_ratio"] = float(excess) / window
+        out["comm.excess_ratio"] = float(excess.sum()) / window
+        out["comm.repeated_excess_ratio"] = float(excess.sum() - excess.max()) / window
     sized = size != MISSING
     if sized.any():
         small = sized & (size < _SMALL_BYTES) & (exposed > 0)
@@ -105,7 +109,6 @@ def call_facts(
 
 def transfer_facts(
     kind: Array,
-    kinds: int,
     duration: Array,
     exposed: Array,
     size: Array,
@@ -122,7 +125,7 @@ def transfer_facts(
     part = float(duration[found].sum()) / max(float(duration.sum()), 1.0)
     waiting = float(np.minimum(known, wait[found]).sum()) / max(float(known.sum()), 1.0)
     some = call_facts(
-        kind[found], kinds, (duration - wait)[found], np.maximum(known - wait[found], 0),
+        kind[found], (duration - wait)[found], np.maximum(known - wait[found], 0),
         size[found], max(round(window * part), 1), steps,
     )  # fmt: skip
     per_step = some.get("comm.small_calls_per_step")
@@ -157,8 +160,8 @@ def communication_facts(
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(
-            found.kind, len(found.kinds), found.duration, found.exposed, found.bytes, waits,
-            waits >= 0, exposed, window, a.step_count,
+            found.kind, found.duration, found.exposed, found.bytes, waits, waits >= 0, exposed,
+            window, a.step_count,
         ),
     }, scope)  # fmt: skip
     _evidence(found, scope, window, out)

@@ -57,12 +57,16 @@ class Strict(Frozen):
 
 
 class Param(Strict):
-    """A named threshold: default, unit, and where the number comes from."""
+    """A named threshold: default, unit, and where the number comes from. One that a symptom of the
+    rule compares with sets the parameter of that symptom, `CODE.name`."""
 
     default: Operand
     unit: Unit
     origin: Literal["seed", "peer", "measured"]
     source: str | None = None
+    sets: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}\d{3}\.[a-z][a-z0-9_]*$")] | None = (
+        None
+    )
 
 
 class Comparison(Strict):

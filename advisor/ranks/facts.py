@@ -12,7 +12,7 @@ from advisor.model.facts import TRACE, Interval, Scope, Value
 from advisor.ranks.waits import Late, Waits
 
 #: Where a lateness comes from before the first collective of the window.
-UNSEEN, BEGAN_LATER = "what lies before its window", "its capture began later"
+UNSEEN = "what lies before its window"
 
 
 def job_facts(
@@ -47,11 +47,14 @@ def job_facts(
         scope, late = Scope(rank=rows.rank), waits.late[i]
         caused = waits.caused[i] / total if total else 0.0
         values: dict[str, Value | None] = {
-            "rank.last_ratio": waits.last[i] / waits.matched,
+            "rank.last_ratio": waits.last[i] / waits.judged if waits.judged else None,
             "rank.caused_ratio": caused,
             "rank.caused_over_even": caused * len(ranks),
             "rank.wait_ratio": waits.window_share(i, int(waits.wait[i].sum())),
         }
+        if waits.left_out[i]:
+            values["rank.left_out_count"] = waits.left_out[i]
+            values["rank.began_later_ns"] = waits.began_later[i]
         if waits.offset(i) is not None:
             values["rank.clock_offset_ns"] = waits.offset(i)
         if late is not None:
@@ -71,7 +74,7 @@ def late_part(late: Late, leads: Sequence[str]) -> str | None:
     """What the rank did longer than the others before it came late; None where nothing stands
     out."""
     more = {name: int(v) for name, v in zip(leads, late.lead - late.others, strict=True)}
-    more[unseen_name(late)] = late.unseen
+    more[UNSEEN] = late.unseen
     name = max(more, key=lambda n: (more[n], n))
     return name if more[name] > 0 else None
 
@@ -87,16 +90,11 @@ def rank_call_facts(
         if exposed is None or not found.any():
             continue
         told = transfer_facts(
-            rows.kind, len(rows.kinds), rows.duration, rows.exposed, rows.bytes, wait, found,
-            exposed, rows.window_ns, rows.steps,
+            rows.kind, rows.duration, rows.exposed, rows.bytes, wait, found, exposed,
+            rows.window_ns, rows.steps,
         )  # fmt: skip
         out[Scope(rank=rows.rank, device=rows.device)] = told | {"comm.waiting_known": True}
     return out
-
-
-def unseen_name(late: Late) -> str:
-    """What a lateness is put down to that the capture does not show."""
-    return BEGAN_LATER if late.began_later * 2 >= late.unseen > 0 else UNSEEN
 
 
 def _late_table(out: FactWriter, scope: Scope, late: Late, leads: Sequence[str]) -> None:
@@ -106,7 +104,7 @@ def _late_table(out: FactWriter, scope: Scope, late: Late, leads: Sequence[str])
         if own or other
     ]
     if late.unseen:
-        rows.append((unseen_name(late), None, None, late.unseen / 1e6))
+        rows.append((UNSEEN, None, None, late.unseen / 1e6))
     rows.sort(key=lambda r: -r[3])
     title = f"What rank {scope.rank} did before the {late.calls:,} collectives it came last to"
     heads = ("since_the_collective_before", "this_rank:ms", "other_ranks:ms", "more:ms")

@@ -17,8 +17,7 @@ class RankRows:
     """Collectives of one device of one rank, ascending by start.
 
     Times are ns of the capture's own session; `zero` is the absolute time (ns since 1970) of its
-    0, None where the capture does not tell; `begin` is its first activity. `window` and `steps`
-    are those of the analysis.
+    0, None where the capture does not tell. `window` and `steps` are those of the analysis.
     `lead[i]` is what the device did since the collective before, by the columns that `leads`
     names, UNKNOWN in the first row. `bytes`, `group` (indexing `groups`) and `sequence` are
     UNKNOWN where the tracer did not record them.
@@ -27,7 +26,6 @@ class RankRows:
     rank: int
     device: int
     zero: int | None
-    begin: int
     window: tuple[int, int]
     window_ns: int
     steps: int

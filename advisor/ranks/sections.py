@@ -73,9 +73,9 @@ def rank_table(
         rows.append((
             r.rank, r.device, r.window_ns / 1e6, busy, shares.get("compute"),
             shares.get("communication"), overlaps.get((r.rank, r.device)),
-            waits.window_share(i, int(waits.wait[i].sum())) if waits.matched else None,
-            waits.last[i] / waits.matched if waits.matched else None,
-            waits.caused[i] / total if waits.matched else None,
+            waits.window_share(i, int(waits.wait[i].sum())) if waits.judged else None,
+            waits.last[i] / waits.judged if waits.judged else None,
+            waits.caused[i] / total if waits.judged else None,
             None if (offset := waits.offset(i)) is None else offset / 1e3,
         ))  # fmt: skip
     return Table(title="Ranks", columns=_HEADS, rows=tuple(rows))

@@ -23,10 +23,9 @@ class Late:
     """What one rank did before the collectives to which it came last, in ns summed over them.
 
     `lead` is its own time by `RankRows.leads`, `others` the mean of the other ranks; `unseen` is
-    by how much it was late to collectives before which its window shows nothing, `began_later` how
-    much later than the others its capture began, where it did. Of the waiting with no other kernel
-    beside it, the unseen left out, `surplus` is what ends when this rank comes with the last but
-    one, `shared` what ends when its lateness is spread evenly over all ranks.
+    by how much it was late to collectives before which its window shows nothing. Of the waiting
+    with no other kernel beside it, the unseen left out, `surplus` is what ends when this rank comes
+    with the last but one, `shared` what ends when its lateness is spread evenly over all ranks.
     """
 
     calls: int
@@ -34,7 +33,6 @@ class Late:
     lead: Array
     others: Array
     unseen: int
-    began_later: int
     surplus: int
     shared: int
     worst: tuple[tuple[int, int, int], ...]  # start, end in session time, waiting of the others
@@ -43,8 +41,14 @@ class Late:
 @dataclass(frozen=True)
 class Waits:
     """Waiting of every rank, in the order of the ranks. `wait[i]` has one entry a call of rank i,
-    ns, 0 where `found[i]` says that the call was not matched; `exposed` is the part of the waits
-    with no other kernel. `time` is that of the matched calls."""
+    ns, 0 where `found[i]` says that the call was not matched.
+
+    Collectives that others entered before the window of a rank begins are left out of what is
+    charged to ranks: what made that one late is not in its capture, and mostly it is the capture
+    itself. `left_out` counts them by the rank whose window begins last; `began_later` is how long
+    before it another had entered, at most, ns. Of the others `time` is their whole, and `exposed`
+    the part of the waits with no other kernel, ns.
+    """
 
     ranks: tuple[RankRows, ...]
     clocks: tuple[Clock, ...]
@@ -56,11 +60,18 @@ class Waits:
     caused: tuple[int, ...]
     last: tuple[int, ...]
     late: tuple[Late | None, ...]
+    left_out: tuple[int, ...]
+    began_later: tuple[int, ...]
+
+    @property
+    def judged(self) -> int:
+        """Matched collectives that are not left out."""
+        return self.matched - sum(self.left_out)
 
     @property
     def total(self) -> int:
-        """All waiting of all ranks, ns."""
-        return sum(int(w.sum()) for w in self.wait)
+        """All waiting that is charged to a rank, ns."""
+        return sum(self.caused)
 
     def offset(self, i: int) -> int | None:
         """What was added to the clock of rank i, ns; None without absolute times or a match."""
@@ -92,36 +103,59 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
     calls = np.flatnonzero(matched)
     # By collective, then shortest first: the first call is the one that came last.
     calls = calls[np.lexsort((found.of[calls], duration[calls], found.collective[calls]))]
-    collective = found.collective[calls]
-    first = np.flatnonzero(np.diff(collective, prepend=UNKNOWN - 1))
+    first = np.flatnonzero(np.diff(found.collective[calls], prepend=UNKNOWN - 1))
     size = np.diff(np.append(first, len(calls)))
     wait[calls] = duration[calls] - np.repeat(duration[calls[first]], size)
+    begun_last, early = _begun_last(ordered, clocks, found.of[calls], calls, first)
+    left_out = early > 0
+    calls = calls[np.repeat(~left_out, size)]
+    size = size[~left_out]
+    first = np.cumsum(size) - size
     charged = found.of[calls[first]]
     by_collective = np.add.reduceat(wait[calls], first) if len(first) else first
     longest = duration[calls[first + size - 1]] if len(first) else first
     noise = np.maximum(_NOISE_NS, _NOISE_SHARE * longest)
     telling = longest - duration[calls[first]] > noise
+    bare = np.minimum(wait, np.concatenate([duration[:0], *(r.exposed for r in ordered)]))[calls]
     edges = np.cumsum([0, *length])
     parts = tuple(wait[a:b] for a, b in pairwise(edges.tolist()))
     return Waits(
         ordered, clocks, found.count,
         tuple(matched[a:b] for a, b in pairwise(edges.tolist())),
         parts,
-        tuple(int(np.minimum(w, r.exposed).sum()) for w, r in zip(parts, ordered, strict=True)),
+        tuple(int(v) for v in np.bincount(found.of[calls], bare, minlength=count)),
         int(duration[calls].sum()),
         tuple(int(v) for v in np.bincount(charged, by_collective, minlength=count)),
         tuple(np.bincount(charged[telling], minlength=count).tolist()),
-        _late(ordered, clocks, calls, first, size, wait, charged, telling),
+        _late(ordered, calls, first, size, wait, bare, charged, telling),
+        tuple(int((left_out & (begun_last == i)).sum()) for i in range(count)),
+        tuple(int(early[begun_last == i].max(initial=0)) for i in range(count)),
     )  # fmt: skip
+
+
+def _begun_last(
+    ranks: Sequence[RankRows], clocks: Sequence[Clock], of: Array, calls: Array, first: Array
+) -> tuple[Array, Array]:
+    """Of each collective the rank whose window begins last, and how long before that another had
+    entered, ns; at most 0 where none had."""
+    if len(calls) == 0:
+        return first, first
+    pairs = list(zip(ranks, clocks, strict=True))
+    begin = np.array([int(clock(np.array([r.window[0]]))[0]) for r, clock in pairs])
+    entered = np.concatenate([clock(r.start) for r, clock in pairs])[calls]
+    latest = np.maximum.reduceat(begin[of], first)
+    # Of ranks that begin at the same time, the first.
+    rank = np.argmax(begin == latest[:, None], axis=1)
+    return rank, latest - np.minimum.reduceat(entered, first)
 
 
 def _late(
     ranks: Sequence[RankRows],
-    clocks: Sequence[Clock],
     calls: Array,
     first: Array,
     size: Array,
     wait: Array,
+    bare: Array,
     charged: Array,
     telling: Array,
 ) -> tuple[Late | None, ...]:
@@ -138,11 +172,8 @@ def _late(
     number = np.add.reduceat(known.astype(np.int64), first) - known[first]
     waited = np.add.reduceat(wait[calls], first)
     lateness = waited / np.maximum(size - 1, 1)
-    bare = np.minimum(wait, np.concatenate([r.exposed for r in ranks]))[calls]
     surplus = bare[np.minimum(first + 1, len(bare) - 1)]  # the shortest wait of the others
     shared = np.add.reduceat(bare, first) / size
-    begun = np.array([int(c(np.array([r.begin]))[0]) for r, c in zip(ranks, clocks, strict=True)])
-    begun -= begun.min()
     out: list[Late | None] = []
     for i, rows in enumerate(ranks):
         mine = np.flatnonzero(telling & (charged == i))
@@ -157,7 +188,6 @@ def _late(
             len(mine), int(lateness[mine].sum()), values[first[seen]].sum(axis=0, dtype=np.int64),
             np.rint((total[seen] / number[seen][:, None]).sum(axis=0)).astype(np.int64),
             int(lateness[unseen].sum()),
-            max(int(begun[i] - (begun.sum() - begun[i]) / max(len(begun) - 1, 1)), 0),
             int(surplus[seen].sum()), int(shared[seen].sum()),
             tuple(zip(rows.start[own].tolist(), (rows.start + rows.duration)[own].tolist(),
                       waited[worst].tolist(), strict=True)),

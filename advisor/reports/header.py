@@ -8,7 +8,7 @@ from advisor.model.findings import Diagnosis, Input, StepSummary
 from advisor.reports import ranks_text
 from advisor.reports.layout import GLUE, Page, cut_middle
 from advisor.reports.numbers import grouped, milliseconds, session_time, value_text
-from advisor.reports.phrases import devices, machine
+from advisor.reports.phrases import devices, machine, workload
 
 SHOWN_INPUTS = 4
 
@@ -46,8 +46,7 @@ def _input(page: Page, entry: Input, steps: tuple[StepSummary, ...], verbosity: 
         page.labelled("devices", numbers)
     if verbosity > 0 and entry.serving_evidence:
         page.labelled("engine", f"told by {'; '.join(entry.serving_evidence)}")
-    if entry.workload:
-        page.labelled("workload", entry.workload)
+    page.labelled("workload", workload(entry))
     _steps(page, steps, entry)
     _window(page, entry)
     warnings = Counter(entry.warnings)

@@ -13,7 +13,7 @@ from html import escape
 from statistics import median
 
 from advisor.model.facts import Table
-from advisor.model.findings import Advice, Budget, Diagnosis, Finding
+from advisor.model.findings import UNREADABLE, Advice, Budget, Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
 from advisor.reports.finding_text import verify_text
@@ -141,6 +141,10 @@ def _about(diagnosis: Diagnosis) -> str:
     for entry in diagnosis.inputs[:4]:
         known = " · ".join(text(m) for m in phrases.machine(entry))
         lines.append(code(phrases.capture_name(entry)) + (f" · {known}" if known else ""))
+        if numbers := phrases.devices(entry):
+            lines.append(f"devices {text(numbers)}")
+        if entry.format != UNREADABLE:
+            lines.append(f"workload {text(phrases.workload(entry))}")
     if len(diagnosis.inputs) > 4:
         lines.append(f"and {len(diagnosis.inputs) - 4} more captures")
     load = phrases.load(diagnosis)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import ConditionDoc, Diagnosis, Finding, Gone, Input, NotEvaluated
+from advisor.model.findings import (
+    UNREADABLE,
+    ConditionDoc,
+    Diagnosis,
+    Finding,
+    Gone,
+    Input,
+    NotEvaluated,
+)
 from advisor.model.sensitivity import Flip
 from advisor.reports.finding_text import cost_text as cost_text
 from advisor.reports.finding_text import gain_text, place_text, verify_text
@@ -53,17 +61,50 @@ def headline(diagnosis: Diagnosis) -> tuple[str, str]:
     return "", clean(diagnosis.verdict)
 
 
+#: What a header says of a thing that the capture does not name.
+UNKNOWN = "unknown"
+
+
 def machine(entry: Input) -> list[str]:
-    """Device and software of a capture, what is known of it."""
+    """Device and software of a capture; what it does not name is unknown."""
+    if entry.format == UNREADABLE:
+        return []
     parts = [
-        entry.device,
-        (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys"),
-        f"driver {entry.driver}" if entry.driver else None,
+        entry.device or f"device {UNKNOWN}",
+        (entry.producer or f"recorder {UNKNOWN}").replace("NVIDIA Nsight Systems", "nsys"),
+        f"driver {entry.driver or UNKNOWN}",
         f"CUDA {entry.cuda}" if entry.cuda else None,
-        serving_text(entry),
+        serving_text(entry) or f"engine {UNKNOWN}",
         f"{entry.ranks} ranks" if entry.ranks > 1 else None,
     ]
     return [clean(p) for p in parts if p]
+
+
+def described(entry: Input) -> list[tuple[str, str]]:
+    """Every header line about a capture by label, for formats that have room for all; what the
+    capture does not name is unknown."""
+    known: list[tuple[str, str | None]] = [
+        ("recorded with", entry.producer or UNKNOWN),
+        ("device", entry.device or UNKNOWN),
+        ("devices", devices(entry) or None),
+        ("driver", entry.driver or UNKNOWN),
+        ("CUDA", entry.cuda or UNKNOWN),
+        ("serving engine", serving_text(entry) or UNKNOWN),
+        ("told by", "; ".join(entry.serving_evidence) or None),
+        ("workload", workload(entry)),
+        ("window", window(entry) or None),
+        ("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside"
+         if entry.startup_ms else None),
+        ("steps from", entry.step_method),
+    ]  # fmt: skip
+    return [(label, clean(value)) for label, value in known if value]
+
+
+def workload(entry: Input) -> str:
+    """``LLM decode (confidence 80.0 %)``."""
+    if not entry.workload or entry.workload_confidence is None:
+        return entry.workload or UNKNOWN
+    return f"{entry.workload} (confidence {value_text(entry.workload_confidence, 'ratio')})"
 
 
 def devices(entry: Input, always: bool = False) -> str:

@@ -10,7 +10,7 @@ from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Diagnosis
 from advisor.reports.layout import GLUE, Page, cut_middle
 from advisor.reports.numbers import amount, column, value_text
-from advisor.reports.wording import serving_text
+from advisor.reports.phrases import machine, workload
 
 SHOWN, WARNINGS = 16, 3
 CAPTION = "shares of each rank's window; last and causes: of all collectives"
@@ -38,16 +38,12 @@ def job(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
         page.line((f"to {name}", "bold"))
     page.labelled("ranks", f"{len(read)} read" + (f", {len(lost)} missing" if lost else ""))
     if read:
-        shared = [
-            _same([i.device for i in read]),
-            (_same([i.producer for i in read]) or "").replace("NVIDIA Nsight Systems", "nsys"),
-            serving_text(read[0]),
-        ]
-        known = [text for text in shared if text]
-        if known:
-            page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(known))
-        if read[0].workload:
-            page.labelled("workload", read[0].workload)
+        shared = read[0].model_copy(update={
+            name: _same([getattr(i, name) for i in read])
+            for name in ("device", "producer", "driver")
+        })  # fmt: skip
+        page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(machine(shared)))
+        page.labelled("workload", workload(read[0]))
         busy = [i.busy_share for i in read if i.busy_share is not None]
         if busy:
             ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))

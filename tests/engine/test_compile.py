@@ -145,6 +145,24 @@ def test_params_decide_and_are_printed() -> None:
     assert (listed["names"].value, listed["names"].default) == ("b, c", "a, b")
 
 
+def test_a_cause_sets_the_parameter_of_its_symptom_unless_that_has_its_own() -> None:
+    limit = {"default": 0.15, "unit": "ratio", "origin": "seed"}
+    compared = [{"fact": "f.a", "op": "ge", "param": "limit"}]
+    two = rules(
+        rule("ABC100", "s", compared, kind="symptom", params={"limit": limit}),
+        rule(
+            "ABC101", "c", [{"symptom": "s"}], params={"least": {**limit, "sets": "ABC100.limit"}}
+        ),
+    )
+    facts = base({"f.a": 0.1})
+    for given, state in [
+        ([], "quiet"), (["ABC101.least=0.05"], "fired"), (["ABC100.limit=0.05"], "fired"),
+        (["ABC101.least=0.05", "ABC100.limit=0.2"], "quiet"),
+    ]:  # fmt: skip
+        found = infer(facts, two, engine="python", params=parse_params(two, given))
+        assert {o.state for o in found.outcomes} == {state}, given
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("limit=20%", 0.2), ("limit=0.2", 0.2), ("limit=1", 1), ("times=150%", 1.5),
                         ("times=20", 20), ("times=0.5", 0.5)]

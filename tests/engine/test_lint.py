@@ -135,6 +135,8 @@ BAD = [
     ("origin: measured, source: here}",
      "origin: seed}\n  spare: {default: 1, unit: count, origin: seed}",
      10, "the parameter spare is used nowhere; remove it"),
+    ("origin: measured, source: here}", "origin: seed, sets: ABC100.share}", 9,
+     "there is no parameter ABC100.share; correct it"),
     ("{symptom: gpu-idle}", "{symptom: gpu-idel}", 15,
      "no active rule has the symptom gpu-idel; correct the name"),
     ("{symptom: gpu-idle}", "{cause: gpu-idle}", 15,

@@ -417,6 +417,32 @@ def rows_lost(table: str, every: int) -> Edit:
     return lambda db: db.execute(f'DELETE FROM "{table}" WHERE rowid % {every} = 0')
 
 
+def rows_doubled(table: str) -> Edit:
+    return lambda db: db.execute(f'INSERT INTO "{table}" SELECT * FROM "{table}"')
+
+
+def ended_before_start(table: str, every: int) -> Edit:
+    """One row in so many lasts -1 us."""
+    return lambda db: db.execute(
+        f'UPDATE "{table}" SET end = start - 1000 WHERE rowid % {every} = 0'
+    )
+
+
+def kernels_before_launch(every: int) -> Edit:
+    """One kernel in so many runs 50 us before the call that launches it."""
+
+    def edit(db: Db) -> None:
+        db.execute(f"CREATE TEMP TABLE called AS SELECT correlationId AS id, start FROM {RUNTIME}")
+        db.execute("CREATE INDEX temp.called_id ON called (id)")
+        ahead = f"(SELECT {KERNEL}.start - start + 50000 FROM called WHERE id = correlationId)"
+        db.execute(
+            f"UPDATE {KERNEL} SET start = start - {ahead}, end = end - {ahead} "
+            f"WHERE rowid % {every} = 0 AND {ahead} IS NOT NULL"
+        )
+
+    return edit
+
+
 def emptied(table: str) -> Edit:
     return lambda db: db.execute(f'DELETE FROM "{table}"')
 

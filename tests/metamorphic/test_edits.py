@@ -128,6 +128,19 @@ CASES = [
     Case("no description of the GPU", "eager", e.dropped("TARGET_INFO_GPU"), "steps", stays="launch-bound"),
     Case("no copies", "eager", e.dropped(MEMCPY)),
     Case("half of the kernels lost", "eager", e.rows_lost(KERNEL, 2), "", "damaged-capture"),
+    *(
+        Case(name, capture, edit, "", "damaged-capture", goes)
+        for name, edit in (
+            ("doubled calls", e.rows_doubled(RUNTIME)),
+            ("doubled kernels", e.rows_doubled(KERNEL)),
+            ("kernels of -1 us", e.ended_before_start(KERNEL, 20)),
+            ("calls of -1 us", e.ended_before_start(RUNTIME, 20)),
+            ("kernels before their launch", e.kernels_before_launch(20)),
+        )
+        for capture, goes in (("eager", "launch-bound"), ("pageable", "transfer-bound"))
+    ),
+    Case("half of the calls lost", "eager", e.rows_lost(RUNTIME, 2), "steps", stays="launch-bound"),
+    Case("half of the calls lost", "pageable", e.rows_lost(RUNTIME, 2), "steps", stays="transfer-bound"),
     Case("one kernel in a thousand lost", "eager", e.rows_lost(KERNEL, 1000)),
     Case("one kernel in a thousand lost", "pageable", e.rows_lost(KERNEL, 1000)),
     Case("events reported as dropped", "eager", e.events_reported_lost, "steps", "damaged-capture"),

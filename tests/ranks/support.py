@@ -45,7 +45,7 @@ def rows(
         leads[:] = np.rint(np.array(lead) * 1_000)
     window = (int((end - duration).min(initial=0)), int(end.max(initial=0)))
     return RankRows(
-        rank, device, zero, window[0], window, max(window[1] - window[0], 1), 10, tuple(known),
+        rank, device, zero, window, max(window[1] - window[0], 1), 10, tuple(known),
         tuple(told), LEADS,
         np.array([known.index(n) for n in names], np.int64)[order],
         np.zeros(count, np.int64), (end - duration)[order], duration[order], duration[order],

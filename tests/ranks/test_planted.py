@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import advisor
 from advisor.pipeline.diagnose import Options
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import communication, diagnosed, fact, finding
@@ -95,6 +96,25 @@ def test_a_slow_link(tmp_path: Path) -> None:
     assert set(causes) == {"exposed-communication", "low-overlap", "tail-latency"}
 
 
+@pytest.mark.parametrize(("slow", "said"), [({7}, None), ({2, 7, 12, 17}, "low")])
+def test_calls_of_one_rank_that_are_slow_once_and_again(
+    tmp_path: Path, slow: set[int], said: str | None
+) -> None:
+    """One long call beside equal ones is a rank that came late once; slow calls that come back are
+    a finding, which says what one rank cannot tell."""
+    made = Cluster(1)
+    for i in range(20):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.compute(GEMM, 150)
+                made.collective(ALL_REDUCE, 4_000 if i in slow and layer == 3 else 20)
+    found = advisor.diagnose(made.write(tmp_path)[0])
+    causes = communication(found)
+    assert causes.get("collective-variability") == said
+    if said:
+        assert "One rank alone" in finding(found, "collective-variability").message
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_wrong_clocks_and_captures_that_begin_at_different_steps(tmp_path: Path, seed: int) -> None:
     errors = {1: 3_000.0, 2: -7_000.0, 3: 1_500.0}
@@ -125,6 +145,28 @@ def test_lateness_that_moves_is_nobodys(tmp_path: Path) -> None:
     found = diagnosed(made.write(tmp_path))
     assert "rank-arrival-skew" not in communication(found)
     assert fact(found, "ranks.wait_ratio") > 0.5  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("steps", [1, 12])
+def test_a_capture_that_begins_later_on_one_rank_makes_it_no_straggler(
+    tmp_path: Path, steps: int
+) -> None:
+    """The profiler of rank 2 takes 50 ms to start, the others wait in the first collective: that is
+    left out and noted."""
+    made = Cluster(4)
+    for i in range(steps):
+        if i == 0:
+            made.host({2: 50_000})
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                made.compute(GEMM, 150)
+                made.collective(ALL_REDUCE, 60)
+    found = diagnosed(made.write(tmp_path))
+    assert "rank-arrival-skew" not in communication(found)
+    assert fact(found, "ranks.wait_ratio") < 0.2  # type: ignore[operator]
+    noted = [f.scope.rank for f in found.findings if f.cause == "rank-began-later"]
+    # With more steps the first one is set aside, and the late start with it.
+    assert noted == ([2] if steps == 1 else [])
 
 
 @pytest.mark.parametrize(("often", "named"), [(1, True), (2, False)])

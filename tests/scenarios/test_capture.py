@@ -12,6 +12,7 @@ import advisor
 from advisor.cli.main import main
 from advisor.cli.stats import REPORTS
 from advisor.config import CHOICES
+from advisor.pipeline.diagnose import Options
 from advisor.reports.finding_text import cost_text
 from tests.builder import Export
 from tests.kineto_builder import decode
@@ -96,6 +97,9 @@ def test_ids_that_jump(tmp_path: Path) -> None:
     expect(d, "damaged-capture", never=("host-gap", "launch-bound", "gpu-idle"), damaged=True)
     assert fact(d, "budget.busy_ratio") > 0.9  # type: ignore[operator]
     assert fact(d, "capture.damaged_ratio", None) == pytest.approx(0.54, abs=0.03)
+    for raised in ("CAP111.min_jump=1e9", "CAP111.min_lost=60%"):
+        d = advisor.diagnose(tmp_path / "trace.sqlite", Options(params=(raised,)))
+        assert "damaged-capture" not in [f.cause for f in d.findings], raised
 
 
 def test_steps_without_a_call(tmp_path: Path) -> None:

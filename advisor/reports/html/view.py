@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import ConditionDoc, Diagnosis, Finding, Input, NotEvaluated
+from advisor.model.findings import (
+    UNREADABLE,
+    ConditionDoc,
+    Diagnosis,
+    Finding,
+    Input,
+    NotEvaluated,
+)
 from advisor.reports import phrases
 from advisor.reports.html.budget import BudgetView, budget_view
 from advisor.reports.html.charts import LatencyRow, StepChart, latencies, step_chart
@@ -21,7 +28,6 @@ from advisor.reports.numbers import (
     milliseconds,
     value_text,
 )
-from advisor.reports.wording import serving_text
 
 PLACES = 6
 #: Captures of a job that are described one by one.
@@ -161,20 +167,10 @@ def _facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     for entry in diagnosis.inputs[:INPUTS]:
         place = "" if entry.rank is None else f" of rank {entry.rank}"
         facts.append((f"capture{place}", clean(entry.path)))
-        known = [
-            ("device", entry.device),
-            ("recorded with", entry.producer),
-            ("driver", entry.driver),
-            ("CUDA", entry.cuda),
-            ("serving engine", serving_text(entry)),
-            ("workload", entry.workload),
-            ("ranks", str(entry.ranks) if entry.ranks > 1 else None),
-            ("window", phrases.window(entry)),
-            ("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside"
-             if entry.startup_ms else None),
-            ("steps from", entry.step_method),
-        ]  # fmt: skip
-        facts += [(label, clean(value)) for label, value in known if value]
+        if entry.ranks > 1:
+            facts.append(("ranks", str(entry.ranks)))
+        if entry.format != UNREADABLE:
+            facts += [known for known in phrases.described(entry) if known[0] != "told by"]
     if len(diagnosis.inputs) > INPUTS:
         facts.append(("more captures", str(len(diagnosis.inputs) - INPUTS)))
     return facts

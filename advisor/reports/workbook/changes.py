@@ -26,6 +26,7 @@ from advisor.model.findings import Finding, Healthy, Span, Threshold
 from advisor.reports.budget_bar import words
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.numbers import CHANGES, fact_unit
+from advisor.reports.phrases import UNKNOWN
 from advisor.reports.workbook.package import Names, package
 from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Number, Sheet
 from advisor.reports.workbook.style import MUTED, UNDER, align, font
@@ -282,8 +283,8 @@ def _router(book: _Book, summary: Sheet, doc: RouterExperiment) -> None:
 
 def _sides(summary: Sheet, *named: tuple[str, SideDoc]) -> None:
     rows: list[list[Any]] = [
-        [name, i.path, i.device, i.producer, i.driver, i.cuda, i.serving_engine, i.steps,
-         i.busy_share]
+        [name, i.path, *(known or UNKNOWN for known in (
+            i.device, i.producer, i.driver, i.cuda, i.serving_engine)), i.steps, i.busy_share]
         for name, side in named for i in side.inputs
     ]  # fmt: skip
     summary.heading("Captures")

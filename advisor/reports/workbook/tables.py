@@ -8,12 +8,12 @@ from typing import Any
 from openpyxl.formatting.rule import FormulaRule
 
 from advisor.model.facts import Scope, Table
-from advisor.model.findings import ConditionDoc, Diagnosis, Healthy, Input, Threshold
+from advisor.model.findings import UNREADABLE, ConditionDoc, Diagnosis, Healthy, Input, Threshold
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
 from advisor.reports.layout import clean
-from advisor.reports.numbers import condition_text, fact_unit, value_text
-from advisor.reports.wording import remedy_text, serving_text
+from advisor.reports.numbers import condition_text, fact_unit
+from advisor.reports.wording import remedy_text
 from advisor.reports.workbook.captures import Captures
 from advisor.reports.workbook.findings import bars
 from advisor.reports.workbook.sheet import Column, Number, Sheet, column_of
@@ -227,16 +227,12 @@ def about(sheet: Sheet, captures: Captures) -> None:
 
 
 def _input(entry: Input) -> Iterable[list[Any]]:
-    told = "; ".join(entry.serving_evidence)
-    for name, value in (
-        ("File", entry.path), ("Format", entry.format), ("Recorded with", entry.producer),
-        ("Device", entry.device), ("Driver", entry.driver), ("CUDA", entry.cuda),
-        ("Serving engine", serving_text(entry)), ("told by", told or None),
-        ("Workload", entry.workload), ("Window", phrases.window(entry) or None),
-        ("Steps", f"{entry.steps} (from {entry.step_method})" if entry.steps else None),
-        ("Start-up set aside", value_text(entry.startup_ms, "ms") if entry.startup_ms else None),
-        ("Ranks", str(entry.ranks)),
-        *(("Warning", clean(w)) for w in dict.fromkeys(entry.warnings)),
-    ):  # fmt: skip
-        if value is not None:
-            yield [name, value]
+    yield ["File", entry.path]
+    yield ["Format", entry.format]
+    if entry.format != UNREADABLE:
+        for label, value in phrases.described(entry):
+            yield [label if label == "told by" else label[0].upper() + label[1:], value]
+    if entry.steps:
+        yield ["Steps", str(entry.steps)]
+    yield ["Ranks", str(entry.ranks)]
+    yield from (["Warning", clean(w)] for w in dict.fromkeys(entry.warnings))
