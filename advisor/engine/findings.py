@@ -28,6 +28,7 @@ from advisor.model.facts import Row, Scope
 from advisor.model.findings import (
     SEVERITIES,
     Advice,
+    Alternative,
     ConditionDoc,
     Evidence,
     Finding,
@@ -41,7 +42,7 @@ from advisor.model.findings import (
     TimeRange,
     Verify,
 )
-from advisor.model.rules import RuleSpec
+from advisor.model.rules import GainSpec, RuleSpec
 
 #: Codes of the rules about the capture itself: they hold even where its rows cannot be believed.
 CAPTURE_RULES = "CAP"
@@ -123,7 +124,6 @@ def finding_of(
     rule = inference.program.by_code[outcome.code]
     spec, scope = rule.spec, outcome.scope
     impact = impact_of(inference, spec, scope, ms_of)
-    gain = spec.gain
     return Finding(
         code=spec.code,
         cause=spec.cause,
@@ -140,12 +140,9 @@ def finding_of(
         impact=impact,
         evidence=tuple(_evidence(inference, spec, outcome)),
         time_ranges=_time_ranges(inference, spec, scope),
-        gain=None
-        if gain is None
-        else Gain(
-            what_if=gain.what_if, params=dict(gain.params), measure=gain.measure, per=gain.per
-        ),
+        gain=None if spec.gain is None else _asked(spec.gain),
         recommendations=tuple(_advice(inference, rule, scope)),
+        alternatives=tuple(_alternatives(inference, rule, scope)),
         explains=tuple(
             Symptom(
                 code=s.code,
@@ -157,6 +154,11 @@ def finding_of(
         ),
         references=tuple(Reference(id=r) for r in spec.docs.references),
     )
+
+
+def _asked(gain: GainSpec) -> Gain:
+    """The what-if that a rule names, not yet estimated."""
+    return Gain(what_if=gain.what_if, params=dict(gain.params), measure=gain.measure, per=gain.per)
 
 
 # --- wording ---------------------------------------------------------------------------------
@@ -352,3 +354,18 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[
                 unit="" if fact is None else fact.unit,
             )
         yield Advice(id=item.id, action=item.action, effort=item.effort, verify=verify)
+
+
+def _alternatives(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Alternative]:
+    """The other ways to win that apply; one whose condition is unknown is kept."""
+    for item, tests in zip(rule.spec.alternatives, rule.alternatives, strict=True):
+        if any(check_fact(t, scope, inference.sight).truth is False for t in tests):
+            continue
+        gain = item.gain
+        yield Alternative(
+            action=item.id,
+            text=item.action,
+            effort=item.effort,
+            what_if=None if gain is None else gain.what_if,
+            gain=None if gain is None else _asked(gain),
+        )

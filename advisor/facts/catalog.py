@@ -146,6 +146,7 @@ _KERNEL = _group("device", CUDA, [
     ("kernel.short_ratio", "ratio", "kernels", "Share of the kernels under 10 us", "count"),
     ("kernel.per_step", "count", "kernels", "Kernels a step", "count in the window / steps"),
     ("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
+    ("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names"),
     ("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them"),
     ("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
     ("kernel.several_waves_ratio", "ratio", "kernels", "Share of the busy time in GEMM and attention kernels of long or several-wave launches", "blocks >= 2 x SMs, or one block per SM and at least 50 us"),

@@ -13,7 +13,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import Call
@@ -131,6 +131,9 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
     unfused, matmul = held(lambda k: k.family in UNFUSED), held(lambda k: k.family in MATMUL)
     fp32 = held(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
     unknown = held(is_unknown)
+    if matmul:
+        narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
+        out.put("kernel.quantised_matmul_ratio", narrow / matmul, scope)
 
     def between(time: float, whole: float) -> tuple[float, float]:
         """Share of a family: what no one knows may belong to it or not."""

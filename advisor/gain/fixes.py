@@ -29,15 +29,17 @@ FIXES: dict[str, Change] = {
     "overlap_copy": fixes_device.overlap_copy,
     "remove_copy": fixes_device.remove_copy,
     "fp8_weights": fixes_device.fp8_weights,
+    "int4_weights": fixes_device.int4_weights,
     "fp8_kv_cache": fixes_device.fp8_kv_cache,
     "batch": fixes_device.batch,
+    "speculate": fixes_device.speculate,
     "fuse_elementwise": fixes_device.fuse_elementwise,
     "overlap_communication": fixes_device.overlap_communication,
 }
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
-    "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "fp8_kv_cache",
-    "batch", "fuse_elementwise", "overlap_communication",
+    "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
+    "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "overlap_communication",
 ))  # fmt: skip
 
 

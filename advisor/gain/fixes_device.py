@@ -139,9 +139,7 @@ def fp8_weights(
 ) -> Inputs:  # fmt: skip
     """Optimistic: kernels at the limit keep their bandwidth and take half the time. Pessimistic:
     each product is preceded by kernels that cast its input."""
-    mine = work.matmul
-    if fix.params["output_head"] == "keep":
-        mine = mine & ~work.once_a_step
+    mine = _wide_weights(fix, work, 8)
     changed = _fewer_bytes(fix, inputs, work, mine, lean)
     if lean < 0:
         level = work.dram[0]
@@ -152,15 +150,40 @@ def fp8_weights(
     return changed
 
 
+def int4_weights(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Of FP8 weights twice the share of the bytes stays. Pessimistic: widening the weights in the
+    kernels takes a part of what the bytes save."""
+    mine = _wide_weights(fix, work, 4)
+    changed = _fewer_bytes(fix, inputs, work, mine, lean, np.where(work.weight_bits == 8, 2.0, 1.0))
+    if lean < 0:
+        before = inputs.ops.duration
+        lost = constant("unpack_loss") * (before - changed.ops.duration)
+        changed = changed.with_ops(duration=changed.ops.duration + lost)
+    return changed
+
+
+def _wide_weights(fix: Fix, work: Work, bits: int) -> Array:
+    """Matrix products whose weights have more bits than the fix gives them."""
+    wide = work.matmul & (work.weight_bits > bits)
+    if work.matmul.any() and not wide.any():
+        raise NoEstimate(f"the weights are stored in {bits} bits or fewer already")
+    return wide & ~work.once_a_step if fix.params["output_head"] == "keep" else wide
+
+
 def fp8_kv_cache(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
     return _fewer_bytes(fix, inputs, work, work.attention, lean)
 
 
-def _fewer_bytes(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -> Inputs:
+def _fewer_bytes(
+    fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int, times: Array | float = 1.0
+) -> Inputs:
     """A kernel at DRAM level L streams for L / ACHIEVABLE of its time; that part shrinks with the
-    bytes, the rest (launch, ramp, arithmetic that is not hidden) stays."""
+    bytes (to `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden)
+    stays."""
     level, error = work.dram
     mine = mine & ~np.isnan(level)
     if not mine.any():
@@ -168,7 +191,7 @@ def _fewer_bytes(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -
             "how near these kernels are to the memory limit is not known: record GPU metrics, or "
             "give --weight-bytes"
         )
-    saved = 1.0 - fix.number("bytes_ratio")
+    saved = np.maximum(1.0 - fix.number("bytes_ratio") * times, 0.0)
     streams = np.clip((np.nan_to_num(level) + lean * np.nan_to_num(error)) / ACHIEVABLE, 0.0, 1.0)
     if lean > 0:
         streams = np.where(np.nan_to_num(level) >= DRAM_LIMIT, 1.0, streams)
@@ -226,6 +249,18 @@ def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
         assumed = np.clip(padded / work.ridge * more / ACHIEVABLE, 1.0, n)
     blind = np.where(work.decode, assumed, grown)
     return np.where(np.isnan(tensor) | np.isnan(dram), blind, factor)
+
+
+def speculate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """As a batch of the tokens to check, but for attention: the sequences stay as many."""
+    tokens = replace(fix, params={"n": fix.number("drafted") + 1})
+    grown = batch(tokens, inputs, work, scenario, lean).ops.duration
+    before = inputs.ops.duration
+    kernel = work.kind == Kind.KERNEL
+    duration = np.where(kernel & ~work.attention, grown, before)
+    return inputs.with_ops(
+        duration=duration + np.where(kernel, fix.number("draft_share"), 0) * before
+    )
 
 
 def fuse_elementwise(

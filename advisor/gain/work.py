@@ -17,7 +17,7 @@ from advisor.knowledge.files import gpu
 from advisor.knowledge.shapes import GpuSpec
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 
@@ -74,6 +74,12 @@ class Work:
     @cached_property
     def matmul(self) -> Array:
         return self.family(MATMUL)
+
+    @cached_property
+    def weight_bits(self) -> Array:
+        """Bits of a weight that each matrix product reads, as its name tells; 16 for all else."""
+        bits = np.append([weight_bits(k) for k in self.a.names.known], 16)
+        return np.asarray(bits[np.where(self.name >= 0, self.name, len(bits) - 1)])
 
     @cached_property
     def attention(self) -> Array:

@@ -93,6 +93,7 @@ class Traits(Data):
     splitk: Literal[True] | None = None
     skinny: Literal[True] | None = None
     row_blocks: Literal[True] | None = None
+    quantised: Literal[True] | None = None
 
 
 class TraitEntry(Data):
