@@ -33,13 +33,15 @@ FIXES: dict[str, Change] = {
     "fp8_kv_cache": fixes_device.fp8_kv_cache,
     "batch": fixes_device.batch,
     "speculate": fixes_device.speculate,
+    "shorten_node_gaps": fixes_device.shorten_node_gaps,
     "fuse_elementwise": fixes_device.fuse_elementwise,
     "overlap_communication": fixes_device.overlap_communication,
 }
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
-    "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "overlap_communication",
+    "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "shorten_node_gaps",
+    "overlap_communication",
 ))  # fmt: skip
 
 

@@ -119,10 +119,15 @@ def _graph_launches(inputs: Inputs) -> Inputs:
     return inputs.with_calls(own=own)
 
 
+def usual_node_gaps(inputs: Inputs) -> Array:
+    """Graph nodes that follow the one before as soon as the device can."""
+    return np.asarray(inputs.ops.node & (inputs.ops.gap < _NODE_GAP_NS))
+
+
 def _node_gaps(inputs: Inputs, share: float) -> Inputs:
     """Moves the mean gap between nodes from the captured one to the published one by `share`."""
     ops = inputs.ops
-    usual = ops.node & (ops.gap < _NODE_GAP_NS)
+    usual = usual_node_gaps(inputs)
     if not usual.any() or share == 0.0:
         return inputs
     change = share * (constant("graph_node_gap") - float(ops.gap[usual].mean()))
