@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from advisor.gain import fixes_device, fixes_host
+from advisor.gain import fixes_device, fixes_experts, fixes_host
 from advisor.gain.catalog import Fix
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
@@ -33,6 +33,7 @@ FIXES: dict[str, Change] = {
     "fp8_kv_cache": fixes_device.fp8_kv_cache,
     "batch": fixes_device.batch,
     "speculate": fixes_device.speculate,
+    "fuse_experts": fixes_experts.fuse_experts,
     "shorten_node_gaps": fixes_device.shorten_node_gaps,
     "fuse_elementwise": fixes_device.fuse_elementwise,
     "overlap_communication": fixes_device.overlap_communication,
@@ -40,7 +41,7 @@ FIXES: dict[str, Change] = {
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
-    "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "shorten_node_gaps",
+    "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "fuse_experts", "shorten_node_gaps",
     "overlap_communication",
 ))  # fmt: skip
 
