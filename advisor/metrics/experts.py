@@ -1,4 +1,4 @@
-"""Mixture-of-experts layers that are built of single operators: top-k, grouping, products, combine."""
+"""Layers of experts that are built of single operators: top-k, grouping, products, combine."""
 
 from __future__ import annotations
 

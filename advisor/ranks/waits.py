@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.metrics.collectives import EXPERTS
 from advisor.ranks.align import Clock, align
 from advisor.ranks.match import match
 from advisor.ranks.rows import UNKNOWN, RankRows
@@ -47,7 +48,8 @@ class Late:
 class Waits:
     """Waiting of every rank, in the order of the ranks. `wait[i]` has one entry a call of rank i,
     ns, 0 where `found[i]` says that the call was not matched; `exposed` is the part of the waits
-    with no other kernel. `time` is that of the matched calls."""
+    with no other kernel, `experts` the part of that for which the kernels of experts on the rank
+    that came last took longer. `time` is that of the matched calls."""
 
     ranks: tuple[RankRows, ...]
     clocks: tuple[Clock, ...]
@@ -55,6 +57,7 @@ class Waits:
     found: tuple[Array, ...]
     wait: tuple[Array, ...]
     exposed: tuple[int, ...]
+    experts: tuple[int, ...]
     time: int
     caused: tuple[int, ...]
     last: tuple[int, ...]
@@ -106,16 +109,34 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
     telling = longest - duration[calls[first]] > noise
     edges = np.cumsum([0, *length])
     parts = tuple(wait[a:b] for a, b in pairwise(edges.tolist()))
+    uneven = _experts(ordered, calls, first, size, wait)
     return Waits(
         ordered, clocks, found.count,
         tuple(matched[a:b] for a, b in pairwise(edges.tolist())),
         parts,
         tuple(int(np.minimum(w, r.exposed).sum()) for w, r in zip(parts, ordered, strict=True)),
+        tuple(int(uneven[a:b].sum()) for a, b in pairwise(edges.tolist())),
         int(duration[calls].sum()),
         tuple(int(v) for v in np.bincount(charged, by_collective, minlength=count)),
         tuple(np.bincount(charged[telling], minlength=count).tolist()),
         _late(ordered, clocks, calls, first, size, wait, charged, telling),
     )  # fmt: skip
+
+
+def _experts(
+    ranks: Sequence[RankRows], calls: Array, first: Array, size: Array, wait: Array
+) -> Array:
+    """ns of each call's exposed wait for which the experts of the rank that came last took longer
+    since the collective before than those of the rank that waits."""
+    out = np.zeros(len(wait), np.int64)
+    if not len(calls) or any(EXPERTS not in r.leads for r in ranks):
+        return out
+    spent = np.concatenate([r.lead[:, r.leads.index(EXPERTS)].astype(np.int64) for r in ranks])
+    own, last = spent[calls], np.repeat(spent[calls[first]], size)
+    longer = np.where((own == UNKNOWN) | (last == UNKNOWN), 0, np.maximum(last - own, 0))
+    bare = np.minimum(wait, np.concatenate([r.exposed for r in ranks]))[calls]
+    out[calls] = np.minimum(longer, bare)
+    return out
 
 
 def _late(
