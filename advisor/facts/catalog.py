@@ -277,18 +277,20 @@ _ACTIVITY = _group("device", SAMPLES, [
     ("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak; none above 1"),
 ])  # fmt: skip
 
-_EXPERTS = _group("device", CUDA, [
+_STEP = _group("device", CUDA, [
+    ("step.time_median_ms", "ms", "", "Median step, as captured (profiled)", "last GPU end of one step to the last of the next"),
+    ("step.host_range_median_ms", "ms", "ranges", "Median length of the step's host range", "range end - start"),
+    ("step.gpu_busy_ms", "ms", "", "Device busy time a step", "busy / steps"),
+    ("serving.mixed_step_count", "count", "kernels", "Steps in which prompts are read beside decodes", "phases of the steps"),
+    ("serving.decode_step_ms", "ms", "kernels", "Median step of decodes alone", "step times by phase"),
+    ("serving.mixed_step_ms", "ms", "kernels", "Median step that reads prompts, too", "step times by phase"),
+    ("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
+    ("serving.held_window_ratio", "ratio", "kernels", "Share of the window by which steps with prompts are longer than those without", "sum of the differences to serving.decode_step_ms"),
     ("experts.topk_per_step", "count", "kernels", "Top-k kernels of a framework a step", "count in the steps of the window / steps"),
     ("experts.grouping_per_step", "count", "kernels", "Sort, histogram and select kernels a step", "as experts.topk_per_step"),
     ("experts.combine_per_step", "count", "kernels", "Kernels a step that add rows up by index or scatter them", "as experts.topk_per_step"),
     ("experts.loose_window_ratio", "ratio", "kernels", "Share of the window from a top-k kernel to the last such kernel before the next top-k of the step", "sum / window"),
     ("experts.kernels_per_layer", "count", "kernels", "Kernels in such a stretch", "mean"),
-])  # fmt: skip
-
-_STEP = _group("device", CUDA, [
-    ("step.time_median_ms", "ms", "", "Median step, as captured (profiled)", "last GPU end of one step to the last of the next"),
-    ("step.host_range_median_ms", "ms", "ranges", "Median length of the step's host range", "range end - start"),
-    ("step.gpu_busy_ms", "ms", "", "Device busy time a step", "busy / steps"),
 ])  # fmt: skip
 
 _PHASE = _group("phase", CUDA, [
@@ -369,7 +371,7 @@ _RANKS = _group("trace", CUDA, [
 CATALOGUE: dict[str, FactSpec] = {
     spec.name: spec
     for group in (
-        _CAPTURE, _BUDGET, _LAUNCH, _KERNEL, _SYNC, _COPY, _UNIFIED, _ALLOC, _HOST, _ACTIVITY, _EXPERTS, _STEP,
+        _CAPTURE, _BUDGET, _LAUNCH, _KERNEL, _SYNC, _COPY, _UNIFIED, _ALLOC, _HOST, _ACTIVITY, _STEP,
         _PHASE, _OPERATION, _CLOCK, _COMMUNICATION, _RANKS,
     )
     for spec in group

@@ -86,6 +86,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
     "launch.": {"kernels": f"{_SPAN} {_JOIN} graph_node", "api_calls": _CALLS},
     "launch.call": {"api_calls": "start end thread call"},
     "graph.": {"kernels": f"{_SPAN} {_JOIN} graph_node", "api_calls": _CALLS},
+    "serving.": _STEPS,
     "experts.": {"kernels": f"{_SPAN} name_id"},
     "kernel.": {"kernels": f"{_SPAN} name_id"},
     "kernel.duration": {"kernels": _SPAN},

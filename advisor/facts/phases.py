@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.facts.activity import read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny, step_times
@@ -12,9 +15,29 @@ from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, PARTS
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown
 from advisor.model.facts import Scope
 
+Array = NDArray[Any]
+
 _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
 _LAUNCH = [PARTS.index(p) for p in ("launch_call", "launch_latency", "host_between_launches")]
+
+
+def _mixed_steps(
+    decode: Array, mixed: Array, times: Array, scope: Scope, out: FactWriter, window: int
+) -> None:
+    """How much longer a step takes that reads prompts beside its decodes: so long their sequences
+    wait for a token."""
+    out.put("serving.mixed_step_count", int(mixed.sum()), scope)
+    if not decode.any() or not mixed.any():
+        return
+    usual = float(np.median(times[decode]))
+    longer = np.maximum(times[mixed] - usual, 0.0)
+    out.put_all({
+        "serving.decode_step_ms": usual / 1e6,
+        "serving.mixed_step_ms": float(np.median(times[mixed])) / 1e6,
+        "serving.mixed_over_decode": float(np.median(times[mixed])) / max(usual, 1.0),
+        "serving.held_window_ratio": min(float(longer.sum()) / window, 1.0),
+    }, scope)  # fmt: skip
 
 
 def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
@@ -23,6 +46,8 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         return
     phases = a.window_phases
     times = step_times(a)
+    _mixed_steps(phases == "decode", phases == "mixed", times, Scope(device=device), out,
+                 max(budget.window.length, 1))  # fmt: skip
     rows = budget.by_step[a.window_steps]
     window = max(budget.window.length, 1)
     at = a.device_kernels(device)
