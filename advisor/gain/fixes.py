@@ -30,6 +30,7 @@ FIXES: dict[str, Change] = {
     "remove_copy": fixes_device.remove_copy,
     "fp8_weights": fixes_device.fp8_weights,
     "int4_weights": fixes_device.int4_weights,
+    "tensor_rate": fixes_device.tensor_rate,
     "fp8_kv_cache": fixes_device.fp8_kv_cache,
     "batch": fixes_device.batch,
     "speculate": fixes_device.speculate,
@@ -41,8 +42,8 @@ FIXES: dict[str, Change] = {
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
-    "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "fuse_experts", "shorten_node_gaps",
-    "overlap_communication",
+    "tensor_rate", "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "fuse_experts",
+    "shorten_node_gaps", "overlap_communication",
 ))  # fmt: skip
 
 

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
+from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT, is_skinny
 from advisor.gain.catalog import Fix, constant
 from advisor.gain.fixes_host import launched_ahead
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.work import NoEstimate, Work
+from advisor.knowledge.shapes import Precision
+from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import Kind
 from advisor.sources.schema import DTOH, HTOD, Call
 
@@ -197,6 +199,30 @@ def _fewer_bytes(
         streams = np.where(np.nan_to_num(level) >= DRAM_LIMIT, 1.0, streams)
     factor = np.where(mine, 1.0 - saved * streams, 1.0)
     return inputs.with_ops(duration=inputs.ops.duration * factor)
+
+
+def tensor_rate(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Products take as much less time as the new rate is higher, as far as their kernels come as
+    near to it. Optimistic: as near as to the old rate. Skinny ones wait for their bytes."""
+    to: Precision = str(fix.params["precision"])  # type: ignore[assignment]
+    of: Precision = "fp32" if to in ("tf32", "bf16") else "bf16"
+    if of == "fp32":
+        mine = work.select(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
+    else:
+        mine = work.matmul & (work.weight_bits == 16)
+        mine &= ~work.select(lambda k: k.traits.get("simt_fp32") is True)
+    if not mine.any():
+        raise NoEstimate("the replayed steps hold no products that this changes")
+    old, new = work.flop_per_s(of), work.flop_per_s(to)
+    if not old or not new:
+        raise NoEstimate(f"the rate of this GPU in {to if old else of} is not known")
+    ratio = min(old / new * constant("rate_loss") ** (1 - lean), 1.0)
+    bytes_ = 1.0 if to == "tf32" else 0.5
+    factor = np.where(work.select(is_skinny), max(bytes_, ratio), ratio)
+    return inputs.with_ops(duration=np.where(mine, inputs.ops.duration * factor,
+                                             inputs.ops.duration))  # fmt: skip
 
 
 # ---------------------------------------------------------------- batch and fusion

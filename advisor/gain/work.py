@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +14,8 @@ from advisor.facts.device import ACHIEVABLE
 from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE
-from advisor.knowledge.files import gpu
-from advisor.knowledge.shapes import GpuSpec
+from advisor.knowledge.files import KernelFamily, gpu
+from advisor.knowledge.shapes import GpuSpec, Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
@@ -66,10 +67,19 @@ class Work:
         step = self.taken.inputs.ops.step
         return max(len(np.unique(step[step != NONE])), 1)
 
+    def select(self, wanted: Callable[[KernelFamily], object]) -> Array:
+        """Mask of the kernels for whose names `wanted` is true."""
+        mask = np.append(self.a.names.mask(wanted), False)
+        return np.asarray(mask[np.where(self.name >= 0, self.name, len(mask) - 1)])
+
     def family(self, families: frozenset[str]) -> Array:
         """Mask of the kernels of these families."""
-        mask = np.append(self.a.names.mask(lambda k: k.family in families), False)
-        return np.asarray(mask[np.where(self.name >= 0, self.name, len(mask) - 1)])
+        return self.select(lambda k: k.family in families)
+
+    def flop_per_s(self, precision: Precision) -> float | None:
+        """Peak rate of the device for operands of a precision; None where it is not known."""
+        about = self._about()
+        return about.flop_per_s(precision) if about else None
 
     @cached_property
     def matmul(self) -> Array:

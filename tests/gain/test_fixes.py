@@ -315,6 +315,35 @@ def test_kernels_of_a_graph_that_follow_each_other_sooner(tmp_path: Path) -> Non
         after(scenes.eager(), tmp_path, fix("shorten_node_gaps"))
 
 
+SGEMM = "ampere_sgemm_128x64_tn"
+SKINNY = "void gemmSN_TN_kernel<float, 128, 16, 2, 4, 4, 4, true>(int)"
+
+
+def test_products_at_the_rate_of_tensor_cores(tmp_path: Path) -> None:
+    """An H200 has 66.9 TFLOPS in FP32, 494.7 in TF32 and 989.4 in BF16; products come half as far
+    again below the higher rate. One of few columns waits for its bytes, half of them in BF16."""
+    export = scenes.kernels((SGEMM, 100), (SKINNY, 40), (scenes.ADD, 20))
+    before = after(export, tmp_path)
+    tf32 = after(export, tmp_path, fix("tensor_rate", precision="tf32"))
+    assert before - tf32 == pytest.approx(100 * (1 - 1.5 * 66.9 / 494.7), rel=1e-6)
+    bf16 = after(export, tmp_path, fix("tensor_rate"))
+    assert before - bf16 == pytest.approx(100 * (1 - 1.5 * 66.9 / 989.4) + 40 / 2, rel=1e-6)
+    best = after(export, tmp_path, fix("tensor_rate"), lean=1)
+    assert before - best == pytest.approx(100 * (1 - 66.9 / 989.4) + 40 / 2, rel=1e-6)
+    with pytest.raises(NoEstimate, match="no products that this changes"):
+        after(export, tmp_path, fix("tensor_rate", precision="fp8"))
+
+
+def test_a_rate_that_the_gpu_does_not_have(tmp_path: Path) -> None:
+    export = scenes.kernels((scenes.GEMM, 100), (scenes.ADD, 20))
+    fp8 = after(export, tmp_path, fix("tensor_rate", precision="fp8"), lean=1)
+    assert after(export, tmp_path) - fp8 == pytest.approx(50, rel=1e-3)
+    with pytest.raises(NoEstimate, match="rate of this GPU in fp4 is not known"):
+        after(export, tmp_path, fix("tensor_rate", precision="fp4"))
+    with pytest.raises(NoEstimate, match="no products that this changes"):
+        after(export, tmp_path, fix("tensor_rate"))
+
+
 def test_weights_that_are_narrow_already(tmp_path: Path) -> None:
     narrow = {"fp8_weights": (FP8_GEMM, W4_GEMM), "int4_weights": (W4_GEMM,)}
     for what_if, names in narrow.items():
