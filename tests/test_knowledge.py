@@ -415,7 +415,8 @@ def test_every_option_has_a_line_and_a_known_action() -> None:
 
 def test_every_recommendation_of_our_rules_is_listed() -> None:
     """So that `rules check` can tell a slip from advice of the user's own."""
-    used = {r.id for rule in load_rules(builtin_dir()).active for r in rule.recommendations}
+    rules = load_rules(builtin_dir()).active
+    used = {r.id for rule in rules for r in (*rule.recommendations, *rule.alternatives)}
     assert used == knowledge.recommendation_ids()
 
 

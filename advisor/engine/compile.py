@@ -94,6 +94,7 @@ class CompiledRule:
     invalidates: bool | Test
     withholds: bool | Test
     applies: tuple[tuple[Test, ...], ...]
+    alternatives: tuple[tuple[Test, ...], ...]
     doubts: tuple[tuple[Test, ...], ...]
 
     @property
@@ -310,6 +311,10 @@ class _Builder:
             applies=tuple(
                 self.tests(("recommendations", r, "applies_when"), advice.applies_when)
                 for r, advice in enumerate(rule.recommendations)
+            ),
+            alternatives=tuple(
+                self.tests(("alternatives", i, "applies_when"), other.applies_when)
+                for i, other in enumerate(rule.alternatives)
             ),
             doubts=tuple(
                 self.tests(("doubts", d, "when"), doubt.when) for d, doubt in enumerate(rule.doubts)

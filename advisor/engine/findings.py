@@ -27,6 +27,7 @@ from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import (
     SEVERITIES,
     Advice,
+    Alternative,
     ConditionDoc,
     Finding,
     Gain,
@@ -38,7 +39,7 @@ from advisor.model.findings import (
     Threshold,
     Verify,
 )
-from advisor.model.rules import RuleSpec
+from advisor.model.rules import GainSpec, RuleSpec
 
 #: Codes of the rules about the capture itself: they hold even where its rows cannot be believed.
 CAPTURE_RULES = "CAP"
@@ -120,7 +121,6 @@ def finding_of(
     spec, scope = rule.spec, outcome.scope
     impact = impact_of(inference, spec, scope, ms_of)
     confidence = confidence_of(inference, spec, outcome)
-    gain = spec.gain
     return Finding(
         code=spec.code,
         cause=spec.cause,
@@ -138,12 +138,9 @@ def finding_of(
         impact=impact,
         evidence=tuple(_evidence(inference, spec, outcome)),
         time_ranges=_time_ranges(inference, spec, scope),
-        gain=None
-        if gain is None
-        else Gain(
-            what_if=gain.what_if, params=dict(gain.params), measure=gain.measure, per=gain.per
-        ),
+        gain=None if spec.gain is None else _asked(spec.gain),
         recommendations=tuple(_advice(inference, rule, scope)),
+        alternatives=tuple(_alternatives(inference, rule, scope)),
         explains=tuple(
             Symptom(
                 code=s.code,
@@ -155,6 +152,11 @@ def finding_of(
         ),
         references=tuple(Reference(id=r) for r in spec.docs.references),
     )
+
+
+def _asked(gain: GainSpec) -> Gain:
+    """The what-if that a rule names, not yet estimated."""
+    return Gain(what_if=gain.what_if, params=dict(gain.params), measure=gain.measure, per=gain.per)
 
 
 # --- wording ---------------------------------------------------------------------------------
@@ -345,3 +347,18 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[
             )
         action = worded(inference, rule.spec, item.action, scope)
         yield Advice(id=item.id, action=action, effort=item.effort, verify=verify)
+
+
+def _alternatives(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Alternative]:
+    """The other ways to win that apply; one whose condition is unknown is kept."""
+    for item, tests in zip(rule.spec.alternatives, rule.alternatives, strict=True):
+        if any(check_fact(t, scope, inference.sight).truth is False for t in tests):
+            continue
+        gain = item.gain
+        yield Alternative(
+            action=item.id,
+            text=item.action,
+            effort=item.effort,
+            what_if=None if gain is None else gain.what_if,
+            gain=None if gain is None else _asked(gain),
+        )

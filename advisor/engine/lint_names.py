@@ -11,7 +11,7 @@ from advisor.engine.compile import conditions
 from advisor.engine.load import RuleSet
 from advisor.engine.source import Loc
 from advisor.engine.text import placeholders
-from advisor.model.rules import FactCondition, RuleSpec
+from advisor.model.rules import FactCondition, GainSpec, RuleSpec
 
 
 class FactLike(Protocol):
@@ -73,6 +73,9 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
     for i, advice in enumerate(rule.recommendations):
         for j, item in enumerate(advice.applies_when):
             yield ("recommendations", i, "applies_when", j), item
+    for i, other in enumerate(rule.alternatives):
+        for j, item in enumerate(other.applies_when):
+            yield ("alternatives", i, "applies_when", j), item
     for i, doubt in enumerate(rule.doubts):
         for j, item in enumerate(doubt.when):
             yield ("doubts", i, "when", j), item
@@ -132,21 +135,26 @@ def evidence_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     known = context.known.what_ifs
-    if rule.gain is not None and known is not None and rule.gain.what_if not in known:
-        text = f"there is no what-if {rule.gain.what_if}; {near(rule.gain.what_if, known)}"
-        yield ("gain", "what_if"), text
+    named: list[tuple[Loc, GainSpec | None]] = [(("gain", "what_if"), rule.gain)]
+    named += [(("alternatives", i, "gain"), o.gain) for i, o in enumerate(rule.alternatives)]
+    for loc, gain in named:
+        if gain is not None and known is not None and gain.what_if not in known:
+            yield loc, f"there is no what-if {gain.what_if}; {near(gain.what_if, known)}"
 
 
 def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """An id that resembles a known one is a slip of the pen, which would lose the options of the
     engines; any other is advice of the user's own."""
     known = context.known.actions
-    for i, advice in enumerate(rule.recommendations):
-        if known is None or advice.id in known:
+    named: list[tuple[Loc, str]] = [
+        *((("recommendations", i, "id"), r.id) for i, r in enumerate(rule.recommendations)),
+        *((("alternatives", i, "id"), a.id) for i, a in enumerate(rule.alternatives)),
+    ]
+    for loc, name in named:
+        if known is None or name in known:
             continue
-        if near := difflib.get_close_matches(advice.id, list(known), n=1, cutoff=0.8):
-            text = f"there is no action {advice.id}; did you mean {near[0]}?"
-            yield ("recommendations", i, "id"), text
+        if near := difflib.get_close_matches(name, list(known), n=1, cutoff=0.8):
+            yield loc, f"there is no action {name}; did you mean {near[0]}?"
 
 
 def known_part(rule: RuleSpec, context: Context) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from advisor.facts.communication import CrossRank, communication_facts, rank_fac
 from advisor.facts.copies import copy_facts
 from advisor.facts.device import device_facts
 from advisor.facts.evidence import evidence
+from advisor.facts.experts import expert_facts
 from advisor.facts.host import host_facts
 from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
@@ -42,6 +43,7 @@ def build_facts(
         own = a.on(device)
         device_facts(own, device, out)
         shape_facts(own, device, out)
+        expert_facts(own, device, out)
         host_facts(own, device, out)
         memory_facts(own, device, out)
         copy_facts(own, device, out)

@@ -14,6 +14,7 @@ from advisor.facts import (
     copies,
     damage,
     device,
+    experts,
     host,
     integrity,
     memory,
@@ -31,7 +32,7 @@ IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
     *capture.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *shapes.FACTS, *host.FACTS,
-    *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS,
+    *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *experts.FACTS,
     *operations.FACTS, *clocks.FACTS, *communication.FACTS,
 )  # fmt: skip
 

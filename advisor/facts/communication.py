@@ -53,6 +53,8 @@ FACTS = (
         Entry("ranks.matched_count", "count", "", "Collectives that were found on every rank that takes part", "matched by communicator and sequence number, else by kind and order in time on aligned clocks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
         Entry("ranks.wait_ratio", "ratio", "", "Share of the collective time that is waiting for the last rank", "own duration minus the shortest over the ranks, over all durations", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
         Entry("ranks.wait_window_ratio", "ratio", "", "Share of the window that ranks wait so with no other kernel beside it, on average", "mean over the ranks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
+        Entry("ranks.expert_wait_ratio", "ratio", "", "The part of that waiting for which expert kernels took longer on the rank that came last", "time of expert kernels since the collective before, against that of each rank that waits", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
+        Entry("ranks.expert_wait_window_ratio", "ratio", "", "The same as a share of the window, on average", "mean over the ranks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
         Entry("ranks.busy_spread", "ratio", "", "Largest busy share of a rank minus the smallest", "budgets", columns=origin.OPS),
     ], columns={}, needs=(_OTHERS,)),
     *group("rank", needs.CUDA, [

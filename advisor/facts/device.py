@@ -15,7 +15,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope
@@ -51,6 +51,8 @@ _BY_RANGES = Need("no host range marks the steps", needs.STEP_RANGES)
 _CALL = {"api_calls": "start end thread call"}
 _KERNEL = {"kernels": origin.SPAN}
 _GRID = {"kernels": f"{origin.SPAN} name_id blocks"}
+
+_PRODUCTS = Need("no matrix product ran in the window")
 
 FACTS = (
     *group("device", needs.CUDA, [
@@ -95,6 +97,7 @@ FACTS = (
         Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled", needs=(needs.KERNELS, _CAPABILITY)),
         Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", needs=(needs.KERNELS, _CAPABILITY)),
+        Entry("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names", needs=(needs.KERNELS, _PRODUCTS)),
         Entry("kernel.moe_ratio", "ratio", "kernels", "Share of the busy time in mixture-of-experts kernels", "family moe"),
         Entry("kernel.unmapped_ratio", "ratio", "kernels", "Share of kernel time that only a catch-all of knowledge/kernel_families.yaml names", "operations `other` and `other ATen kernel`"),
         Entry("kernel.skinny_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMV and skinny GEMM kernels (few output columns)", "names and tile sizes"),
@@ -210,6 +213,9 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
     unfused, matmul = held(lambda k: k.family in UNFUSED), held(lambda k: k.family in MATMUL)
     fp32 = held(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
     unknown = held(is_unknown)
+    if matmul:
+        narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
+        out.put("kernel.quantised_matmul_ratio", narrow / matmul, scope)
 
     def between(time: float, whole: float) -> tuple[float, float]:
         """Share of a family: what no one knows may belong to it or not."""

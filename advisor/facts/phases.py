@@ -12,6 +12,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, PARTS
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown
+from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
 _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
@@ -24,7 +25,16 @@ _ONE_PHASE = Need(
 )  # fmt: skip
 _RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FASTER)
 
+_PROMPTS = Need("no steps that read prompts beside steps of decodes alone")
+
 FACTS = (
+    *group("device", needs.CUDA, [
+        Entry("serving.mixed_step_count", "count", "kernels", "Steps in which prompts are read beside decodes", "phases of the steps", needs=(needs.STEPS,)),
+        Entry("serving.decode_step_ms", "ms", "kernels", "Median step of decodes alone", "step times by phase"),
+        Entry("serving.mixed_step_ms", "ms", "kernels", "Median step that reads prompts, too", "step times by phase"),
+        Entry("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
+        Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the window by which steps with prompts are longer than those without", "sum of the differences to serving.decode_step_ms"),
+    ], columns=origin.STEPS, needs=(needs.STEPS, _PROMPTS)),
     *group("phase", needs.CUDA, [
         Entry("phase.is_decode", "flag", "", "The phase is decode", "range names, else kernel families", needs=(needs.STEPS,)),
         Entry("phase.is_prefill", "flag", "", "The phase is prefill", "range names, else kernel families", needs=(needs.STEPS,)),
@@ -49,12 +59,32 @@ FACTS = (
 )  # fmt: skip
 
 
+def _mixed_steps(
+    decode: Array, mixed: Array, times: Array, scope: Scope, out: FactWriter, window: int
+) -> None:
+    """How much longer a step takes that reads prompts beside its decodes: so long their sequences
+    wait for a token."""
+    out.put("serving.mixed_step_count", int(mixed.sum()), scope)
+    if not decode.any() or not mixed.any():
+        return
+    usual = float(np.median(times[decode]))
+    longer = np.maximum(times[mixed] - usual, 0.0)
+    out.put_all({
+        "serving.decode_step_ms": usual / 1e6,
+        "serving.mixed_step_ms": float(np.median(times[mixed])) / 1e6,
+        "serving.mixed_over_decode": float(np.median(times[mixed])) / max(usual, 1.0),
+        "serving.held_window_ratio": min(float(longer.sum()) / window, 1.0),
+    }, scope)  # fmt: skip
+
+
 def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
     budget = a.budgets[device]
     if not a.step_count or not a.trace.has("kernels"):
         return
     phases = a.window_phases
     times = step_times(a)
+    _mixed_steps(phases == "decode", phases == "mixed", times, Scope(device=device), out,
+                 max(budget.window.length, 1))  # fmt: skip
     rows = budget.by_step[a.window_steps]
     window = max(budget.window.length, 1)
     at = a.device_kernels(device)

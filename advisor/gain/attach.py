@@ -46,21 +46,29 @@ class Gains:
 
     def with_gains(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings, each with its estimate or the reason why it has none."""
-        return tuple(f.model_copy(update={"gain": self._gain(f)}) for f in findings)
+        return tuple(
+            f.model_copy(update={
+                "gain": self._gain(f, f.gain) or Gain(reason=no_estimate(f.cause)),
+                "alternatives": tuple(
+                    o.model_copy(update={"gain": self._gain(f, o.gain)}) for o in f.alternatives
+                ),
+            })
+            for f in findings
+        )  # fmt: skip
 
-    def _gain(self, finding: Finding) -> Gain:
+    def _gain(self, finding: Finding, asked: Gain | None) -> Gain | None:
+        """The estimate of what was asked, or why there is none; None where no what-if is named."""
+        if asked is None or asked.what_if is None:
+            return None
         try:
-            fix = fix_of(finding)
+            fix = make_fix(asked.what_if, asked.params, finding.code, finding.cause)
         except InputError as error:  # a rule of the user's
             return Gain(reason=f"its rule names no known what-if: {error}")
-        if fix is None:
-            return Gain(reason=no_estimate(finding.cause))
-        assert finding.gain is not None
         found = self._estimate(fix)
         if isinstance(found, str):
-            return finding.gain.model_copy(update={"reason": found})
+            return asked.model_copy(update={"reason": found})
         assert self._replayer is not None
-        return finding.gain.model_copy(update={
+        return asked.model_copy(update={
             "params": fix.shown,
             "step_before_ms": found.before,
             "step_after_ms": found.after,

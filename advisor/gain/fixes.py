@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from advisor.gain import fixes_device, fixes_host
+from advisor.gain import fixes_device, fixes_experts, fixes_host
 from advisor.gain.catalog import Fix
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
@@ -29,15 +29,21 @@ FIXES: dict[str, Change] = {
     "overlap_copy": fixes_device.overlap_copy,
     "remove_copy": fixes_device.remove_copy,
     "fp8_weights": fixes_device.fp8_weights,
+    "int4_weights": fixes_device.int4_weights,
+    "tensor_rate": fixes_device.tensor_rate,
     "fp8_kv_cache": fixes_device.fp8_kv_cache,
     "batch": fixes_device.batch,
+    "speculate": fixes_device.speculate,
+    "fuse_experts": fixes_experts.fuse_experts,
+    "shorten_node_gaps": fixes_device.shorten_node_gaps,
     "fuse_elementwise": fixes_device.fuse_elementwise,
     "overlap_communication": fixes_device.overlap_communication,
 }
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
-    "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "fp8_kv_cache",
-    "batch", "fuse_elementwise", "overlap_communication", "remove_sync",
+    "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
+    "tensor_rate", "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "fuse_experts",
+    "shorten_node_gaps", "overlap_communication", "remove_sync",
 ))  # fmt: skip
 
 

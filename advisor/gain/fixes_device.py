@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
+from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT, is_skinny
 from advisor.gain.catalog import Fix, constant
 from advisor.gain.fixes_host import launched_ahead
 from advisor.gain.inputs import NEVER, Inputs
-from advisor.gain.profiler import Scenario
+from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.work import NoEstimate, Work
+from advisor.knowledge.shapes import Precision
+from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array
 from advisor.sources.schema import DTOH, HTOD, Call
@@ -136,9 +138,7 @@ def fp8_weights(
 ) -> Inputs:  # fmt: skip
     """Optimistic: kernels at the limit keep their bandwidth and take half the time. Pessimistic:
     each product is preceded by kernels that cast its input."""
-    mine = work.matmul
-    if fix.params["output_head"] == "keep":
-        mine = mine & ~work.once_a_step
+    mine = _wide_weights(fix, work, 8)
     changed = _fewer_bytes(fix, inputs, work, mine, lean)
     if lean < 0:
         level = work.dram[0]
@@ -149,15 +149,40 @@ def fp8_weights(
     return changed
 
 
+def int4_weights(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Of FP8 weights twice the share of the bytes stays. Pessimistic: widening the weights in the
+    kernels takes a part of what the bytes save."""
+    mine = _wide_weights(fix, work, 4)
+    changed = _fewer_bytes(fix, inputs, work, mine, lean, np.where(work.weight_bits == 8, 2.0, 1.0))
+    if lean < 0:
+        before = inputs.ops.duration
+        lost = constant("unpack_loss") * (before - changed.ops.duration)
+        changed = changed.with_ops(duration=changed.ops.duration + lost)
+    return changed
+
+
+def _wide_weights(fix: Fix, work: Work, bits: int) -> Array:
+    """Matrix products whose weights have more bits than the fix gives them."""
+    wide = work.matmul & (work.weight_bits > bits)
+    if work.matmul.any() and not wide.any():
+        raise NoEstimate(f"the weights are stored in {bits} bits or fewer already")
+    return wide & ~work.once_a_step if fix.params["output_head"] == "keep" else wide
+
+
 def fp8_kv_cache(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
     return _fewer_bytes(fix, inputs, work, work.attention, lean)
 
 
-def _fewer_bytes(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -> Inputs:
+def _fewer_bytes(
+    fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int, times: Array | float = 1.0
+) -> Inputs:
     """A kernel at DRAM level L streams for L / ACHIEVABLE of its time; that part shrinks with the
-    bytes, the rest (launch, ramp, arithmetic that is not hidden) stays."""
+    bytes (to `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden)
+    stays."""
     level, error = work.dram
     mine = mine & ~np.isnan(level)
     if not mine.any():
@@ -165,12 +190,36 @@ def _fewer_bytes(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -
             "how near these kernels are to the memory limit is not known: record GPU metrics, or "
             "give --weight-bytes"
         )
-    saved = 1.0 - fix.number("bytes_ratio")
+    saved = np.maximum(1.0 - fix.number("bytes_ratio") * times, 0.0)
     streams = np.clip((np.nan_to_num(level) + lean * np.nan_to_num(error)) / ACHIEVABLE, 0.0, 1.0)
     if lean > 0:
         streams = np.where(np.nan_to_num(level) >= DRAM_LIMIT, 1.0, streams)
     factor = np.where(mine, 1.0 - saved * streams, 1.0)
     return inputs.with_ops(duration=inputs.ops.duration * factor)
+
+
+def tensor_rate(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Products take as much less time as the new rate is higher, as far as their kernels come as
+    near to it. Optimistic: as near as to the old rate. Skinny ones wait for their bytes."""
+    to: Precision = str(fix.params["precision"])  # type: ignore[assignment]
+    of: Precision = "fp32" if to in ("tf32", "bf16") else "bf16"
+    if of == "fp32":
+        mine = work.select(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
+    else:
+        mine = work.matmul & (work.weight_bits == 16)
+        mine &= ~work.select(lambda k: k.traits.get("simt_fp32") is True)
+    if not mine.any():
+        raise NoEstimate("the replayed steps hold no products that this changes")
+    old, new = work.flop_per_s(of), work.flop_per_s(to)
+    if not old or not new:
+        raise NoEstimate(f"the rate of this GPU in {to if old else of} is not known")
+    ratio = min(old / new * constant("rate_loss") ** (1 - lean), 1.0)
+    bytes_ = 1.0 if to == "tf32" else 0.5
+    factor = np.where(work.select(is_skinny), max(bytes_, ratio), ratio)
+    return inputs.with_ops(duration=np.where(mine, inputs.ops.duration * factor,
+                                             inputs.ops.duration))  # fmt: skip
 
 
 # ---------------------------------------------------------------- batch and fusion
@@ -225,6 +274,18 @@ def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
     return np.where(np.isnan(tensor) | np.isnan(dram), blind, factor)
 
 
+def speculate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """As a batch of the tokens to check, but for attention: the sequences stay as many."""
+    tokens = replace(fix, params={"n": fix.number("drafted") + 1})
+    grown = batch(tokens, inputs, work, scenario, lean).ops.duration
+    before = inputs.ops.duration
+    kernel = work.kind == Kind.KERNEL
+    duration = np.where(kernel & ~work.attention, grown, before)
+    return inputs.with_ops(
+        duration=duration + np.where(kernel, fix.number("draft_share"), 0) * before
+    )
+
+
 def fuse_elementwise(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
@@ -262,6 +323,17 @@ def fuse_elementwise(
         own=np.where(launched, calls.own * stays, calls.own),
         pre=np.where(launched, held + (calls.pre - held) * stays, calls.pre),
     )
+
+
+def shorten_node_gaps(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    # Nodes that overlap the one before are launched in this way already.
+    usual = usual_node_gaps(inputs) & (inputs.ops.gap > 0)
+    if not usual.any():
+        raise NoEstimate("no graph run was traced node by node")
+    stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
+    return inputs.with_ops(gap=np.where(usual, inputs.ops.gap * stays, inputs.ops.gap))
 
 
 def overlap_communication(

@@ -116,11 +116,17 @@ def _graph_launches(inputs: Inputs) -> Inputs:
     return inputs.with_calls(own=own)
 
 
+def usual_node_gaps(inputs: Inputs) -> Array:
+    """Graph nodes that follow the one before as soon as the device can. Nodes that overlap run in
+    branches of the graph: there is no gap to change."""
+    gap = inputs.ops.gap
+    return np.asarray(inputs.ops.node & (gap >= 0) & (gap < _NODE_GAP_NS))
+
+
 def _node_gaps(inputs: Inputs, share: float) -> Inputs:
     """Moves the mean gap between nodes from the captured one to the published one by `share`."""
     ops = inputs.ops
-    # Nodes that overlap run in branches of the graph: there is no gap to change.
-    usual = ops.node & (ops.gap >= 0) & (ops.gap < _NODE_GAP_NS)
+    usual = usual_node_gaps(inputs)
     if not usual.any() or share == 0.0:
         return inputs
     change = share * (constant("graph_node_gap") - float(ops.gap[usual].mean()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -11,11 +12,11 @@ from advisor.facts.device import ACHIEVABLE
 from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE
-from advisor.knowledge.files import gpu
-from advisor.knowledge.shapes import GpuSpec
+from advisor.knowledge.files import KernelFamily, gpu
+from advisor.knowledge.shapes import GpuSpec, Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
@@ -63,14 +64,29 @@ class Work:
         step = self.taken.inputs.ops.step
         return max(len(np.unique(step[step != NONE])), 1)
 
+    def select(self, wanted: Callable[[KernelFamily], object]) -> Array:
+        """Mask of the kernels for whose names `wanted` is true."""
+        mask = np.append(self.a.names.mask(wanted), False)
+        return np.asarray(mask[np.where(self.name >= 0, self.name, len(mask) - 1)])
+
     def family(self, families: frozenset[str]) -> Array:
         """Mask of the kernels of these families."""
-        mask = np.append(self.a.names.mask(lambda k: k.family in families), False)
-        return np.asarray(mask[np.where(self.name >= 0, self.name, len(mask) - 1)])
+        return self.select(lambda k: k.family in families)
+
+    def flop_per_s(self, precision: Precision) -> float | None:
+        """Peak rate of the device for operands of a precision; None where it is not known."""
+        about = self._about()
+        return about.flop_per_s(precision) if about else None
 
     @cached_property
     def matmul(self) -> Array:
         return self.family(MATMUL)
+
+    @cached_property
+    def weight_bits(self) -> Array:
+        """Bits of a weight that each matrix product reads, as its name tells; 16 for all else."""
+        bits = np.append([weight_bits(k) for k in self.a.names.known], 16)
+        return np.asarray(bits[np.where(self.name >= 0, self.name, len(bits) - 1)])
 
     @cached_property
     def attention(self) -> Array:

@@ -93,6 +93,7 @@ class Traits(Data):
     splitk: Literal[True] | None = None
     skinny: Literal[True] | None = None
     row_blocks: Literal[True] | None = None
+    quantised: Literal[True] | None = None
 
 
 class TraitEntry(Data):
@@ -170,6 +171,14 @@ class GpuSpec(Data):
     def htod_bytes_per_s(self) -> float | None:
         """What large pinned copies reach in practice."""
         return None if self.htod_gb_per_s is None else self.htod_gb_per_s * 1e9
+
+    def flop_per_s(self, precision: Precision) -> float | None:
+        """Dense peak for operands of this precision; fp32 is that of the ordinary cores."""
+        if precision == "fp32":
+            value = self.fp32_tflops
+        else:
+            value = self.tensor_tflops.get("fp16" if precision == "bf16" else precision)
+        return None if value is None else value * 1e12
 
 
 class GpuFile(File):

@@ -36,8 +36,10 @@ _LEAD_PARTS: dict[str, tuple[str, ...]] = {
     "idle, host code": ("host_gap", "host_between_launches", "os"),
     "idle, work was queued": ("queued", "graph_internal"),
 }
+#: Kernels of experts, which take longer on the rank that more tokens are sent to.
+EXPERTS = "expert kernels"
 #: The columns of `Collectives.lead`: they add up to the time since the collective before it.
-LEADS = ("kernels", "copies", *_LEAD_PARTS, "idle, other")
+LEADS = ("kernels", EXPERTS, "copies", *_LEAD_PARTS, "idle, other")
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,12 @@ def leads(a: Analysis, device: int, found: Collectives) -> Array:
         if length.any():
             parts[:, i] = np.bincount(at[between], length[between], minlength=len(rest))
     copies = np.maximum(rest - compute - parts.sum(axis=1), 0)
-    columns = [compute, copies]
+    at = a.device_kernels(device)
+    at = at[a.names.mask(lambda k: k.family == "moe")[a.op_name[at]]]
+    experts = np.minimum(
+        Coverage(union(a.ops.start[at], a.ops.end[at])).within(before, start), compute
+    )
+    columns = [compute - experts, experts, copies]
     for names in _LEAD_PARTS.values():
         columns.append(parts[:, [IDLE_PARTS.index(n) for n in names]].sum(axis=1))
     told = {n for names in _LEAD_PARTS.values() for n in names}

@@ -25,6 +25,14 @@ def is_unknown(kernel: KernelFamily) -> bool:
     return kernel.operation.startswith("other")
 
 
+def weight_bits(kernel: KernelFamily) -> int:
+    """Bits of a weight that a matrix kernel reads, as far as its name tells; 16 where it does
+    not."""
+    if kernel.traits.get("quantised") is True:
+        return 4
+    return {"fp8": 8, "fp4": 4}.get(str(kernel.traits.get("precision")), 16)
+
+
 @dataclass(frozen=True)
 class Names:
     """Distinct kernel names of a capture. `index[i]` is the position of kernel row i's name."""

@@ -9,6 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from advisor.model.advice import Advice as Advice
+from advisor.model.advice import Alternative as Alternative
+from advisor.model.advice import Option as Option
+from advisor.model.advice import Verify as Verify
 from advisor.model.capture import Frozen, InputDevice
 from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.gain import Choice, Combined, Ranking
@@ -101,31 +105,6 @@ class Impact(Frozen):
         return "step" if has_steps else "window"
 
 
-class Option(Frozen):
-    """The line of a serving engine that carries out an action."""
-
-    engine: str
-    line: str
-    since: str | None = None
-
-
-class Verify(Frozen):
-    fact: str
-    expect: Literal["decrease", "increase", "present", "absent"]
-    now: Cell = None
-    unit: str = ""
-
-
-class Advice(Frozen):
-    """One recommendation of a finding."""
-
-    id: str
-    action: str
-    options: tuple[Option, ...] = ()
-    effort: Literal["low", "medium", "high"] = "medium"
-    verify: Verify | None = None
-
-
 class Symptom(Frozen):
     """A symptom that a cause explains and that is therefore not listed by itself."""
 
@@ -186,6 +165,7 @@ class Finding(Frozen):
     time_ranges: tuple[Interval, ...] = ()
     gain: Gain | None = None
     recommendations: tuple[Advice, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
     explains: tuple[Symptom, ...] = ()
     references: tuple[Reference, ...] = ()
     baseline: Literal["new", "known"] | None = None

@@ -307,6 +307,17 @@ class Recommendation(Strict):
     applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
 
 
+class Alternative(Strict):
+    """Another way to win than the one the finding's estimate speaks of. `id` is the key of an
+    action, as in recommendations; `gain` names the what-if that estimates it."""
+
+    id: Kebab
+    action: Prose
+    effort: Literal["low", "medium", "high"]
+    gain: GainSpec | None = None
+    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
+
+
 class Docs(Strict):
     """The one text behind ``advisor explain``, the documentation page and SARIF help."""
 
@@ -352,6 +363,7 @@ class RuleSpec(Strict):
     healthy: Prose | None = None
     evidence: Annotated[tuple[str, ...], Items, Field(max_length=8)] = ()
     recommendations: Annotated[tuple[Recommendation, ...], Items, Field(max_length=8)] = ()
+    alternatives: Annotated[tuple[Alternative, ...], Items, Field(max_length=8)] = ()
     docs: Docs
     needs: Needs | None = None
 

@@ -91,8 +91,18 @@ def with_options(
             item.model_copy(update={"options": options_for(item.id, serving.name, language_model)})
             for item in finding.recommendations
         )
+        others = tuple(
+            item.model_copy(
+                update={"options": options_for(item.action, serving.name, language_model)}
+            )
+            for item in finding.alternatives
+        )
         named = tuple(titles.get(r.id, r) for r in finding.references)
-        changes: dict[str, Any] = {"recommendations": advice, "references": named}
+        changes: dict[str, Any] = {
+            "recommendations": advice,
+            "alternatives": others,
+            "references": named,
+        }
         if finding.gain is None:
             changes["gain"] = Gain(reason=NO_ESTIMATE)
         out.append(finding.model_copy(update=changes))

@@ -39,7 +39,10 @@ def job_facts(
         return
     shares = [waits.window_share(i, w) for i, w in enumerate(waits.exposed)]
     total = waits.total
+    uneven = [waits.window_share(i, w) for i, w in enumerate(waits.experts)]
     out.put_all({
+        "ranks.expert_wait_ratio": sum(waits.experts) / max(sum(waits.exposed), 1),
+        "ranks.expert_wait_window_ratio": float(np.mean(uneven)),
         "ranks.wait_ratio": total / max(waits.time, 1),
         "ranks.wait_window_ratio": float(np.mean(shares)),
     })  # fmt: skip

@@ -19,6 +19,10 @@ _UNSEEN = (
     "what made it late lies before its window; a capture that begins and ends together on all "
     "ranks would show it"
 )
+_BALANCED = (
+    "half to all of the waiting that uneven experts cause ends; every rank has them as slow as the "
+    "mean of all then",
+)
 _LATE = (
     "between the surplus of the late rank shared out among all of them and that rank as early as "
     "the last but one",
@@ -45,6 +49,20 @@ def arrival_gain(waits: Waits, rank: int) -> Gain:
     return _gain(Gain(measure="latency", per="step"), before, (low, (low + high) / 2, high), _LATE)
 
 
+def expert_gain(waits: Waits) -> Gain:
+    """Step time of the job with as much work for the experts of every rank; half of that at
+    least, since replicas balance what they saw before."""
+    shares = [waits.window_share(i, ns) for i, ns in enumerate(waits.experts)]
+    most = sum(shares) / max(len(shares), 1)
+    steps = [r.window_ns / r.steps / 1e6 for r in waits.ranks if r.steps > 1]
+    if not steps or most < _LEAST:
+        return Gain(reason="these captures hold no steps in which it could be won")
+    mean = sum(steps) / len(steps)
+    before = Span(low=min(steps), mid=mean, high=max(steps))
+    saved = (most / 2, most * 3 / 4, most)
+    return _gain(Gain(measure="latency", per="step"), before, saved, _BALANCED)
+
+
 def transfer_gain(alone: Gain, transfer: float, exposed: float) -> Gain:
     """The estimate for one rank by itself, which hides waiting as well, for its transfers only:
     `transfer` and `exposed` are the shares of the window with and without the waiting."""
@@ -65,6 +83,8 @@ def with_gain(
     itself, by code."""
     if finding.cause == "rank-arrival-skew" and finding.scope.rank is not None:
         gain = arrival_gain(waits, finding.scope.rank)
+    elif finding.cause == "expert-imbalance":
+        gain = expert_gain(waits)
     elif finding.code in alone:
         gain = transfer_gain(alone[finding.code], transfer, exposed)
     else:

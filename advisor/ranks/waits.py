@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from advisor.metrics.collectives import EXPERTS
 from advisor.model.arrays import Array
 from advisor.ranks.align import Clock, align
 from advisor.ranks.match import match
@@ -46,8 +47,9 @@ class Waits:
     Collectives that others entered before the window of a rank begins are left out of what is
     charged to ranks: what made that one late is not in its capture, and mostly it is the capture
     itself. `left_out` counts them by the rank whose window begins last; `began_later` is how long
-    before it another had entered, at most, ns. Of the others `time` is their whole, and `exposed`
-    the part of the waits with no other kernel, ns.
+    before it another had entered, at most, ns. Of the others `time` is their whole, `exposed` the
+    part of the waits with no other kernel, and `experts` the part of that for which the kernels of
+    experts on the rank that came last took longer, ns.
     """
 
     ranks: tuple[RankRows, ...]
@@ -56,6 +58,7 @@ class Waits:
     found: tuple[Array, ...]
     wait: tuple[Array, ...]
     exposed: tuple[int, ...]
+    experts: tuple[int, ...]
     time: int
     caused: tuple[int, ...]
     last: tuple[int, ...]
@@ -119,11 +122,13 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
     bare = np.minimum(wait, np.concatenate([duration[:0], *(r.exposed for r in ordered)]))[calls]
     edges = np.cumsum([0, *length])
     parts = tuple(wait[a:b] for a, b in pairwise(edges.tolist()))
+    uneven = _experts(ordered, calls, first, size, wait)
     return Waits(
         ordered, clocks, found.count,
         tuple(matched[a:b] for a, b in pairwise(edges.tolist())),
         parts,
         tuple(int(v) for v in np.bincount(found.of[calls], bare, minlength=count)),
+        tuple(int(uneven[a:b].sum()) for a, b in pairwise(edges.tolist())),
         int(duration[calls].sum()),
         tuple(int(v) for v in np.bincount(charged, by_collective, minlength=count)),
         tuple(np.bincount(charged[telling], minlength=count).tolist()),
@@ -147,6 +152,22 @@ def _begun_last(
     # Of ranks that begin at the same time, the first.
     rank = np.argmax(begin == latest[:, None], axis=1)
     return rank, latest - np.minimum.reduceat(entered, first)
+
+
+def _experts(
+    ranks: Sequence[RankRows], calls: Array, first: Array, size: Array, wait: Array
+) -> Array:
+    """ns of each call's exposed wait for which the experts of the rank that came last took longer
+    since the collective before than those of the rank that waits."""
+    out = np.zeros(len(wait), np.int64)
+    if not len(calls) or any(EXPERTS not in r.leads for r in ranks):
+        return out
+    spent = np.concatenate([r.lead[:, r.leads.index(EXPERTS)].astype(np.int64) for r in ranks])
+    own, last = spent[calls], np.repeat(spent[calls[first]], size)
+    longer = np.where((own == UNKNOWN) | (last == UNKNOWN), 0, np.maximum(last - own, 0))
+    bare = np.minimum(wait, np.concatenate([r.exposed for r in ranks]))[calls]
+    out[calls] = np.minimum(longer, bare)
+    return out
 
 
 def _late(

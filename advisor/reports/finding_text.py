@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import Advice, Finding, Gain, Verify
+from advisor.model.findings import Advice, Alternative, Finding, Gain, Verify
 from advisor.reports.budget_bar import words
 from advisor.reports.gain_text import params_text, span_text, times_text
 from advisor.reports.layout import Page, Segment, pad
@@ -84,6 +84,10 @@ def finding(
         page.labelled("where", f"as in {before}.", 3)
     for advice in found.recommendations:
         _advice(page, advice, found.rank, shown, len(advice.options) if verbosity > 0 else OPTIONS)
+    told = {advice.id for advice in found.recommendations}
+    for other in found.alternatives:
+        if other.action not in told or (other.gain is not None and other.gain.speedup is not None):
+            _alternative(page, other)
     if found.explains:
         names = [f"{s.code} {s.cause}" for s in found.explains]
         page.labelled("explains", ", ".join(dict.fromkeys(names)), 3)
@@ -189,6 +193,17 @@ def _advice(page: Page, advice: Advice, rank: int, shown: Shown, most: int) -> N
         page.wrapped(f"{option.line}{since}", [" " * 15, (engine, "dim")], 17)
     if advice.verify is not None:
         page.wrapped(verify_text(advice.verify), [" " * 13, ("verify: ", "dim")], 15)
+
+
+def _alternative(page: Page, other: Alternative) -> None:
+    """Another way to win, with its estimate where there is one."""
+    told, gain = [f"effort {other.effort}"], other.gain
+    if gain is not None and gain.speedup is not None:
+        tokens = " in tokens/s" if gain.measure == "throughput" else ""
+        by = f" by what-if {gain.what_if}{params_text(gain.params)}"
+        told.insert(0, times_text(gain.speedup) + tokens + by)
+    text = f"{other.text.rstrip('.')} ({', '.join(told)})"
+    page.wrapped(text, [("   " + pad("or", 10), "green")], 13)
 
 
 def verify_text(verify: Verify) -> str:

@@ -279,7 +279,13 @@ def _recommendations(rule: RuleSpec) -> Iterator[str]:
             check = f" Verify: `{advice.verify.fact}` {CHANGES[advice.verify.expect]}."
         action = advice.action.strip().rstrip(".")
         yield f"- **{advice.id}** (effort {advice.effort}{only}): {action}.{check}"
-    if rule.recommendations:
+    for other in rule.alternatives:
+        only = " and ".join(_code(rule, c) for c in other.applies_when)
+        only = f", where {only}" if only else ""
+        by = f", what-if `{other.gain.what_if}`" if other.gain is not None else ""
+        action = other.action.strip().rstrip(".")
+        yield f"- Or **{other.id}** (effort {other.effort}{by}{only}): {action}."
+    if rule.recommendations or rule.alternatives:
         yield ""
 
 

@@ -390,6 +390,22 @@ def test_of_several_texts_for_one_action_the_first_that_applies_is_said() -> Non
     assert [r.action for r in found.recommendations] == ["b"]  # "a" does not, "b" may apply
 
 
+def test_alternatives_that_apply_ask_for_their_estimates() -> None:
+    ways = [
+        {"id": "x", "action": "a", "effort": "low", "applies_when": [ge("sync.idle_ratio", 0.9)]},
+        {"id": "y", "action": "b", "effort": "high", "gain": {"what_if": "x", "params": {"n": 2}}},
+        {"id": "z", "action": "c", "effort": "low", "applies_when": [ge("sync.gone", 0.9)]},
+    ]  # fmt: skip
+    one = rule("SYN101", "blocking-sync", [ge("sync.idle_ratio", 0.1)], alternatives=ways)
+    (found,) = concluded(base({"sync.idle_ratio": 0.31}), one).findings
+    assert [(a.action, a.what_if, a.effort) for a in found.alternatives] == [
+        ("y", "x", "high"), ("z", None, "low"),
+    ]  # fmt: skip
+    asked = found.alternatives[0].gain
+    assert asked is not None
+    assert asked.params == {"n": 2}
+
+
 def test_a_finding_in_full() -> None:
     facts = base({"sync.idle_ratio": 0.31})
     facts.entities["copy_class"] = [{"device": 0, "kind": "DtoH"}, {"device": 1, "kind": "HtoD"}]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +286,15 @@ def test_repeated_conditions_and_advice() -> None:
     found = words((twice,))
     assert "the same condition stands above; remove one" in found
     assert "the recommendation x appears twice; say when each applies" in found
+
+
+def test_alternatives_name_what_is_known() -> None:
+    way = {"id": "no-synk", "action": "do", "effort": "low", "gain": {"what_if": "no_such"}}
+    one = rule("ABC100", "c", [ge("f.a", 1)], alternatives=[way], docs=DOCS)
+    known = replace(KNOWN, actions=("no-sync",), what_ifs=("batch",))
+    found = [p.text for p in lint(rules(one), known, need_cases=False)]
+    assert "there is no what-if no_such; correct the name" in found
+    assert "there is no action no-synk; did you mean no-sync?" in found
 
 
 def test_one_action_in_words_for_each_kind_of_program() -> None:

@@ -133,6 +133,11 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         # unified memory: see tests/scenarios/test_transfer.py
         "unified.unasked_ratio", "unified.thrash_ratio", "unified.gpu_fault_count",
         "unified.host_fault_count",
+        # a server's steps: see tests/scenarios/test_workloads.py
+        "serving.decode_step_ms", "serving.mixed_step_ms", "serving.mixed_over_decode",
+        "serving.held_window_ratio",
+        # experts of single operators: see tests/scenarios/test_experts.py
+        "experts.kernels_per_layer",
         # logs of other samplers: see tests/facts/test_clocks.py
         "clock.power_limited_ratio", "clock.held_back_ratio", "clock.temperature_max_c",
         "clock.limit",

@@ -12,7 +12,7 @@ from advisor.errors import InputError
 from advisor.gain.attach import Gains, combine
 from advisor.gain.question import answer
 from advisor.gain.work import NoEstimate
-from advisor.model.findings import Finding, Input, Tool
+from advisor.model.findings import Alternative, Finding, Input, Tool
 from advisor.model.gain import Gain
 from tests.builder import Export
 from tests.gain import scenes
@@ -35,6 +35,20 @@ def finding(code: str, severity: str = "high") -> Finding:
 
 def gains(export: Export, folder: Path) -> Gains:
     return Gains(analysis(export, folder))
+
+
+def test_alternatives_have_estimates_of_their_own(tmp_path: Path) -> None:
+    asked = (Gain(what_if="remove_host_gap"), Gain(what_if="fp8_kv_cache"), None)
+    ways = tuple(Alternative(action="do-this", text="Do this", gain=gain) for gain in asked)
+    one = finding("LCH101").model_copy(update={"alternatives": ways})
+    (found,) = gains(scenes.waiting(), tmp_path).with_gains([one])
+    wins, unknown, unasked = (way.gain for way in found.alternatives)
+    assert wins is not None
+    assert wins.speedup is not None
+    assert wins.speedup.mid > 1.2
+    assert unknown is not None
+    assert "record GPU metrics" in (unknown.reason or "")
+    assert unasked is None
 
 
 def test_an_estimate_or_a_reason(tmp_path: Path) -> None:

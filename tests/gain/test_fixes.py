@@ -288,9 +288,91 @@ def test_a_product_that_runs_once_a_step_stays(tmp_path: Path) -> None:
     assert before - all_ == pytest.approx(200, rel=1e-6)
 
 
+FP8_GEMM = "nvjet_sm90_qqtst_128x8_64x12_4x1_v_bz_TNT"
+W4_GEMM = "void marlin::Marlin<1125899906909960l, 256, 1, 8>(int4 const*)"
+
+
+def test_a_quarter_of_the_bytes(tmp_path: Path) -> None:
+    """Two products of 100 us at what the DRAM can do: 28 % of the time stays, of FP8 weights 56 %.
+    Pessimistic: widening the weights costs a quarter of what the bytes save."""
+    for name, stays in ((scenes.GEMM, 0.28), (FP8_GEMM, 0.56)):
+        export = scenes.kernels((name, 100), (name, 100), (scenes.ADD, 20))
+        weights = round(0.92 * 4.8e12 * 200e-6)
+        before = after(export, tmp_path)
+        found = after(export, tmp_path, fix("int4_weights"), weight_bytes=weights)
+        assert before - found == pytest.approx(200 * (1 - stays), rel=1e-6)
+        slow = after(export, tmp_path, fix("int4_weights"), lean=-1, weight_bytes=weights)
+        streams = (0.92 - 0.05) / 0.92  # the level is 5 % lower
+        assert before - slow == pytest.approx(0.75 * 200 * (1 - stays) * streams, rel=1e-6)
+
+
+def test_kernels_of_a_graph_that_follow_each_other_sooner(tmp_path: Path) -> None:
+    """1 us lies between two nodes of one run: half of it goes, or all. The first node of the next
+    run follows as it did."""
+    export = scenes.kernels(("a", 50), ("b", 50), ("c", 50))
+    before = after(export, tmp_path)
+    assert before - after(export, tmp_path, fix("shorten_node_gaps")) == pytest.approx(2 * 0.5)
+    assert before - after(export, tmp_path, fix("shorten_node_gaps"), lean=1) == pytest.approx(2)
+    with pytest.raises(NoEstimate, match="node by node"):
+        after(scenes.eager(), tmp_path, fix("shorten_node_gaps"))
+
+
+SGEMM = "ampere_sgemm_128x64_tn"
+SKINNY = "void gemmSN_TN_kernel<float, 128, 16, 2, 4, 4, 4, true>(int)"
+
+
+def test_products_at_the_rate_of_tensor_cores(tmp_path: Path) -> None:
+    """An H200 has 66.9 TFLOPS in FP32, 494.7 in TF32 and 989.4 in BF16; products come half as far
+    again below the higher rate. One of few columns waits for its bytes, half of them in BF16."""
+    export = scenes.kernels((SGEMM, 100), (SKINNY, 40), (scenes.ADD, 20))
+    before = after(export, tmp_path)
+    tf32 = after(export, tmp_path, fix("tensor_rate", precision="tf32"))
+    assert before - tf32 == pytest.approx(100 * (1 - 1.5 * 66.9 / 494.7), rel=1e-6)
+    bf16 = after(export, tmp_path, fix("tensor_rate"))
+    assert before - bf16 == pytest.approx(100 * (1 - 1.5 * 66.9 / 989.4) + 40 / 2, rel=1e-6)
+    best = after(export, tmp_path, fix("tensor_rate"), lean=1)
+    assert before - best == pytest.approx(100 * (1 - 66.9 / 989.4) + 40 / 2, rel=1e-6)
+    with pytest.raises(NoEstimate, match="no products that this changes"):
+        after(export, tmp_path, fix("tensor_rate", precision="fp8"))
+
+
+def test_a_rate_that_the_gpu_does_not_have(tmp_path: Path) -> None:
+    export = scenes.kernels((scenes.GEMM, 100), (scenes.ADD, 20))
+    fp8 = after(export, tmp_path, fix("tensor_rate", precision="fp8"), lean=1)
+    assert after(export, tmp_path) - fp8 == pytest.approx(50, rel=1e-3)
+    with pytest.raises(NoEstimate, match="rate of this GPU in fp4 is not known"):
+        after(export, tmp_path, fix("tensor_rate", precision="fp4"))
+    with pytest.raises(NoEstimate, match="no products that this changes"):
+        after(export, tmp_path, fix("tensor_rate"))
+
+
+def test_weights_that_are_narrow_already(tmp_path: Path) -> None:
+    narrow = {"fp8_weights": (FP8_GEMM, W4_GEMM), "int4_weights": (W4_GEMM,)}
+    for what_if, names in narrow.items():
+        for name in names:
+            export = scenes.kernels((name, 100), (name, 100), (scenes.ADD, 20))
+            with pytest.raises(NoEstimate, match="bits or fewer already"):
+                after(export, tmp_path, fix(what_if), weight_bytes=1_000_000)
+
+
+def test_several_tokens_checked_in_one_step(tmp_path: Path) -> None:
+    """Four tokens instead of one: a product that streams its weights keeps its time, a kernel of
+    half a wave takes two of them, attention stays; the draft takes a tenth of all that was."""
+    rows = ((scenes.GEMM, 100), (scenes.ADD, 50), (scenes.ATTENTION, 30))
+    export = scenes.kernels(*rows, grid=132, threads=1024, step="decode_step")
+    before = after(export, tmp_path)
+    found = after(export, tmp_path, fix("speculate"))
+    assert found == pytest.approx(before + 50 + 18)
+    free = after(export, tmp_path, fix("speculate", draft_share=0))
+    assert free == pytest.approx(before + 50)
+    won = replayer(export, tmp_path).estimate([fix("speculate", n=3)])
+    assert won.measure == "throughput"
+    assert won.speedup.mid == pytest.approx(3 * before / found, rel=1e-3)
+
+
 def test_bytes_that_nobody_knows(tmp_path: Path) -> None:
     export = scenes.kernels((scenes.GEMM, 100), (scenes.GEMM, 100))
-    for name in ("fp8_weights", "fp8_kv_cache"):
+    for name in ("fp8_weights", "int4_weights", "fp8_kv_cache"):
         with pytest.raises(NoEstimate, match="record GPU metrics"):
             after(export, tmp_path, fix(name))
 

@@ -39,6 +39,41 @@ def job(
     return made
 
 
+EXPERT = Kernel("fused_moe_kernel", 132)
+
+
+def uneven(kernel: Kernel) -> Cluster:
+    """In every layer another rank needs 60 us more for this kernel."""
+    made = Cluster(4)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.compute(GEMM, 100)
+                made.compute(kernel, 50, more={layer % 4: 60})
+                made.collective(ALL_REDUCE, 2)
+    return made
+
+
+def test_experts_of_another_rank_in_every_layer(tmp_path: Path) -> None:
+    """Three of four ranks wait 60 of about 214 us in each layer, and no rank more than others."""
+    found = diagnosed(uneven(EXPERT).write(tmp_path))
+    causes = {f.cause for f in found.findings}
+    assert "expert-imbalance" in causes
+    assert "rank-arrival-skew" not in causes
+    assert fact(found, "ranks.expert_wait_window_ratio") == pytest.approx(0.75 * 60 / 214, rel=0.1)
+    assert fact(found, "ranks.expert_wait_ratio") > 0.9
+    gain = finding(found, "expert-imbalance").gain
+    assert gain is not None
+    assert gain.speedup is not None
+    assert 1.05 < gain.speedup.low < gain.speedup.mid < gain.speedup.high < 1.3
+
+
+def test_other_uneven_kernels_are_no_experts(tmp_path: Path) -> None:
+    found = diagnosed(uneven(GEMM).write(tmp_path))
+    assert "expert-imbalance" not in {f.cause for f in found.findings}
+    assert fact(found, "ranks.expert_wait_window_ratio") == 0
+
+
 def test_nothing_is_planted(tmp_path: Path) -> None:
     found = diagnosed(job().write(tmp_path))
     assert communication(found) == {}

@@ -1,0 +1,45 @@
+"""What a finding tells to do: recommendations, and other ways to win."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from advisor.model.capture import Frozen
+from advisor.model.facts import Cell
+from advisor.model.gain import Gain
+
+
+class Option(Frozen):
+    """The line of a serving engine that carries out an action."""
+
+    engine: str
+    line: str
+    since: str | None = None
+
+
+class Verify(Frozen):
+    fact: str
+    expect: Literal["decrease", "increase", "present", "absent"]
+    now: Cell = None
+    unit: str = ""
+
+
+class Advice(Frozen):
+    """One recommendation of a finding."""
+
+    id: str
+    action: str
+    options: tuple[Option, ...] = ()
+    effort: Literal["low", "medium", "high"] = "medium"
+    verify: Verify | None = None
+
+
+class Alternative(Frozen):
+    """Another way to win: `action` is its key, `gain` what it would win, where a what-if tells."""
+
+    action: str
+    text: str
+    what_if: str | None = None
+    gain: Gain | None = None
+    effort: Literal["low", "medium", "high"] = "medium"
+    options: tuple[Option, ...] = ()

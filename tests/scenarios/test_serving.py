@@ -1,0 +1,48 @@
+"""A server that reads prompts in some of the steps in which it decodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.machine import GEMM, PREFILL_ATTENTION, Machine
+from tests.scenarios.support import diagnosed, fact, severity
+
+#: One layer that reads a prompt, in us.
+PREFILL_LAYER = ((GEMM, 150), (PREFILL_ATTENTION, 100), (GEMM, 150))
+
+
+def server(prompt_layers: int, mixed: int = 4) -> Machine:
+    """20 steps; every fifth reads a prompt besides, until `mixed` of them have."""
+    m = Machine()
+    for i in range(20):
+        reads = i % 5 == 3 and i // 5 < mixed
+        prompts = "1(512)" if reads else "0(0)"
+        with m.step(f"execute_context_{prompts}_generation_16(16)"):
+            m.replay(4)
+            if reads:
+                m.layers(prompt_layers, PREFILL_LAYER)
+            m.wait()
+    return m
+
+
+def test_prompts_hold_up_decodes(tmp_path: Path) -> None:
+    d = diagnosed(server(4), tmp_path)
+    assert severity(d, "prefill-holds-decode") == "low"
+    assert fact(d, "serving.mixed_step_count") == 4
+    usual, held = fact(d, "serving.decode_step_ms"), fact(d, "serving.mixed_step_ms")
+    assert isinstance(usual, float)
+    assert isinstance(held, float)
+    assert held - usual == pytest.approx(4 * 0.4, rel=0.05)
+    assert fact(d, "serving.mixed_over_decode") == pytest.approx(held / usual)
+    assert fact(d, "serving.held_window_ratio") == pytest.approx(
+        4 * (held - usual) / (4 * held + 15 * usual), rel=0.02
+    )
+
+
+@pytest.mark.parametrize(("layers", "mixed"), [(4, 1), (4, 0)])
+def test_one_prompt_is_an_exception(tmp_path: Path, layers: int, mixed: int) -> None:
+    d = diagnosed(server(layers, mixed), tmp_path)
+    assert severity(d, "prefill-holds-decode") is None
+    assert fact(d, "serving.mixed_step_count") == mixed
