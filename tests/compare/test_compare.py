@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -509,8 +510,7 @@ def mended(before: Diagnosis, ms: float) -> Diagnosis:
         update={
             "findings": tuple(f for f in before.findings if f.cause != "launch-bound"),
             "facts": tuple(
-                f.model_copy(update={"value": moved[f.name]}) if f.name in moved else f
-                for f in before.facts
+                replace(f, value=moved[f.name]) if f.name in moved else f for f in before.facts
             ),
         }
     )

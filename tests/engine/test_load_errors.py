@@ -73,7 +73,7 @@ BAD = [
         "kind: cause",
         "kind: problem",
         5,
-        "kind is 'problem'; use 'symptom', 'cause', 'note' or 'question'",
+        "kind is 'problem'; use 'symptom', 'cause', 'limit', 'note' or 'question'",
     ),
     ("scope: device", "scope: gpu", 6, "scope is 'gpu'; use 'trace', 'rank', 'device'"),
     ("scope: device", "scope: device\nscope: trace", 7, "the key `scope` appears twice; keep one"),

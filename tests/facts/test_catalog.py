@@ -140,7 +140,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "experts.kernels_per_layer",
         # logs of other samplers: see tests/facts/test_clocks.py
         "clock.power_limited_ratio", "clock.held_back_ratio", "clock.temperature_max_c",
-        "clock.limit",
+        "clock.limit", "clock.limited_ratio",
     }  # fmt: skip
     # several GPUs: see tests/ranks
     several = {n for n in CATALOGUE if n.startswith(("comm.", "rank.", "ranks."))}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import analyse, diagnose
 
@@ -116,4 +115,4 @@ def test_each_gpu_of_a_log_is_judged_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "dmon.txt"
     path.write_text("# gpu sm pclk\n# Idx % MHz\n" + "0 95 1980\n1 4 1980\n" * 30)
     low = [f.scope for f in diagnose(path).findings if f.cause == "low-gpu-utilisation"]
-    assert [Scope(**s.model_dump()).device for s in low] == [1]
+    assert [scope.device for scope in low] == [1]

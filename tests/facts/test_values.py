@@ -326,6 +326,7 @@ def test_collectives(tmp_path: Path) -> None:
         "comm.exposed_transfer_ratio": (whole - hidden) / 19_000,
         "comm.overlap_ratio": hidden / whole, "comm.calls_per_step": 1.0,
         "comm.max_over_mean": 500 / (whole / 19), "comm.excess_ratio": 300 / 19_000,
+        "comm.repeated_excess_ratio": 0.0,
         "comm.waiting_known": False,
         "budget.communication_ratio": (whole - hidden) / 19_000,
     })  # fmt: skip
@@ -438,6 +439,45 @@ def test_garbage_collection(tmp_path: Path) -> None:
     expect_values(base, {
         "host.gc_idle_ratio": 0.5, "host.gc_max_ns": 5e5, "budget.gc_ratio": 0.5,
     })  # fmt: skip
+
+
+def test_the_window(steps: FactBase, tmp_path: Path) -> None:
+    """19 steps of four operations that keep the device busy for 275 us; one graph launch of three
+    kernels, thrice a step; a prefill of 10 ms before the first of 20 steps of 1 ms."""
+    expect_values(steps, {
+        "capture.window_work_count": 19 * 4, "capture.window_busy_ms": 19 * 0.275,
+        "capture.window_chosen": False, "capture.outside_work_ratio": 0.0,
+    }, TRACE)  # fmt: skip
+    pieces = Export().gpu().process(1)
+    for i in range(20):
+        pieces.range(f"decode_step {i}", i * STEP, i * STEP + 900 * US)
+        for k in range(3):
+            t = i * STEP + k * 200 * US
+            nodes = [(GEMM.name, t + (30 + 50 * n) * US, 40 * US) for n in range(3)]
+            pieces.graph_launch(at=t, dur=20 * US, nodes=nodes)
+    (tmp_path / "pieces").mkdir()
+    levels = built(pieces, tmp_path / "pieces")
+    expect_values(levels, {"capture.step_levels": "3 graph launches"}, TRACE)
+    late = Export().gpu().process(1)
+    late.range("decode_step 0", 0, 10_900 * US).launch(0, 10 * US, GEMM.name, 20 * US, 10_000 * US)
+    for i in range(1, 20):
+        t = 10_100 * US + i * STEP
+        late.range(f"decode_step {i}", t, t + 900 * US)
+        late.launch(t, 10 * US, GEMM.name, t + 20 * US, 500 * US)
+    outside = built(late, tmp_path)
+    whole = f"{20 / 1e6:.6f}s/{(10_100 + 19_000 + 520) / 1e6:.6f}s"
+    expect_values(outside, {"capture.whole_work_window": whole}, TRACE)
+
+
+def test_weights_of_few_bits(tmp_path: Path) -> None:
+    """Of 400 us of matrix products a step 100 read weights of 8 bits."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        e.launch(t, 10 * US, GEMM.name, t + 20 * US, 300 * US)
+        e.launch(t + 30 * US, 10 * US, "deep_gemm::fp8_gemm_kernel", t + 330 * US, 100 * US)
+    expect_values(built(e, tmp_path), {"kernel.quantised_matmul_ratio": 0.25})
 
 
 def test_unified_memory(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ def test_a_rank_whose_host_is_slow(tmp_path: Path) -> None:
 
 def test_an_exposed_all_reduce(tmp_path: Path) -> None:
     found = diagnosed(job(transfer=60).write(tmp_path))
-    assert communication(found) == {"exposed-communication": "high", "low-overlap": "low"}
+    # Hiding 60 % of 28 % of the step saves 17 %, and at the low end of the range 7 %.
+    assert communication(found) == {"exposed-communication": "medium", "low-overlap": "low"}
     exposed = finding(found, "exposed-communication")
     assert exposed.scope.rank is None
     assert "On 4 of 4 ranks" in exposed.message
@@ -221,7 +222,7 @@ def test_a_missing_rank(tmp_path: Path) -> None:
     found = diagnosed([paths[i] for i in (0, 1, 3)])
     assert finding(found, "single-rank-of-many").message.startswith("The job has 4 ranks, 3 given")
     assert "rank-arrival-skew" not in communication(found)  # the late one is not there to be seen
-    assert finding(found, "exposed-communication").severity == "high"
+    assert finding(found, "exposed-communication").severity == "medium"
 
 
 def test_a_gap_in_the_numbers_is_a_missing_rank(tmp_path: Path) -> None:

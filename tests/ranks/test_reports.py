@@ -95,7 +95,7 @@ def test_many_ranks_show_those_that_matter(
 ) -> None:
     count = SHOWN + 4
     job(count, more={17: 60}, steps=3).write(tmp_path)
-    for heading, line, args in (("\nRanks", 3, ()), ("### Ranks", 6, ("--format", "markdown"))):
+    for heading, line, args in (("\nRanks  ", 3, ()), ("### Ranks", 6, ("--format", "markdown"))):
         assert main(["diagnose", str(tmp_path), "--jobs", "1", *args]) == 0
         shown = capsys.readouterr().out
         table = shown[shown.index(heading) :]
