@@ -136,7 +136,8 @@ def _without_waits(inputs: Inputs, dropped: Array) -> Inputs:
 def remove_sync(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
-    """Pessimistic: a wait that hands over a result stays, the host code after it needs that."""
+    """Also between steps, of steps that copy nothing to the host: nothing needs that wait to go on.
+    Pessimistic: a wait that hands over a result stays, the host code after it needs that."""
     calls, waits = inputs.calls, inputs.waits
     kind = calls.kind[waits.call]
     readback = work.direction[waits.op] == DTOH
@@ -146,8 +147,14 @@ def remove_sync(
     if not len(work.taken.inputs.waits):
         raise NoEstimate("no call of the replayed steps waits for the device")
     if fix.params["which"] == "in_step":
-        dropped &= _waits_in_steps(inputs)
+        dropped &= _waits_in_steps(inputs) | _hands_over_nothing(inputs, work)
     return _without_waits(inputs, dropped)
+
+
+def _hands_over_nothing(inputs: Inputs, work: Work) -> Array:
+    """Mask of the waits for work of steps that copy nothing to the host."""
+    step = inputs.ops.step
+    return np.asarray(~np.isin(step[inputs.waits.op], np.unique(step[work.to_host])))
 
 
 def async_readback(
@@ -179,13 +186,12 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
     needs it to go on. One that does is needed unless the next step is launched before the result
     of the last is read (`all_waits`).
     """
-    calls, ops, waits = inputs.calls, inputs.ops, inputs.waits
+    calls, waits = inputs.calls, inputs.waits
     ends = calls.between[waits.call] & (calls.kind[waits.call] == Call.SYNC)
     if fix.params["idle_waits"] == "kept" or not ends.any():
         return inputs
     if not all_waits:
-        reads = np.unique(ops.step[work.to_host])
-        ends &= ~np.isin(ops.step[waits.op], reads)
+        ends &= _hands_over_nothing(inputs, work)
     return _without_waits(inputs, ends)
 
 
