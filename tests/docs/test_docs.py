@@ -13,10 +13,10 @@ from advisor.cli.main import VERBS
 from advisor.compare.catalog import EVERY_FACT
 from advisor.config import SETTINGS
 from advisor.engine.cases import run_cases
-from advisor.engine.judge import SEVERITY_TABLE
 from advisor.engine.lint import check_rules
 from advisor.engine.lint_names import Catalogues
 from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.rank import SEVERITY_TABLE
 from advisor.facts.catalog import ENTITIES
 from advisor.knowledge.files import references
 from advisor.model.findings import Diagnosis
