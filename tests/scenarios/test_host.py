@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import advisor
+from tests.kineto_builder import Profile
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.scenarios.support import alarms, diagnosed, evidence, expect, fact, ranked, severity
 
@@ -278,3 +280,33 @@ def test_other_host_work_in_the_gap_is_named_and_needs_no_loader(tmp_path: Path)
     assert "input-preparation" not in found
     assert fact(d, "host.gap_range") == "tokenize"
     assert "data-loading-workers" not in {r.id for r in found["host-gap"].recommendations}
+
+
+def test_a_range_around_the_whole_step_names_no_gap(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"iteration {i}"):
+            m.work(4_000)
+            m.replay(22)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert "host-gap" in {f.cause for f in d.findings}
+    assert not any(f.name == "host.gap_range" for f in d.facts)
+
+
+@pytest.mark.parametrize("kind", ["python", "op"])
+def test_the_function_or_operator_in_the_gap_is_named(kind: str, tmp_path: Path) -> None:
+    """Steps of 1 ms: 0.6 ms in a function inside another one that launches kernels as well."""
+    name = {"python": "server.py(12): tokenize", "op": "aten::multinomial"}[kind]
+    profile = Profile().gpu()
+    for i in range(12):
+        at = i * 1_000_000
+        profile.annotation(f"decode_step {i}", at, 990_000)
+        profile.python("server.py(40): serve", at, 990_000)
+        getattr(profile, kind)(name, at + 200_000, 600_000)
+        for j in range(5):
+            profile.launch(at=at + 20_000 * j, kernel="gemm", kernel_dur=15_000)
+    d = advisor.diagnose(profile.write(tmp_path / "trace.json"))
+    assert fact(d, "host.gap_range") == name
+    found = {f.cause: f for f in d.findings}
+    assert name in found["host-gap"].message
