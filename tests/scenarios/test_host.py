@@ -69,6 +69,10 @@ def test_garbage_collection(tmp_path: Path) -> None:
     expect(d, "python-gc", never=("host-gap", "gil-contention"))
     assert fact(d, "host.gc_max_ns") == 900_000
     assert severity(d, "python-gc") in ("medium", "high")
+    (table,) = (e for f in d.findings if f.cause == "python-gc" for e in f.evidence
+                if e.title == "Longest garbage collections")  # fmt: skip
+    assert [row[1] for row in table.rows] == [0.9] * len(table.rows)
+    assert len(table.rows) in (5, 6)  # the first step is left out
 
 
 def test_garbage_collection_beside_a_busy_gpu_costs_nothing(tmp_path: Path) -> None:
@@ -86,6 +90,23 @@ def test_waiting_for_the_gil(tmp_path: Path) -> None:
     d = diagnosed(serve(body), tmp_path)
     expect(d, "gil-contention", never=("host-gap", "python-gc"))
     assert fact(d, "host.gil_wait_ratio") == pytest.approx(0.2, abs=0.03)
+
+
+def test_who_holds_the_gil_meanwhile(tmp_path: Path) -> None:
+    """The launching thread waits 250 us a step; another thread holds the lock for 200 of them."""
+
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        at = round(m.now * 1e3)
+        m.export.thread(77).range("Holding GIL", at + 50_000, at + 250_000)
+        m.export.thread(m.export.pid)
+        m.work(250, "Waiting for GIL")
+
+    d = diagnosed(serve(body), tmp_path)
+    (table,) = (e for f in d.findings if f.cause == "gil-contention" for e in f.evidence
+                if e.title.startswith("Who holds the GIL"))  # fmt: skip
+    assert len(table.rows) == 1
+    assert table.rows[0][2] == pytest.approx(0.8, abs=0.01)
 
 
 def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
