@@ -10,6 +10,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
+from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
 _CAPABILITY = Need(
@@ -18,6 +19,7 @@ _CAPABILITY = Need(
 )  # fmt: skip
 _OLD = Need("no kernel of an older architecture ran in the window")
 _SMALL = Need("no elementwise, copy, activation, rope, softmax or norm kernel ran in the window")
+_ATTENTION = Need("no attention kernel ran in the window")
 _NAMED = 3
 
 FACTS = (
@@ -26,6 +28,9 @@ FACTS = (
         Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, _CAPABILITY, _OLD)),
         Entry("kernel.compiled_ratio", "ratio", "kernels", "Share of the elementwise, copy, activation, rope, softmax and norm kernels that torch.compile generated", "count, by names", needs=(needs.KERNELS, _SMALL)),
         Entry("kernel.unfused_operations", "text", "kernels", "The operations that hold most of the time of these kernels, each with its share of the busy time", "the three largest", needs=(needs.KERNELS, _SMALL)),
+        Entry("kernel.static_cache_attention", "flag", "kernels", "Attention runs over a static KV cache: at least one index_copy into it for every attention kernel", "count by operation, split-KV combines left out", needs=(needs.KERNELS, _ATTENTION)),
+        Entry("comm.nccl_ratio", "ratio", "kernels", "Share of the collective time in kernels of NCCL or RCCL; the rest are one-shot kernels of PyTorch or an engine", "names", needs=(needs.COLLECTIVES,)),
+        Entry("device.compute_major", "count", "kernels", "Major compute capability of the device", "properties of the GPU", needs=(_CAPABILITY,)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}),
 )  # fmt: skip
 
@@ -37,6 +42,12 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     scope, name = Scope(device=device), a.op_name[at]
     duration = (a.ops.end - a.ops.start)[at].astype(float)
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
+    if capability:
+        out.put("device.compute_major", capability[0], scope)
+    _attention(a, name, scope, out)
+    nccl = a.names.mask(lambda k: k.operation.startswith(("NCCL", "RCCL")))[name]
+    if whole := float(duration[a.communication[at]].sum()):
+        out.put("comm.nccl_ratio", float(duration[nccl].sum()) / whole, scope)
     if capability and old is not None and len(at):
         own = a.names.mask(lambda k: k.family in MATMUL | ATTENTION and k.sm is not None
                            and k.sm // 10 >= capability[0])[name]  # fmt: skip
@@ -57,3 +68,10 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     largest = np.argsort(-time, kind="stable")[:_NAMED]
     texts = (f"{operations[i]} {time[i] / busy:.1%}" for i in largest.tolist())
     out.put("kernel.unfused_operations", ", ".join(texts).replace("%", " %"), scope)
+
+
+def _attention(a: Analysis, name: Array, scope: Scope, out: FactWriter) -> None:
+    calls = a.names.mask(lambda k: k.family in ATTENTION and "combine" not in k.operation)[name]
+    writes = a.names.mask(lambda k: k.operation.startswith("index_copy"))[name]
+    if calls.any():
+        out.put("kernel.static_cache_attention", int(writes.sum()) >= int(calls.sum()), scope)

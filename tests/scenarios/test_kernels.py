@@ -230,6 +230,31 @@ def test_prefill_at_the_limit_of_the_tensor_cores(tmp_path: Path, sampled: bool)
     assert ("no-gpu-metrics" in {f.cause for f in d.findings}) is not sampled
 
 
+@pytest.mark.parametrize(("capability", "fp4"), [((9, 0), False), ((10, 0), True)])
+def test_fp4_is_for_gpus_that_have_it(
+    tmp_path: Path, capability: tuple[int, int], fp4: bool
+) -> None:
+    m = Machine(Export().gpu(name="NVIDIA B200" if fp4 else "NVIDIA H200", capability=capability))
+    for i in range(8):
+        with m.step(f"prefill {i}"):
+            m.layers(16, PREFILL)
+    d = diagnosed(m, tmp_path)
+    (found,) = (f for f in d.findings if f.cause == "compute-bound")
+    assert ("int4-weights" in {o.action for o in found.alternatives}) is fp4
+    assert fact(d, "device.compute_major") == capability[0]
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_attention_over_a_static_cache(tmp_path: Path, static: bool) -> None:
+    write = Kernel("void at::native::index_copy_kernel_impl<long>(int)") if static else ADD
+    m = replayed([(write, 3), (DECODE_ATTENTION, 30), (GEMV, 60)])
+    m.sample({write: (30, 20, 0), DECODE_ATTENTION: (60, 90, 5), GEMV: (60, 92, 5)})
+    d = diagnosed(m, tmp_path)
+    (found,) = (f for f in d.findings if f.cause == "memory-bandwidth-bound")
+    assert ("attention-backend" in {o.action for o in found.alternatives}) is static
+    assert fact(d, "kernel.static_cache_attention") is static
+
+
 def test_more_kernel_names_than_the_report_shows(tmp_path: Path) -> None:
     """The largest family is named even where each of its kernels is too small for the table: 201
     elementwise kernels of 10 us fill it, and 250 GEMM kernels of 9 us hold more time."""
