@@ -98,6 +98,7 @@ def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str
         assert d.findings[0].recommendations[0].id == "give-all-ranks"
     (budget,) = d.budget
     shares = {part.part: part.share for part in budget.parts}
+    assert fact(d, "comm.nccl_ratio") == 1.0
     assert shares["communication"] == pytest.approx(exposed, abs=0.01)
     assert shares["compute"] == pytest.approx(1 - exposed, abs=0.01)
 
