@@ -18,7 +18,7 @@ from advisor.knowledge import files as knowledge
 from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.shapes import GpuFile, KernelFile
 from advisor.serving.detect import detect
-from advisor.serving.options import options_for
+from advisor.serving.options import Program, options_for
 from advisor.sources.schema import TABLES
 
 ATEN = "void at::native::"
@@ -469,9 +469,34 @@ def test_options_fall_back_to_the_library_and_then_to_any_engine() -> None:
     assert options_for("no-such-action", "vllm") == ()
 
 
+def test_no_option_that_the_kernels_show_in_use() -> None:
+    def lines(*kernels: str) -> str:
+        return " ".join(
+            o.line for o in options_for("fused-kernels", "pytorch", Program(kernels=kernels))
+        )
+
+    eager = lines("void at::native::elementwise_kernel<128, 4>", "ampere_sgemm_128x64_tn")
+    assert "scaled_dot_product_attention" in eager
+    assert "rms_norm" in eager
+    assert "torch.compile" in eager
+    used = lines("pytorch_flash::flash_fwd_kernel<...>", "rmsnorm_kernel", "triton_poi_fused_add_1")
+    assert used == ""
+
+
+def test_no_option_that_the_command_gives() -> None:
+    def lines(command: str) -> list[str]:
+        return [o.line for o in options_for("fp8-weights", "vllm", Program(command=command))]
+
+    assert any("--quantization fp8" in line for line in lines("vllm serve m --quantization fp8_x"))
+    assert not any(
+        "--quantization fp8" in line for line in lines("vllm serve m --quantization fp8")
+    )
+
+
 def test_options_fit_the_program() -> None:
     def lines(language_model: bool | None) -> str:
-        return " ".join(o.line for o in options_for("pin-memory", "pytorch", language_model))
+        found = options_for("pin-memory", "pytorch", Program(language_model))
+        return " ".join(o.line for o in found)
 
     assert "DataLoader" in lines(None)
     assert "DataLoader" in lines(False)

@@ -12,6 +12,7 @@ from advisor.facts.device import device_facts
 from advisor.facts.evidence import evidence
 from advisor.facts.experts import expert_facts
 from advisor.facts.host import host_facts
+from advisor.facts.in_use import in_use_facts
 from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
@@ -42,6 +43,7 @@ def build_facts(
     for device in a.devices:
         own = a.on(device)
         device_facts(own, device, out)
+        in_use_facts(own, device, out)
         shape_facts(own, device, out)
         expert_facts(own, device, out)
         host_facts(own, device, out)

@@ -90,6 +90,7 @@ FACTS = (
         Entry("capture.sample_period_ns", "ns", "samples", "Sampling period of the GPU metrics", "median spacing of the samples of one device", columns=_SAMPLES, needs=(_TWO_SAMPLES,)),
         Entry("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families", columns={"samples": "time device", "kernels": "start end name_id"}, needs=(_TWO_SAMPLES,)),
         Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**origin.GAPS, "overheads": "start end process"}, windowed=True),
+        Entry("capture.by_nsys", "flag", "", "Nsight Systems recorded the capture", "recording tool"),
         Entry("capture.stack_recorded", "flag", "", "The profiler timed every Python call", "with_stack of the PyTorch profiler, or rows of Python functions"),
         Entry("capture.stack_option", "text", "", "The option that makes it do so, where it was on", "options of the capture", needs=(_STACKS,)),
         Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
@@ -140,6 +141,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
         "capture.kernel_count": None if alone else trace.rows("kernels"),
         "capture.cuda_traced": capture.cuda_traced,
+        "capture.by_nsys": capture.recorder.nsys_options,
         "capture.stack_recorded": _stacks(capture),
         "capture.stack_option": "with_stack" if _stacks(capture) else None,
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum())

@@ -16,6 +16,7 @@ from advisor.facts import (
     device,
     experts,
     host,
+    in_use,
     integrity,
     memory,
     operations,
@@ -31,7 +32,7 @@ from advisor.facts.spec import EntitySpec, FactSpec
 IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
-    *capture.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *shapes.FACTS, *host.FACTS,
+    *capture.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *in_use.FACTS, *shapes.FACTS, *host.FACTS,
     *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *experts.FACTS,
     *operations.FACTS, *clocks.FACTS, *communication.FACTS,
 )  # fmt: skip

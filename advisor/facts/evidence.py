@@ -10,7 +10,7 @@ from advisor.facts.device import of_older_architecture, step_times
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
-from advisor.metrics.intervals import union
+from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, distribution
 from advisor.model.arrays import Array
 from advisor.model.facts import Row, Scope, Value
@@ -40,6 +40,41 @@ def evidence(a: Analysis, device: int, out: FactWriter) -> None:
               ("at:s", "length:ms", "thread"),
               [[float(budget.gaps.start[i]) / 1e9, float(gap[i]) / 1e6, int(budget.gaps.thread[i])]
                for i in top.tolist() if gap[i] > 0])  # fmt: skip
+    _collections(a, device, scope, out)
+    _holders(a, device, scope, out)
+
+
+def _collections(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+    """The garbage collections on the feeding thread, the longest first."""
+    budget, feeder = a.budgets[device], a.feeder(device)
+    if feeder is None or feeder not in a.states.gc:
+        return
+    spans = budget.window.cut(a.states.gc[feeder])
+    idle = Coverage(Spans(budget.gaps.start, budget.gaps.end)).within(spans.start, spans.end)
+    length = spans.end - spans.start
+    top = np.argsort(-length, kind="stable")[:_FEW]
+    out.table("host.collections", scope, "Longest garbage collections",
+              ("at:s", "length:ms", "GPU idle:ms", "thread"),
+              [[float(spans.start[i]) / 1e9, float(length[i]) / 1e6, float(idle[i]) / 1e6, feeder]
+               for i in top.tolist()])  # fmt: skip
+
+
+def _holders(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+    """Who holds the GIL while the feeding thread waits for it."""
+    feeder = a.feeder(device)
+    chosen = [i for i, role in a.roles.items() if role == "gil_hold"]
+    if feeder is None or feeder not in a.states.gil or not chosen:
+        return
+    waits = a.budgets[device].window.cut(a.states.gil[feeder])
+    rows = a.ranges.rows(chosen)
+    held = Coverage(waits).within(rows["start"], rows["end"])
+    threads, of = np.unique(rows["thread"], return_inverse=True)
+    time = np.bincount(of, held, minlength=len(threads))
+    top = [i for i in np.argsort(-time, kind="stable")[:_FEW].tolist() if time[i]]
+    out.table("host.gil_holders", scope, "Who holds the GIL while the launching thread waits",
+              ("thread", "holds it:ms", "share of the waiting:ratio"),
+              [[int(threads[i]), float(time[i]) / 1e6, float(time[i]) / max(waits.total, 1)]
+               for i in top])  # fmt: skip
 
 
 def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:

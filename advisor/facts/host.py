@@ -10,13 +10,15 @@ from advisor.facts import needs, origin
 from advisor.facts.device import step_times
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
+from advisor.knowledge.files import step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
+from advisor.metrics.gap_names import name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
-from advisor.sources.schema import DTOH, OPERATIONS, PAGEABLE, Call
+from advisor.sources.schema import DTOH, PAGEABLE, Call
 
 _SMALL_COPY = 4096
 _STALL_NS = 1_000_000
@@ -34,10 +36,13 @@ _PREPARATION = Need(
 _IN_GAPS = Need(
     "the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0
 )
-_COVERED = Need("no range lies in most of the gaps", "NVTX ranges around the host's work")
+_COVERED = Need(
+    "no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work"
+)
 
 _READBACK = {"copies": f"{origin.SPAN} {origin.JOIN} bytes kind", "api_calls": origin.CALLS}
 _RANGES = {"ranges": origin.RANGES, **origin.GAPS}
+_NAMES = {**_RANGES, "python_calls": "start end thread text_id"}
 
 FACTS = (
     *group("device", needs.CUDA, [
@@ -80,8 +85,8 @@ FACTS = (
     *group("device", needs.NVTX, [
         Entry("host.gc_idle_ratio", "ratio", "ranges", "Idle while Python collects garbage on the feeding thread", "budget part gc"),
         Entry("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
-        Entry("host.gap_range", "text", "api_calls ranges", "The range of the feeding thread that covers most of these gaps, `#` for its numbers", "of the ranges that cover at least half of what any does, the one with most of its own time in the gaps, more than half", needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
-        Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps that range covers", "time of the range in the gaps / gaps", needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
+        Entry("host.gap_range", "text", "api_calls ranges", "The range, Python function or operator of the feeding thread that covers most of these gaps, `#` for the numbers of a range", "of those that cover at least half of what any does, the one with most of its own time in the gaps, more than half", columns=_NAMES, needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
+        Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
         Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the feeding thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(needs.STEPS,)),
         Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the feeding thread", "preparation ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(_PREPARATION, needs.STEPS)),
     ], columns=_RANGES, needs=(_GC,)),
@@ -97,7 +102,13 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("host.gap_ratio", budget.share("host_gap"), scope)
         gap = budget.gap_parts["host_gap"]
         out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
-        _gap_range(a, feeder, budget, scope, out)
+        at = np.flatnonzero(gap)
+        idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
+        patterns = step_patterns()
+        around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
+        if (named := name_of_gaps(a.trace, a.ranges, feeder, idle, around)) is not None:
+            out.put("host.gap_range", named.text, scope)
+            out.put("host.gap_range_ratio", min(named.covered_ns / int(gap.sum()), 1.0), scope)
     _waiting(a, feeder, budget, scope, out)
     _steps(a, budget, scope, out)
 
@@ -256,32 +267,6 @@ def _in_ranges(a: Analysis, feeder: int | None, roles: Collection[str]) -> float
     spans = a.ranges.spans(chosen, feeder)
     inside = int(Coverage(spans).within(np.array([first]), np.array([last]))[0])
     return inside / max(last - first, 1)
-
-
-def _gap_range(
-    a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: FactWriter
-) -> None:
-    """The range that explains the host's gaps: among the ranges that cover at least half as much of
-    them as the best one does, the one that lies in gaps most. A range around whole steps explains
-    no gap."""
-    gap = budget.gap_parts["host_gap"]
-    at = np.flatnonzero(gap)
-    whole = int(gap.sum())
-    rows = a.ranges.of_thread(feeder, budget.window.start, budget.window.end)
-    own = rows["domain"] != OPERATIONS
-    kinds, kind_of = a.ranges.kinds
-    kind = kind_of[rows["text"][own]]
-    if len(at) == 0 or len(kind) == 0:
-        return
-    idle = Coverage(Spans(budget.gaps.start[at], budget.gaps.end[at]))
-    start, end = rows["start"][own], rows["end"][own]
-    inside = np.bincount(kind, idle.within(start, end), minlength=len(kinds))
-    length = np.bincount(kind, end - start, minlength=len(kinds))
-    purity = np.where(2 * inside >= inside.max(), inside / np.maximum(length, 1), 0)
-    best = int(np.argmax(purity))
-    if 2 * inside[best] > length[best]:
-        out.put("host.gap_range", kinds[best], scope)
-        out.put("host.gap_range_ratio", min(float(inside[best]) / whole, 1.0), scope)
 
 
 def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:

@@ -26,6 +26,7 @@ FIXES: dict[str, Change] = {
     "remove_gc": fixes_host.remove_gc,
     "remove_gil_wait": fixes_host.remove_gil_wait,
     "pin_memory": fixes_device.pin_memory,
+    "full_link_rate": fixes_device.full_link_rate,
     "overlap_copy": fixes_device.overlap_copy,
     "remove_copy": fixes_device.remove_copy,
     "fp8_weights": fixes_device.fp8_weights,
@@ -43,7 +44,7 @@ FIXES: dict[str, Change] = {
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
     "tensor_rate", "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "fuse_experts",
-    "shorten_node_gaps", "overlap_communication", "remove_sync",
+    "shorten_node_gaps", "overlap_communication", "remove_sync", "full_link_rate",
 ))  # fmt: skip
 
 

@@ -37,6 +37,18 @@ def pin_memory(
     return launched_ahead(fix, _unblocked(changed, work.pageable), work)
 
 
+def full_link_rate(
+    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
+) -> Inputs:  # fmt: skip
+    """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
+    mine = work.large_pinned
+    if not mine.any():
+        raise NoEstimate("the replayed steps make no large copies from or to pinned memory")
+    rate = work.link_rate() * (1 + constant("link_rate_spread")) ** lean
+    duration = np.where(mine, work.copied / rate * 1e9, np.inf)
+    return inputs.with_ops(duration=np.minimum(inputs.ops.duration, duration))
+
+
 def overlap_copy(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip

@@ -335,9 +335,20 @@ class Work:
         if mine.any():
             time = float((self.a.ops.end - self.a.ops.start)[at[mine]].sum())
             return float(columns["bytes"][row][mine].sum()) / time * 1e9, True
-        known = practical_rate(self.a, device)
+        return self.link_rate(), False
+
+    @property
+    def large_pinned(self) -> Array:
+        """Copies between pinned host memory and the device that measure the link."""
+        moved = np.isin(self.direction, (HTOD, DTOH))
+        return np.asarray(moved & (self.host_memory == PINNED) & (self.copied >= _RATE_FROM))
+
+    def link_rate(self) -> float:
+        """What large pinned copies reach on this link by the table of GPUs, bytes/s. Raises
+        NoEstimate."""
+        known = practical_rate(self.a, int(self.device[0]))
         if known is None:
             raise NoEstimate(
                 "the rate of pinned copies on this link is not known; give it as gb_per_s"
             )
-        return known, False
+        return known

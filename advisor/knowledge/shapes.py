@@ -202,12 +202,14 @@ class Recognise(Data):
 
 
 class OptionLine(Data):
-    """`language_model`: only for language models, or only for other programs."""
+    """`language_model`: only for language models, or only for other programs. `in_use`: found in
+    the kernel names of a capture that uses what the line would switch on."""
 
     line: Text
     since: Text | None = None
     note: Text | None = None
     language_model: bool | None = None
+    in_use: Pattern | None = None
 
     def option(self, engine: str) -> Option:
         note = "" if self.note is None else f"  # {self.note}"

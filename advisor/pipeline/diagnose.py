@@ -148,7 +148,7 @@ def assemble(done: Analysed) -> Diagnosis:
 
     analysis, facts, serving = done.analysis, done.facts, done.serving
     found = conclusions(done)
-    findings = document.with_options(found.findings, serving, analysis.workload)
+    findings = document.with_options(found.findings, serving, document.program_of(analysis))
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
     budget = document.budgets(analysis)
     if done.waits is not None:

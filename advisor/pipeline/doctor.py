@@ -53,7 +53,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     trace, capture = a.trace, a.trace.capture
     found = conclusions(done)
     faults = checks.about_capture(found.findings)
-    findings = document.with_options(faults, done.serving, a.workload)
+    findings = document.with_options(faults, done.serving, document.program_of(a))
     remedy = document.remedies(a, facts, done.serving)
     backtraces = _backtraces(a)
     recording = recording_of(

@@ -33,7 +33,7 @@ from advisor.model.findings import (
     Timeline,
 )
 from advisor.serving.detect import ServingEngine, detect
-from advisor.serving.options import options_for
+from advisor.serving.options import Program, options_for
 
 _BINS = 2_000
 _MARKS = 500
@@ -77,24 +77,32 @@ def serving_engine(a: Analysis, named: str | None) -> ServingEngine:
     return detect(times, distinct, a.trace.capture.command)
 
 
-def with_options(
-    findings: tuple[Finding, ...], serving: ServingEngine, workload: str | None
-) -> tuple[Finding, ...]:
-    """Findings whose advice names the option of the engine in use, as it fits the workload, and
-    whose references have titles."""
+def program_of(a: Analysis) -> Program:
+    """What the capture tells of the program that advice should fit."""
+    kernels = a.names.texts if a.trace.has("kernels") else ()
+    return Program(is_language_model(a.workload), kernels, " ".join(a.trace.capture.command))
+
+
+def is_language_model(workload: str | None) -> bool | None:
+    """None where the workload is not known."""
     told = workload not in (None, UNKNOWN, NO_KERNELS)
-    language_model = str(workload).startswith("LLM") if told else None
+    return str(workload).startswith("LLM") if told else None
+
+
+def with_options(
+    findings: tuple[Finding, ...], serving: ServingEngine, program: Program
+) -> tuple[Finding, ...]:
+    """Findings whose advice names the option of the engine in use, as it fits the program, and
+    whose references have titles."""
     titles = references()
     out = []
     for finding in findings:
         advice = tuple(
-            item.model_copy(update={"options": options_for(item.id, serving.name, language_model)})
+            item.model_copy(update={"options": options_for(item.id, serving.name, program)})
             for item in finding.recommendations
         )
         others = tuple(
-            item.model_copy(
-                update={"options": options_for(item.action, serving.name, language_model)}
-            )
+            item.model_copy(update={"options": options_for(item.action, serving.name, program)})
             for item in finding.alternatives
         )
         named = tuple(titles.get(r.id, r) for r in finding.references)

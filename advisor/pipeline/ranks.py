@@ -196,6 +196,7 @@ def _document(
     from advisor.gain.catalog import no_estimate
     from advisor.pipeline import document
     from advisor.serving.detect import ServingEngine
+    from advisor.serving.options import Program
 
     first = job.parts[0].summary.diagnosis
     engine = first.inputs[0].serving_engine
@@ -203,11 +204,12 @@ def _document(
         engine, first.inputs[0].serving_confidence or 1.0, first.inputs[0].serving_evidence
     )
     codes = communication_codes(program)
+    known = Program(document.is_language_model(first.inputs[0].workload))
     findings = tuple(
         f
         if f.gain is not None and (f.gain.speedup is not None or f.gain.reason)
         else f.model_copy(update={"gain": Gain(reason=no_estimate(f.cause))})
-        for f in document.with_options(job.findings, serving, first.inputs[0].workload)
+        for f in document.with_options(job.findings, serving, known)
     )
     tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)
     recorder = job.parts[0].summary.recorder

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from advisor.knowledge.files import engines
 from advisor.knowledge.shapes import EngineData, OptionLine
 from advisor.model.findings import Option
@@ -9,11 +13,32 @@ from advisor.model.findings import Option
 MOST = 3
 
 
+class Program(NamedTuple):
+    """What a capture tells of the program: whether it is a language model (None where that is not
+    known), the names of its kernels and its command line."""
+
+    language_model: bool | None = None
+    kernels: Sequence[str] = ()
+    command: str = ""
+
+    def uses(self, option: OptionLine) -> bool:
+        """Whether the capture shows that the line is in effect: given with the command, or by a
+        kernel that runs only then."""
+        given = re.search(rf"(?<!\S){re.escape(option.line)}(?!\S)", self.command)
+        pattern = option.in_use
+        return bool(given) or (
+            pattern is not None and any(re.search(pattern, name) for name in self.kernels)
+        )
+
+
+UNKNOWN = Program()
+
+
 def options_for(
-    action_key: str, engine_name: str | None, language_model: bool | None = None
+    action_key: str, engine_name: str | None, program: Program = UNKNOWN
 ) -> tuple[Option, ...]:
-    """At most three lines: of the engine, else of the library it extends, else of any engine.
-    `language_model` says whether the program is one; None, where it is not known, keeps all lines.
+    """At most three lines: of the engine, else of the library it extends, else of any engine;
+    none that the program uses already.
 
     A server is steered by its own options, never by patching the library below it: only an engine
     whose file says `inherit_options` shows the lines of its base.
@@ -22,16 +47,18 @@ def options_for(
     name = engine_name if engine_name in known else None
     while name is not None:
         data = known[name]
-        if lines := _fitting(data, action_key, language_model):
+        if lines := _fitting(data, action_key, program):
             return tuple(line.option(name) for line in lines[:MOST])
         name = data.base if data.inherit_options else None
-    lines = _fitting(known["any"], action_key, language_model)
+    lines = _fitting(known["any"], action_key, program)
     return tuple(line.option("any") for line in lines[:MOST])
 
 
-def _fitting(data: EngineData, action_key: str, language_model: bool | None) -> list[OptionLine]:
+def _fitting(data: EngineData, action_key: str, program: Program) -> list[OptionLine]:
+    wanted = program.language_model
     return [
         line
         for line in data.options.get(action_key, [])
-        if None in (language_model, line.language_model) or line.language_model == language_model
+        if (None in (wanted, line.language_model) or line.language_model == wanted)
+        and not program.uses(line)
     ]

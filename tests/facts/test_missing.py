@@ -167,7 +167,7 @@ def steps(count: int) -> Export:
         ("kernel.varying_shape_ratio", eager(), STEPS.lack),
         ("phase.is_decode", eager(), STEPS.lack),
         # With steps, the reason is no longer that there are none.
-        ("host.gap_range", steps(20), "no range lies in most of the gaps"),
+        ("host.gap_range", steps(20), "no range, function or operator lies in most of the gaps"),
         ("host.preparation_ratio", steps(20), "no range names input preparation"),
         ("sync.memset_per_100_kernels", steps(20), "it is counted by step"),
         ("comm.max_over_mean", steps(20), COLLECTIVES.lack),

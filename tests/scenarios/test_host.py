@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import advisor
+from tests.kineto_builder import Profile
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.scenarios.support import alarms, diagnosed, evidence, expect, fact, ranked, severity
 
@@ -67,6 +69,10 @@ def test_garbage_collection(tmp_path: Path) -> None:
     expect(d, "python-gc", never=("host-gap", "gil-contention"))
     assert fact(d, "host.gc_max_ns") == 900_000
     assert severity(d, "python-gc") in ("medium", "high")
+    (table,) = (e for f in d.findings if f.cause == "python-gc" for e in f.evidence
+                if e.title == "Longest garbage collections")  # fmt: skip
+    assert [row[1] for row in table.rows] == [0.9] * len(table.rows)
+    assert len(table.rows) in (5, 6)  # the first step is left out
 
 
 def test_garbage_collection_beside_a_busy_gpu_costs_nothing(tmp_path: Path) -> None:
@@ -84,6 +90,23 @@ def test_waiting_for_the_gil(tmp_path: Path) -> None:
     d = diagnosed(serve(body), tmp_path)
     expect(d, "gil-contention", never=("host-gap", "python-gc"))
     assert fact(d, "host.gil_wait_ratio") == pytest.approx(0.2, abs=0.03)
+
+
+def test_who_holds_the_gil_meanwhile(tmp_path: Path) -> None:
+    """The launching thread waits 250 us a step; another thread holds the lock for 200 of them."""
+
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        at = round(m.now * 1e3)
+        m.export.thread(77).range("Holding GIL", at + 50_000, at + 250_000)
+        m.export.thread(m.export.pid)
+        m.work(250, "Waiting for GIL")
+
+    d = diagnosed(serve(body), tmp_path)
+    (table,) = (e for f in d.findings if f.cause == "gil-contention" for e in f.evidence
+                if e.title.startswith("Who holds the GIL"))  # fmt: skip
+    assert len(table.rows) == 1
+    assert table.rows[0][2] == pytest.approx(0.8, abs=0.01)
 
 
 def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
@@ -278,3 +301,33 @@ def test_other_host_work_in_the_gap_is_named_and_needs_no_loader(tmp_path: Path)
     assert "input-preparation" not in found
     assert fact(d, "host.gap_range") == "tokenize"
     assert "data-loading-workers" not in {r.id for r in found["host-gap"].recommendations}
+
+
+def test_a_range_around_the_whole_step_names_no_gap(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"iteration {i}"):
+            m.work(4_000)
+            m.replay(22)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert "host-gap" in {f.cause for f in d.findings}
+    assert not any(f.name == "host.gap_range" for f in d.facts)
+
+
+@pytest.mark.parametrize("kind", ["python", "op"])
+def test_the_function_or_operator_in_the_gap_is_named(kind: str, tmp_path: Path) -> None:
+    """Steps of 1 ms: 0.6 ms in a function inside another one that launches kernels as well."""
+    name = {"python": "server.py(12): tokenize", "op": "aten::multinomial"}[kind]
+    profile = Profile().gpu()
+    for i in range(12):
+        at = i * 1_000_000
+        profile.annotation(f"decode_step {i}", at, 990_000)
+        profile.python("server.py(40): serve", at, 990_000)
+        getattr(profile, kind)(name, at + 200_000, 600_000)
+        for j in range(5):
+            profile.launch(at=at + 20_000 * j, kernel="gemm", kernel_dur=15_000)
+    d = advisor.diagnose(profile.write(tmp_path / "trace.json"))
+    assert fact(d, "host.gap_range") == name
+    found = {f.cause: f for f in d.findings}
+    assert name in found["host-gap"].message

@@ -26,6 +26,7 @@ from tests.scenarios.support import HOST_SIDE, diagnosed, expect, fact, ranked
 TOP_K = Kernel("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(float*)")
 SGEMM = Kernel("ampere_sgemm_128x64_tn")
 AMPERE = Kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_64x3_nn_align8")
+SDPA_80 = Kernel("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x64")
 LIMITS = ("memory-bandwidth-bound", "compute-bound")
 
 
@@ -97,6 +98,7 @@ def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str
         assert d.findings[0].recommendations[0].id == "give-all-ranks"
     (budget,) = d.budget
     shares = {part.part: part.share for part in budget.parts}
+    assert fact(d, "comm.nccl_ratio") == 1.0
     assert shares["communication"] == pytest.approx(exposed, abs=0.01)
     assert shares["compute"] == pytest.approx(1 - exposed, abs=0.01)
 
@@ -140,6 +142,21 @@ def test_kernels_of_an_older_architecture(
     assert not {"fp32-matmul", "tensor-cores-idle"} & causes
 
 
+@pytest.mark.parametrize(("layer", "advice"), [
+    ([(AMPERE, 40)], "newer-library"),
+    ([(GEMM, 40), (AMPERE, 20)], "aligned-shapes"),
+    ([(GEMM, 40), (SDPA_80, 20)], "attention-backend"),
+])  # fmt: skip
+def test_the_wheel_is_blamed_where_nothing_newer_runs(
+    tmp_path: Path, layer: list[tuple[Kernel, float]], advice: str
+) -> None:
+    d = diagnosed(replayed([(NORM, 6), *layer, (SILU, 6)]), tmp_path)
+    (found,) = (f for f in d.findings if f.cause == "old-architecture-kernels")
+    assert [r.id for r in found.recommendations] == [advice]
+    assert fact(d, "kernel.current_architecture") == (advice != "newer-library")
+    assert fact(d, "kernel.old_attention_ratio") == (1.0 if advice == "attention-backend" else 0.0)
+
+
 def test_older_kernels_at_the_limit_of_dram_have_nothing_to_win(tmp_path: Path) -> None:
     old = Kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_32x6_tn_align8", 512)
     m = replayed([(NORM, 3), (old, 90), (SILU, 4), (old, 60)])
@@ -153,6 +170,7 @@ def test_elementwise_kernels_between_the_products(tmp_path: Path) -> None:
     layer = [(NORM, 3), (ADD, 4), (MUL, 4), (GEMV, 10), (ADD, 4), (MUL, 4), (ADD, 4)]
     d = diagnosed(replayed(layer), tmp_path)
     expect(d, "unfused-elementwise", never=HOST_SIDE)
+    assert fact(d, "kernel.unfused_operations") == "add 36.4 %, multiply 24.2 %, RMSNorm 9.1 %"
     assert fact(d, "kernel.unfused_ratio") == pytest.approx(23 / 33, abs=0.01)
 
 
@@ -211,6 +229,31 @@ def test_prefill_at_the_limit_of_the_tensor_cores(tmp_path: Path, sampled: bool)
     d = diagnosed(m, tmp_path)
     expect(d, "compute-bound", never=(*HOST_SIDE, "memory-bandwidth-bound", "below-target"))
     assert ("no-gpu-metrics" in {f.cause for f in d.findings}) is not sampled
+
+
+@pytest.mark.parametrize(("capability", "fp4"), [((9, 0), False), ((10, 0), True)])
+def test_fp4_is_for_gpus_that_have_it(
+    tmp_path: Path, capability: tuple[int, int], fp4: bool
+) -> None:
+    m = Machine(Export().gpu(name="NVIDIA B200" if fp4 else "NVIDIA H200", capability=capability))
+    for i in range(8):
+        with m.step(f"prefill {i}"):
+            m.layers(16, PREFILL)
+    d = diagnosed(m, tmp_path)
+    (found,) = (f for f in d.findings if f.cause == "compute-bound")
+    assert ("int4-weights" in {o.action for o in found.alternatives}) is fp4
+    assert fact(d, "device.compute_major") == capability[0]
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_attention_over_a_static_cache(tmp_path: Path, static: bool) -> None:
+    write = Kernel("void at::native::index_copy_kernel_impl<long>(int)") if static else ADD
+    m = replayed([(write, 3), (DECODE_ATTENTION, 30), (GEMV, 60)])
+    m.sample({write: (30, 20, 0), DECODE_ATTENTION: (60, 90, 5), GEMV: (60, 92, 5)})
+    d = diagnosed(m, tmp_path)
+    (found,) = (f for f in d.findings if f.cause == "memory-bandwidth-bound")
+    assert ("attention-backend" in {o.action for o in found.alternatives}) is static
+    assert fact(d, "kernel.static_cache_attention") is static
 
 
 def test_more_kernel_names_than_the_report_shows(tmp_path: Path) -> None:

@@ -60,6 +60,14 @@ def advice(d: Diagnosis, cause: str) -> set[str]:
     return {r.id for f in d.findings if f.cause == cause for r in f.recommendations}
 
 
+@pytest.mark.parametrize(("call", "slow"), [(4, False), (15, True)])
+def test_a_host_that_is_slow_at_launching_is_told_to_pin(
+    tmp_path: Path, call: float, slow: bool
+) -> None:
+    d = diagnosed(launch_bound(call=call), tmp_path)
+    assert ("bind-to-numa-node" in advice(d, "launch-bound")) is slow
+
+
 def test_graphs_that_leave_some_steps_out(tmp_path: Path) -> None:
     """Decode is replayed; one step in four is launched one by one, and is all that is wrong."""
     m = Machine()

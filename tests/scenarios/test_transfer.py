@@ -41,6 +41,13 @@ def test_pinned_uploads_over_half_a_link(tmp_path: Path) -> None:
     d = diagnosed(upload("pinned", 20), tmp_path)
     expect(d, "transfer-bound", also=("slow-link",), never=("pageable-copies",))
     assert fact(d, "copy.link_rate_ratio") == pytest.approx(20 / 55, abs=0.01)
+    (gain,) = (f.gain for f in d.findings if f.cause == "slow-link")
+    assert gain is not None
+    assert gain.what_if == "full_link_rate"
+    assert gain.speedup is not None
+    copied = d.budget[0].parts
+    share = next(p.share for p in copied if p.part == "htod")
+    assert gain.speedup.mid == pytest.approx(1 / (1 - share * (1 - 20 / 55)), rel=0.05)
 
 
 def test_uploads_hidden_behind_kernels(tmp_path: Path) -> None:
