@@ -198,10 +198,11 @@ def _document(
     from advisor.serving.detect import ServingEngine
 
     first = job.parts[0].summary.diagnosis
-    engine = first.inputs[0].serving_engine
+    source = first.inputs[0]
     serving = ServingEngine(
-        engine, first.inputs[0].serving_confidence or 1.0, first.inputs[0].serving_evidence
-    )
+        source.serving_engine, source.serving_confidence or 1.0, source.serving_evidence,
+        source.serving_version,
+    )  # fmt: skip
     codes = communication_codes(program)
     findings = tuple(
         f
