@@ -393,7 +393,8 @@ def test_a_gpu_is_not_taken_for_its_faster_neighbour(name: str) -> None:
 @pytest.mark.parametrize(("name", "tflops"), [("NVIDIA B300", 13_500), ("NVIDIA GB300", 15_000)])
 def test_blackwell_ultra_has_a_peak_for_fp4(name: str, tflops: float) -> None:
     gpu = knowledge.gpu(name)
-    assert gpu is not None and gpu.flop_per_s("fp4") == tflops * 1e12
+    assert gpu is not None
+    assert gpu.flop_per_s("fp4") == tflops * 1e12
 
 
 def test_gpu_units_are_plausible() -> None:
