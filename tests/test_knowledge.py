@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import remedy
 from advisor.knowledge import files as knowledge
 from advisor.knowledge.capture import capture_goals
-from advisor.knowledge.shapes import GpuFile, KernelFile
-from advisor.serving.detect import detect
-from advisor.serving.options import Program, options_for
+from advisor.knowledge.options import Program, options_for
+from advisor.knowledge.shapes import EngineData, GpuFile, KernelFile, OptionLine
+from advisor.serving.detect import detect, named
 from advisor.sources.schema import TABLES
 
 ATEN = "void at::native::"
@@ -384,6 +385,18 @@ def test_unknown_gpus_have_no_peaks() -> None:
         assert knowledge.gpu(name) is None
 
 
+@pytest.mark.parametrize("name", ["NVIDIA H800 PCIe", "NVIDIA H20-3e"])
+def test_a_gpu_is_not_taken_for_its_faster_neighbour(name: str) -> None:
+    assert knowledge.gpu(name) is None
+
+
+@pytest.mark.parametrize(("name", "tflops"), [("NVIDIA B300", 13_500), ("NVIDIA GB300", 15_000)])
+def test_blackwell_ultra_has_a_peak_for_fp4(name: str, tflops: float) -> None:
+    gpu = knowledge.gpu(name)
+    assert gpu is not None
+    assert gpu.flop_per_s("fp4") == tflops * 1e12
+
+
 def test_gpu_units_are_plausible() -> None:
     for spec in knowledge.gpus():
         assert 1e11 <= spec.dram_bytes_per_s <= 2e13
@@ -491,6 +504,73 @@ def test_no_option_that_the_command_gives() -> None:
     assert not any(
         "--quantization fp8" in line for line in lines("vllm serve m --quantization fp8")
     )
+
+
+OF_A_RELEASE = {
+    "always": [{"line": "--batch"}],
+    "renamed": [{"line": "--new", "since": "0.5.14", "before": "--old", "note": "so many"}],
+    "added": [{"line": "--added", "since": "0.5.14"}, {"line": "--plain"}],
+    "removed": [{"line": "--gone", "until": "0.5.9"}, {"line": "--plain"}],
+    "elsewhere": [{"line": "call()", "since": "CUDA 11.8"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("action", "version", "expected"),
+    [
+        ("renamed", None, ["--new  # so many; before 0.5.14: --old"]),
+        ("renamed", "0.5.9", ["--old  # so many"]),
+        ("renamed", "0.5.14", ["--new  # so many"]),
+        ("renamed", "0.10", ["--new  # so many"]),
+        ("added", None, ["--added", "--plain"]),
+        ("added", "0.5.13", ["--plain"]),
+        ("added", "0.5.14.post1", ["--added", "--plain"]),
+        ("removed", None, ["--plain"]),
+        ("removed", "0.5.9", ["--gone", "--plain"]),
+        ("removed", "0.5.10", ["--plain"]),
+        ("elsewhere", "0.1", ["call()"]),
+    ],
+)
+def test_options_are_spelled_for_the_release_of_the_engine(
+    action: str, version: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = EngineData.model_validate({"schema": 1, "name": "any", "title": "E",
+                                        "options": OF_A_RELEASE})  # fmt: skip
+    monkeypatch.setattr(
+        "advisor.knowledge.options.engines",
+        lambda: {"any": engine, "e": engine.model_copy(update={"name": "e"})},
+    )
+    assert [o.line for o in options_for(action, "e", version=version)] == expected
+
+
+@pytest.mark.parametrize("wrong", [{"before": "--old"}, {"until": "soon"}])
+def test_a_line_with_releases_that_say_nothing_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        OptionLine.model_validate({"line": "--new", **wrong})
+
+
+def test_the_release_that_the_user_names() -> None:
+    assert named("sglang@0.5.20")[::3] == ("sglang", "0.5.20")
+    assert named("vllm@v0.11.0").version == "0.11.0"
+    assert named("vllm").version is None
+    for wrong in ("unheard-of@1.0", "vllm@", "vllm@latest"):
+        with pytest.raises(InputError, match="--serving-engine"):
+            named(wrong)
+
+
+@pytest.mark.parametrize(
+    ("command", "version"),
+    [
+        ("docker run vllm/vllm-openai:v0.11.0 --model m", "0.11.0"),
+        ("uv run --with sglang==0.5.20 python -m sglang.launch_server", "0.5.20"),
+        ("nvcr.io/nvidia/tensorrt-llm/release:1.2.0 trtllm-serve m", "1.2.0"),
+        ("/opt/vllm-0.12.0/bin/vllm serve m", "0.12.0"),
+        ("/opt/vllm/lib/python3.12/site-packages/vllm/entrypoints -m vllm.entrypoints", None),
+        ("vllm serve vllm-2.7b", None),
+    ],
+)
+def test_the_release_that_a_command_line_tells(command: str, version: str | None) -> None:
+    assert detect({}, [], command).version == version
 
 
 def test_options_fit_the_program() -> None:
@@ -621,7 +701,7 @@ def test_folders_are_found() -> None:
 
 def test_loading_needs_no_pandas() -> None:
     code = (
-        "import sys; from advisor.serving import detect, options;"
+        "import sys; from advisor.serving import detect;"
         "from advisor.knowledge import files as knowledge;"
         "knowledge.kernel_families(); knowledge.engines(); knowledge.references();"
         "assert not {'pandas', 'numpy', 'rich'} & set(sys.modules)"
@@ -640,7 +720,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("engine", REFUSED)
 def test_no_option_that_current_releases_refuse(engine: str) -> None:
-    lines = [line.line for lines in knowledge.engines()[engine].options.values() for line in lines]
+    options = knowledge.engines()[engine].options.values()
+    lines = [line.line for lines in options for line in lines if line.until is None]
     program = capture_goals().programs[engine]
     lines += [program.serve, program.benchmark, program.load]
     assert [r for r in REFUSED[engine] for line in lines if r in line] == []
@@ -648,6 +729,6 @@ def test_no_option_that_current_releases_refuse(engine: str) -> None:
 
 def test_no_flag_is_demanded_whose_rows_nothing_reads() -> None:
     assert not any("nvml" in f.flag for f in knowledge.capture_knowledge().flags)
-    remedies = [remedy(name, frozenset(TABLES)) or "" for name in CATALOGUE]
+    remedies = [remedy(spec, frozenset(TABLES)) or "" for spec in CATALOGUE.values()]
     assert not any("nvml" in text for text in remedies)
     assert "%n" not in "".join(f.note or "" for f in knowledge.capture_knowledge().flags)

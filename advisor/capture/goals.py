@@ -13,7 +13,7 @@ from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable
 from advisor.model.capture_plan import CapturePlan, VariableText, Variant
 from advisor.model.checkup import Pitfall
-from advisor.model.findings import Option, Tool
+from advisor.model.findings import Tool
 
 RANGE = "--capture-range=cudaProfilerApi"
 
@@ -22,7 +22,7 @@ def plan(wish: Wish) -> CapturePlan:
     """The plan; raises InputError where the wish names something unknown."""
     case = case_of(wish)
     options, variables = _options(case), _variables(case)
-    off = _action("profile-without-graphs", case.engine) if wish.without_graphs else ()
+    off = case.lines("profile-without-graphs") if wish.without_graphs else ()
     done = steps(case, options, variables, off)
     flags = tuple(explained(line.command for s in done for line in s.lines))
     return CapturePlan(
@@ -120,7 +120,7 @@ def _variants(case: Case, options: Sequence[str], told: set[str]) -> Iterator[Va
             id=data.id,
             title=data.title,
             text=data.text,
-            options=() if data.action is None else _action(data.action, case.engine),
+            options=() if data.action is None else case.lines(data.action),
             lines=lines,
             flags=flags,
         )
@@ -146,17 +146,6 @@ def _variant_lines(case: Case, data: VariantData, options: Sequence[str]) -> Ite
     one = case.of(phases(case)[0])
     for command in data.commands:
         yield one.fill(command, here=command.startswith("advisor "))
-
-
-def _action(key: str, engine: str) -> tuple[Option, ...]:
-    """The lines of the engine that carry out an action, else those of any engine."""
-    data = engines()
-    name: str | None = engine
-    while name is not None:
-        if lines := data[name].options.get(key):
-            return tuple(line.option(name) for line in lines)
-        name = data[name].base if data[name].inherit_options else None
-    return tuple(line.option("any") for line in data["any"].options.get(key, []))
 
 
 def _file(

@@ -13,6 +13,8 @@ from advisor.capture.options import Release
 from advisor.errors import InputError
 from advisor.knowledge.capture import Goal, Phase, Place, Program, Window, capture_goals
 from advisor.knowledge.files import engines
+from advisor.knowledge.options import options_for
+from advisor.model.advice import Option
 
 _T = TypeVar("_T")
 #: What -o puts in for each process.
@@ -49,6 +51,7 @@ class Case:
     place: Place
     window: Window
     phase: Phase | None
+    version: str | None = None  # of the engine
 
     @property
     def name(self) -> str:
@@ -93,6 +96,10 @@ class Case:
             text = text.replace(f"{{{key}}}", value)
         return text
 
+    def lines(self, action: str) -> tuple[Option, ...]:
+        """How the engine, in its version where known, carries out an action."""
+        return options_for(action, self.engine, version=self.version)
+
     def of(self, phase: Phase | None) -> Case:
         return replace(self, phase=phase)
 
@@ -107,7 +114,7 @@ def case_of(wish: Wish) -> Case:
     data = capture_goals()
     goal = _named("goal", wish.goal, {g.id: g for g in data.goals})
     place = _named("place", wish.place, {p.id: p for p in data.places})
-    engine = wish.engine or "any"
+    engine, _, version = (wish.engine or "any").partition("@")
     _named("serving engine", engine, engines())
     program = data.program(engine)
     if goal.session and (wish.iterations or wish.repeat or wish.delay is not None):
@@ -129,7 +136,7 @@ def case_of(wish: Wish) -> Case:
         raise InputError(f"--iterations: '{wish.iterations}' is not of the form 100-150")
     if wish.repeat and window == "time":
         window = "program"
-    return Case(wish, goal, engine, program, place, window, wish.phase)
+    return Case(wish, goal, engine, program, place, window, wish.phase, version or None)
 
 
 def phases(case: Case) -> tuple[Phase | None, ...]:

@@ -20,7 +20,9 @@ def capture(
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option("--engine", "--serving-engine", metavar="NAME", help="Serving engine."),
+        typer.Option(
+            "--engine", "--serving-engine", metavar="NAME[@VERSION]", help="Serving engine."
+        ),
     ] = None,
     phase: Annotated[str | None, typer.Option(metavar="|".join(PHASES), help="One phase.")] = None,
     where: Annotated[

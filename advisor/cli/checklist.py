@@ -28,7 +28,8 @@ def checklist(
     ] = False,
     show: Annotated[bool, typer.Option("--list", help="List the questions and stop.")] = False,
     serving_engine: Annotated[
-        str | None, typer.Option("--serving-engine", metavar="NAME", help="As for diagnose.")
+        str | None,
+        typer.Option("--serving-engine", metavar="NAME[@VERSION]", help="As for diagnose."),
     ] = None,
     format: Annotated[
         str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")

@@ -43,13 +43,11 @@ def check(
 def known_from(traces: Sequence[Path], engine: str | None) -> tuple[list[Diagnosis], Known]:
     """Diagnose the captures and collect their facts."""
     from advisor.checklist.items import Known, known_of
-    from advisor.knowledge.files import engines
+    from advisor.serving.detect import named
 
-    if engine is not None and engine not in engines():
-        names = ", ".join(sorted(set(engines()) - {"any"}))
-        raise InputError(f"--serving-engine: '{engine}' is not known; choose from {names}")
+    name = None if engine is None else named(engine).name
     if not traces:
-        return [], Known(engine=engine)
+        return [], Known(engine=name)
     from advisor.cli.inputs import expand
     from advisor.cli.report import diagnosed
     from advisor.config import settle
@@ -57,7 +55,7 @@ def known_from(traces: Sequence[Path], engine: str | None) -> tuple[list[Diagnos
     found, _, _ = diagnosed(expand(traces), settle({"serving_engine": engine}))
     if not found:
         raise InputError("none of the captures could be read")
-    return found, known_of(found, engine)
+    return found, known_of(found, name)
 
 
 def start(known: Known, place: Path | None, resume: bool) -> Checklist:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -201,19 +201,54 @@ class Recognise(Data):
     commands: list[Sign] = Field(default_factory=list)
 
 
+def release(text: str | None) -> tuple[int, ...] | None:
+    """``0.5.20`` as numbers, so that releases compare; None for what is no release of the engine,
+    such as ``CUDA 11.8``."""
+    found = re.match(r"\d+(?:\.\d+)*", text or "")
+    return tuple(int(n) for n in found[0].split(".")) if found else None
+
+
 class OptionLine(Data):
-    """`language_model`: only for language models, or only for other programs. `in_use`: found in
-    the kernel names of a capture that uses what the line would switch on."""
+    """`since` is the first release that takes the line, `before` its spelling in earlier ones,
+    `until` the last release that takes it. `language_model`: only for language models, or only
+    for other programs. `in_use`: found in the kernel names of a capture that uses what the line
+    would switch on."""
 
     line: Text
     since: Text | None = None
+    until: Text | None = None
+    before: Text | None = None
     note: Text | None = None
     language_model: bool | None = None
     in_use: Pattern | None = None
 
-    def option(self, engine: str) -> Option:
-        note = "" if self.note is None else f"  # {self.note}"
-        return Option(engine=engine, line=self.line + note, since=self.since)
+    @model_validator(mode="after")
+    def _releases(self) -> Self:
+        if self.before is not None and self.since is None:
+            raise ValueError("before: needs since, the release of the newer spelling")
+        if self.until is not None and release(self.until) is None:
+            raise ValueError("until: must be a release of the engine")
+        return self
+
+    def option(self, engine: str, version: str | None = None) -> Option | None:
+        """The line as `version` of the engine takes it, or None where it does not; as current
+        releases take it where `version` is None, with an older spelling in the note."""
+        line, since, notes = self.line, self.since, [self.note]
+        used, first = release(version), release(since)
+        if used is None:
+            if self.until is not None:
+                return None
+            if self.before is not None:
+                notes.append(f"before {since}: {self.before}")
+        else:
+            if self.until is not None and used > (release(self.until) or used):
+                return None
+            if first is not None and used < first:
+                if self.before is None:
+                    return None
+                line, since = self.before, None
+        note = "; ".join(n for n in notes if n)
+        return Option(engine=engine, line=f"{line}  # {note}" if note else line, since=since)
 
 
 class CaptureVariable(Data):
@@ -235,7 +270,7 @@ class EngineData(File):
     base: Key | None = None
     inherit_options: bool = False
     recognise: Recognise = Recognise()
-    options: dict[Key, Annotated[list[OptionLine], Field(min_length=1, max_length=3)]]
+    options: dict[Key, Annotated[list[OptionLine], Field(min_length=1, max_length=4)]]
     traits: dict[str, Text] = Field(default_factory=dict)
     capture: list[CaptureVariable] = Field(default_factory=list)
 

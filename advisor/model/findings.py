@@ -45,8 +45,9 @@ class Tool(Frozen):
 
 class Input(Frozen):
     """One capture as it was read, or one rank of a job: then with its number. `serving_evidence`
-    says what speaks for the serving engine, `device_numbers` in words whose numbers device ids
-    are, `clock` what times count from, `step_levels` how often what repeats inside a step."""
+    says what speaks for the serving engine, `serving_version` its release where known,
+    `device_numbers` in words whose numbers device ids are, `clock` what times count from,
+    `step_levels` how often what repeats inside a step."""
 
     path: str
     format: str
@@ -58,6 +59,7 @@ class Input(Frozen):
     driver: str | None = None
     cuda: str | None = None
     serving_engine: str | None = None
+    serving_version: str | None = None
     serving_confidence: float | None = None
     serving_evidence: tuple[str, ...] = ()
     window_ms: float | None = None

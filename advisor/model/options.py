@@ -42,7 +42,7 @@ class Options:
         str | None, Flag("TIME", "Where that log begins in session time: 1.5s.")
     ] = None
     serving_engine: Annotated[
-        str | None, Flag("NAME", "Serving engine, where the capture hides it.")
+        str | None, Flag("NAME[@VERSION]", "Serving engine, where the capture hides it.")
     ] = None
     rules: Annotated[tuple[Path, ...], Flag("DIR", "Rules to add or replace (repeatable).")] = ()
     params: Annotated[

@@ -12,12 +12,14 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.facts.device import step_times
 from advisor.facts.missing import combine, reason, remedy
 from advisor.knowledge.files import references
+from advisor.knowledge.options import Program, options_for
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
+from advisor.model.advice import Option
 from advisor.model.capture import InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.findings import (
@@ -32,8 +34,7 @@ from advisor.model.findings import (
     StepSummary,
     Timeline,
 )
-from advisor.serving.detect import ServingEngine, detect
-from advisor.serving.options import Program, options_for
+from advisor.serving.detect import ServingEngine, detect, named
 
 _BINS = 2_000
 _MARKS = 500
@@ -55,16 +56,10 @@ def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | No
     return ms_of
 
 
-def serving_engine(a: Analysis, named: str | None) -> ServingEngine:
+def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
     """The engine that the user named, else the one that the names in the trace speak for."""
-    from advisor.errors import InputError
-    from advisor.knowledge.files import engines
-
-    if named:
-        if named not in engines():
-            known = ", ".join(sorted(set(engines()) - {"any"}))
-            raise InputError(f"--serving-engine: '{named}' is not known; choose from {known}")
-        return ServingEngine(named, 1.0, ("named by --serving-engine",))
+    if chosen:
+        return named(chosen)
     times: dict[str, float] = {}
     if a.trace.has("kernels"):
         span = a.trace.columns("kernels", ("start", "end"))
@@ -95,21 +90,22 @@ def with_options(
     """Findings whose advice names the option of the engine in use, as it fits the program, and
     whose references have titles."""
     titles = references()
+
+    def lines(action: str) -> tuple[Option, ...]:
+        return options_for(action, serving.name, program, serving.version)
+
     out = []
     for finding in findings:
         advice = tuple(
-            item.model_copy(update={"options": options_for(item.id, serving.name, program)})
-            for item in finding.recommendations
+            item.model_copy(update={"options": lines(item.id)}) for item in finding.recommendations
         )
         others = tuple(
-            item.model_copy(update={"options": options_for(item.action, serving.name, program)})
-            for item in finding.alternatives
+            item.model_copy(update={"options": lines(item.action)}) for item in finding.alternatives
         )
-        named = tuple(titles.get(r.id, r) for r in finding.references)
         changes: dict[str, Any] = {
             "recommendations": advice,
             "alternatives": others,
-            "references": named,
+            "references": tuple(titles.get(r.id, r) for r in finding.references),
         }
         if finding.gain is None:
             changes["gain"] = Gain(reason=NO_ESTIMATE)
@@ -217,6 +213,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         driver=capture.driver,
         cuda=capture.cuda,
         serving_engine=serving.name,
+        serving_version=serving.version,
         serving_confidence=serving.confidence if serving.name else None,
         serving_evidence=serving.evidence,
         window_ms=window.length / 1e6,

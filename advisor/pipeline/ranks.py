@@ -194,15 +194,16 @@ def _document(
     from advisor.facts.catalog import CATALOGUE
     from advisor.facts.missing import combine, remedy
     from advisor.gain.catalog import no_estimate
+    from advisor.knowledge.options import Program
     from advisor.pipeline import document
     from advisor.serving.detect import ServingEngine
-    from advisor.serving.options import Program
 
     first = job.parts[0].summary.diagnosis
-    engine = first.inputs[0].serving_engine
+    source = first.inputs[0]
     serving = ServingEngine(
-        engine, first.inputs[0].serving_confidence or 1.0, first.inputs[0].serving_evidence
-    )
+        source.serving_engine, source.serving_confidence or 1.0, source.serving_evidence,
+        source.serving_version,
+    )  # fmt: skip
     codes = communication_codes(program)
     known = Program(document.is_language_model(first.inputs[0].workload))
     findings = tuple(

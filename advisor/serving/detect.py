@@ -6,22 +6,40 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from advisor.errors import InputError
 from advisor.knowledge.files import engines
 from advisor.knowledge.shapes import EngineData, Sign
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.
 ENOUGH = 2.0
+_RELEASE = re.compile(r"v?\d+(?:\.\d+)+\w*")
 
 
 class ServingEngine(NamedTuple):
-    """`name` is None where nothing in the capture tells; `confidence` is 0..1."""
+    """`name` is None where nothing in the capture tells; `confidence` is 0..1; `version` is the
+    release, where the user or the command line names it."""
 
     name: str | None
     confidence: float
     evidence: tuple[str, ...]
+    version: str | None = None
 
 
 UNKNOWN = ServingEngine(None, 0.0, ())
+
+
+def named(text: str) -> ServingEngine:
+    """The engine that the user names as ``NAME`` or ``NAME@VERSION``.
+
+    Raises InputError for an engine that is not known and for what is no version.
+    """
+    name, at, version = text.partition("@")
+    if name not in engines():
+        known = ", ".join(sorted(set(engines()) - {"any"}))
+        raise InputError(f"--serving-engine: '{name}' is not known; choose from {known}")
+    if at and not _RELEASE.fullmatch(version):
+        raise InputError(f"--serving-engine: '{version}' is no version; write {name}@1.2.3")
+    return ServingEngine(name, 1.0, ("named by --serving-engine",), version.lstrip("v") or None)
 
 
 def detect(
@@ -45,7 +63,15 @@ def detect(
     best = min(likely, key=lambda name: (-score[name], name))
     rivals = (s for name, s in score.items() if name != best and name not in _bases(best))
     confidence = score[best] / (score[best] + max(rivals, default=0.0) + ENOUGH)
-    return ServingEngine(best, round(confidence, 2), tuple(text for _, text in found[best]))
+    evidence = tuple(text for _, text in found[best])
+    return ServingEngine(best, round(confidence, 2), evidence, _version(best, line))
+
+
+def _version(name: str, line: str) -> str | None:
+    """The release that an image or a package in the command line names: ``vllm-openai:v0.11.0``."""
+    package = re.escape(name).replace("\\-", "[-_]")
+    found = re.search(rf"\b{package}(?:-openai|/release)?(?:==|[:@-])v?(\d+\.\d+\.\d+)\b", line)
+    return found[1] if found else None
 
 
 def _evidence(

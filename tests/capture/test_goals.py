@@ -90,8 +90,8 @@ def test_tensorrt_llm_records_iterations_by_its_variable() -> None:
     assert "--cuda-graph-trace=node" in line
     assert "--trace-fork-before-exec=true" in line
     assert "trtllm-bench" in line
-    assert "prepare_dataset.py" in commands(made, "prepare")[0]
-    assert "--input-mean=1 --output-mean=128" in commands(made, "prepare")[0]
+    assert "trtllm-bench --model ${MODEL} prepare-dataset" in commands(made, "prepare")[0]
+    assert "--input-mean 1 --output-mean 128" in commands(made, "prepare")[0]
 
 
 def test_both_standard_profiles_without_a_phase() -> None:

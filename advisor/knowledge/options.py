@@ -35,10 +35,14 @@ UNKNOWN = Program()
 
 
 def options_for(
-    action_key: str, engine_name: str | None, program: Program = UNKNOWN
+    action_key: str,
+    engine_name: str | None,
+    program: Program = UNKNOWN,
+    version: str | None = None,
 ) -> tuple[Option, ...]:
     """At most three lines: of the engine, else of the library it extends, else of any engine;
-    none that the program uses already.
+    none that the program uses already. `version` is the release of the engine, where known: lines
+    are spelled for it.
 
     A server is steered by its own options, never by patching the library below it: only an engine
     whose file says `inherit_options` shows the lines of its base.
@@ -47,18 +51,21 @@ def options_for(
     name = engine_name if engine_name in known else None
     while name is not None:
         data = known[name]
-        if lines := _fitting(data, action_key, program):
-            return tuple(line.option(name) for line in lines[:MOST])
-        name = data.base if data.inherit_options else None
-    lines = _fitting(known["any"], action_key, program)
-    return tuple(line.option("any") for line in lines[:MOST])
+        if found := _fitting(data, action_key, program, version):
+            return found
+        # What the library below can do, its own releases tell.
+        name, version = (data.base if data.inherit_options else None), None
+    return _fitting(known["any"], action_key, program, None)
 
 
-def _fitting(data: EngineData, action_key: str, program: Program) -> list[OptionLine]:
+def _fitting(
+    data: EngineData, action_key: str, program: Program, version: str | None
+) -> tuple[Option, ...]:
     wanted = program.language_model
-    return [
-        line
+    options = (
+        line.option(data.name, version)
         for line in data.options.get(action_key, [])
         if (None in (wanted, line.language_model) or line.language_model == wanted)
         and not program.uses(line)
-    ]
+    )
+    return tuple(option for option in options if option is not None)[:MOST]
