@@ -126,15 +126,18 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
     """What the inference (or another one over the same facts) says, ranked by estimated gains."""
     from advisor.engine.findings import conclude
     from advisor.engine.rank import rank
+    from advisor.engine.same_time import holds_in, without_repeats
     from advisor.pipeline import document
 
-    found = conclude(inference or done.inference, ms_of=document.milliseconds(done.analysis))
+    inference = inference or done.inference
+    found = conclude(inference, ms_of=document.milliseconds(done.analysis))
     rules = done.inference.program.rules.by_code
     findings = done.gains.with_gains(found.findings)
     if done.waits is not None:  # several ranks in one capture tell what only all of them can
         from advisor.ranks.gains import with_arrivals
 
         findings = with_arrivals(findings, done.waits)
+    findings = without_repeats(findings, rules, holds_in(inference))
     return replace(found, findings=rank(findings, rules))
 
 

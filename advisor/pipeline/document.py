@@ -9,7 +9,6 @@ import numpy as np
 
 from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.device import step_times
 from advisor.facts.missing import combine, reason, remedy
 from advisor.knowledge.files import references
 from advisor.metrics.analysis import Analysis
@@ -17,6 +16,7 @@ from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
+from advisor.metrics.pauses import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.capture import InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
