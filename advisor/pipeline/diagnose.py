@@ -146,6 +146,7 @@ def assemble(done: Analysed) -> Diagnosis:
     from advisor import __version__
     from advisor.compare.work import work_of
     from advisor.engine.rank import worth_doing
+    from advisor.metrics.pauses import step_times
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import rank_section
 
@@ -154,6 +155,11 @@ def assemble(done: Analysed) -> Diagnosis:
     findings = document.with_options(found.findings, serving, analysis.workload)
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
     budget = document.budgets(analysis)
+    if analysis.step_count:
+        source = source.model_copy(update={
+            "step_ms": float(step_times(analysis).mean()) / 1e6,
+            "untraced_step_ms": done.gains.untraced_step_ms,
+        })  # fmt: skip
     if done.waits is not None:
         source = source.model_copy(update={"ranks": len(done.waits.ranks)})
         tables["ranks"] = rank_section(done.waits, budget, facts)
