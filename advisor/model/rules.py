@@ -218,7 +218,7 @@ class When(Strict):
 
 
 class SameTime(Strict):
-    """Another cause that speaks of mostly the same time where every condition of `when` holds."""
+    """Another cause, of mostly the same time where all of `when` holds."""
 
     cause: Kebab
     when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
@@ -260,8 +260,8 @@ class SeverityLevel(Strict):
 
 
 class SeveritySpec(Strict):
-    """By the global table unless `levels` of the impact fact are given; never above `cap`. `tail`
-    is a share of the slowest steps, which counts where it is more than the impact."""
+    """By the global table or `levels` of the impact fact, never above `cap`; by `tail`, a share of
+    the slowest steps, where that is more."""
 
     cap: Severity | None = None
     tail: FactName | None = None
@@ -321,8 +321,6 @@ class Recommendation(Action):
 
 
 class Alternative(Action):
-    """Another way to win than the one of the finding's estimate; `gain` names its what-if."""
-
     gain: GainSpec | None = None
 
 
