@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts.device import step_times
 from advisor.knowledge.files import StepName, step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL
+from advisor.metrics.pauses import step_times
 from advisor.model.arrays import Array
 from advisor.model.findings import Diagnosis
 from advisor.model.work import MAX_KERNELS, MAX_SAMPLES, KernelName, KernelWork, PhaseWork, Work

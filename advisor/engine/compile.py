@@ -96,6 +96,7 @@ class CompiledRule:
     applies: tuple[tuple[Test, ...], ...]
     alternatives: tuple[tuple[Test, ...], ...]
     doubts: tuple[tuple[Test, ...], ...]
+    same_as: tuple[tuple[Test, ...], ...]
 
     @property
     def required(self) -> tuple[CompiledJoin, ...]:
@@ -224,6 +225,8 @@ def references(rule: RuleSpec) -> Iterator[tuple[Loc, str, bool]]:
         yield ("then", "explains", i), name, True
     for i, name in enumerate(rule.then.overrules):
         yield ("then", "overrules", i), name, False
+    for i, same in enumerate(rule.then.same_as):
+        yield ("then", "same_as", i, "cause"), same.cause, False
 
 
 def conditions(
@@ -308,21 +311,18 @@ class _Builder:
             joins=tuple(self.join(i, j) for i, j in enumerate(rule.when.join)),
             invalidates=self.flag("invalidates", rule.invalidates),
             withholds=self.flag("withholds", rule.withholds),
-            applies=tuple(
-                self.tests(("recommendations", r, "applies_when"), advice.applies_when)
-                for r, advice in enumerate(rule.recommendations)
-            ),
-            alternatives=tuple(
-                self.tests(("alternatives", i, "applies_when"), other.applies_when)
-                for i, other in enumerate(rule.alternatives)
-            ),
-            doubts=tuple(
-                self.tests(("doubts", d, "when"), doubt.when) for d, doubt in enumerate(rule.doubts)
-            ),
+            applies=self.each(("recommendations",), rule.recommendations, "applies_when"),
+            alternatives=self.each(("alternatives",), rule.alternatives, "applies_when"),
+            doubts=self.each(("doubts",), rule.doubts, "when"),
+            same_as=self.each(("then", "same_as"), rule.then.same_as, "when"),
         )
 
     def flag(self, key: str, item: bool | FactCondition) -> bool | Test:
         return item if isinstance(item, bool) else self.test((key,), item.fact, item)
+
+    def each(self, loc: Loc, items: Iterable[Any], key: str) -> tuple[tuple[Test, ...], ...]:
+        """The conditions that each item has under `key`."""
+        return tuple(self.tests((*loc, i, key), getattr(x, key)) for i, x in enumerate(items))
 
     def tests(self, loc: Loc, items: Iterable[FactCondition]) -> tuple[Test, ...]:
         return tuple(self.test((*loc, i), item.fact, item) for i, item in enumerate(items))

@@ -56,10 +56,12 @@ def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: floa
         levels = next(marks, "info")
     caps = [spec.severity.cap, *(d.cap for d in doubts_of(inference, spec, scope))]
     given = [c for c in caps if c]
+    tail = inference.sight.fact(spec.severity.tail, scope) if spec.severity.tail else None
     return Ranking(
         confidence=confidence,
         levels=levels,
         cap=min(given, key=SEVERITIES.index) if given else None,
+        tail=float(tail.value) if tail is not None else 0.0,
         measured=spec.subject != "trace",
     )
 
@@ -78,7 +80,7 @@ def most_severe(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
     """The severity where the fix, if the rule names one, saves all that the cause holds."""
     terms = grading(inference, spec, scope, 1.0)
     impact = impact_of(inference, spec, scope)
-    held = (impact.share if impact else None) or 0.0
+    held = max((impact.share if impact else None) or 0.0, terms.tail)
     return severity_of(terms, held, held if spec.gain is not None or terms.measured else None)
 
 

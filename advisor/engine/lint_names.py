@@ -54,6 +54,8 @@ def facts_used(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
     if rule.impact is not None:
         for name in rule.impact.facts:
             yield ("impact", "fact" if name == rule.impact.fact else "otherwise"), name
+    if rule.severity.tail is not None:
+        yield ("severity", "tail"), rule.severity.tail
     for i, advice in enumerate(rule.recommendations):
         if advice.verify is not None:
             yield ("recommendations", i, "verify", "fact"), advice.verify.fact
@@ -79,6 +81,9 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
     for i, doubt in enumerate(rule.doubts):
         for j, item in enumerate(doubt.when):
             yield ("doubts", i, "when", j), item
+    for i, same in enumerate(rule.then.same_as):
+        for j, item in enumerate(same.when):
+            yield ("then", "same_as", i, "when", j), item
 
 
 def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:

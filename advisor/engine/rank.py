@@ -69,7 +69,7 @@ def graded(finding: Finding) -> Finding:
         "throughput": finding.gain is not None and finding.gain.measure == "throughput",
         "tier": 0 if finding.invalidates else 2 if known.cap == "info" else 1,
     })  # fmt: skip
-    severity = severity_of(known, held, saved)
+    severity = severity_of(known, max(held, known.tail), saved)
     return finding.model_copy(
         update={"severity": severity, "score": ranking.score, "ranking": ranking}
     )

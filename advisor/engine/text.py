@@ -117,7 +117,10 @@ def duration(ns: float) -> str:
     for limit, size, name in ((1e3, 1.0, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms")):
         if abs(ns) < limit:
             return f"{_digits(ns / size)} {name}"
-    return f"{_digits(ns / 1e9)} s"
+    for limit, size, name in ((300e9, 1e9, "s"), (7200e9, 60e9, "min"), (2 * 86400e9, 3600e9, "h")):
+        if abs(ns) < limit:
+            return f"{_digits(ns / size)} {name}"
+    return f"{_digits(ns / 86400e9)} days"
 
 
 def _scaled(value: float, step: float, names: tuple[str, ...]) -> str:

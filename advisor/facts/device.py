@@ -14,9 +14,9 @@ from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
-from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, weight_bits
 from advisor.metrics.operations import Kind
+from advisor.metrics.pauses import pause_ns, step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import Call
@@ -29,6 +29,8 @@ ACHIEVABLE = 0.92
 #: From here on a kernel counts as limited by DRAM: 80 % of what is achievable (peers-18).
 DRAM_LIMIT = 0.8 * ACHIEVABLE
 _PLACES = 50
+#: Idle parts before a replay that have causes of their own.
+_OWNED = ("profiler", "startup", "gc", "gil", "os", "sync", "alloc", "copy_call")
 
 _GAPS = Need("no operation after a gap has a known launch call")
 _LAUNCHED = Need("the feeding thread launches no kernel by itself")
@@ -77,8 +79,8 @@ FACTS = (
         Entry("launch.queue_over_kernel", "ratio", "kernels api_calls", "Queue time over kernel time", "sum / sum", needs=(_ISSUED, _ALONE)),
         Entry("graph.launches_per_step", "count", "api_calls", "Graph launches a step", "calls in the window / steps", needs=(needs.STEPS,)),
         Entry("graph.kernel_ratio", "ratio", "kernels", "Share of the kernel time that runs inside graphs", "kernels with a graph node", needs=(needs.KERNELS,)),
-        Entry("graph.replay_idle_ratio", "ratio", "kernels api_calls", "Idle before graph replays, without what the profiler, garbage collection, the GIL and the operating system hold", "idle of gaps that end with the first node of a replay, minus budget parts profiler, gc, gil, os"),
-        Entry("graph.replay_call_idle_ratio", "ratio", "kernels api_calls", "The part of graph.replay_idle_ratio in which the feeding thread is inside a CUDA call", "as above, host code left out"),
+        Entry("graph.replay_idle_ratio", "ratio", "kernels api_calls", "Idle before graph replays that launching and host code leave: waits, allocations, copies, garbage collection, the GIL, the operating system, the profiler and single pauses have causes of their own", "idle of gaps that end with the first node of a replay, minus budget parts profiler, startup, gc, gil, os, sync, alloc, copy_call, and what few slow steps lose in host gaps"),
+        Entry("graph.replay_call_idle_ratio", "ratio", "kernels api_calls", "The part of graph.replay_idle_ratio in which the feeding thread is inside a launch call or the device starts its work", "as above, host code left out"),
     ], columns={"kernels": f"{origin.SPAN} {origin.JOIN} graph_node", "api_calls": origin.CALLS}),
     *group("device", needs.CUDA, [
         Entry("kernel.duration_p50_ns", "ns", "kernels", "Median kernel", "quantile in the window", columns=_KERNEL),
@@ -87,6 +89,7 @@ FACTS = (
         Entry("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
         Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
+        Entry("kernel.small_unfused_ratio", "ratio", "kernels", "How much of the time of kernels that have few blocks so or are elementwise and the like is that of kernels that are both", "time of both / time of either", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.several_waves_ratio", "ratio", "kernels", "Share of the busy time in GEMM and attention kernels of long or several-wave launches", "blocks >= 2 x SMs, or one block per SM and at least 50 us", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.matmul_attention_ratio", "ratio", "kernels", "Share of kernel time in GEMM, GEMV, convolution and attention", "families"),
         Entry("kernel.unfused_ratio", "ratio", "kernels", "Share of the busy time in elementwise, copy, cast, activation, rope, softmax and norm kernels", "families"),
@@ -134,14 +137,6 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     _places(a, device, budget, scope, out)
 
 
-def step_times(a: Analysis) -> Array:
-    """Times of the window's steps, ns, without what was not recorded; the first step of a capture
-    counts from its first work."""
-    begin = a.steps.begin[a.window_steps]
-    end = a.steps.gpu_end[a.window_steps]
-    return np.asarray(end - begin - Coverage(a.window.holes).within(begin, end))
-
-
 def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
@@ -169,9 +164,11 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
         out.put("graph.launches_per_step", len(graphs) / steps, scope)
     replay = replay_gaps(budget.gaps)
     parts = budget.gap_parts
-    others = sum(parts[p] for p in ("profiler", "startup", "gc", "gil", "os"))
+    others = sum(parts[p] for p in _OWNED)
     idle = int((budget.gaps.length - others)[replay].sum())
     code = int((parts["host_gap"] + parts["host_between_launches"])[replay].sum())
+    paused = min(int(pause_ns(a, budget)), code)
+    idle, code = idle - paused, code - paused
     out.put("graph.replay_idle_ratio", idle / window, scope)
     out.put("graph.replay_call_idle_ratio", (idle - code) / window, scope)
     at = a.device_ops(device)
@@ -304,6 +301,10 @@ def _grids(
     held = min(float(duration[small].sum()), busy)
     out.put("kernel.small_grid_ratio", held / busy, scope)
     out.put("kernel.small_grid_window_ratio", held / window, scope)
+    unfused = a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[at]]
+    out.put("kernel.small_unfused_ratio",
+            float(duration[small & unfused].sum())
+            / max(float(duration[small | unfused].sum()), 1.0), scope)  # fmt: skip
     heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[a.op_name[at]]
     waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
     out.put("kernel.several_waves_ratio",

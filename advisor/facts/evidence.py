@@ -6,12 +6,13 @@ import re
 
 import numpy as np
 
-from advisor.facts.device import of_older_architecture, step_times
+from advisor.facts.device import of_older_architecture
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, distribution
+from advisor.metrics.pauses import step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Row, Scope, Value
 from advisor.sources.schema import Call

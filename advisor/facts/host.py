@@ -7,7 +7,6 @@ from collections.abc import Collection
 import numpy as np
 
 from advisor.facts import needs, origin
-from advisor.facts.device import step_times
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import step_patterns
@@ -16,6 +15,7 @@ from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.gap_names import name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.operations import Kind
+from advisor.metrics.pauses import pause_ns, slow_steps
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 from advisor.sources.schema import DTOH, PAGEABLE, Call
@@ -67,12 +67,20 @@ FACTS = (
         Entry("alloc.stall_max_ns", "ns", "api_calls", "Longest allocation or free call", "in the window"),
         Entry("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "sum / window"),
         Entry("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / window"),
+        Entry("alloc.stall_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle inside allocation and free calls lies in those over 1 ms", "alloc.stall_idle_ratio / alloc.idle_ratio, 0 where nothing is idle"),
     ], columns={"api_calls": "start end thread call", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or over 1 ms", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
         Entry("host.step_outlier_ratio", "ratio", "", "Share of the steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
+        Entry("host.steady_gap_ratio", "ratio", "kernels api_calls", "host.gap_ratio without what few slow steps among even ones lose in such gaps", "as above; of at least six steps, at most a tenth (or one) far slower than the rest, their gap beyond the median step's left out", columns=origin.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.pause_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time few slow steps among even ones lose in host gaps", "what host.steady_gap_ratio leaves out, over the idle time", columns=origin.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.step_p99_lost_ratio", "ratio", "", "What the slow steps cost at the 99th percentile: how much of that step is beyond the median", "(p99 - median) / p99"),
+        Entry("host.step_rest_spread_ratio", "ratio", "", "How far the other steps are from the median at most", "max of |time - median| / median"),
+        Entry("host.slowest_step", "count", "", "The slowest step, counted from 0 over the capture", "steps of the phase that holds most steps"),
+        Entry("host.slowest_step_lost_ms", "ms", "", "How much longer it takes than the median step", "time - median"),
+        Entry("host.slowest_step_at", "text", "", "Where in the session its longest gap begins, or it does", "start of the longest idle gap inside it"),
         Entry("host.step_outlier_time_ratio", "ratio", "", "Time above the median that those steps cost, over the window", "sum of the excess / window"),
     ], columns=origin.STEPS, needs=needs.more_steps(3, "three steps of one phase")),
     *group("device", needs.OSRT, [
@@ -100,6 +108,10 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         _sync(a, feeder, budget, scope, out)
         _alloc(a, feeder, budget, scope, out)
         out.put("host.gap_ratio", budget.share("host_gap"), scope)
+        length, lost = max(budget.window.length, 1), pause_ns(a, budget)
+        steady = max(budget.ns["host_gap"] - lost, 0.0) / max(length - lost, 1.0)
+        out.put("host.steady_gap_ratio", steady, scope)
+        out.put("host.pause_of_idle_ratio", min(lost / max(budget.idle_ns, 1), 1.0), scope)
         gap = budget.gap_parts["host_gap"]
         out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
         at = np.flatnonzero(gap)
@@ -220,15 +232,15 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fa
     length = (calls["end"] - calls["start"])[rows]
     stalls = rows[length > _STALL_NS]
     host = max(a.host_window[1] - a.host_window[0], 1)
+    slow = budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
     out.put_all({
         **a.rates(budget.device, {"alloc.calls": len(rows)}),
         "alloc.time_ratio": float(length.sum()) / host,
         "alloc.idle_ratio": budget.share("alloc"),
         "alloc.stall_max_ns": float(length.max(initial=0)),
         "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / host,
-        "alloc.stall_idle_ratio":
-            budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
-            / max(budget.window.length, 1),
+        "alloc.stall_idle_ratio": slow / max(budget.window.length, 1),
+        "alloc.stall_of_idle_ratio": min(slow / max(budget.ns["alloc"], 1), 1.0),
         "alloc.stall_max_over_p50":
             float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
     }, scope)  # fmt: skip
@@ -270,20 +282,26 @@ def _in_ranges(a: Analysis, feeder: int | None, roles: Collection[str]) -> float
 
 
 def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
-    if a.certain_step_count < 3:
+    found = slow_steps(a)
+    if found is None:
         return
-    phases = a.window_phases
-    names, count = np.unique(phases, return_counts=True)
-    times = step_times(a)[phases == names[np.argmax(count)]]
-    if len(times) < 3:
-        return
+    step, times, slow = found
     median = float(np.median(times))
-    slow = times > 1.5 * median
-    rest = times[~slow]
-    slow &= times > rest.mean() + 3 * rest.std()
+    rest, worst = times[~slow], int(np.argmax(times))
+    p99 = float(np.percentile(times, 99))
+    begin, end = int(a.steps.begin[step[worst]]), int(a.steps.gpu_end[step[worst]])
+    gaps = budget.gaps
+    inside = np.flatnonzero((gaps.start >= begin) & (gaps.start < end))
+    at = int(gaps.start[inside[np.argmax(gaps.length[inside])]]) if len(inside) else begin
     out.put_all({
         "host.step_max_over_median": float(times.max()) / max(median, 1.0),
         "host.step_outlier_ratio": float(slow.mean()),
         "host.step_outlier_time_ratio":
             float((times[slow] - median).sum()) / max(budget.window.length, 1),
+        "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
+        "host.step_rest_spread_ratio":
+            float(np.abs(rest - median).max(initial=0)) / max(median, 1.0),
+        "host.slowest_step": int(step[worst]),
+        "host.slowest_step_lost_ms": (float(times[worst]) - median) / 1e6,
+        "host.slowest_step_at": f"{at / 1e9:.4f} s",
     }, scope)  # fmt: skip

@@ -24,11 +24,16 @@ _SIZE = Need(
     lambda a: bool(a.device(a.main_device).memory_bytes),
 )  # fmt: skip
 
+_GROWS = Need("the use of device memory does not grow")
+
 _USE = {"samples": "device memory_used_bytes", "allocations": "time device bytes kind memory"}
 
 FACTS = (
     *group("device", needs.MEMORY, [
         Entry("memory.growth_ratio", "ratio", "allocations", "Growth of the device memory in use from the first to the last step, over the level at the start", "running sum of allocations, medians of the first and last quarter of the steps", columns={"allocations": "time device bytes kind"}),
+        Entry("memory.growth_bytes", "bytes", "allocations", "The same in bytes", "last quarter - first quarter", columns={"allocations": "time device bytes kind"}),
+        Entry("memory.growth_device_ratio", "ratio", "allocations", "The same over the size of the device memory", "memory.growth_bytes / size", columns={"allocations": "time device bytes kind"}, needs=(_SIZE,)),
+        Entry("memory.full_in_ns", "ns", "allocations", "Time until the device memory is full at this growth, from the highest use that the capture tells", "(size - peak) / (growth / time between the middles of the quarters)", columns={"allocations": "time device bytes kind"}, needs=(_SIZE, _GROWS)),
         Entry("memory.used_ratio", "ratio", "", "Watermark of the device memory over its size, where absolute use is known", "samples of memory in use", supply=needs.SMI_LOG, columns={"samples": "time device memory_used_bytes"}, needs=(_SIZE,)),
         Entry("memory.peak_bytes", "bytes", "", "The highest use of device memory that the capture tells: the least that it can have been", "the larger of sampled use and the running sum of the allocations of all processes, where frees of what was allocated before the capture count as held at its start", needs=(_RECORDED,)),
         Entry("memory.least_used_ratio", "ratio", "", "The same over the size of the memory", "memory.peak_bytes / size", needs=(_RECORDED, _SIZE)),
@@ -53,7 +58,17 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("memory.peak_bytes", max(peaks), scope)
         out.put("memory.least_used_ratio", min(max(peaks) / size, 1.0) if size else None, scope)
     if a.trace.has("allocations") and a.certain_step_count >= 4:
-        out.put("memory.growth_ratio", _growth(a, time, level, size or 0), scope)
+        first, last, between = _quarters(a, time, level)
+        grown = last - first
+        # A capture that begins mid-process misses what was allocated before it, so growth is held
+        # against at least one per cent of the device.
+        out.put("memory.growth_ratio", grown / max(first, 0.01 * (size or 0), 1.0), scope)
+        out.put("memory.growth_bytes", grown, scope)
+        if size:
+            out.put("memory.growth_device_ratio", grown / size, scope)
+            if grown > 0:
+                left = max(size - max(peaks, default=0.0), 0.0)
+                out.put("memory.full_in_ns", left / grown * between, scope)
 
 
 def _sampled(a: Analysis, device: int) -> Array:
@@ -72,12 +87,13 @@ def _allocated(a: Analysis, device: int) -> tuple[Array, Array]:
     return events["time"][mine][order], np.cumsum(change)
 
 
-def _growth(a: Analysis, time: Array, level: Array, size: int) -> float:
+def _quarters(a: Analysis, time: Array, level: Array) -> tuple[float, float, float]:
+    """Bytes held in the first and in the last quarter of the steps, and ns between the two."""
     # The host allocates while it issues a step, which may be long before the device runs it.
-    at = np.searchsorted(time, a.steps.host_end[a.window_steps], "right") - 1
+    ends = a.steps.host_end[a.window_steps]
+    at = np.searchsorted(time, ends, "right") - 1
     levels = np.where(at >= 0, level[np.maximum(at, 0)], 0) if len(level) else np.zeros(len(at))
     quarter = max(len(levels) // 4, 1)
-    first, last = float(np.median(levels[:quarter])), float(np.median(levels[-quarter:]))
-    # A capture that begins mid-process misses what was allocated before it, so growth is held
-    # against at least one per cent of the device.
-    return (last - first) / max(first, 0.01 * size, 1.0)
+    first, last = slice(quarter), slice(-quarter, None)
+    between = float(np.median(ends[last]) - np.median(ends[first]))
+    return float(np.median(levels[first])), float(np.median(levels[last])), between

@@ -9,6 +9,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import distribution, shorten
+from advisor.metrics.pauses import step_times
 from advisor.metrics.tails import MIN_CALLS, SLOW, alone_ratio, like_calls
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
@@ -20,12 +21,14 @@ _SLOW_CALLS = Need(f"no slow call among {MIN_CALLS} like ones", needs.LONGER)
 
 FACTS = (
     *group("operation", needs.CUDA, [
+        Entry("operation.name", "text", "kernels", "The operation, as reports name it", "names of kernels", needs=(needs.KERNELS,)),
         Entry("operation.time_ratio", "ratio", "kernels", "Share of kernel time of this operation (the 20 largest are kept)", "time by logical operation", needs=(needs.KERNELS,)),
         Entry("operation.window_ratio", "ratio", "kernels", "Time of this operation over the window", "sum / window", needs=(needs.KERNELS,)),
         Entry("operation.count", "count", "kernels", "Calls in the window", "count", needs=(needs.KERNELS,)),
         Entry("operation.max_over_p50", "ratio", "kernels", "Slowest call over the median call, of its kernel with the largest tail", "per kernel name and launch shape"),
         Entry("operation.p99_over_p50", "ratio", "kernels", "99th percentile over the median", "per kernel name and launch shape"),
         Entry("operation.tail_window_ratio", "ratio", "kernels", "Time lost in the tail: sum of max(0, duration - p50), over the window", "per kernel name and launch shape, summed"),
+        Entry("operation.tail_p99_ratio", "ratio", "kernels", "What the slow calls cost the slowest steps: time lost in them in the step at the 99th percentile of that loss, over the 99th percentile of step times; without steps operation.tail_window_ratio", "sum of max(0, duration - p50) by step, p99 / p99"),
         Entry("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
         Entry("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation", needs=(needs.KERNELS, _SLOW_CALLS)),
     ], columns={"kernels": f"{origin.SPAN} stream name_id {origin.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
@@ -61,7 +64,10 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         mine = np.flatnonzero(of_operation == i)
         telling = mine[(spread.count[mine] >= MIN_CALLS) & (spread.p50[mine] > 0)]
         tail = float(spread.tail[telling].sum())
+        told = np.isin(group, telling)
+        lost = np.maximum(duration[told] - spread.p50[group[told]], 0)
         out.put_all({
+            "operation.name": labels[i],
             "operation.time_ratio": float(total[i] / max(total.sum(), 1)),
             "operation.window_ratio": min(float(total[i]) / window, 1.0),
             "operation.count": int(spread.count[mine].sum()),
@@ -73,6 +79,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
             "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
             "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
             "operation.tail_window_ratio": tail / window,
+            "operation.tail_p99_ratio": _at_p99(a, like.at[told], lost) or tail / window,
             "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
         }, scope)  # fmt: skip
         slow = (group == worst) & (duration > SLOW * spread.p50[worst])
@@ -89,3 +96,13 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         out.table("operations.tail", Scope(device=device, operation=str(label)),
                   "Durations of the launch shape with the largest tail", head,
                   [r for r in rows if r[0] == label])  # fmt: skip
+
+
+def _at_p99(a: Analysis, at: Array, lost: Array) -> float | None:
+    """What slow calls (positions in `ops`, ns lost in each) cost the slowest steps, as a share of
+    them; None without steps. Calls beside each other may lose more than the step has."""
+    steps = a.window_steps
+    if len(steps) == 0:
+        return None
+    by_step = np.bincount(a.steps.op_step[at] + 1, lost, minlength=int(steps.max()) + 2)[steps + 1]
+    return min(float(np.percentile(by_step, 99) / max(np.percentile(step_times(a), 99), 1)), 1.0)

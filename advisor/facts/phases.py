@@ -6,12 +6,13 @@ import numpy as np
 
 from advisor.facts import needs, origin
 from advisor.facts.activity import read_ratio
-from advisor.facts.device import ACHIEVABLE, is_skinny, step_times
+from advisor.facts.device import ACHIEVABLE, is_skinny
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, PARTS
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown
+from advisor.metrics.pauses import step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 

@@ -47,7 +47,8 @@ class Param(Data):
 class WhatIf(Data):
     """What a fix changes in the replay, and what is assumed; `once`: a second one in the same
     question, with whatever parameters, would scale the same times again. `option` is its name
-    where a verdict without a fault offers it, with `language_model` to language models alone."""
+    where a verdict without a fault offers it, with `language_model` to language models alone.
+    `perhaps_traced` is said where an untraced step may be about as short as the GPU's own time."""
 
     title: Text
     option: Text | None = None
@@ -56,6 +57,7 @@ class WhatIf(Data):
     once: bool = False
     params: dict[str, Param]
     changes: Text
+    perhaps_traced: Text | None = None
     assumptions: list[Text] = Field(min_length=1)
 
 

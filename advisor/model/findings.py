@@ -47,7 +47,8 @@ class Input(Frozen):
     """One capture as it was read, or one rank of a job: then with its number. `serving_evidence`
     says what speaks for the serving engine, `serving_version` its release where known,
     `device_numbers` in words whose numbers device ids are, `clock` what times count from,
-    `step_levels` how often what repeats inside a step."""
+    `step_levels` how often what repeats inside a step. `step_ms` is the mean step as captured,
+    `untraced_step_ms` its estimate without the profiler."""
 
     path: str
     format: str
@@ -69,6 +70,8 @@ class Input(Frozen):
     step_method: str | None = None
     step_confidence: float | None = None
     step_levels: dict[str, int] = Field(default_factory=dict)
+    step_ms: float | None = None
+    untraced_step_ms: Span | None = None
     ranks: int = 1
     rank: int | None = None
     workload: str | None = None

@@ -89,7 +89,8 @@ class Ranking(Frozen):
     that the fix saves, or where nothing estimates it the share that the cause holds (`share_from`
     "gain" or "impact"); times the confidence it is the score. Tier 0 invalidates the capture, 2 is
     capped at info. `levels` is the severity by levels of the rule's own, `cap` the most that the
-    rule and its doubts allow; `measured`: the impact is a difference that was measured."""
+    rule and its doubts allow; `tail` a share of the slowest steps, which counts where it is more
+    than the impact; `measured`: the impact is a difference that was measured."""
 
     share: float = 0.0
     share_from: Literal["gain", "impact"] = "impact"
@@ -100,4 +101,5 @@ class Ranking(Frozen):
     tier: int = 1
     levels: Severity | None = None
     cap: Severity | None = None
+    tail: float = 0.0
     measured: bool = False

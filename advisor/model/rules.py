@@ -130,25 +130,22 @@ def _which(value: Any) -> str | None:
     return None
 
 
-def _condition_kind() -> Discriminator:
-    return Discriminator(
-        _which,
-        custom_error_type="condition",
-        custom_error_message="a condition starts with one of `fact`, `symptom`, `cause`",
-    )
-
-
+_KIND = Discriminator(
+    _which,
+    custom_error_type="condition",
+    custom_error_message="a condition starts with one of `fact`, `symptom`, `cause`",
+)
 Condition = Annotated[
     Annotated[FactCondition, Tag("=fact")]
     | Annotated[SymptomCondition, Tag("=symptom")]
     | Annotated[CauseCondition, Tag("=cause")],
-    _condition_kind(),
+    _KIND,
 ]
 Guard = Annotated[
     Annotated[FactGuard, Tag("=fact")]
     | Annotated[SymptomGuard, Tag("=symptom")]
     | Annotated[CauseGuard, Tag("=cause")],
-    _condition_kind(),
+    _KIND,
 ]
 FlagOrFact = Annotated[
     Annotated[bool, Tag("=flag")] | Annotated[FactCondition, Tag("=fact")],
@@ -220,9 +217,20 @@ class When(Strict):
         return ((self.all or ()),) if self.any is None else tuple(b.all for b in self.any)
 
 
+class SameTime(Strict):
+    """Another cause, of mostly the same time where all of `when` holds."""
+
+    cause: Kebab
+    when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
+
+
 class Then(Strict):
+    """`explains`: symptoms folded in. `overrules`: causes that are then not said. `same_as`: of two
+    only that stays whose fix saves more; this one goes where both save the same."""
+
     explains: Annotated[tuple[Kebab, ...], Items] = ()
     overrules: Annotated[tuple[Kebab, ...], Items] = ()
+    same_as: Annotated[tuple[SameTime, ...], Items, Field(max_length=4)] = ()
 
 
 class Requirement(Strict):
@@ -252,9 +260,11 @@ class SeverityLevel(Strict):
 
 
 class SeveritySpec(Strict):
-    """By the global table unless `levels` of the impact fact are given; never above `cap`."""
+    """By the global table or `levels` of the impact fact, never above `cap`; by `tail`, a share of
+    the slowest steps, where that is more."""
 
     cap: Severity | None = None
+    tail: FactName | None = None
     levels: Annotated[tuple[SeverityLevel, ...], Items, Field(max_length=4)] = ()
 
     @model_validator(mode="after")
@@ -297,25 +307,21 @@ class VerifySpec(Strict):
     expect: Literal["decrease", "increase", "present", "absent"]
 
 
-class Recommendation(Strict):
-    """`id` is the key of the action by which serving engines list the options that carry it out."""
+class Action(Strict):
+    """`id` is the key by which serving engines list the options that carry the action out."""
 
     id: Kebab
     action: Prose
     effort: Literal["low", "medium", "high"]
+    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
+
+
+class Recommendation(Action):
     verify: VerifySpec | None = None
-    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
 
 
-class Alternative(Strict):
-    """Another way to win than the one the finding's estimate speaks of. `id` is the key of an
-    action, as in recommendations; `gain` names the what-if that estimates it."""
-
-    id: Kebab
-    action: Prose
-    effort: Literal["low", "medium", "high"]
+class Alternative(Action):
     gain: GainSpec | None = None
-    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
 
 
 class Docs(Strict):

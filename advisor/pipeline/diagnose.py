@@ -126,15 +126,18 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
     """What the inference (or another one over the same facts) says, ranked by estimated gains."""
     from advisor.engine.findings import conclude
     from advisor.engine.rank import rank
+    from advisor.engine.same_time import holds_in, without_repeats
     from advisor.pipeline import document
 
-    found = conclude(inference or done.inference, ms_of=document.milliseconds(done.analysis))
+    inference = inference or done.inference
+    found = conclude(inference, ms_of=document.milliseconds(done.analysis))
     rules = done.inference.program.rules.by_code
     findings = done.gains.with_gains(found.findings)
     if done.waits is not None:  # several ranks in one capture tell what only all of them can
         from advisor.ranks.gains import with_arrivals
 
         findings = with_arrivals(findings, done.waits)
+    findings = without_repeats(findings, rules, holds_in(inference))
     return replace(found, findings=rank(findings, rules))
 
 
@@ -143,6 +146,7 @@ def assemble(done: Analysed) -> Diagnosis:
     from advisor import __version__
     from advisor.compare.work import work_of
     from advisor.engine.rank import worth_doing
+    from advisor.metrics.pauses import step_times
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import rank_section
 
@@ -151,6 +155,11 @@ def assemble(done: Analysed) -> Diagnosis:
     findings = document.with_options(found.findings, serving, document.program_of(analysis))
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
     budget = document.budgets(analysis)
+    if analysis.step_count:
+        source = source.model_copy(update={
+            "step_ms": float(step_times(analysis).mean()) / 1e6,
+            "untraced_step_ms": done.gains.untraced_step_ms,
+        })  # fmt: skip
     if done.waits is not None:
         source = source.model_copy(update={"ranks": len(done.waits.ranks)})
         tables["ranks"] = rank_section(done.waits, budget, facts)

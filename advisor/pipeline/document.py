@@ -9,7 +9,6 @@ import numpy as np
 
 from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.device import step_times
 from advisor.facts.missing import combine, reason, remedy
 from advisor.knowledge.files import references
 from advisor.knowledge.options import Program, options_for
@@ -18,6 +17,7 @@ from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
+from advisor.metrics.pauses import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.advice import Option
 from advisor.model.capture import InputDevice, Recorder

@@ -11,6 +11,7 @@ from advisor.engine.findings import conclude
 from advisor.engine.infer import Engine, infer
 from advisor.engine.judge import Duration
 from advisor.engine.rank import rank
+from advisor.engine.same_time import unconditional, without_repeats
 from advisor.engine.text import placeholders
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import reason
@@ -136,7 +137,8 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
             (s.ranks, Overruled(code=s.what.code, cause=s.what.cause, by=late.code,
                                 scope=s.what.scope)) for s in slow
         ]  # fmt: skip
-    merged = merge.refold([*own, *merge.merge_findings(said, total, world)], by_code)
+    refolded = merge.refold([*own, *merge.merge_findings(said, total, world)], by_code)
+    merged = without_repeats(refolded, by_code, unconditional)
     fired = {f.code for f in merged} | {s.code for f in merged for s in f.explains}
     return Job(
         parts, world, waits, facts, rank(merged, by_code),

@@ -8,7 +8,7 @@ from advisor.model.findings import Diagnosis, Input, StepSummary
 from advisor.reports import ranks_text
 from advisor.reports.layout import GLUE, Page, cut_middle
 from advisor.reports.numbers import grouped, milliseconds, session_time, value_text
-from advisor.reports.phrases import devices, machine, workload
+from advisor.reports.phrases import devices, machine, untraced, workload
 
 SHOWN_INPUTS = 4
 
@@ -63,6 +63,8 @@ def _steps(page: Page, steps: tuple[StepSummary, ...], entry: Input | None) -> N
             for s in steps
         )
         page.labelled("step time", f"{times} (profiled)")
+        if entry is not None and (both := untraced(entry)):
+            page.labelled("mean step", both)
     elif entry is not None and entry.steps == 0:
         page.labelled("steps", "none found")
     load = []

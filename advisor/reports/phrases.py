@@ -122,6 +122,16 @@ def devices(entry: Input, always: bool = False) -> str:
     return ", ".join(said) + whose
 
 
+def untraced(entry: Input) -> str | None:
+    """Step time as captured beside its estimate without the profiler."""
+    if entry.step_ms is None or entry.untraced_step_ms is None:
+        return None
+    low, mid, high = (milliseconds(x) for x in (
+        entry.untraced_step_ms.low, entry.untraced_step_ms.mid, entry.untraced_step_ms.high
+    ))  # fmt: skip
+    return f"{milliseconds(entry.step_ms)} ms traced, about {mid} ms ({low} to {high}) untraced"
+
+
 def load(diagnosis: Diagnosis) -> list[str]:
     """Steps, their time, and how busy the device is."""
     parts = []
@@ -129,6 +139,8 @@ def load(diagnosis: Diagnosis) -> list[str]:
         parts.append(f"{amount(s.count, f'{s.phase} step')}, {milliseconds(s.median_ms)} ms median")
     if len(diagnosis.inputs) == 1:
         entry = diagnosis.inputs[0]
+        if times := untraced(entry):
+            parts.append(f"mean {times}")
         if entry.kernels_per_step is not None:
             parts.append(f"{grouped(round(entry.kernels_per_step, 1))} kernels per step")
         if entry.busy_share is not None:

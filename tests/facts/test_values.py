@@ -93,6 +93,7 @@ def test_kernels(steps: FactBase) -> None:
         "kernel.matmul_gemm_ratio": 200 / 275, "kernel.matmul_gemm_window_ratio": 0.2,
         "kernel.several_waves_ratio": 200 / 275, "kernel.skinny_gemm_ratio": 0.0,
         "kernel.small_grid_ratio": 50 / 275, "kernel.small_grid_window_ratio": 0.05,
+        "kernel.small_unfused_ratio": 1.0,
         "kernel.unfused_ratio": 50 / 275, "kernel.unfused_window_ratio": 0.05,
         "kernel.unfused_p50_ns": 50_000.0, "kernel.framework_ratio": 0.5,
         "kernel.fp32_matmul_ratio": 0.0, "kernel.fp32_matmul_window_ratio": 0.0,
@@ -127,6 +128,7 @@ def test_steps_and_the_host(steps: FactBase) -> None:
         "step.time_median_ms": 1.0, "step.host_range_median_ms": 0.9, "step.gpu_busy_ms": 0.275,
         "host.gap_ratio": 0.6, "host.gap_max_ms": 0.6, "host.step_max_over_median": 1.0,
         "host.step_outlier_ratio": 0.0, "host.step_outlier_time_ratio": 0.0,
+        "host.steady_gap_ratio": 0.6, "host.pause_of_idle_ratio": 0.0,
         "host.data_loading_ratio": 0.0, "alloc.calls_per_step": 0.0, "alloc.time_ratio": 0.0,
     })  # fmt: skip
 
@@ -208,6 +210,7 @@ def test_tails(tmp_path: Path) -> None:
         "operation.count": 200, "operation.max_over_p50": 3.0, "operation.p99_over_p50": 3.0,
         "operation.tail_over_time_ratio": 400 / 2_400, "operation.tail_blocks_ratio": 1.0,
         "operation.tail_window_ratio": 400 * US / window,
+        "operation.tail_p99_ratio": 400 * US / window, "operation.name": "GEMM (nvjet)",
     }, scope)  # fmt: skip
 
 
@@ -266,12 +269,15 @@ def test_allocations_and_memsets(tmp_path: Path) -> None:
         "alloc.calls_per_step": 20 / 19, "alloc.idle_ratio": (1.9 + 3) / 22,
         "alloc.stall_max_ns": 3e6, "alloc.stall_max_over_p50": 30.0,
         "alloc.time_ratio": (1.9 + 3) / 22, "alloc.stall_time_ratio": 3 / 22,
+        "alloc.stall_of_idle_ratio": 3 / 4.9,
         "alloc.stall_idle_ratio": 3 / 22, "budget.alloc_ratio": (1.9 + 3) / 22,
         # The window begins and ends with a memset on the device.
         "sync.memset_per_step": 1.0, "sync.memset_idle_ratio": (18 * 0.015 + 0.005) / 22,
         "budget.copy_call_ratio": 19 * 0.015 / 22,
         "host.step_max_over_median": 4.0, "host.step_outlier_ratio": 1 / 19,
-        "host.step_outlier_time_ratio": 3 / 22,
+        "host.step_outlier_time_ratio": 3 / 22, "host.slowest_step_lost_ms": 3.0,
+        # Of 19 steps the 99th percentile lies 0.82 of the way from the second to the slowest.
+        "host.step_p99_lost_ratio": 2.46 / 3.46, "host.step_rest_spread_ratio": 0.0,
     })  # fmt: skip
 
 

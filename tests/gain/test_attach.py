@@ -13,7 +13,7 @@ from advisor.gain.attach import Gains, combine
 from advisor.gain.question import answer
 from advisor.gain.work import NoEstimate
 from advisor.model.findings import Alternative, Finding, Input, Tool
-from advisor.model.gain import Gain
+from advisor.model.gain import Gain, Ranking
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import fix, replayer
@@ -185,3 +185,30 @@ def test_options_where_nothing_is_at_fault(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     stepless = gains(Export().process(1).launch(at=0), tmp_path / "other")
     assert stepless.options(language_model=True) is None
+
+
+def test_a_launch_bound_step_that_tracing_alone_may_have_made(tmp_path: Path) -> None:
+    """Kernels of 40 us in steps of 60.9 us: untraced, the host may keep up. Kernels of 3 us in the
+    same steps leave the device waiting however little tracing cost."""
+
+    def told(us: int, folder: Path) -> Finding:
+        def step(e: Export, t: int) -> None:
+            e.launch(at=t, dur=5_000, kernel_start=t + 7_000, kernel_dur=us * 1_000)
+
+        folder.mkdir()
+        one = finding("LCH101").model_copy(update={"ranking": Ranking(confidence=0.8)})
+        (found,) = gains(scenes.capture(step, 24), folder).with_gains([one])
+        return found
+
+    near, far = told(15, tmp_path / "near"), told(3, tmp_path / "far")
+    assert near.ranking is not None
+    assert far.ranking is not None
+    assert (near.ranking.cap, far.ranking.cap) == ("medium", None)
+    assert "untraced perhaps not" in near.message
+    assert "untraced" not in far.message
+
+
+def test_the_untraced_step_is_between_the_traced_one_and_the_work(tmp_path: Path) -> None:
+    step = gains(scenes.waiting(), tmp_path).untraced_step_ms
+    assert step is not None
+    assert step.low <= step.mid <= step.high

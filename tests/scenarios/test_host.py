@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import advisor
+from advisor.model.findings import Diagnosis
 from tests.kineto_builder import Profile
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.scenarios.support import alarms, diagnosed, evidence, expect, fact, ranked, severity
@@ -25,6 +26,15 @@ def serve(body: Callable[[Machine, int], None], steps: int = 12) -> Machine:
             m.replay(22)
             body(m, i)
     return m
+
+
+def explained(d: Diagnosis, cause: str) -> set[str]:
+    """Causes that this finding stands for."""
+    return {s.cause for f in d.findings if f.cause == cause for s in f.explains}
+
+
+def advice(d: Diagnosis, cause: str) -> set[str]:
+    return {r.id for f in d.findings if f.cause == cause for r in f.recommendations}
 
 
 def long(times: float) -> list[tuple[object, float]]:
@@ -130,9 +140,11 @@ def test_a_device_wide_wait_after_every_step(tmp_path: Path) -> None:
         m.wait("cudaDeviceSynchronize_v3020")
         m.work(80)
     d = diagnosed(m, tmp_path)
-    expect(d, "blocking-sync", "device-wide-sync", never=("host-gap", "launch-bound"))
+    expect(d, also=("blocking-sync",), never=("host-gap", "launch-bound", "device-wide-sync"))
+    assert "device-wide-sync" in explained(d, "blocking-sync")
     assert fact(d, "sync.device_wide_per_step") == 1.0  # outside of the ranges, once a step
-    assert "Synchronize and blocking calls" in evidence(d, "device-wide-sync")
+    assert "Synchronize and blocking calls" in evidence(d, "blocking-sync")
+    assert {"sample-on-device", "wait-for-event"} <= advice(d, "blocking-sync")
 
 
 def test_a_value_read_back_in_every_layer(tmp_path: Path) -> None:
@@ -213,6 +225,70 @@ def test_allocation_in_every_layer(tmp_path: Path) -> None:
     assert ("implicit-sync", "ALC101") in {(o.cause, o.by) for o in d.overruled}
 
 
+def test_one_slow_allocation_in_every_step(tmp_path: Path) -> None:
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.call("cudaMalloc_v3020", 400)
+
+    d = diagnosed(serve(body), tmp_path)
+    expect(d, "allocation-churn", never=("graph-replay-gaps", "host-gap", "allocation-stalls"))
+    found = next(f for f in d.findings if f.cause == "allocation-churn")
+    assert found.gain is not None
+    assert found.gain.speedup is not None
+    assert found.gain.speedup.mid > 1.2
+
+
+def test_the_only_allocation_of_the_window_takes_long(tmp_path: Path) -> None:
+    def body(m: Machine, i: int) -> None:
+        m.wait()
+        if i == 7:
+            m.call("cudaMalloc_v3020", 5_000)
+
+    d = diagnosed(stalled(body), tmp_path)
+    expect(d, also=("allocation-stalls",), never=("allocation-churn", "host-gap"))
+
+
+def test_waits_before_a_replay_are_no_gap_between_replays(tmp_path: Path) -> None:
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.call("cudaStreamSynchronize_v3020", 300)
+
+    d = diagnosed(serve(body), tmp_path)
+    assert fact(d, "graph.replay_idle_ratio") < 0.1  # type: ignore[operator]
+    assert fact(d, "budget.sync_ratio") > 0.15  # type: ignore[operator]
+    assert "graph-replay-gaps" not in {f.cause for f in d.findings}
+
+
+# ------------------------------------------------------------------------------- single pauses
+
+
+def paused(pause: float, gap: float = 20) -> Machine:
+    def body(m: Machine, i: int) -> None:
+        m.wait()
+        m.work(pause if i == 3 else gap)
+
+    return serve(body, 16)
+
+
+def test_one_long_pause_among_even_steps(tmp_path: Path) -> None:
+    """Step 4 begins 31 ms late; nothing is wrong between the others."""
+    d = diagnosed(paused(31_000), tmp_path)
+    expect(d, "step-outliers", never=("host-gap",))
+    found = next(f for f in d.findings if f.cause == "step-outliers")
+    assert fact(d, "host.slowest_step") == 4
+    assert fact(d, "host.slowest_step_lost_ms") == pytest.approx(31, abs=0.5)
+    assert fact(d, "host.gap_ratio") > 0.5  # type: ignore[operator]
+    assert fact(d, "host.steady_gap_ratio") < 0.05  # type: ignore[operator]
+    # Four steps of 1.04 ms have passed.
+    assert str(fact(d, "host.slowest_step_at")) == "0.0040 s"
+    assert "Step 4 lost 31 ms at 0.0040 s" in found.message
+
+
+def test_a_pause_beside_gaps_in_every_step_hides_none(tmp_path: Path) -> None:
+    d = diagnosed(paused(31_000, 600), tmp_path)
+    expect(d, "host-gap", also=("step-outliers",))
+
+
 def stalled(body: Callable[[Machine, int], None]) -> Machine:
     m = Machine()
     for i in range(20):
@@ -228,7 +304,7 @@ def test_an_allocation_that_stalls_a_step(tmp_path: Path) -> None:
         m.wait()
 
     d = diagnosed(stalled(body), tmp_path)
-    expect(d, "allocation-stalls", also=("step-outliers",), never=("allocation-churn", "host-gap"))
+    expect(d, "allocation-stalls", "step-outliers", never=("allocation-churn", "host-gap"))
     assert fact(d, "alloc.stall_max_ns") == 5_000_000
 
 
@@ -259,6 +335,11 @@ def test_memory_that_grows(tmp_path: Path) -> None:
     expect(d, also=("memory-growth",))
     # Levels after the steps are 2 to 20 GiB: 3.5 in the first quarter, 18.5 in the last.
     assert fact(d, "memory.growth_ratio") == pytest.approx((18.5 - 3.5) / 3.5, abs=0.3)
+    assert fact(d, "memory.growth_bytes") == 15 << 30
+    assert severity(d, "memory-growth") == "medium"
+    assert fact(d, "memory.growth_device_ratio") == pytest.approx(15 / 140, rel=0.02)
+    # The host issues a step in 71 us, and 21 of 140 GiB are in use.
+    assert fact(d, "memory.full_in_ns") == pytest.approx(119 * 71e3, rel=0.02)
 
 
 def test_memory_that_comes_and_goes_does_not_grow(tmp_path: Path) -> None:
@@ -287,12 +368,13 @@ def test_a_data_loader_in_the_gap_is_named(tmp_path: Path) -> None:
     name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
     d = diagnosed(loading(name), tmp_path)
     found = {f.cause: f for f in d.findings}
-    assert {"host-gap", "input-preparation"} <= set(found)
+    assert "host-gap" in explained(d, "input-preparation")
     assert fact(d, "host.gap_range") == name
     assert fact(d, "host.data_loading_ratio") == pytest.approx(0.8, abs=0.05)
-    assert name in found["host-gap"].message
-    for cause in ("host-gap", "input-preparation"):
-        assert "data-loading-workers" in {r.id for r in found[cause].recommendations}
+    assert severity(d, "input-preparation") == "high"
+    (told,) = [s for s in found["input-preparation"].explains if s.cause == "host-gap"]
+    assert name in told.message
+    assert "data-loading-workers" in advice(d, "input-preparation")
 
 
 def test_other_host_work_in_the_gap_is_named_and_needs_no_loader(tmp_path: Path) -> None:

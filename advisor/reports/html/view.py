@@ -149,6 +149,11 @@ def _figures(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
         label = f"{step}, median (profiled)"
         figures.append((label, f"{milliseconds(s.median_ms)} ms", f"{note} ms; {steps}"))
     for entry in diagnosis.inputs[:1] if len(diagnosis.inputs) == 1 else ():
+        if entry.untraced_step_ms is not None:
+            value = f"{milliseconds(entry.untraced_step_ms.mid)} ms"
+            figures.append(
+                ("mean step, untraced (estimated)", value, phrases.untraced(entry) or "")
+            )
         if entry.busy_share is not None:
             busy = value_text(entry.busy_share, "ratio")
             figures.append(("GPU busy", busy, "of the analysed window"))

@@ -85,8 +85,9 @@ def _title(board: Board, captures: Captures) -> None:
         board.ws.cell(board.row + 1, column).fill = fill(BAND)
     board.merged(FIRST, LAST, title, size=17, bold=True, color="FFFFFF", ground=BAND, middle=True)
     board.row += 1
-    known = [] if many or not diagnoses else phrases.machine(diagnoses[0].inputs[0])
-    about = "  ·  ".join(known) if diagnoses and diagnoses[0].inputs else ""
+    entry = None if many or not diagnoses else diagnoses[0].inputs[0]
+    known = [] if entry is None else [*phrases.machine(entry), phrases.untraced(entry) or ""]
+    about = "  ·  ".join(filter(None, known)) if diagnoses and diagnoses[0].inputs else ""
     board.merged(FIRST, LAST, about or ", ".join(names), color="D5DEE8", ground=BAND)
     board.row += 2
     if not many:

@@ -1,0 +1,73 @@
+"""Of findings about mostly the same time one stays, with the advice of both."""
+
+from __future__ import annotations
+
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.same_time import without_repeats
+from advisor.model.facts import Scope
+from advisor.model.findings import Advice, Finding, Impact
+from advisor.model.gain import Gain, Span
+
+RULES = load_rules(builtin_dir()).by_code
+
+
+def finding(
+    code: str, held: float, speedup: float | None = None, measure: str = "latency", device: int = 0
+) -> Finding:
+    gain = None
+    if speedup is not None:
+        gain = Gain(measure=measure, speedup=Span(low=speedup, mid=speedup, high=speedup))
+    return Finding(
+        code=code, cause=RULES[code].cause, kind=RULES[code].kind, title="", severity="low",
+        confidence=0.8, message=f"says {code}", scope=Scope(device=device), gain=gain,
+        impact=Impact(part="", share=held),
+        recommendations=(Advice(id=f"mend-{code.lower()}", action="", effort="low"),),
+    )  # fmt: skip
+
+
+def left(*findings: Finding, holds: bool = True) -> list[tuple[str, list[str]]]:
+    found = without_repeats(findings, RULES, lambda *_: holds)
+    return [(f.code, [s.code for s in f.explains]) for f in found]
+
+
+def test_the_one_whose_fix_saves_more_stays() -> None:
+    assert left(finding("ALC101", 0.5, 1.9), finding("ALC102", 0.4, 1.3)) == [
+        ("ALC101", ["ALC102"])
+    ]
+    assert left(finding("ALC101", 0.5, 1.1), finding("ALC102", 0.4, 1.3)) == [
+        ("ALC102", ["ALC101"])
+    ]
+
+
+def test_the_more_precise_cause_stays_where_both_save_the_same() -> None:
+    assert left(finding("HST101", 0.5, 1.9), finding("HST106", 0.5, 1.9)) == [
+        ("HST106", ["HST101"])
+    ]
+
+
+def test_without_an_estimate_of_both_what_they_hold_tells() -> None:
+    """The estimate of the one that goes is kept."""
+    held = (finding("ALC101", 0.5, 1.9), finding("ALC102", 0.5))
+    assert left(*held) == [("ALC102", ["ALC101"])]
+    (found,) = without_repeats(held, RULES, lambda *_: True)
+    assert found.gain == held[0].gain
+    assert [r.id for r in found.recommendations] == ["mend-alc102", "mend-alc101"]
+
+
+def test_a_shorter_step_comes_before_more_work_in_it() -> None:
+    batch = finding("UTL107", 0.7, 8.0, "throughput")
+    assert left(batch, finding("KRN105", 0.4, 1.2)) == [("KRN105", ["UTL107"])]
+    assert left(batch, finding("KRN105", 0.4, 1.001)) == [("UTL107", ["KRN105"])]
+
+
+def test_a_symptom_stands_for_no_cause() -> None:
+    (found,) = without_repeats(
+        (finding("UTL100", 0.7), finding("HST105", 0.4)), RULES, lambda *_: True
+    )
+    assert found.code == "HST105"
+    assert [r.id for r in found.recommendations] == ["mend-hst105"]
+
+
+def test_different_time_stays_apart() -> None:
+    assert len(left(finding("ALC101", 0.5), finding("ALC102", 0.4), holds=False)) == 2
+    assert len(left(finding("COM101", 0.5), finding("COM103", 0.5, device=1))) == 2
