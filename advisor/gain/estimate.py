@@ -30,7 +30,7 @@ from advisor.gain.profiler import (
     without_inflation,
 )
 from advisor.gain.replay import Played, replay
-from advisor.gain.work import Work
+from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.model.findings import Span
@@ -112,12 +112,22 @@ class Replayer:
 
     def busiest(self, inputs: Inputs) -> float:
         """Busy time of the busiest stream in a measured step, ns: nodes in branches of a graph
-        overlap, though they are replayed as one chain."""
+        overlap, though they are replayed as one chain. A kernel that ran long before the one
+        launched before it takes no time away from the others: what counts is how far each step's
+        work reaches at most."""
         ops = inputs.ops
-        mine = np.isin(ops.step, self.excerpt.measured)
-        alone = ops.duration + np.minimum(ops.gap, 0.0)
-        time = np.bincount(ops.stream[mine], alone[mine], minlength=1)
-        return float(np.max(time)) / max(len(self.excerpt.measured), 1)
+        mine = np.flatnonzero(np.isin(ops.step, self.excerpt.measured))
+        if len(mine) == 0:
+            return 0.0
+        mine = mine[np.lexsort((ops.step[mine], ops.stream[mine]))]
+        stream, step = ops.stream[mine], ops.step[mine]
+        alone = ops.duration[mine] + np.minimum(ops.gap[mine], 0.0)
+        new = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1])
+        first = np.concatenate(([0], np.flatnonzero(new) + 1))
+        reached = np.cumsum(alone)
+        time = np.maximum.reduceat(reached, first) - (reached - alone)[first]
+        busy = np.bincount(stream[first], np.maximum(time, 0.0))
+        return float(busy.max()) / len(self.excerpt.measured)
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         """Mean step time under a scenario if the host took no time at all and nothing waited."""
@@ -161,6 +171,8 @@ class Replayer:
         befores = [self.step_ns((), replace(s, leans=())) for s in ends]
         afters = [self.step_ns(fixes, s) for s in ends]
         bounds = [self.bound_ns(fixes, s) for s in ends]
+        if min(before, after, bound, *befores, *afters, *bounds) <= 0.0:
+            raise NoEstimate("the replayed steps would hold no work")
         throughput = any(is_throughput(fix) for fix in fixes)
         times = work_times(fixes)
         noise, model = self.noise, constant("model_error")
