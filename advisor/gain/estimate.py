@@ -37,6 +37,8 @@ from advisor.model.findings import Span
 
 #: Interquartile range of a normal distribution over its standard deviation.
 _IQR = 1.349
+#: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
+_HALVINGS = 10
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,16 @@ class Replayer:
     """Replays of one capture; what several estimates need is computed once."""
 
     def __init__(
-        self, a: Analysis, weight_bytes: int | None = None, limit: int = DIAGNOSIS_OPS
+        self,
+        a: Analysis,
+        weight_bytes: int | None = None,
+        limit: int = DIAGNOSIS_OPS,
+        unprofiled_ns: float | None = None,
     ) -> None:
-        """Raises NoReplay where the capture cannot be replayed."""
+        """`unprofiled_ns` is the step time of a run without the profiler, where it is known: all
+        times are scaled to it. Raises NoReplay where the capture cannot be replayed."""
         self.a = a
+        self.unprofiled_ns = unprofiled_ns
         self.excerpt: Excerpt = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
@@ -81,12 +89,54 @@ class Replayer:
         return inputs
 
     def step_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
-        """Mean step time under a scenario."""
+        """Mean step time under a scenario. A known unprofiled step time is met without a fix; what
+        no cost of tracing explains of it goes in proportion with the time that fixes remove."""
+        replayed = self._replayed(fixes, scenario)
+        if self.unprofiled_ns is None:
+            return replayed
+        before = self._replayed((), replace(scenario, leans=()))
+        scaled = replayed * (self.unprofiled_ns / before) ** min(replayed / before, 1.0)
+        return max(scaled, min(replayed, self.bound_ns(fixes, scenario)))
+
+    def _replayed(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         key = (tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
             self._known[key] = self.mean_step(inputs, replay(inputs))
         return self._known[key]
+
+    @cached_property
+    def middle(self) -> Scenario:
+        """The scenario of the middle estimates: where the unprofiled step time is known, the one
+        that predicts it or comes nearest."""
+        return self._scenario_for(self.unprofiled_ns) if self.unprofiled_ns else Scenario()
+
+    @property
+    def unexplained(self) -> float:
+        """By how much the unprofiled step time is longer (below 0: shorter) than any cost of
+        tracing explains, as a share; 0 where it is unknown."""
+        known = self.unprofiled_ns
+        return known / self._replayed((), self.middle) - 1.0 if known else 0.0
+
+    def _scenario_for(self, step_ns: float) -> Scenario:
+        """The scenario that predicts a step time, by halving: first the cost of tracing launches,
+        then the gap between graph nodes."""
+        found = Scenario()
+        for name in ("launch", "node_gap"):
+            low, high = 0.0, 1.0
+            ends = [self._replayed((), replace(found, **{name: x})) for x in (low, high)]
+            beyond = not min(ends) <= step_ns <= max(ends)
+            if ends[0] == ends[1] or (beyond and name == "node_gap"):
+                continue
+            for _ in range(_HALVINGS):
+                middle = (low + high) / 2
+                longer = self._replayed((), replace(found, **{name: middle})) > step_ns
+                if longer == (ends[1] > ends[0]):
+                    high = middle
+                else:
+                    low = middle
+            found = replace(found, **{name: (low + high) / 2})
+        return found
 
     @cached_property
     def captured_ns(self) -> float:
@@ -130,7 +180,14 @@ class Replayer:
         return float(busy.max()) / len(self.excerpt.measured)
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
-        """Mean step time under a scenario if the host took no time at all and nothing waited."""
+        """Mean step time under a scenario if the host took no time at all and nothing waited. It
+        is shortened only where the unprofiled step took less than the GPU itself would need."""
+        bound = self._bound(fixes, scenario)
+        if self.unprofiled_ns is None:
+            return bound
+        return bound * min(self.unprofiled_ns / self._bound((), replace(scenario, leans=())), 1.0)
+
+    def _bound(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         key = ("bound", tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
@@ -164,9 +221,9 @@ class Replayer:
 
     def estimate(self, fixes: Sequence[Fix]) -> Estimate:
         """Before, after and speed-up with their ranges. Raises NoEstimate."""
-        middle = Scenario(leans=(0,) * len(fixes))
+        middle = replace(self.middle, leans=(0,) * len(fixes))
         ends = [s for pair in self._dimensions(fixes) for s in pair]
-        before = self.step_ns((), Scenario())
+        before = self.step_ns((), self.middle)
         after, bound = self.step_ns(fixes, middle), self.bound_ns(fixes, middle)
         befores = [self.step_ns((), replace(s, leans=())) for s in ends]
         afters = [self.step_ns(fixes, s) for s in ends]
@@ -197,7 +254,7 @@ class Replayer:
         least_ns = _span(bound, bounds, model)
         after_ns = _span(after, afters, model)
         return Estimate(
-            before=_ms(_span(before, befores, noise)),
+            before=_ms(_span(before, befores, 0.0 if self.unprofiled_ns else noise)),
             after=_ms(after_ns.model_copy(update={"low": max(after_ns.low, least_ns.low)})),
             speedup=Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid)),
             bound=_ms(least_ns),
@@ -209,16 +266,24 @@ class Replayer:
         """Scenarios at both ends of each uncertain quantity."""
         inputs = self.taken.inputs
         leans = (0,) * len(fixes)
+        middle = replace(self.middle, leans=leans)
         out = []
-        if has_launches(inputs):
-            out.append((Scenario(launch=0.0, leans=leans), Scenario(launch=1.0, leans=leans)))
-        if has_nodes(inputs) or any(f.what_if == "cuda_graphs" for f in fixes):
-            out.append((Scenario(node_gap=0.0, leans=leans), Scenario(node_gap=1.0, leans=leans)))
+        if self.unprofiled_ns is not None:
+            near = [self.unprofiled_ns * (1 + x) for x in (-self.noise, self.noise)]
+            low, high = (replace(self._scenario_for(x), leans=leans) for x in near)
+            out.append((low, high))
+        elif has_launches(inputs):
+            out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))
+        # A step without graphs says nothing of the gap between the nodes that it would have.
+        known = self.unprofiled_ns is not None and not has_launches(inputs)
+        graphs = any(f.what_if == "cuda_graphs" for f in fixes)
+        if graphs or (has_nodes(inputs) and not known):
+            out.append((replace(middle, node_gap=0.0), replace(middle, node_gap=1.0)))
         for i, fix in enumerate(fixes):
             if fix.what_if in LEANING:
                 down, up = list(leans), list(leans)
                 down[i], up[i] = -1, 1
-                out.append((Scenario(leans=tuple(down)), Scenario(leans=tuple(up))))
+                out.append((replace(middle, leans=tuple(down)), replace(middle, leans=tuple(up))))
         return out
 
 

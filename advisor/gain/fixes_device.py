@@ -328,8 +328,7 @@ def fuse_elementwise(
 def shorten_node_gaps(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
-    # Nodes that overlap the one before are launched in this way already.
-    usual = usual_node_gaps(inputs) & (inputs.ops.gap > 0)
+    usual = usual_node_gaps(inputs)
     if not usual.any():
         raise NoEstimate("no graph run was traced node by node")
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]

@@ -300,7 +300,8 @@ class Baseline(Frozen):
 
 
 class Diagnosis(Frozen):
-    """`sensitivity` is null where it was not asked for, empty where no verdict would change."""
+    """`sensitivity` is null where it was not asked for, empty where no verdict would change.
+    `untraced_step_ms` is the step time without the profiler, from which every gain starts."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
@@ -315,6 +316,7 @@ class Diagnosis(Frozen):
     not_evaluated: tuple[NotEvaluated, ...] = ()
     budget: tuple[Budget, ...] = ()
     steps: tuple[StepSummary, ...] = ()
+    untraced_step_ms: Span | None = None
     facts: tuple[Fact, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     tables: dict[str, Table] = Field(default_factory=dict)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from advisor.model.findings import Diagnosis, Input, StepSummary
+from advisor.model.findings import Diagnosis, Input, Span, StepSummary
 from advisor.reports import ranks_text
+from advisor.reports.gain_text import span_text
 from advisor.reports.layout import GLUE, Page, cut_middle
 from advisor.reports.numbers import grouped, milliseconds, session_time, value_text
 from advisor.reports.phrases import devices, machine, workload
 
 SHOWN_INPUTS = 4
+#: An estimate whose ends differ by this factor is worth a measurement.
+WIDE = 1.5
 
 
 def header(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
@@ -23,6 +26,8 @@ def header(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     shown = diagnosis.inputs if verbosity > 0 else diagnosis.inputs[:SHOWN_INPUTS]
     for entry in shown:
         _input(page, entry, diagnosis.main_steps if len(diagnosis.inputs) == 1 else (), verbosity)
+    if diagnosis.untraced_step_ms is not None:
+        page.labelled("untraced", untraced(diagnosis.untraced_step_ms))
     if len(shown) < len(diagnosis.inputs):
         page.line(f"... and {len(diagnosis.inputs) - len(shown)} more captures")
     if len(diagnosis.inputs) != 1:
@@ -30,6 +35,19 @@ def header(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     if verbosity > 0:
         tool = diagnosis.tool
         page.labelled("analysed", f"by {tool.name} {tool.version}, engine {tool.engine}")
+
+
+def untraced(step: Span) -> str:
+    """Step time without the profiler; where the estimate is wide, what would narrow it."""
+    text = f"{span_text(step)} ms a step"
+    if step.low == step.high:
+        return f"{text}, as given"
+    if step.high <= WIDE * step.low:
+        return f"{text}, estimated"
+    return (
+        f"{text}, estimated: time one run without the profiler and give its step time with "
+        "--unprofiled-step MS"
+    )
 
 
 def header_input(page: Page, entry: Input, verbosity: int = 0) -> None:
