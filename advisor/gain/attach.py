@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -154,7 +153,7 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
         try:
             if any(_repeats(fix, other) for other in used):
                 raise NoEstimate(f"{fix.what_if} is applied already")
-            now = replayer.step_ns(tried, replace(replayer.middle, leans=(0,) * len(tried))) / 1e6
+            now = replayer.step_ns(tried, replayer.middle_of(tried)) / 1e6
             used = tried
         except NoEstimate as reason:
             failed, now, note = reason, last, str(reason)
@@ -164,7 +163,7 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
             step_before_ms=last, step_after_ms=now, marginal_ms=last - now,
             marginal_share=(last - now) / first if first else 0.0,
             speedup=work_times(used) * first / now if now else 1.0,
-            bound_ms=replayer.bound_ns(used, replace(replayer.middle, leans=(0,) * len(used))) / 1e6, note=note,
+            bound_ms=replayer.bound_ns(used, replayer.middle_of(used)) / 1e6, note=note,
         ))  # fmt: skip
         last = now
     if not used and failed is not None:
@@ -201,8 +200,8 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     elif has_launches(inputs):
         out.append(
             "tracing cost each launch between nothing and 16 us, as far as the host time from one "
-            "launch to the next allows (5 us stay); the capture does not tell: time one run without the profiler and "
-            "give its step time with --unprofiled-step"
+            "launch to the next allows (5 us stay); the capture does not tell: time one run "
+            "without the profiler and give its step time with --unprofiled-step"
         )
     if has_nodes(inputs):
         out.append(

@@ -9,7 +9,7 @@ logarithms, since a speed-up is a ratio.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -96,7 +96,7 @@ class Replayer:
             return replayed
         before = self._replayed((), replace(scenario, leans=()))
         scaled = replayed * (self.unprofiled_ns / before) ** min(replayed / before, 1.0)
-        return max(scaled, min(replayed, self.bound_ns(fixes, scenario)))
+        return float(max(scaled, min(replayed, self.bound_ns(fixes, scenario))))
 
     def _replayed(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         key = (tuple(f.key for f in fixes), scenario)
@@ -111,6 +111,9 @@ class Replayer:
         that predicts it or comes nearest."""
         return self._scenario_for(self.unprofiled_ns) if self.unprofiled_ns else Scenario()
 
+    def middle_of(self, fixes: Sequence[Fix]) -> Scenario:
+        return replace(self.middle, leans=(0,) * len(fixes))
+
     @property
     def unexplained(self) -> float:
         """By how much the unprofiled step time is longer (below 0: shorter) than any cost of
@@ -122,21 +125,25 @@ class Replayer:
         """The scenario that predicts a step time, by halving: first the cost of tracing launches,
         then the gap between graph nodes."""
         found = Scenario()
-        for name in ("launch", "node_gap"):
-            low, high = 0.0, 1.0
-            ends = [self._replayed((), replace(found, **{name: x})) for x in (low, high)]
-            beyond = not min(ends) <= step_ns <= max(ends)
-            if ends[0] == ends[1] or (beyond and name == "node_gap"):
-                continue
-            for _ in range(_HALVINGS):
-                middle = (low + high) / 2
-                longer = self._replayed((), replace(found, **{name: middle})) > step_ns
-                if longer == (ends[1] > ends[0]):
-                    high = middle
-                else:
-                    low = middle
-            found = replace(found, **{name: (low + high) / 2})
+        if has_launches(self.taken.inputs):
+            found = self._halved(step_ns, lambda x: Scenario(launch=x))
+        ends = [self._replayed((), replace(found, node_gap=x)) for x in (0.0, 1.0)]
+        if min(ends) < max(ends) and min(ends) <= step_ns <= max(ends):
+            launched = found
+            found = self._halved(step_ns, lambda x: replace(launched, node_gap=x))
         return found
+
+    def _halved(self, step_ns: float, scenario: Callable[[float], Scenario]) -> Scenario:
+        """The scenario, numbered from 0 to 1, whose step time is nearest."""
+        low, high = 0.0, 1.0
+        rises = self._replayed((), scenario(high)) > self._replayed((), scenario(low))
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if (self._replayed((), scenario(middle)) > step_ns) == rises:
+                high = middle
+            else:
+                low = middle
+        return scenario((low + high) / 2)
 
     @cached_property
     def captured_ns(self) -> float:
@@ -221,7 +228,7 @@ class Replayer:
 
     def estimate(self, fixes: Sequence[Fix]) -> Estimate:
         """Before, after and speed-up with their ranges. Raises NoEstimate."""
-        middle = replace(self.middle, leans=(0,) * len(fixes))
+        middle = self.middle_of(fixes)
         ends = [s for pair in self._dimensions(fixes) for s in pair]
         before = self.step_ns((), self.middle)
         after, bound = self.step_ns(fixes, middle), self.bound_ns(fixes, middle)
@@ -265,8 +272,8 @@ class Replayer:
     def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
         """Scenarios at both ends of each uncertain quantity."""
         inputs = self.taken.inputs
-        leans = (0,) * len(fixes)
-        middle = replace(self.middle, leans=leans)
+        middle = self.middle_of(fixes)
+        leans = middle.leans
         out = []
         if self.unprofiled_ns is not None:
             near = [self.unprofiled_ns * (1 + x) for x in (-self.noise, self.noise)]
