@@ -118,15 +118,18 @@ class Captures:
         return sorted({p.name.split(".")[0] for p in self._folder.glob("*.sqlite*")})
 
 
-def rows_of(captures: Captures, wanted: list[Pair]) -> list[Row]:
-    """Estimates by the fix that the rule of the finding names."""
+def rows_of(captures: Captures, wanted: list[Pair], known: bool = False) -> list[Row]:
+    """Estimates by the fix that the rule of the finding names; `known`: with the measured step
+    before the fix given."""
     rules = load_rules(builtin_dir()).by_cause
     out = []
     for pair in wanted:
         spec = next(rules[c].gain for c in pair.causes if c in rules and rules[c].gain)
         assert spec is not None
         fix = make_fix(spec.what_if, spec.params)
-        out.append(Row(pair, fix, Replayer(captures[pair.capture]).estimate([fix])))
+        given = pair.before * 1e6 if known else None
+        replayer = Replayer(captures[pair.capture], unprofiled_ns=given)
+        out.append(Row(pair, fix, replayer.estimate([fix])))
     return out
 
 
@@ -337,6 +340,7 @@ def document(captures: Captures, labels: dict[str, Any], quick: bool) -> str:
         "noted": lambda: pair_table(noted) + "\n\n" + "\n".join(
             f"- {r.pair.capture}: {r.pair.note}." for r in noted
         ),
+        "unprofiled": lambda: pair_table(rows_of(captures, wanted, known=True)),
         "odd": lambda: "All of them are what `advisor diagnose` prints with the finding."
         if not odd else f"`advisor diagnose` says otherwise for: {', '.join(odd)}.",
         "replay": lambda: replay_table(captures),

@@ -16,9 +16,10 @@ from advisor.errors import InputError
 
 @takes(
     "traces", "format", "output", "html", "xlsx", "review", "force", "window", "nvtx", "phase",
-    "weight_bytes", "gpu_metrics", "gpu_metrics_offset", "serving_engine", "rules", "select",
-    "ignore", "param", "engine", "baseline", "folder", "sensitivity", "explain_ranking", "fail_on",
-    "fail_on_new", "ranks", "independent", "jobs", "dask", "top", "quiet", "verbose",
+    "weight_bytes", "unprofiled_step", "gpu_metrics", "gpu_metrics_offset", "serving_engine",
+    "rules", "select", "ignore", "param", "engine", "baseline", "folder", "sensitivity",
+    "explain_ranking", "fail_on", "fail_on_new", "ranks", "independent", "jobs", "dask", "top",
+    "quiet", "verbose",
 )  # fmt: skip
 def diagnose(
     settings: Settings,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @takes(
     "trace", "fix", "list_", "format", "output", "force", "window", "phase", "weight_bytes",
-    "rules", files=False, window="As for diagnose.", phase="As for diagnose.",
+    "unprofiled_step", "rules", files=False, window="As for diagnose.", phase="As for diagnose.",
 )  # fmt: skip
 def whatif(
     settings: Settings,

@@ -39,6 +39,7 @@ _MORE_CALLS = 50
 _GATE = ("CMP101", "gate")
 #: A window without steps that takes so much more or less a kernel is not called unchanged.
 _CHANGED = 0.05
+_UNDECIDED = "one step on a side does not tell what a step varies by; record several"
 #: Fewer steps than this are the first thing to have more of.
 _FEW_STEPS = 10
 
@@ -225,8 +226,15 @@ def _phase_verdict(
         if judged.fired(verdict, m.scope):
             if verdict == "no-change" and _hidden(m):
                 return "not-comparable", "without steps, a change of this size would not have shown"
+            if verdict == "no-change" and _lone(m.before, m.after):
+                return "not-comparable", _UNDECIDED
             return verdict, ""
     return "not-comparable", "the rules could not judge it"
+
+
+def _lone(before: StepTimes | None, after: StepTimes | None) -> bool:
+    """True where a side has a single step: what it varies by is not known."""
+    return any(s is not None and s.steps == s.samples == 1 for s in (before, after))
 
 
 def _hidden(m: Measured) -> bool:
@@ -256,6 +264,8 @@ def _verdict(phases: Sequence[PhaseChange]) -> Verdict:
 
 def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparability.Judged) -> str:
     if verdict == "not-comparable":
+        if any(p.why == _UNDECIDED for p in phases):
+            return f"Not decided: {_UNDECIDED}."
         reasons = alike.differing() or [p.why for p in phases if p.why]
         return f"Not comparable: {reasons[0] if reasons else 'no step times'}."
     telling = [p for p in phases if p.verdict == verdict]

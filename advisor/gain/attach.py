@@ -11,7 +11,7 @@ from advisor.errors import InputError
 from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
 from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay
-from advisor.gain.profiler import Scenario, has_launches, has_nodes
+from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Finding
@@ -24,6 +24,8 @@ MOST_FIXES = 5
 NEAR_OWN = 1.3
 #: A fix that makes the step longer by more than this share of it loses.
 LOSES = 0.0005
+#: A given step time that differs by more than this from what tracing explains is questioned.
+_EXPLAINED = 0.25
 
 
 def fix_of(finding: Finding) -> Fix | None:
@@ -38,15 +40,24 @@ class Gains:
     """Estimates for the findings of one capture; every replay is done once."""
 
     def __init__(
-        self, a: Analysis, weight_bytes: int | None = None, limit: int = DIAGNOSIS_OPS
-    ) -> None:
+        self, a: Analysis, weight_bytes: int | None = None, limit: int = DIAGNOSIS_OPS,
+        unprofiled_ns: float | None = None,
+    ) -> None:  # fmt: skip
         self._why: str | None = None
         self._replayer: Replayer | None = None
         try:
-            self._replayer = Replayer(a, weight_bytes, limit)
+            self._replayer = Replayer(a, weight_bytes, limit, unprofiled_ns)
         except NoReplay as reason:
             self._why = str(reason)
         self._known: dict[object, Estimate | str] = {}
+
+    @cached_property
+    def untraced(self) -> Span | None:
+        """Step time without the profiler, ms: what every gain starts from; None where the capture
+        cannot be replayed."""
+        if self._replayer is None:
+            return None
+        return self._replayer.estimate(()).before
 
     def with_gains(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings, each with its estimate or the reason why it has none."""
@@ -67,7 +78,7 @@ class Gains:
             return finding
         assert self._replayer is not None
         text = catalogue().whatifs[gain.what_if].perhaps_traced
-        own = self._replayer.bound_ns((), Scenario()) / 1e6
+        own = self._replayer.bound_ns((), self._replayer.middle_of(())) / 1e6
         if text is None or gain.step_before_ms.low > NEAR_OWN * own:
             return finding
         cap = terms.cap if terms.cap in ("low", "info") else "medium"
@@ -104,11 +115,6 @@ class Gains:
             except NoEstimate as reason:
                 self._known[fix.key] = str(reason)
         return self._known[fix.key]
-
-    @cached_property
-    def untraced_step_ms(self) -> Span | None:
-        """Step time without the profiler; None where the capture cannot be replayed."""
-        return None if self._replayer is None else self._replayer.estimate(()).before
 
     def options(self, language_model: bool) -> tuple[Choice, ...] | None:
         """The what-ifs that a capture without a fault has left and that save `WORTH` of the step
@@ -157,7 +163,7 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
     that finds nothing left to change is kept and says so. Raises NoEstimate where none applies."""
     used: list[Fix] = []
     steps: list[CombinedStep] = []
-    first = last = replayer.step_ns((), Scenario()) / 1e6
+    first = last = replayer.step_ns((), replayer.middle) / 1e6
     failed: NoEstimate | None = None
     for fix in fixes:
         note = None
@@ -165,7 +171,7 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
         try:
             if any(_repeats(fix, other) for other in used):
                 raise NoEstimate(f"{fix.what_if} is applied already")
-            now = replayer.step_ns(tried, Scenario(leans=(0,) * len(tried))) / 1e6
+            now = replayer.step_ns(tried, replayer.middle_of(tried)) / 1e6
             used = tried
         except NoEstimate as reason:
             failed, now, note = reason, last, str(reason)
@@ -175,7 +181,7 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
             step_before_ms=last, step_after_ms=now, marginal_ms=last - now,
             marginal_share=(last - now) / first if first else 0.0,
             speedup=work_times(used) * first / now if now else 1.0,
-            bound_ms=replayer.bound_ns(used, Scenario(leans=(0,) * len(used))) / 1e6, note=note,
+            bound_ms=replayer.bound_ns(used, replayer.middle_of(used)) / 1e6, note=note,
         ))  # fmt: skip
         last = now
     if not used and failed is not None:
@@ -199,10 +205,21 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     """What an estimate rests on: the fixes' own assumptions, then the replay's."""
     out = [text for fix in fixes for text in catalogue().whatifs[fix.what_if].assumptions]
     inputs = replayer.taken.inputs
-    if has_launches(inputs):
+    if replayer.unprofiled_ns is not None:
+        out.append(
+            f"a step without the profiler takes {replayer.unprofiled_ns / 1e6:.4g} ms, as given"
+        )
+        if abs(replayer.unexplained) > _EXPLAINED:
+            longer = "longer" if replayer.unexplained > 0 else "shorter"
+            out.append(
+                f"that is {abs(replayer.unexplained):.0%} {longer} than the cost of tracing "
+                "explains: is it the same load?"
+            )
+    elif has_launches(inputs):
         out.append(
             "tracing cost each launch between nothing and 16 us, as far as the host time from one "
-            "launch to the next allows (5 us stay); the capture does not tell"
+            "launch to the next allows (5 us stay); the capture does not tell: time one run "
+            "without the profiler and give its step time with --unprofiled-step"
         )
     if has_nodes(inputs):
         out.append(

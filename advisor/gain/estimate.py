@@ -9,7 +9,7 @@ logarithms, since a speed-up is a ratio.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,13 +30,15 @@ from advisor.gain.profiler import (
     without_inflation,
 )
 from advisor.gain.replay import Played, replay
-from advisor.gain.work import Work
+from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.model.findings import Span
 
 #: Interquartile range of a normal distribution over its standard deviation.
 _IQR = 1.349
+#: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
+_HALVINGS = 10
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,16 @@ class Replayer:
     """Replays of one capture; what several estimates need is computed once."""
 
     def __init__(
-        self, a: Analysis, weight_bytes: int | None = None, limit: int = DIAGNOSIS_OPS
+        self,
+        a: Analysis,
+        weight_bytes: int | None = None,
+        limit: int = DIAGNOSIS_OPS,
+        unprofiled_ns: float | None = None,
     ) -> None:
-        """Raises NoReplay where the capture cannot be replayed."""
+        """`unprofiled_ns` is the step time of a run without the profiler, where it is known: all
+        times are scaled to it. Raises NoReplay where the capture cannot be replayed."""
         self.a = a
+        self.unprofiled_ns = unprofiled_ns
         self.excerpt: Excerpt = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
@@ -81,12 +89,61 @@ class Replayer:
         return inputs
 
     def step_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
-        """Mean step time under a scenario."""
+        """Mean step time under a scenario. A known unprofiled step time is met without a fix; what
+        no cost of tracing explains of it goes in proportion with the time that fixes remove."""
+        replayed = self._replayed(fixes, scenario)
+        if self.unprofiled_ns is None:
+            return replayed
+        before = self._replayed((), replace(scenario, leans=()))
+        scaled = replayed * (self.unprofiled_ns / before) ** min(replayed / before, 1.0)
+        return float(max(scaled, min(replayed, self.bound_ns(fixes, scenario))))
+
+    def _replayed(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         key = (tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
             self._known[key] = self.mean_step(inputs, replay(inputs))
         return self._known[key]
+
+    @cached_property
+    def middle(self) -> Scenario:
+        """The scenario of the middle estimates: where the unprofiled step time is known, the one
+        that predicts it or comes nearest."""
+        return self._scenario_for(self.unprofiled_ns) if self.unprofiled_ns else Scenario()
+
+    def middle_of(self, fixes: Sequence[Fix]) -> Scenario:
+        return replace(self.middle, leans=(0,) * len(fixes))
+
+    @property
+    def unexplained(self) -> float:
+        """By how much the unprofiled step time is longer (below 0: shorter) than any cost of
+        tracing explains, as a share; 0 where it is unknown."""
+        known = self.unprofiled_ns
+        return known / self._replayed((), self.middle) - 1.0 if known else 0.0
+
+    def _scenario_for(self, step_ns: float) -> Scenario:
+        """The scenario that predicts a step time, by halving: first the cost of tracing launches,
+        then the gap between graph nodes."""
+        found = Scenario()
+        if has_launches(self.taken.inputs):
+            found = self._halved(step_ns, lambda x: Scenario(launch=x))
+        ends = [self._replayed((), replace(found, node_gap=x)) for x in (0.0, 1.0)]
+        if min(ends) < max(ends) and min(ends) <= step_ns <= max(ends):
+            launched = found
+            found = self._halved(step_ns, lambda x: replace(launched, node_gap=x))
+        return found
+
+    def _halved(self, step_ns: float, scenario: Callable[[float], Scenario]) -> Scenario:
+        """The scenario, numbered from 0 to 1, whose step time is nearest."""
+        low, high = 0.0, 1.0
+        rises = self._replayed((), scenario(high)) > self._replayed((), scenario(low))
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if (self._replayed((), scenario(middle)) > step_ns) == rises:
+                high = middle
+            else:
+                low = middle
+        return scenario((low + high) / 2)
 
     @cached_property
     def captured_ns(self) -> float:
@@ -112,15 +169,32 @@ class Replayer:
 
     def busiest(self, inputs: Inputs) -> float:
         """Busy time of the busiest stream in a measured step, ns: nodes in branches of a graph
-        overlap, though they are replayed as one chain."""
+        overlap, though they are replayed as one chain. A kernel that ran long before the one
+        launched before it takes no time away from the others: what counts is how far each step's
+        work reaches at most."""
         ops = inputs.ops
-        mine = np.isin(ops.step, self.excerpt.measured)
-        alone = ops.duration + np.minimum(ops.gap, 0.0)
-        time = np.bincount(ops.stream[mine], alone[mine], minlength=1)
-        return float(np.max(time)) / max(len(self.excerpt.measured), 1)
+        mine = np.flatnonzero(np.isin(ops.step, self.excerpt.measured))
+        if len(mine) == 0:
+            return 0.0
+        mine = mine[np.lexsort((ops.step[mine], ops.stream[mine]))]
+        stream, step = ops.stream[mine], ops.step[mine]
+        alone = ops.duration[mine] + np.minimum(ops.gap[mine], 0.0)
+        new = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1])
+        first = np.concatenate(([0], np.flatnonzero(new) + 1))
+        reached = np.cumsum(alone)
+        time = np.maximum.reduceat(reached, first) - (reached - alone)[first]
+        busy = np.bincount(stream[first], np.maximum(time, 0.0))
+        return float(busy.max()) / len(self.excerpt.measured)
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
-        """Mean step time under a scenario if the host took no time at all and nothing waited."""
+        """Mean step time under a scenario if the host took no time at all and nothing waited. It
+        is shortened only where the unprofiled step took less than the GPU itself would need."""
+        bound = self._bound(fixes, scenario)
+        if self.unprofiled_ns is None:
+            return bound
+        return bound * min(self.unprofiled_ns / self._bound((), replace(scenario, leans=())), 1.0)
+
+    def _bound(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         key = ("bound", tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
@@ -154,13 +228,15 @@ class Replayer:
 
     def estimate(self, fixes: Sequence[Fix]) -> Estimate:
         """Before, after and speed-up with their ranges. Raises NoEstimate."""
-        middle = Scenario(leans=(0,) * len(fixes))
+        middle = self.middle_of(fixes)
         ends = [s for pair in self._dimensions(fixes) for s in pair]
-        before = self.step_ns((), Scenario())
+        before = self.step_ns((), self.middle)
         after, bound = self.step_ns(fixes, middle), self.bound_ns(fixes, middle)
         befores = [self.step_ns((), replace(s, leans=())) for s in ends]
         afters = [self.step_ns(fixes, s) for s in ends]
         bounds = [self.bound_ns(fixes, s) for s in ends]
+        if min(before, after, bound, *befores, *afters, *bounds) <= 0.0:
+            raise NoEstimate("the replayed steps would hold no work")
         throughput = any(is_throughput(fix) for fix in fixes)
         times = work_times(fixes)
         noise, model = self.noise, constant("model_error")
@@ -185,7 +261,7 @@ class Replayer:
         least_ns = _span(bound, bounds, model)
         after_ns = _span(after, afters, model)
         return Estimate(
-            before=_ms(_span(before, befores, noise)),
+            before=_ms(_span(before, befores, 0.0 if self.unprofiled_ns else noise)),
             after=_ms(after_ns.model_copy(update={"low": max(after_ns.low, least_ns.low)})),
             speedup=Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid)),
             bound=_ms(least_ns),
@@ -196,17 +272,25 @@ class Replayer:
     def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
         """Scenarios at both ends of each uncertain quantity."""
         inputs = self.taken.inputs
-        leans = (0,) * len(fixes)
+        middle = self.middle_of(fixes)
+        leans = middle.leans
         out = []
-        if has_launches(inputs):
-            out.append((Scenario(launch=0.0, leans=leans), Scenario(launch=1.0, leans=leans)))
-        if has_nodes(inputs) or any(f.what_if == "cuda_graphs" for f in fixes):
-            out.append((Scenario(node_gap=0.0, leans=leans), Scenario(node_gap=1.0, leans=leans)))
+        if self.unprofiled_ns is not None:
+            near = [self.unprofiled_ns * (1 + x) for x in (-self.noise, self.noise)]
+            low, high = (replace(self._scenario_for(x), leans=leans) for x in near)
+            out.append((low, high))
+        elif has_launches(inputs):
+            out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))
+        # A step without graphs says nothing of the gap between the nodes that it would have.
+        known = self.unprofiled_ns is not None and not has_launches(inputs)
+        graphs = any(f.what_if == "cuda_graphs" for f in fixes)
+        if graphs or (has_nodes(inputs) and not known):
+            out.append((replace(middle, node_gap=0.0), replace(middle, node_gap=1.0)))
         for i, fix in enumerate(fixes):
             if fix.what_if in LEANING:
                 down, up = list(leans), list(leans)
                 down[i], up[i] = -1, 1
-                out.append((Scenario(leans=tuple(down)), Scenario(leans=tuple(up))))
+                out.append((replace(middle, leans=tuple(down)), replace(middle, leans=tuple(up))))
         return out
 
 

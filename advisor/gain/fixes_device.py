@@ -11,7 +11,7 @@ from advisor.gain.catalog import Fix, constant
 from advisor.gain.fixes_host import launched_ahead
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
-from advisor.gain.work import NoEstimate, Work
+from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import Kind
@@ -244,7 +244,8 @@ def batch(
     Optimistic: blocks limit nothing, and levels lie at the low end of what the samples allow.
     Pessimistic: blocks limit from half of the device on, levels lie at the high end, and attention
     whose level nobody measured grows in proportion. More tokens ask for more experts, so the bytes
-    of their weights grow in proportion, too, but not in the optimistic reading."""
+    of their weights grow in proportion, too, but not in the optimistic reading. A short kernel
+    takes `batch_ramp` longer at least (nothing in the optimistic reading, twice in the other)."""
     if (work.kind == Kind.GRAPH_RUN).any():
         raise NoEstimate(
             "how the kernels inside CUDA graphs grow cannot be told from whole graphs: capture "
@@ -261,7 +262,10 @@ def batch(
     dense = work.matmul & (~work.family(_EXPERTS) | (lean > 0))
     factor = np.where(kernel, np.where(dense, _products(work, n, grown, lean), grown), 1.0)
     factor = np.where(np.isin(work.direction, (HTOD, DTOH)), n, factor)
-    return inputs.with_ops(duration=inputs.ops.duration * factor)
+    before = inputs.ops.duration
+    ramp = (1 - lean) * constant("batch_ramp") if n > 1 else 0.0
+    least = np.where(kernel & (before > 0) & (before < SHORT_NS), before + ramp, 0.0)
+    return inputs.with_ops(duration=np.maximum(before * factor, least))
 
 
 def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
@@ -340,8 +344,7 @@ def fuse_elementwise(
 def shorten_node_gaps(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
-    # Nodes that overlap the one before are launched in this way already.
-    usual = usual_node_gaps(inputs) & (inputs.ops.gap > 0)
+    usual = usual_node_gaps(inputs)
     if not usual.any():
         raise NoEstimate("no graph run was traced node by node")
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]

@@ -42,12 +42,17 @@ def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix
 
 
 def answer(
-    a: Analysis, fixes: Sequence[Fix], tool: Tool, source: Input, weight_bytes: int | None = None
+    a: Analysis,
+    fixes: Sequence[Fix],
+    tool: Tool,
+    source: Input,
+    weight_bytes: int | None = None,
+    unprofiled_ns: float | None = None,
 ) -> WhatIfReport:
     """Predicted step time with the fixes applied in order. Raises InputError where the capture
     does not allow an estimate."""
     try:
-        replayer = Replayer(a, weight_bytes, MOST_OPS)
+        replayer = Replayer(a, weight_bytes, MOST_OPS, unprofiled_ns)
         found = combine(replayer, fixes)
     except (NoReplay, NoEstimate) as reason:
         raise InputError(f"{source.path}: no estimate: {reason}") from None

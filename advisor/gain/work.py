@@ -24,7 +24,7 @@ from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 #: Copies from here on measure the link; smaller ones its latency.
 _RATE_FROM = 1 << 20
 #: A kernel shorter than this is no more than its own start and end.
-_SHORT_NS = 10_000
+SHORT_NS = 10_000
 # CUDA limits of one SM (CUDA C++ Programming Guide, compute capabilities 8.0 to 10.0): resident
 # threads, resident blocks, registers, shared memory in bytes.
 _SM_THREADS, _SM_BLOCKS, _SM_REGISTERS, _SM_SHARED = 2048, 32, 65_536, 228 << 10
@@ -132,7 +132,7 @@ class Work:
         """Median duration of the short elementwise kernels, ns: what one more of them would
         take."""
         duration = self.taken.inputs.ops.duration
-        short = duration[self.unfused & (duration < _SHORT_NS)]
+        short = duration[self.unfused & (duration < SHORT_NS)]
         return float(np.median(short)) if len(short) else constant("sync_call")
 
     # ------------------------------------------------------------ bandwidth

@@ -111,8 +111,9 @@ class Activity:
     A group is one kernel and launch shape of the heavy families (their members differ: a large
     GEMM streams at 90 % where a small one reaches 60 %), one lighter family, or the ``rest``.
     Level, error, covariance (the noise of the samples) and doubts are keyed by measure: sm, dram,
-    tensor. A doubt is an error that the samples share: half of the difference between two ways to
-    solve, with its sign, and what of the level lies at the edges of kernels.
+    tensor. A level is the middle of two ways to solve. A doubt is an error that the samples share:
+    half of the difference between two ways, with its sign, and what of the level lies at the edges
+    of kernels.
     """
 
     groups: tuple[tuple[str, str], ...]  # family, label
@@ -205,12 +206,15 @@ def kernel_activity(
     for name, column in measures.items():
         if column is None or np.isnan(column).any():
             continue
-        level[name] = bounded_least_squares(gram, design.T @ column)
+        bounded = bounded_least_squares(gram, design.T @ column)
         shifted = [bounded_least_squares(d.T @ d, d.T @ column) for d in (late, early)]
         free = members @ np.linalg.lstsq(single, column, rcond=None)[0]
-        noise[name] = robust_covariance(design, column - design @ level[name])
+        # Bounds take from short kernels what would make their neighbours negative, single kernels
+        # give it back with all the noise: the truth lies between, and the middle is least off.
+        level[name] = np.clip((bounded + free) / 2, 0.0, 1.0)
+        noise[name] = robust_covariance(design, column - design @ bounded)
         doubts[name] = (
-            (shifted[0] - shifted[1]) / 2, (level[name] - free) / 2, level[name] * edge,
+            (shifted[0] - shifted[1]) / 2, (bounded - free) / 2, level[name] * edge,
         )  # fmt: skip
         variance = np.diag(noise[name]) + sum(d**2 for d in doubts[name])
         error[name] = np.sqrt(np.maximum(variance, 0))

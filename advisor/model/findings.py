@@ -48,7 +48,8 @@ class Input(Frozen):
     says what speaks for the serving engine, `serving_version` its release where known,
     `device_numbers` in words whose numbers device ids are, `clock` what times count from,
     `step_levels` how often what repeats inside a step. `step_ms` is the mean step as captured,
-    `untraced_step_ms` its estimate without the profiler."""
+    `untraced_step_ms` its estimate
+    without the profiler, from which every gain starts."""
 
     path: str
     format: str

@@ -35,6 +35,9 @@ class Options:
     weight_bytes: Annotated[
         str | None, Flag("N|config.json", "Size of the weights, for bandwidth.")
     ] = None
+    unprofiled_step: Annotated[
+        str | None, Flag("MS", "Step time of a run without the profiler, ms.")
+    ] = None
     gpu_metrics: Annotated[
         Path | None, Flag("FILE", "Log of nvidia-smi or dcgmi: alone, or joined to TRACE.")
     ] = None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from advisor.model.findings import Diagnosis, Tool
 from advisor.model.options import Options as Options
 from advisor.model.sensitivity import Flip
+from advisor.pipeline.unprofiled import given_step_ns
 from advisor.pipeline.verdict import headline, to_do, verdict, worth_telling
 from advisor.pipeline.weights import given_weights
 
@@ -69,7 +70,10 @@ class Analysed:
         """What fixes would win; every estimate is made once."""
         from advisor.gain.attach import Gains
 
-        return Gains(self.analysis, given_weights(self.options.weight_bytes))
+        return Gains(
+            self.analysis, given_weights(self.options.weight_bytes),
+            unprofiled_ns=given_step_ns(self.options.unprofiled_step),
+        )  # fmt: skip
 
 
 @contextmanager
@@ -94,6 +98,7 @@ def analyse(
     chosen = options or Options()
     say = progress or (lambda _: None)
     weights = given_weights(chosen.weight_bytes)
+    given_step_ns(chosen.unprofiled_step)  # a wrong one fails before anything is read
     rules = all_rules((builtin_dir(), *chosen.rules)).about("trace")
     params = parse_params(rules, chosen.params)
     say("exporting with nsys" if needs_export(path) else "reading")
@@ -158,7 +163,7 @@ def assemble(done: Analysed) -> Diagnosis:
     if analysis.step_count:
         source = source.model_copy(update={
             "step_ms": float(step_times(analysis).mean()) / 1e6,
-            "untraced_step_ms": done.gains.untraced_step_ms,
+            "untraced_step_ms": done.gains.untraced,
         })  # fmt: skip
     if done.waits is not None:
         source = source.model_copy(update={"ranks": len(done.waits.ranks)})

@@ -67,7 +67,7 @@ def to_do(
     return tuple(
         ToDo(
             code=f.code, cause=f.cause, id=f.recommendations[0].id,
-            action=f.recommendations[0].action, saved=saved_of(f.gain),
+            action=f.recommendations[0].action, saved=_of_the_step(f),
             saved_in_plan=in_plan.get(f.code), because=because(f, ordered[i + 1 :], rules),
         )
         for i, f in enumerate(ordered)
@@ -86,8 +86,15 @@ def headline(findings: Sequence[Finding], do: Sequence[ToDo]) -> Headline | None
     action = before[0] if before else None if own is None else do[own]
     return Headline(
         code=first.code, cause=first.cause, do=None if action is None else action.action,
-        saves=saved_of(first.gain),
+        saves=_of_the_step(first),
     )  # fmt: skip
+
+
+def _of_the_step(finding: Finding) -> float | None:
+    """Share of the step that the fix saves; None for a larger batch, which makes none shorter: its
+    multiple is that of a batch which the tool chose."""
+    gain = finding.gain
+    return None if gain is None or gain.measure == "throughput" else saved_of(gain)
 
 
 def _bound(findings: tuple[Finding, ...]) -> str:

@@ -14,6 +14,7 @@ from advisor.model.findings import Tool
 from advisor.model.whatif import WhatIfReport
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Options, Progress, opened
+from advisor.pipeline.unprofiled import given_step_ns
 from advisor.pipeline.weights import given_weights
 
 
@@ -31,6 +32,7 @@ def whatif(
     say = progress or (lambda _: None)
     parsed = parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
     weights = given_weights(chosen.weight_bytes)
+    unprofiled = given_step_ns(chosen.unprofiled_step)
     say("reading")
     with opened(path, chosen) as trace:
         analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
@@ -38,4 +40,4 @@ def whatif(
         source = document.input_of(analysis, serving)
         say("replaying")
         tool = Tool(version=__version__, engine=chosen.engine or default_engine())
-        return answer(analysis, parsed, tool, source, weights)
+        return answer(analysis, parsed, tool, source, weights, unprofiled)

@@ -40,6 +40,10 @@ STATUS = {
 }
 
 
+#: An estimate whose ends differ by this factor is worth a measurement.
+WIDE = 1.5
+
+
 def capture_name(entry: Input) -> str:
     """The file name of a capture, without its folders."""
     return clean(entry.path.replace("\\", "/").rstrip("/").rpartition("/")[2] or entry.path)
@@ -123,13 +127,18 @@ def devices(entry: Input, always: bool = False) -> str:
 
 
 def untraced(entry: Input) -> str | None:
-    """Step time as captured beside its estimate without the profiler."""
-    if entry.step_ms is None or entry.untraced_step_ms is None:
+    """Step time as captured beside its estimate without the profiler, and what would narrow that
+    where it is wide."""
+    step = entry.untraced_step_ms
+    if entry.step_ms is None or step is None:
         return None
-    low, mid, high = (milliseconds(x) for x in (
-        entry.untraced_step_ms.low, entry.untraced_step_ms.mid, entry.untraced_step_ms.high
-    ))  # fmt: skip
-    return f"{milliseconds(entry.step_ms)} ms traced, about {mid} ms ({low} to {high}) untraced"
+    low, mid, high = (milliseconds(x) for x in (step.low, step.mid, step.high))
+    traced = f"{milliseconds(entry.step_ms)} ms traced"
+    if step.low == step.high:
+        return f"{traced}, {mid} ms untraced, as given"
+    text = f"{traced}, about {mid} ms ({low} to {high}) untraced"
+    narrower = "; time one run without the profiler and give its step: --unprofiled-step MS"
+    return text + narrower if step.high > WIDE * step.low else text
 
 
 def load(diagnosis: Diagnosis) -> list[str]:

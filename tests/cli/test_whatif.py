@@ -118,3 +118,12 @@ def test_diagnose_explains_its_ranking(trace: str, capsys: Captured) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     assert "Ranking share of the step saved x confidence = score" in shown
     assert "1 high SYN101 blocking-sync: 1 - 1 / 1.606 = 0.3772 x 0.7680 = 0.2897" in shown
+
+
+def test_a_measured_step_time_is_where_the_estimate_starts(trace: str, capsys: Captured) -> None:
+    ask = ["whatif", trace, "--fix", "HST101", "--format", "json", "--unprofiled-step"]
+    assert main([*ask, "0.2"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["step_before_ms"] == {"low": 0.2, "mid": 0.2, "high": 0.2}
+    assert main([*ask, "fast"]) == 2
+    assert "--unprofiled-step: 'fast' is not a time in milliseconds" in capsys.readouterr().err

@@ -116,6 +116,18 @@ def test_steps_that_stall_are_a_regression_of_the_mean(base: Diagnosis, tmp_path
     assert "mean" in found.summary
 
 
+def test_one_step_a_side_decides_nothing_but_a_large_change(base: Diagnosis) -> None:
+    def after(ms: float) -> Comparison:
+        sides = (with_times(base, {"decode": [time]}) for time in (10.0, ms))
+        before, later = sides
+        return compare(side("before", before), side("after", later))
+
+    undecided = after(10.2)
+    assert undecided.verdict == "not-comparable"
+    assert undecided.summary.startswith("Not decided: one step on a side")
+    assert after(20.0).verdict == "regression"
+
+
 def test_steps_of_several_lengths_are_said_to_be_mixed(base: Diagnosis) -> None:
     """Before, a little more than half of the steps is long; after, a little less, and all of them
     take twice as long: most pairs got slower while the median fell."""

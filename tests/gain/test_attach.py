@@ -209,6 +209,6 @@ def test_a_launch_bound_step_that_tracing_alone_may_have_made(tmp_path: Path) ->
 
 
 def test_the_untraced_step_is_between_the_traced_one_and_the_work(tmp_path: Path) -> None:
-    step = gains(scenes.waiting(), tmp_path).untraced_step_ms
+    step = gains(scenes.waiting(), tmp_path).untraced
     assert step is not None
     assert step.low <= step.mid <= step.high

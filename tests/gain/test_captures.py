@@ -123,3 +123,37 @@ def test_no_combination_beats_the_gpu(name: str, fixes: tuple[str, ...]) -> None
             assert found.after.mid >= found.bound.mid - 1e-9
             assert found.after.low >= found.bound.low - 1e-9
             assert found.speedup.high <= found.bound_speedup.high + 1e-9
+
+
+@pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
+def test_a_measured_step_narrows_what_launching_left_open() -> None:
+    """Every range still meets what was measured, those of the host's launching at 1.4 or less."""
+    rules = load_rules(builtin_dir()).by_cause
+    for name, causes, gain in measured():
+        spec = rules[causes.split("|")[0]].gain
+        assert spec is not None
+        with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
+            r = Replayer(Analysis(trace), unprofiled_ns=gain["before_ms"] * 1e6)
+            found = r.estimate([make_fix(spec.what_if, spec.params)])
+        before, after = gain["before_ms"], gain["after_ms"]
+        band, after_band = gain.get("band", [before] * 2), gain.get("after_band", [after] * 2)
+        assert found.speedup.low <= band[1] / after_band[0], (name, causes)
+        assert found.speedup.high >= band[0] / after_band[1], (name, causes)
+        assert found.speedup.high / found.speedup.low <= 1.4, (name, causes)
+        assert found.after.mid == pytest.approx(after, rel=0.10)
+
+
+@pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
+def test_larger_batches_of_replayed_graphs() -> None:
+    """Within a tenth of the step measured at that batch. Eager steps are not judged: measured at
+    four batches they differ by the host's variation from run to run alone."""
+    labels = yaml.safe_load((TRACES / "labels.yaml").read_text(encoding="utf-8"))
+    for name, entry in labels["h200"].items():
+        steps = {} if "eager" in name else entry.get("batch") or {}
+        if not steps:
+            continue
+        with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
+            r = Replayer(Analysis(trace))
+            for n, step in steps.items():
+                found = r.estimate([make_fix("batch", {"n": n})])
+                assert found.after.mid == pytest.approx(step, rel=0.10), (name, n)

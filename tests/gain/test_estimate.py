@@ -9,6 +9,7 @@ import pytest
 
 from advisor.gain import estimate
 from advisor.gain.profiler import Scenario
+from advisor.gain.work import NoEstimate
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import US, fix, replayer
@@ -89,3 +90,10 @@ def test_replays_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert r.step_ns((), Scenario()) > 0
     monkeypatch.undo()
     assert r.estimate([fix("cuda_graphs")]) == first
+
+
+def test_a_step_without_work_has_no_estimate(tmp_path: Path) -> None:
+    """One collective behind the other; hidden, they leave nothing to time."""
+    r = replayer(scenes.sampled((scenes.NCCL, 100, 10, 0)), tmp_path)
+    with pytest.raises(NoEstimate, match="no work"):
+        r.estimate([fix("overlap_communication", overlap=1.0)])

@@ -14,7 +14,7 @@ from advisor.gain.replay import replay
 from advisor.sources.schema import Call
 from tests.builder import Export
 from tests.gain import scenes
-from tests.gain.support import US, replayer
+from tests.gain.support import US, fix, replayer
 from tests.metrics.support import analysis
 
 
@@ -82,6 +82,19 @@ def test_nodes_of_a_graph_are_a_chain(tmp_path: Path) -> None:
     assert ops.node.reshape(-1, 3).tolist() == [[False, True, True]] * 6
     assert (ops.latency[ops.node] == NEVER).all()
     assert set(ops.gap[ops.node].tolist()) == {1 * US}
+
+
+def test_kernels_that_ran_out_of_order_hold_the_stream_for_their_own_time(tmp_path: Path) -> None:
+    """Wrongly joined launches: the kernel of the second call, 40 us, began before that of the
+    first, 20 us. The overlap that their order suggests is longer than both."""
+
+    def step(e: Export, t: int) -> None:
+        e.launch(at=t, dur=US, kernel="a", kernel_start=t + 80 * US, kernel_dur=20 * US)
+        e.launch(at=t + 2 * US, dur=US, kernel="b", kernel_start=t + 10 * US, kernel_dur=40 * US)
+
+    r = replayer(scenes.capture(step, 100), tmp_path)
+    assert r.busiest(r.taken.inputs) == 20 * US
+    assert r.estimate([fix("cuda_graphs")]).bound.low > 0
 
 
 def test_branches_of_a_graph_overlap(tmp_path: Path) -> None:

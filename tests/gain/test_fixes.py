@@ -399,6 +399,16 @@ def test_a_larger_batch(tmp_path: Path) -> None:
     assert after(export, tmp_path, fix("batch", n=4)) == pytest.approx(before + 150)
 
 
+def test_short_kernels_take_longer_for_several_sequences(tmp_path: Path) -> None:
+    """0.3 us each, nothing to 0.6; long ones hide it."""
+    rows = ((scenes.ADD, 3), (scenes.ADD, 4), (scenes.GEMM, 100))
+    export = scenes.kernels(*rows, grid=1, step="decode_step")
+    before = after(export, tmp_path)
+    assert after(export, tmp_path, fix("batch", n=8)) == pytest.approx(before + 2 * 0.3)
+    assert after(export, tmp_path, fix("batch", n=8), lean=1) == pytest.approx(before)
+    assert after(export, tmp_path, fix("batch", n=1)) == before
+
+
 def test_products_grow_from_the_ridge_on(tmp_path: Path) -> None:
     """Tokens are tensor-core over DRAM activity times the ridge: 10 here, the padding of a few."""
     export = scenes.sampled((scenes.GEMM, 200, 80, 4), (scenes.ADD, 50, 0, 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,10 @@ from advisor.metrics.activity import (
     launch_groups,
     robust_covariance,
 )
+from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import Names
+from advisor.pipeline.diagnose import open_trace
 
 LAYERS = 500
 #: Kernel, microseconds, DRAM activity by bytes over time. Small kernels work from the cache.
@@ -97,3 +101,31 @@ def test_misfits_that_follow_each_other_count_as_fewer_samples() -> None:
     one, ten = (float(robust_covariance(design, m - m.mean())[0, 0]) for m in (alone, related))
     assert one == pytest.approx(1 / 400, rel=0.5)
     assert ten > 4 * one
+
+
+TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces" / "h200"
+
+
+@pytest.mark.skipif(not TRACES.exists(), reason=f"{TRACES} is not here")
+@pytest.mark.parametrize("capture", ["decode8b_graph_bs1", "decode8b_graph_bs1_100khz"])
+def test_products_of_an_8b_model_read_their_weights(capture: str) -> None:
+    """Weights over time over 4.8 TB/s, at 10 and at 100 kHz: fused gate and up 235 MB, down 117 MB,
+    fused QKV 50 MB, output projection 34 MB. None reads less than its weights by more than a
+    stated error, none is off by more than two."""
+    weights = {"128x8_64x12_2x1_v_bz_TNT": 235e6, "128x8_64x12_2x1_v_bz_splitK": 117e6,
+               "64x8_64x16_4x1": 50.3e6, "64x8_64x16_2x1": 33.6e6}  # fmt: skip
+    with open_trace(TRACES / f"{capture}.sqlite.xz") as trace:
+        a = Analysis(trace)
+        found = a.activity[0]
+        group, labels = a.kernel_groups(0)
+        at = a.device_kernels(0)
+        length = (a.ops.end - a.ops.start)[at]
+        assert found
+        for tile, size in weights.items():
+            label = next(text for _, text in found.groups if tile in text)
+            mine = group == next(i for i, (_, text) in enumerate(labels) if text == label)
+            read = size / float(np.median(length[mine])) / 4800
+            level, error, _ = reading(found, label)
+            assert read - error <= level <= read + 2 * error, (tile, read, level, error)
+            if tile == "64x8_64x16_2x1":
+                assert level >= 0.65
