@@ -56,10 +56,9 @@ def render(diagnosis: Diagnosis, options: TextOptions) -> list[Text]:
     budget_bar.budget(page, diagnosis, options.verbosity)
     tail.kernels(page, diagnosis, options.verbosity)
     tail.healthy(page, diagnosis, options.verbosity)
-    tail.not_evaluated(page, diagnosis, options.verbosity)
+    tail.not_judged(page, diagnosis, options.verbosity)
     sensitivity_text.sensitivity(page, diagnosis, options.verbosity)
     if options.verbosity > 0:
-        tail.overruled(page, diagnosis)
         tail.thresholds(page, diagnosis)
         tail.facts(page, diagnosis)
     tail.next_command(page, diagnosis)
