@@ -40,7 +40,7 @@ def in_order(inference: Inference) -> Iterator[Healthy]:
         template = None
         if spec.kind == "note" and outcome.state == "fired":
             template = spec.message
-        elif outcome.state == "quiet" and spec.healthy and _known(inference, spec, outcome):
+        elif _known(inference, spec, outcome):
             template = spec.healthy
         if template is not None:
             yield Healthy(
@@ -100,16 +100,24 @@ def telling_first(
 
 
 def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
-    """All was looked at, and it is `when` that is false: a guard that holds is no good health."""
+    """It is quiet and has a text for that, and every fact of both was looked at."""
+    if outcome.state != "quiet" or not spec.healthy:
+        return False
     joins = [j.truth for j in outcome.joins if j.join.required]
     conditions = [c.truth for b in outcome.branches for c in b.conditions]
     conditions += [g.checked.truth for g in outcome.guards] + joins
-    wanted = [p for p in placeholders(spec.healthy or "") if not p.is_param]
+    wanted = [p for p in placeholders(spec.healthy) if not p.is_param]
     return (
         None not in conditions
-        and (k_or(*(b.truth for b in outcome.branches)) is False or False in joins)
+        and _absent(outcome)
         and all(inference.sight.fact(p.name, outcome.scope) is not None for p in wanted)
     )
+
+
+def _absent(outcome: Outcome) -> bool:
+    """Whether it is what the rule looks for that is not there, whatever its guards say."""
+    joins = [j.truth for j in outcome.joins if j.join.required]
+    return k_or(*(b.truth for b in outcome.branches)) is False or False in joins
 
 
 def not_judged(
@@ -167,7 +175,7 @@ def stopper(inference: Inference, outcome: Outcome) -> tuple[str, str | None] | 
     if outcome.overruled_by:
         return _cause(inference, outcome.overruled_by[0].name), None
     guard = next((g.checked for g in outcome.guards if g.checked.truth), None)
-    if guard is None or outcome.state != "quiet":
+    if guard is None or outcome.state != "quiet" or _absent(outcome):
         return None
     if isinstance(guard.condition, Test):
         return guard.condition.fact, fact_text(inference, guard, outcome.scope)

@@ -56,11 +56,12 @@ def test_order_of_the_report() -> None:
         "ncu --set full",
         "In order",
         "ALC101: 0.1 allocation and free calls",
-        "Not evaluated",
+        "Not judged",
         "capture with --gpu-metrics-devices=all",
         "UTL102 memory-bandwidth-bound,",
         "UTL105 tensor-cores-idle",
         "no option helps: COM102",
+        "stopped by launch-bound: HST101",
         "Next: advisor explain LCH101",
     ]
     at = 0
@@ -156,9 +157,14 @@ def test_a_share_of_all_is_a_percentage_too() -> None:
     assert f"{first.cause} 100.0 %  " in shown
 
 
-def test_verbose_adds_facts_overruled_and_phases() -> None:
+def test_verbose_adds_facts_and_phases() -> None:
     shown = text(verbosity=1)
-    for part in ("Overruled", "Facts", "Budget by phase", "Changed thresholds", "max_over_p50"):
+    for part in (
+        "Facts",
+        "Budget by phase",
+        "Changed thresholds",
+        "max_over_p50",
+    ):
         assert part in shown
         assert part not in text()
 
@@ -220,7 +226,7 @@ def test_causes_that_wait_for_the_same_stand_in_one_entry() -> None:
         for code, flag in flags.items()
     )
     section = text(DIAGNOSIS.model_copy(update={"not_evaluated": entries}))
-    section = section[section.index("Not evaluated") : section.index("Next:")]
+    section = section[section.index("Not judged") : section.index("Next:")]
     assert section.splitlines()[1:] == [
         "  capture with --trace=cuda,nvtx,osrt: KRN101 cause-krn101, KRN103 cause-krn103",
         "  give advisor --weight-bytes: KRN104 cause-krn104",
