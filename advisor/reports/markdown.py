@@ -170,7 +170,7 @@ def _overview(diagnosis: Diagnosis, detail: Detail) -> str:
         rows.append(
             [
                 str(f.rank),
-                f"{phrases.LEVELS[f.severity]} {f.severity}",
+                phrases.badge(f),
                 *state,
                 f"{finding}<br>{prose(f.title)}",
                 text(phrases.cost_text(f, bool(diagnosis.steps))),
@@ -209,7 +209,7 @@ def _finding(finding: Finding, steps: bool, detail: Detail, clock: str) -> str:
     links = [f"[{text(r.title or r.id)}]({r.url})" for r in f.references if _link(r.url)]
     body.append(f"References: {', '.join(links)}" if links else "")
     state = f" [{f.baseline}]" if f.baseline else ""
-    summary = f"{f.rank}. {phrases.LEVELS[f.severity]} {f.severity}{state}: {phrases.name(f)}"
+    summary = f"{f.rank}. {phrases.badge(f)}{state}: {phrases.name(f)}"
     return folded(summary, "\n\n".join(b for b in body if b))
 
 

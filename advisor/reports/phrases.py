@@ -33,6 +33,15 @@ from advisor.reports.wording import serving_text
 
 #: A sign beside the word, so that a level reads without colour.
 LEVELS = {"high": "▲", "medium": "◆", "low": "▽", "info": "·"}
+
+
+def badge(finding: Finding) -> str:
+    """Sign and level of a finding; of a limit, which is no fault, that it is one."""
+    if finding.kind == "limit":
+        return "· limit"
+    return f"{LEVELS[finding.severity]} {finding.severity}"
+
+
 STATUS = {
     "gone": "gone",
     "not_evaluated": "cannot tell: not evaluated here",

@@ -127,7 +127,7 @@ def _one_line(page: Page, finding: Finding) -> list[Segment]:
     share = phrases.share_text(finding)
     return [
         f"{finding.rank:>3} ",
-        finding_text.level(page, finding.severity),
+        finding_text.badge(page, finding),
         f" {finding.code} ",
         (finding.cause, "bold"),
         finding_text.baseline_mark(finding),

@@ -157,6 +157,23 @@ def test_a_share_of_all_is_a_percentage_too() -> None:
     assert f"{first.cause} 100.0 %  " in shown
 
 
+def test_a_limit_is_named_as_one_and_not_as_an_alarm() -> None:
+    first, *rest = DIAGNOSIS.findings
+    limit = first.model_copy(update={"kind": "limit"})
+    shown = text(DIAGNOSIS.model_copy(update={"findings": (limit, *rest)}))
+    (line,) = [row for row in shown.splitlines() if row.startswith("1. ")]
+    assert "LIMIT" in line
+    assert "HIGH" not in line
+
+
+def test_what_is_close_is_not_among_the_ticks() -> None:
+    first, *rest = DIAGNOSIS.healthy
+    close = first.model_copy(update={"close": True})
+    shown = text(DIAGNOSIS.model_copy(update={"healthy": (close, *rest)}))
+    assert f"In order  {len(rest)} checked" in shown
+    assert shown.index("Close  no finding") < shown.index(f"~ {first.code}:")
+
+
 def test_verbose_adds_facts_and_phases() -> None:
     shown = text(verbosity=1)
     for part in (
