@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from advisor.engine.findings import worded
 from advisor.engine.infer import Inference
+from advisor.engine.wording import worded
 from advisor.facts.recording import RECORDING
 from advisor.model.checkup import Question
 from advisor.model.facts import TRACE, Fact, FactBase, Value

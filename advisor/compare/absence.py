@@ -31,10 +31,11 @@ def absence(diagnosis: Diagnosis, code: str, scope: Scope, *, invalidates: bool 
     analysed has not been looked at, but for what is itself said of the capture (`invalidates`)."""
     if not invalidates and any(f.invalidates for f in diagnosis.findings):
         return Absence("not_evaluated", "the capture cannot be analysed")
-    if next(among(diagnosis.not_evaluated, code, scope), None) is not None:
-        return Absence("not_evaluated", "its rule could not look")
     if (other := next(among(diagnosis.overruled, code, scope), None)) is not None:
         return Absence("overruled", f"overruled by {other.by}")
+    if (entry := next(among(diagnosis.not_evaluated, code, scope), None)) is not None:
+        stopped = entry.stopped_by and f"stopped by {entry.stopped_by}"
+        return Absence("not_evaluated", stopped or "its rule could not look")
     return Absence("gone")
 
 

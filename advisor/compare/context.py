@@ -211,6 +211,6 @@ def _notes(
             f"The device waits {milliseconds(host)} ms a step longer for the host at the long "
             "context: look for work that walks over the whole sequence (block tables, sampling)."
         )
-    if judged.found.not_evaluated:
+    if any(n.missing for n in judged.found.not_evaluated):
         notes.append("Kernels are missing in one capture, so operations could not be judged.")
     return notes

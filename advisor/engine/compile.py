@@ -93,6 +93,7 @@ class CompiledRule:
     joins: tuple[CompiledJoin, ...]
     invalidates: bool | Test
     withholds: bool | Test
+    withholds_health: bool | Test
     applies: tuple[tuple[Test, ...], ...]
     alternatives: tuple[tuple[Test, ...], ...]
     doubts: tuple[tuple[Test, ...], ...]
@@ -311,6 +312,7 @@ class _Builder:
             joins=tuple(self.join(i, j) for i, j in enumerate(rule.when.join)),
             invalidates=self.flag("invalidates", rule.invalidates),
             withholds=self.flag("withholds", rule.withholds),
+            withholds_health=self.flag("withholds_health", rule.withholds_health),
             applies=self.each(("recommendations",), rule.recommendations, "applies_when"),
             alternatives=self.each(("alternatives",), rule.alternatives, "applies_when"),
             doubts=self.each(("doubts",), rule.doubts, "when"),
@@ -373,9 +375,8 @@ def variants(branch: Iterable[Condition], guards: Iterable[CompiledGuard]) -> in
     choices = [
         len(c.threshold) for c in branch if isinstance(c, Test) and isinstance(c.threshold, tuple)
     ]
-    return int(prod(choices)) << sum(
-        1 for g in guards if g.passes and isinstance(g.condition, Test)
-    )
+    passing = sum(g.passes and isinstance(g.condition, Test) for g in guards)
+    return int(prod(choices)) << passing
 
 
 def _limits(rules: RuleSet, compiled: Sequence[CompiledRule]) -> Iterator[Problem]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from advisor.engine.compile import Condition, Test
-from advisor.engine.findings import condition_doc, message_of
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import (
     BranchResult,
@@ -18,6 +17,7 @@ from advisor.engine.interpret import (
     OutcomeState,
 )
 from advisor.engine.text import natural, percent
+from advisor.engine.wording import condition_doc, message_of
 from advisor.model.explanation import Reason, Related, State
 from advisor.model.facts import TRACE, Fact, Scope
 
@@ -126,7 +126,7 @@ class Explainer:
             off = shortfall(checked) if checked.truth is False else None
             return Reason(
                 kind="fact",
-                text=_fact_text(self.inference, checked, outcome.scope),
+                text=fact_text(self.inference, checked, outcome.scope),
                 holds=checked.truth,
                 condition=condition_doc(checked, self.inference.program.by_code[outcome.code].spec),
                 off_by=None if off is None else round(off, 6),
@@ -191,7 +191,8 @@ class Explainer:
 # --- texts and distances ---------------------------------------------------------------------
 
 
-def _fact_text(inference: Inference, checked: Checked, scope: Scope) -> str:
+def fact_text(inference: Inference, checked: Checked, scope: Scope) -> str:
+    """A condition on a fact with both its numbers: ``x.ratio is 12 %, at least 10 % (min_x)``."""
     test = checked.condition
     assert isinstance(test, Test)
     if checked.truth is None:

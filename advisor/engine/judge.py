@@ -193,10 +193,20 @@ def invalidates(inference: Inference, rule: CompiledRule, scope: Scope) -> bool:
 def withholder(inference: Inference) -> Outcome | None:
     """The fired outcome that withholds what other rules say of the program: the rows cannot be
     believed, or are too few."""
-    for outcome in inference.in_state("fired"):
-        if _holds(inference, inference.program.by_code[outcome.code].withholds, outcome.scope):
-            return outcome
-    return None
+    return _first_fired(inference, lambda rule: rule.withholds)
+
+
+def health_withholder(inference: Inference) -> Outcome | None:
+    """The fired outcome with which nothing is called in order, though findings stand."""
+    return _first_fired(inference, lambda rule: rule.withholds_health)
+
+
+def _first_fired(
+    inference: Inference, flag: Callable[[CompiledRule], bool | Test]
+) -> Outcome | None:
+    fired = inference.in_state("fired")
+    by_code = inference.program.by_code
+    return next((o for o in fired if _holds(inference, flag(by_code[o.code]), o.scope)), None)
 
 
 def _holds(inference: Inference, item: bool | Test, scope: Scope) -> bool:

@@ -69,8 +69,8 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
     for loc, item in conditions(rule):
         if isinstance(item, FactCondition):
             yield loc, item
-    for name, test in (("invalidates", rule.invalidates), ("withholds", rule.withholds)):
-        if isinstance(test, FactCondition):
+    for name in ("invalidates", "withholds", "withholds_health"):
+        if isinstance(test := getattr(rule, name), FactCondition):
             yield (name,), test
     for i, advice in enumerate(rule.recommendations):
         for j, item in enumerate(advice.applies_when):

@@ -116,6 +116,11 @@ class Gains:
                 self._known[fix.key] = str(reason)
         return self._known[fix.key]
 
+    @property
+    def predicts(self) -> bool:
+        """Whether anything can be estimated from this capture."""
+        return self._replayer is not None
+
     def options(self, language_model: bool) -> tuple[Choice, ...] | None:
         """The what-ifs that a capture without a fault has left and that save `WORTH` of the step
         or more, the largest first; None where nothing can be estimated."""

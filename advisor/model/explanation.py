@@ -80,10 +80,13 @@ class FactSource(Frozen):
 
 
 class ScopeExplanation(Frozen):
-    """What became of the rule in one scope."""
+    """What became of the rule in one scope. A quiet rule is `close` where little was lacking, and
+    not judged where it was `stopped_by` a cause or a fact."""
 
     scope: Scope = Scope()
     state: State
+    close: bool = False
+    stopped_by: str | None = None
     message: str | None = None
     rank: int | None = None
     severity: Severity | None = None

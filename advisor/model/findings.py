@@ -190,22 +190,26 @@ class Overruled(Frozen):
 
 
 class Healthy(Frozen):
-    """Looked at and found in order, with the numbers that say so."""
+    """Looked at and found in order, with the numbers that say so. Where it is `close`, a number is
+    near its threshold or holds 3 % of the step and more: no finding, but no good health."""
 
     code: str
     cause: str
     scope: Scope = Scope()
     text: str
+    close: bool = False
     conditions: tuple[ConditionDoc, ...] = ()
 
 
 class NotEvaluated(Frozen):
-    """Could not be looked at: the facts that are missing and the flag that supplies them."""
+    """Could not be judged: the facts that are missing and the flag that supplies them, or the
+    cause or fact by which the rule was stopped."""
 
     code: str
     cause: str
     scope: Scope = Scope()
     missing: tuple[str, ...]
+    stopped_by: str | None = None
     flag: str | None = None
     why: str | None = None
 
@@ -330,6 +334,26 @@ class Diagnosis(Frozen):
     sensitivity: tuple[Flip, ...] | None = None
     work: Work | None = None
     baseline: Baseline | None = None
+
+    @property
+    def ticks(self) -> tuple[Healthy, ...]:
+        """What is in order and not close to a finding."""
+        return tuple(h for h in self.healthy if not h.close)
+
+    @property
+    def close(self) -> tuple[Healthy, ...]:
+        """No findings, but near a threshold or not small."""
+        return tuple(h for h in self.healthy if h.close)
+
+    @property
+    def lacking(self) -> tuple[NotEvaluated, ...]:
+        """What the capture holds too little for, in whatever way it was made."""
+        return tuple(n for n in self.not_evaluated if n.stopped_by is None)
+
+    @property
+    def stopped(self) -> tuple[NotEvaluated, ...]:
+        """What another cause or a fact of the capture keeps from being judged."""
+        return tuple(n for n in self.not_evaluated if n.stopped_by is not None)
 
     @property
     def main_steps(self) -> tuple[StepSummary, ...]:

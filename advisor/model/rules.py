@@ -354,6 +354,7 @@ class RuleSpec(Strict):
     lifecycle: Lifecycle
     invalidates: FlagOrFact = False
     withholds: FlagOrFact = False
+    withholds_health: FlagOrFact = False
     params: dict[Name, Param] = Field(default_factory=dict)
     when: When
     otherwise: Answer | None = None

@@ -70,7 +70,8 @@ def checkup(done: Analysed, program: Program) -> Checkup:
         cuda=capture.cuda,
         startup_ms=float(startup) if isinstance(startup, int | float) else 0.0,
     )
-    needs = checks.unmet_needs(found.not_evaluated, remedy)
+    lacking = [n for n in found.not_evaluated if n.stopped_by is None]
+    needs = checks.unmet_needs(lacking, remedy)
     asked_of = question_facts(facts, _recording(done, backtraces))
     asked = tuple(questions(infer(asked_of, program, engine=done.inference.engine)))
     rules = len(done.inference.program.by_code)
@@ -84,7 +85,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
         questions=asked,
         findings=findings,
         rules=rules,
-        blocked=checks.blocked(found.not_evaluated, needs),
+        blocked=checks.blocked(lacking, needs),
         plan=plan(recording, needs, about),
     )
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from advisor import __version__
 from advisor.engine.explain import STATES, Explainer, nearest_first
-from advisor.engine.findings import fold, message_of
+from advisor.engine.findings import fold
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
 from advisor.engine.judge import confidence_of, confidence_terms, impact_of, most_severe
 from advisor.engine.load import builtin_dir, load_rule
+from advisor.engine.states import is_close, stopper
 from advisor.engine.text import percent
+from advisor.engine.wording import message_of
 from advisor.errors import RuleError
 from advisor.facts.catalog import CATALOGUE
 from advisor.model.explanation import (
@@ -116,8 +118,13 @@ class _About:
             "reasons": reasons,
         }
         if outcome.state not in ("fired", "overruled"):
-            missing = tuple(self._missing(name) for name in outcome.missing)
-            return ScopeExplanation(**common, missing=missing)
+            stop = stopper(inference, outcome)
+            return ScopeExplanation(
+                **common,
+                missing=tuple(self._missing(name) for name in outcome.missing),
+                stopped_by=None if stop is None else stop[0],
+                close=outcome.state == "quiet" and not stop and is_close(inference, spec, outcome),
+            )
         finding = self._findings.get((outcome.code, scope))
         here = (outcome.code, scope)
         return ScopeExplanation(
@@ -143,6 +150,7 @@ class _About:
                 if any((k.name, k.scope) == here for k in o.overruled_by)
             ),
             overruled_by=tuple(explainer.rule(k.name, k.scope) for k in outcome.overruled_by),
+            stopped_by=None if (stop := stopper(inference, outcome)) is None else stop[0],
         )
 
     def _missing(self, name: str) -> Missing:
@@ -214,7 +222,11 @@ def _sentence(
         )
     if first.state == "not_evaluated":
         return f"{name} could not be judged{where}: {_gap(first)}."
-    return f"{name} did not fire{where}: {_miss(first)}."
+    if first.stopped_by is not None:
+        guard = next(r for r in first.reasons if r.kind == "guard" and r.holds is False)
+        return f"{name} was not judged{where}: {guard.text}."
+    near = " but is close" if first.close else ""
+    return f"{name} did not fire{where}{near}: {_miss(first)}."
 
 
 def _where(one: ScopeExplanation) -> str:
@@ -230,8 +242,8 @@ def _gap(one: ScopeExplanation) -> str:
 
 
 def _miss(one: ScopeExplanation) -> str:
-    """What stood in the way, by the tree that is printed below: the guard that stopped the rule, or
-    the first condition that fails, however deep it lies."""
+    """What stood in the way, by the tree that is printed below: the first condition that fails,
+    however deep it lies."""
     found = (_first_failing(reason) for reason in one.reasons)
     return next((text for text in found if text), "nothing that it looks at holds")
 

@@ -13,7 +13,7 @@ from advisor.errors import AdvisorError, InputError
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
 from advisor.pipeline.diagnose import Options, analyse, assemble, conclusions
-from advisor.pipeline.verdict import headline, to_do
+from advisor.pipeline.verdict import headline, to_do, worth_telling
 from advisor.pipeline.weights import parse_weights
 from advisor.ranks import sections
 from advisor.ranks.job import Job, conclude_job, numbered, scopes
@@ -104,7 +104,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         {key: tuple(places) for key, places in base.intervals.items() if key[0] in parts},
         rows, capture.rank, capture.world_size, known,
         isinstance(opaque, float) and opaque >= _OPAQUE, capture.recorder, collectives,
-        gains,
+        gains, done.gains.predicts,
     )  # fmt: skip
 
 
@@ -233,17 +233,19 @@ def _document(
     }  # fmt: skip
     shown = job.parts[0].ranks[0]
     do = to_do(findings, program.rules.by_code)
+    options = () if worth_telling(findings) else sections.options([p.summary for p in job.parts])
     return Diagnosis(
         tool=tool,
         headline=headline(findings, do),
         do=do,
+        options=options or (),
         inputs=(
             *sections.inputs([(p.summary, p.ranks) for p in job.parts]),
             *(Input(path=str(path), format=UNREADABLE, rank=n, warnings=(why,))
               for n, path, why in lost),
         ),
         verdict=sections.verdict(
-            diagnoses, job.count, job.world, findings, sorted(numbers)
+            diagnoses, job.count, job.world, findings, sorted(numbers), options
         ),
         findings=findings,
         overruled=job.overruled,

@@ -30,14 +30,15 @@ def verdict(
         return what + sentence
     if samples_alone(a):
         return (
-            "GPU samples alone, and nothing to fix that they can tell"
-            f"{_bound(findings)}. Which kernels run, and what the GPU waits for, takes a trace."
+            f"GPU samples alone, and no fault that they can show{_bound(findings)}. Which kernels "
+            "run, what the GPU waits for and what a fix would win takes a trace."
         )
     if not len(a.ops):
         return f"{what}No GPU work was recorded, so nothing can be judged."
     busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())
     bound = _bound(findings)
-    unknown = f" {len(not_evaluated)} rules could not look." if not_evaluated else ""
+    lacking = sum(n.stopped_by is None for n in not_evaluated)
+    unknown = f" {lacking} rules could not look." if lacking else ""
     if options:
         offered = ", ".join(f"{o.title} {o.speedup.mid:.2f} x" for o in options)
         return f"{what}No fault{bound}. Options: {offered}.{unknown}"

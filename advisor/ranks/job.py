@@ -137,6 +137,10 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
             (s.ranks, Overruled(code=s.what.code, cause=s.what.cause, by=late.code,
                                 scope=s.what.scope)) for s in slow
         ]  # fmt: skip
+        missing += [
+            (s.ranks, NotEvaluated(code=s.what.code, cause=s.what.cause, scope=s.what.scope,
+                                   missing=(), stopped_by=late.cause)) for s in slow
+        ]  # fmt: skip
     refolded = merge.refold([*own, *merge.merge_findings(said, total, world)], by_code)
     merged = without_repeats(refolded, by_code, unconditional)
     fired = {f.code for f in merged} | {s.code for f in merged for s in f.explains}

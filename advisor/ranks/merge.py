@@ -149,7 +149,9 @@ def merge_overruled(
 def merge_not_evaluated(
     said: Iterable[tuple[tuple[int, ...], NotEvaluated]], total: int
 ) -> list[NotEvaluated]:
-    return _alike(said, lambda n: (n.code, n.missing, n.scope.phase, n.scope.operation), total)
+    return _alike(
+        said, lambda n: (n.code, n.missing, n.stopped_by, n.scope.phase, n.scope.operation), total
+    )
 
 
 def merge_healthy(
@@ -179,7 +181,8 @@ def merge_healthy(
         scope = replace(
             what.scope, device=what.scope.device if len(devices) == 1 else None, process=None
         )
-        out.append(what.model_copy(update={"text": text, "scope": scope}))
+        close = any(w.close for _, w in group)
+        out.append(what.model_copy(update={"text": text, "scope": scope, "close": close}))
     return out
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
+from advisor.model.gain import WORTH, Choice
 from advisor.model.parts import BUSY
 from advisor.ranks.merge import listed
 from advisor.ranks.summary import RankSummary
@@ -113,9 +114,10 @@ def verdict(
     world: int,
     findings: Sequence[Finding],
     missing: Sequence[int],
+    options: Sequence[Choice] | None = (),
 ) -> str:
     """One sentence on the job, in the form of a single capture's. `ranks` of `world` were read;
-    `missing` are those that were given and could not be."""
+    `missing` are those that were given and could not be. Of `options`, see the function."""
     workload = next((d.inputs[0].workload for d in diagnoses if d.inputs[0].workload), None)
     of = f"{ranks} of {world} ranks" if world > ranks else f"{ranks} rank{'s' * (ranks != 1)}"
     if workload and not workload.startswith(("LLM", "no GPU", "unknown")):
@@ -131,7 +133,26 @@ def verdict(
     busy = [d.inputs[0].busy_share for d in diagnoses if d.inputs[0].busy_share is not None]
     if not busy:
         return f"No GPU work was recorded, so nothing can be judged.{tail}"
-    return (
-        f"Nothing to fix above 3 % of the step: the GPUs are busy {min(busy):.0%} to "
-        f"{max(busy):.0%} of the window.{tail}"
-    )
+    load = f"the GPUs are busy {min(busy):.0%} to {max(busy):.0%} of the window"
+    if options:
+        offered = ", ".join(f"{o.title} {o.speedup.mid:.2f} x" for o in options)
+        return f"No fault. Options: {offered}.{tail}"
+    if options is None:
+        return (
+            f"No fault found: {load}. What a fix would win cannot be predicted from these "
+            f"captures.{tail}"
+        )
+    return f"Nothing to fix above {WORTH:.0%} of the step: {load}.{tail}"
+
+
+def options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:
+    """The what-ifs that save `WORTH` or more on every rank, with what they save on the rank where
+    that is least, since all go at one pace; None where some rank predicts nothing."""
+    if not all(s.predicts for s in summaries):
+        return None
+    found: dict[str, list[Choice]] = {}
+    for summary in summaries:
+        for choice in summary.diagnosis.options:
+            found.setdefault(choice.what_if, []).append(choice)
+    least = [min(c, key=lambda o: o.saved) for c in found.values() if len(c) == len(summaries)]
+    return tuple(sorted(least, key=lambda c: (-c.saved, c.what_if)))

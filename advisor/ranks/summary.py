@@ -26,7 +26,8 @@ class RankSummary:
     """One capture. `rows` has an entry for each rank in it, numbered within the capture unless its
     metadata say more; `numbered` is true where they do. `facts` are scoped as in the capture;
     `collectives` are the names of the operations that wait for other ranks; `gains` has by device
-    and code what the rank by itself would win of what only all ranks can judge."""
+    and code what the rank by itself would win of what only all ranks can judge; `predicts` is
+    false where nothing can be estimated from the capture."""
 
     diagnosis: Diagnosis
     facts: tuple[tuple[str, Scope, Value], ...]
@@ -41,6 +42,7 @@ class RankSummary:
     recorder: Recorder
     collectives: tuple[str, ...] = ()
     gains: tuple[tuple[int, str, Gain], ...] = ()
+    predicts: bool = True
 
     def value(self, name: str, scope: Scope) -> Value | None:
         """A fact in exactly this scope."""
@@ -100,6 +102,7 @@ def encode(summary: RankSummary) -> bytes:
         summary.facts, summary.trace_tables, summary.tables, summary.places,
         tuple(r.packed() for r in summary.rows), summary.rank, summary.world_size,
         summary.numbered, summary.opaque, summary.recorder, summary.collectives, summary.gains,
+        summary.predicts,
     )  # fmt: skip
     return zlib.compress(pickle.dumps((document, rest), protocol=5), 1)
 

@@ -18,6 +18,7 @@ from advisor.model.comparison import (
 )
 from advisor.model.facts import Cell
 from advisor.model.findings import Finding, NotEvaluated, Span
+from advisor.reports import phrases
 from advisor.reports.blocks import Block, Grid, Heading, Labelled, Paragraph, first
 from advisor.reports.budget_bar import words
 from advisor.reports.layout import GLUE
@@ -335,4 +336,5 @@ def unknown(entries: tuple[NotEvaluated, ...]) -> Iterator[Block]:
         yield Heading("Not judged")
     for n in entries:
         flag = f" (capture with {n.flag})" if n.flag else ""
-        yield Labelled(n.code, f"{n.cause}: {', '.join(n.missing)} not known{flag}")
+        why = f"{', '.join(n.missing)} not known" if n.missing else phrases.why_not_judged(n)
+        yield Labelled(n.code, f"{n.cause}: {why}{flag}")

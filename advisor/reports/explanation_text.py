@@ -87,7 +87,8 @@ def _next(doc: Explanation) -> str:
 
 
 def _scope(page: Page, doc: Explanation, one: ScopeExplanation, verbosity: int) -> None:
-    page.heading(_HEADINGS[one.state], one.scope.label() or "whole trace")
+    heading = "What stopped it" if one.state == "quiet" and one.stopped_by else _HEADINGS[one.state]
+    page.heading(heading, one.scope.label() or "whole trace")
     if one.severity is not None and one.rank is not None:
         held = ""
         if one.impact is not None and one.impact.share:

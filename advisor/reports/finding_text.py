@@ -32,6 +32,13 @@ def level(page: Page, severity: str) -> Segment:
     return (f"{page.glyphs.levels[severity]} {severity.upper():<6}", LEVEL_STYLE[severity])
 
 
+def badge(page: Page, found: Finding) -> Segment:
+    """The level of a finding; a limit is no fault, so it has a word and a colour of its own."""
+    if found.kind == "limit":
+        return (f"{page.glyphs.levels['info']} LIMIT ", "bold blue")
+    return level(page, found.severity)
+
+
 def baseline_mark(found: Finding) -> Segment:
     """``[NEW]`` or ``[known]`` where there is a baseline."""
     if found.baseline is None:
@@ -51,7 +58,7 @@ def finding(
     where = found.scope.label()
     page.line(
         (f"{found.rank}. ", "bold"),
-        level(page, found.severity),
+        badge(page, found),
         " ",
         (f"{found.code} {found.cause}", "bold"),
         (f"  {where}" if where else "", "dim"),

@@ -48,17 +48,15 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
         _finding(case(code, findings[0].cause), findings, bool(diagnosis.steps))
     for entry in diagnosis.healthy:
         if entry.code not in fired:
-            _said(case(entry.code, entry.cause), entry.text)
-    for ruled in diagnosis.overruled:
-        if ruled.code not in fired:
-            _said(case(ruled.code, ruled.cause), f"overruled by {ruled.by}")
+            close = "close to a finding: " if entry.close else ""
+            _said(case(entry.code, entry.cause), f"{close}{entry.text}")
     for missing in diagnosis.not_evaluated:
         if missing.code in cases:
             continue  # it could look at another device
-        why = missing.why or f"needs {', '.join(missing.missing)}"
+        why = phrases.why_not_judged(missing)
         flag = f"; {remedy_text(missing.flag)}" if missing.flag else ""
         skipped = Xml.SubElement(case(missing.code, missing.cause), "skipped")
-        skipped.set("message", fit(f"not evaluated: {why}{flag}"))
+        skipped.set("message", fit(f"not judged: {why}{flag}"))
     _count(suite)
     if diagnosis.baseline is not None:
         gone = (f"{phrases.STATUS[g.status]}: {phrases.name(g)}" for g in diagnosis.baseline.gone)

@@ -130,8 +130,8 @@ def _diagnosis(diagnosis: Diagnosis, detail: Detail) -> str:
     parts += [_finding(f, steps, detail, clock) for f in diagnosis.findings[: detail.findings]]
     parts += [_gone(diagnosis), _budget(diagnosis), _ranks(diagnosis), _what_if(diagnosis)]
     if detail.lists:
-        parts += [_kernels(diagnosis, detail), _healthy(diagnosis), _overruled(diagnosis)]
-        parts += [_not_evaluated(diagnosis), _sensitivity(diagnosis), _thresholds(diagnosis)]
+        parts += [_kernels(diagnosis, detail), _healthy(diagnosis)]
+        parts += [_not_judged(diagnosis), _sensitivity(diagnosis), _thresholds(diagnosis)]
     parts.append(_foot(diagnosis))
     return "\n\n".join(p for p in parts if p) + "\n"
 
@@ -170,7 +170,7 @@ def _overview(diagnosis: Diagnosis, detail: Detail) -> str:
         rows.append(
             [
                 str(f.rank),
-                f"{phrases.LEVELS[f.severity]} {f.severity}",
+                phrases.badge(f),
                 *state,
                 f"{finding}<br>{prose(f.title)}",
                 text(phrases.cost_text(f, bool(diagnosis.steps))),
@@ -209,7 +209,7 @@ def _finding(finding: Finding, steps: bool, detail: Detail, clock: str) -> str:
     links = [f"[{text(r.title or r.id)}]({r.url})" for r in f.references if _link(r.url)]
     body.append(f"References: {', '.join(links)}" if links else "")
     state = f" [{f.baseline}]" if f.baseline else ""
-    summary = f"{f.rank}. {phrases.LEVELS[f.severity]} {f.severity}{state}: {phrases.name(f)}"
+    summary = f"{f.rank}. {phrases.badge(f)}{state}: {phrases.name(f)}"
     return folded(summary, "\n\n".join(b for b in body if b))
 
 
@@ -334,28 +334,29 @@ def _kernels(diagnosis: Diagnosis, detail: Detail) -> str:
 
 
 def _healthy(diagnosis: Diagnosis) -> str:
-    if not diagnosis.healthy:
-        return ""
-    lines = (f"- {code(h.code)} {prose(h.text)}" for h in diagnosis.healthy)
-    return folded(f"In order: {len(diagnosis.healthy)} checked and found well", "\n".join(lines))
+    parts = (
+        (f"In order: {len(diagnosis.ticks)} checked and found well", diagnosis.ticks),
+        (f"Close: {len(diagnosis.close)} near a threshold or not small", diagnosis.close),
+    )
+    return "\n\n".join(
+        folded(summary, "\n".join(f"- {code(h.code)} {prose(h.text)}" for h in entries))
+        for summary, entries in parts
+        if entries
+    )
 
 
-def _overruled(diagnosis: Diagnosis) -> str:
-    lines = [f"- {code(o.code)} {text(o.cause)}, by {text(o.by)}" for o in diagnosis.overruled]
-    return folded(f"Overruled: {len(lines)}", "\n".join(lines)) if lines else ""
-
-
-def _not_evaluated(diagnosis: Diagnosis) -> str:
-    if not diagnosis.not_evaluated:
-        return ""
+def _not_judged(diagnosis: Diagnosis) -> str:
     lines = []
-    for flag, entries in phrases.by_flag(diagnosis):
+    for stopped_by, flag, entries in phrases.by_reason(diagnosis):
         names = dict.fromkeys(f"{code(e.code)} {text(e.cause)}" for e in entries)
         lead = remedy_lead(flag) if flag else "no option helps"
         needed = code(flag) if lead == "capture with" else text(flag)
+        if stopped_by:
+            lead, needed = "stopped by", text(stopped_by)
         lines.append(f"- {' '.join(t for t in (lead, needed) if t)}: {', '.join(names)}")
     count = len({e.code for e in diagnosis.not_evaluated})
-    return folded(f"Not evaluated: {count} causes this capture cannot judge", "\n".join(lines))
+    summary = f"Not judged: {count} causes, stopped or for lack of facts"
+    return folded(summary, "\n".join(lines)) if lines else ""
 
 
 def _thresholds(diagnosis: Diagnosis) -> str:

@@ -33,6 +33,15 @@ from advisor.reports.wording import serving_text
 
 #: A sign beside the word, so that a level reads without colour.
 LEVELS = {"high": "▲", "medium": "◆", "low": "▽", "info": "·"}
+
+
+def badge(finding: Finding) -> str:
+    """Sign and level of a finding; of a limit, which is no fault, that it is one."""
+    if finding.kind == "limit":
+        return "· limit"
+    return f"{LEVELS[finding.severity]} {finding.severity}"
+
+
 STATUS = {
     "gone": "gone",
     "not_evaluated": "cannot tell: not evaluated here",
@@ -307,9 +316,19 @@ def table_cells(
     return [clean(m[0]) for m in made], [m[2] for m in made], rows_of_text
 
 
-def by_flag(diagnosis: Diagnosis) -> list[tuple[str, list[NotEvaluated]]]:
-    """What could not be judged, by what would supply it, most first; the last one is nothing."""
-    groups: dict[str, list[NotEvaluated]] = {}
+def by_reason(diagnosis: Diagnosis) -> list[tuple[str, str, list[NotEvaluated]]]:
+    """What could not be judged, by what stopped it and by what would supply what it lacks: first
+    what an option supplies, most first, then what nothing helps, then what was stopped."""
+    groups: dict[tuple[str, str], list[NotEvaluated]] = {}
     for entry in diagnosis.not_evaluated:
-        groups.setdefault(clean(entry.flag or ""), []).append(entry)
-    return sorted(groups.items(), key=lambda g: (not g[0], -len(g[1]), g[0]))
+        key = clean(entry.stopped_by or ""), clean(entry.flag or "")
+        groups.setdefault(key, []).append(entry)
+    order = sorted(groups, key=lambda g: (bool(g[0]), not g[1], -len(groups[g]), g))
+    return [(*key, groups[key]) for key in order]
+
+
+def why_not_judged(entry: NotEvaluated) -> str:
+    """What stopped the rule, or what it lacks."""
+    if entry.stopped_by is not None:
+        return f"stopped by {entry.stopped_by}" + (f": {entry.why}" if entry.why else "")
+    return entry.why or f"needs {', '.join(entry.missing)}"

@@ -196,7 +196,7 @@ def _severity(rule: RuleSpec) -> str:
 def _withholds(rule: RuleSpec) -> str:
     """Where nothing else is said of the program, as the end of a sentence."""
     if rule.withholds is False:
-        return ""
+        return "; with it nothing is called in order" if rule.withholds_health else ""
     where = "" if rule.withholds is True else f" where {_code(rule, rule.withholds)}"
     return f", and alone with what is said of the capture{where}"
 

@@ -220,9 +220,9 @@ def _logical(scope: Scope) -> str:
 
 def _notifications(entries: Sequence[NotEvaluated]) -> Iterable[Json]:
     for entry in entries:
-        why = entry.why or f"needs {', '.join(entry.missing)}"
+        why = phrases.why_not_judged(entry)
         flag = f"; {remedy_text(entry.flag)}" if entry.flag else ""
-        text = f"{entry.code} {entry.cause} was not evaluated: {why}{flag}."
+        text = f"{entry.code} {entry.cause} was not judged: {why}{flag}."
         yield {
             "descriptor": {"id": clean(entry.code)},
             "level": "note",

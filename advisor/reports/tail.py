@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from advisor.model.findings import Diagnosis, NotEvaluated
+from advisor.model.findings import Diagnosis, Healthy, NotEvaluated
 from advisor.reports.finding_text import evidence
 from advisor.reports.layout import GLUE, Page, Segment, cut_end, cut_middle, name_text, pad
 from advisor.reports.numbers import (
@@ -17,11 +18,14 @@ from advisor.reports.numbers import (
     heading_parts,
     value_text,
 )
+from advisor.reports.phrases import by_reason
 from advisor.reports.shell import shell_lines
 from advisor.reports.wording import remedy_lead
 
 TOP_KERNELS = 5
 TOP_HEALTHY = 8
+#: More causes than these that one thing stopped are counted, not named.
+MANY_STOPPED = 8
 #: Kernel time that only a catch-all names is worth a line from this share on.
 UNNAMED = 0.01
 #: Columns of the kernel table that a report shows, under any of their names, in this order.
@@ -67,71 +71,67 @@ def _unnamed(diagnosis: Diagnosis) -> float:
 
 
 def healthy(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
-    """Looked at and in order: one line each, the most telling first."""
-    if not diagnosis.healthy:
-        return
-    page.heading("In order", f"{len(diagnosis.healthy)} checked and found well")
-    shown = diagnosis.healthy if verbosity > 0 else diagnosis.healthy[:TOP_HEALTHY]
-    times = Counter(entry.code for entry in diagnosis.healthy)
+    """Looked at: what is in order and what is close to a finding, the most telling first."""
+    if diagnosis.ticks:
+        page.heading("In order", f"{len(diagnosis.ticks)} checked and found well")
+        _looked_at(page, diagnosis.ticks, page.glyphs.ok, verbosity)
+    if diagnosis.close:
+        page.heading("Close", "no finding, but near a threshold or 3 % of the step and more")
+        _looked_at(page, diagnosis.close, "~", verbosity)
+
+
+def _looked_at(page: Page, entries: Sequence[Healthy], sign: str, verbosity: int) -> None:
+    shown = entries if verbosity > 0 else entries[:TOP_HEALTHY]
+    times = Counter(entry.code for entry in entries)
     for entry in shown:
         # Name and scope take room on the line; a scope matters where a code is said of several.
         where = entry.scope.label() if times[entry.code] > 1 or verbosity > 0 else ""
         name = f" {entry.cause}" if verbosity > 0 else ""
-        head = f"{page.glyphs.ok} {entry.code}{name}{f' ({where})' if where else ''}: "
+        head = f"{sign} {entry.code}{name}{f' ({where})' if where else ''}: "
         room = page.width - len(head) - 2
         text = entry.text if verbosity > 0 else cut_end(entry.text, room, page.glyphs.ellipsis)
         page.wrapped(text, ["  ", head], 6)
         if verbosity > 0:
             for condition in entry.conditions:
                 page.line("      ", (condition_text(condition), "dim"))
-    if len(shown) < len(diagnosis.healthy):
-        page.line("  ", (f"and {len(diagnosis.healthy) - len(shown)} more (-v)", "dim"))
+    if len(shown) < len(entries):
+        page.line("  ", (f"and {len(entries) - len(shown)} more (-v)", "dim"))
 
 
-def not_evaluated(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
-    """What this capture cannot answer, by what would make it answer; most first."""
+def not_judged(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+    """What was stopped, by what stopped it, and what this capture cannot answer, by what would
+    make it answer; most first."""
     if not diagnosis.not_evaluated:
         return
-    groups: dict[str, list[NotEvaluated]] = {}
-    for entry in diagnosis.not_evaluated:
-        groups.setdefault(entry.flag or "", []).append(entry)
     count = len({e.code for e in diagnosis.not_evaluated})
     # Of a capture that answers next to nothing, the way to a better one is all that matters.
     void = any(f.invalidates for f in diagnosis.findings)
-    page.heading("Not evaluated", f"{amount(count, 'cause')} this capture cannot judge")
-    for flag in sorted(groups, key=lambda f: (not f, -len(groups[f]), f)):
-        entries = groups[flag]
+    page.heading("Not judged", f"{amount(count, 'cause')}, stopped or for lack of facts")
+    for stopped_by, flag, entries in by_reason(diagnosis):
         names = list(dict.fromkeys(f"{e.code}{GLUE}{e.cause}" for e in entries))
-        if void and verbosity <= 0:
+        if (void or (stopped_by and len(names) > MANY_STOPPED)) and verbosity <= 0:
             names = [amount(len(names), "cause")]
         lead: list[Segment] = ["  no option helps"]
-        if flag:
+        if stopped_by:
+            lead = ["  stopped by ", (stopped_by, "bold")]
+        elif flag:
             lead = [f"  {remedy_lead(flag)} ", (flag, "bold")]
         used = sum(cell_len(s if isinstance(s, str) else s[0]) for s in lead)
         if used + 2 + len(names[0]) <= page.width:
             page.wrapped(", ".join(names), [*lead, ": "], 4)
         else:
-            page.wrapped(f"{flag}:", lead[:1], 4, "bold")
+            page.wrapped(f"{stopped_by or flag}:", lead[:1], 4, "bold")
             page.wrapped(", ".join(names), ["    "], 4)
         if verbosity > 0:
             for entry in entries:
-                _missing(page, entry)
+                if entry.why or not stopped_by:
+                    _why(page, entry)
 
 
-def _missing(page: Page, entry: NotEvaluated) -> None:
+def _why(page: Page, entry: NotEvaluated) -> None:
     where = entry.scope.label()
     why = entry.why or f"needs {', '.join(entry.missing)}"
     page.wrapped(f"{why}{f' ({where})' if where else ''}", [f"    {entry.code}: "], 6, "dim")
-
-
-def overruled(page: Page, diagnosis: Diagnosis) -> None:
-    if not diagnosis.overruled:
-        return
-    page.heading("Overruled", "would have been said, but another cause explains it better")
-    for entry in diagnosis.overruled:
-        where = entry.scope.label()
-        text = f"{entry.code} {entry.cause} by {entry.by}{f' ({where})' if where else ''}"
-        page.wrapped(text, ["  "], 4)
 
 
 def thresholds(page: Page, diagnosis: Diagnosis) -> None:

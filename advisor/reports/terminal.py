@@ -56,10 +56,9 @@ def render(diagnosis: Diagnosis, options: TextOptions) -> list[Text]:
     budget_bar.budget(page, diagnosis, options.verbosity)
     tail.kernels(page, diagnosis, options.verbosity)
     tail.healthy(page, diagnosis, options.verbosity)
-    tail.not_evaluated(page, diagnosis, options.verbosity)
+    tail.not_judged(page, diagnosis, options.verbosity)
     sensitivity_text.sensitivity(page, diagnosis, options.verbosity)
     if options.verbosity > 0:
-        tail.overruled(page, diagnosis)
         tail.thresholds(page, diagnosis)
         tail.facts(page, diagnosis)
     tail.next_command(page, diagnosis)
@@ -128,7 +127,7 @@ def _one_line(page: Page, finding: Finding) -> list[Segment]:
     share = phrases.share_text(finding)
     return [
         f"{finding.rank:>3} ",
-        finding_text.level(page, finding.severity),
+        finding_text.badge(page, finding),
         f" {finding.code} ",
         (finding.cause, "bold"),
         finding_text.baseline_mark(finding),

@@ -294,6 +294,13 @@ DIAGNOSIS = Diagnosis(
             missing=("rank.skew_ratio",),
             why="needs the traces of several ranks",
         ),
+        NotEvaluated(
+            code="HST101",
+            cause="host-gap",
+            missing=(),
+            stopped_by="launch-bound",
+            scope=Scope(device=1),
+        ),
     ),
     budget=(
         budget(0, launch_call=0.381, host_between_launches=0.172, sync=0.031, htod=0.004),

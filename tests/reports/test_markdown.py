@@ -60,7 +60,7 @@ def test_details_hold_the_rest() -> None:
         "verify: launch.idle\\_ratio falls, now 55.3 %",
         "[CUDA graphs](https://example.invalid/graphs)",
         "In order: 2 checked and found well",
-        "Not evaluated: 4 causes",
+        "Not judged: 5 causes",
         "`--gpu-metrics-devices=all`",
         "Changed thresholds: 1",
         "Budget by phase",

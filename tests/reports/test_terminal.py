@@ -56,11 +56,12 @@ def test_order_of_the_report() -> None:
         "ncu --set full",
         "In order",
         "ALC101: 0.1 allocation and free calls",
-        "Not evaluated",
+        "Not judged",
         "capture with --gpu-metrics-devices=all",
         "UTL102 memory-bandwidth-bound,",
         "UTL105 tensor-cores-idle",
         "no option helps: COM102",
+        "stopped by launch-bound: HST101",
         "Next: advisor explain LCH101",
     ]
     at = 0
@@ -156,9 +157,31 @@ def test_a_share_of_all_is_a_percentage_too() -> None:
     assert f"{first.cause} 100.0 %  " in shown
 
 
-def test_verbose_adds_facts_overruled_and_phases() -> None:
+def test_a_limit_is_named_as_one_and_not_as_an_alarm() -> None:
+    first, *rest = DIAGNOSIS.findings
+    limit = first.model_copy(update={"kind": "limit"})
+    shown = text(DIAGNOSIS.model_copy(update={"findings": (limit, *rest)}))
+    (line,) = [row for row in shown.splitlines() if row.startswith("1. ")]
+    assert "LIMIT" in line
+    assert "HIGH" not in line
+
+
+def test_what_is_close_is_not_among_the_ticks() -> None:
+    first, *rest = DIAGNOSIS.healthy
+    close = first.model_copy(update={"close": True})
+    shown = text(DIAGNOSIS.model_copy(update={"healthy": (close, *rest)}))
+    assert f"In order  {len(rest)} checked" in shown
+    assert shown.index("Close  no finding") < shown.index(f"~ {first.code}:")
+
+
+def test_verbose_adds_facts_and_phases() -> None:
     shown = text(verbosity=1)
-    for part in ("Overruled", "Facts", "Budget by phase", "Changed thresholds", "max_over_p50"):
+    for part in (
+        "Facts",
+        "Budget by phase",
+        "Changed thresholds",
+        "max_over_p50",
+    ):
         assert part in shown
         assert part not in text()
 
@@ -220,7 +243,7 @@ def test_causes_that_wait_for_the_same_stand_in_one_entry() -> None:
         for code, flag in flags.items()
     )
     section = text(DIAGNOSIS.model_copy(update={"not_evaluated": entries}))
-    section = section[section.index("Not evaluated") : section.index("Next:")]
+    section = section[section.index("Not judged") : section.index("Next:")]
     assert section.splitlines()[1:] == [
         "  capture with --trace=cuda,nvtx,osrt: KRN101 cause-krn101, KRN103 cause-krn103",
         "  give advisor --weight-bytes: KRN104 cause-krn104",

@@ -93,7 +93,13 @@ def test_sarif_results() -> None:
     assert "advisor explain LCH101" in launch["help"]["markdown"]
     assert launch["helpUri"] == "https://example.invalid/graphs"
     notes = run["invocations"][0]["toolConfigurationNotifications"]
-    assert [n["descriptor"]["id"] for n in notes] == ["UTL102", "UTL105", "HST103", "COM102"]
+    assert [n["descriptor"]["id"] for n in notes] == [
+        "UTL102",
+        "UTL105",
+        "HST103",
+        "COM102",
+        "HST101",
+    ]
     assert "--gpu-metrics-devices=all" in notes[0]["message"]["text"]
 
 
@@ -175,7 +181,7 @@ def test_junit_says_what_the_diagnosis_says() -> None:
     root = Xml.fromstring(junit.render([FULL]))
     suite = root[0]
     assert dict(root.attrib) == {"name": "advisor", "tests": "10", "failures": "2", "errors": "0"}
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("10", "2", "4")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("10", "2", "5")
     assert len(list(suite.iter("testcase"))) == 10
     failure = suite.find(".//testcase[@name='LCH101 launch-bound']/failure")
     assert failure is not None

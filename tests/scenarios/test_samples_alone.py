@@ -118,7 +118,7 @@ def unjudged(d: Diagnosis) -> dict[str, str]:
 def test_a_healthy_gpu(tmp_path: Path, source: Source) -> None:
     d = judged(source, tmp_path, always(HEALTHY))
     assert ranked(d) == []
-    assert d.verdict.startswith("GPU samples alone, and nothing to fix")
+    assert d.verdict.startswith("GPU samples alone, and no fault that they can show")
     assert fact(d, "activity.sm_busy_ratio") == pytest.approx(0.86 / 0.96, abs=0.01)
     assert {"host-gap", "launch-bound", "under-filled-gpu"} <= set(unjudged(d))
 

@@ -93,7 +93,7 @@ class CaptureView:
     kernels: TableView | None
     tables: list[TableView]
     gains: GainView | None
-    not_evaluated: list[tuple[str, list[NotEvaluated]]]
+    not_judged: list[tuple[str, str, list[NotEvaluated]]]
     fact_rows: TableView | None
     thresholds: TableView | None
     lanes: list[tuple[str, str, str]] = field(default_factory=list)
@@ -132,7 +132,7 @@ def capture_view(diagnosis: Diagnosis, number: int) -> CaptureView:
         kernels=table_view(kernels, "kernels") if kernels is not None and kernels.rows else None,
         tables=[table_view(t, k) for k, t in diagnosis.tables.items() if k != "kernels" and t.rows],
         gains=gain_view(diagnosis),
-        not_evaluated=phrases.by_flag(diagnosis),
+        not_judged=phrases.by_reason(diagnosis),
         fact_rows=fact_rows(diagnosis),
         thresholds=threshold_rows(diagnosis),
         lanes=_lanes(diagnosis),

@@ -48,7 +48,7 @@ def _overview(sheet: Sheet, captures: Captures) -> None:
             round(entry.kernels_per_step, 1) if entry.kernels_per_step is not None else None,
             sum(f.severity == "high" for f in d.findings),
             sum(f.severity == "medium" for f in d.findings),
-            len({e.code for e in d.not_evaluated}),
+            len({e.code for e in d.lacking}),
             f"{top.code} {top.cause}" if top else "nothing to fix",
         ])  # fmt: skip
     sheet.table(columns, rows)

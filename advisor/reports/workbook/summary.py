@@ -235,7 +235,7 @@ def _review(board: Board, tally: Tally, findings: int, sheets: dict[str, str]) -
 
 def _best(d: Diagnosis) -> str:
     """What would let most of the rules look that could not."""
-    flags = [(len({e.code for e in es}), flag) for flag, es in phrases.by_flag(d) if flag]
+    flags = [(len({e.code for e in es}), flag) for _, flag, es in phrases.by_reason(d) if flag]
     if not flags:
         return ""
     count, flag = max(flags)
@@ -252,11 +252,11 @@ def _caveats(board: Board, captures: Captures) -> None:
                 lines.append((f.code, f"{lead}{f.title}. {f.message}"))
         for entry in d.inputs:
             lines += [("warning", f"{lead}{w}") for w in dict.fromkeys(entry.warnings)]
-        if d.not_evaluated:
-            codes = len({e.code for e in d.not_evaluated})
+        if d.lacking:
+            codes = len({e.code for e in d.lacking})
             lines.append(("cannot say", f"{lead}{amount(codes, 'rule')} could not look{_best(d)}"))
-        if d.healthy:
-            text = f"{lead}{amount(len(d.healthy), 'check')} found well (sheet In order)"
+        if d.ticks:
+            text = f"{lead}{amount(len(d.ticks), 'check')} found well (sheet In order)"
             lines.append(("in order", text))
     if not lines:
         return

@@ -153,7 +153,7 @@ def _measured(d: Diagnosis) -> dict[tuple[str, str], list[Any]]:
     found: dict[tuple[str, str], list[Any]] = {}
     sources: list[tuple[str, Sequence[ConditionDoc], str]] = [
         *((f.code, f.conditions, "fired") for f in d.findings),
-        *((h.code, h.conditions, "in order") for h in d.healthy),
+        *((h.code, h.conditions, _state(h)) for h in d.healthy),
     ]
     for code, conditions, outcome in sources:
         for c in conditions:
@@ -172,30 +172,29 @@ def not_evaluated(sheet: Sheet, captures: Captures) -> None:
     ]  # fmt: skip
     rows = [
         [*captures.lead(label), e.code, e.cause, _scope(e.scope),
-         remedy_text(e.flag) if e.flag else "no option helps", ", ".join(e.missing), e.why]
+         remedy_text(e.flag) if e.flag else "no option helps", ", ".join(e.missing),
+         phrases.why_not_judged(e) if e.stopped_by else e.why]
         for label, d in captures for e in d.not_evaluated
     ]  # fmt: skip
     sheet.table(columns, rows, filter=True, freeze=True, empty="every rule could look")
 
 
 def in_order(sheet: Sheet, captures: Captures) -> None:
-    """What was looked at and found well, and what another cause explains better."""
+    """What was looked at and found well, or close to a finding."""
     columns = [
         *captures.column(), Column("Code", 10), Column("Cause", 26), Column("Where", 22),
-        Column("What was seen", 64, wrap=True), Column("Numbers", 64, wrap=True),
+        Column("State", 10), Column("What was seen", 64, wrap=True),
+        Column("Numbers", 64, wrap=True),
     ]  # fmt: skip
     rows = [
-        [*captures.lead(label), h.code, h.cause, _scope(h.scope), h.text, _numbers(h)]
+        [*captures.lead(label), h.code, h.cause, _scope(h.scope), _state(h), h.text, _numbers(h)]
         for label, d in captures for h in d.healthy
     ]  # fmt: skip
     sheet.table(columns, rows, freeze=True)
-    overruled = [
-        [*captures.lead(label), o.code, o.cause, _scope(o.scope), o.by]
-        for label, d in captures for o in d.overruled
-    ]  # fmt: skip
-    if overruled:
-        sheet.heading("Overruled", "would have been said, but another cause explains it better")
-        sheet.table([*columns[: 3 + captures.many], Column("by", 64)], overruled)
+
+
+def _state(entry: Healthy) -> str:
+    return "close" if entry.close else "in order"
 
 
 def _numbers(healthy: Healthy) -> str | None:

@@ -1,0 +1,188 @@
+"""The states of rules that are no finding: in order, close to a finding, or not judged.
+
+=============  =================================================================================
+in order       looked at and quiet, and what the rule is about holds little of the step; notes
+               that fired stand here too
+close          quiet, but a number lies within a fifth of its threshold, or what the rule is
+               about holds 3 % of the step and more: no tick
+not judged     facts are missing, or something stopped the rule: a guard, a cause that overrules
+               it, or a capture that cannot be believed or is too short
+=============  =================================================================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from advisor.engine.compile import CompiledRule, Test
+from advisor.engine.explain import fact_text, shortfall
+from advisor.engine.infer import Inference
+from advisor.engine.interpret import Checked, Outcome
+from advisor.engine.judge import common_scope, impact_of
+from advisor.engine.text import placeholders
+from advisor.engine.values import k_or
+from advisor.engine.wording import condition_docs, worded
+from advisor.model.facts import Scope
+from advisor.model.findings import SEVERITIES, Healthy, NotEvaluated
+from advisor.model.gain import WORTH
+from advisor.model.rules import RuleSpec
+
+#: A number is close to its threshold up to this share of the threshold.
+NEAR = 0.2
+
+
+def in_order(inference: Inference) -> Iterator[Healthy]:
+    """Notes that fired, and quiet rules with a healthy text whose facts are all known."""
+    for outcome in inference.outcomes:
+        spec = inference.program.by_code[outcome.code].spec
+        template = None
+        if spec.kind == "note" and outcome.state == "fired":
+            template = spec.message
+        elif _known(inference, spec, outcome):
+            template = spec.healthy
+        if template is not None:
+            yield Healthy(
+                code=spec.code,
+                cause=spec.cause,
+                scope=outcome.scope,
+                text=worded(inference, spec, template, outcome.scope),
+                close=outcome.state == "quiet" and is_close(inference, spec, outcome),
+                conditions=condition_docs(
+                    spec,
+                    (
+                        c
+                        for b in outcome.branches
+                        if outcome.state == "quiet" or b.truth
+                        for c in b.conditions
+                    ),
+                ),
+            )
+
+
+def is_close(inference: Inference, spec: RuleSpec, quiet: Outcome) -> bool:
+    """Whether a quiet rule is no good health: its time is not small, or it failed by little."""
+    impact = impact_of(inference, spec, quiet.scope)
+    share = None if impact is None or impact.part == "capture" else impact.share
+    if share is not None and share >= WORTH:
+        return True
+    worth = share is None or share >= (1 - NEAR) * WORTH
+    return worth and any(_near(branch.conditions) for branch in quiet.branches)
+
+
+def _near(conditions: Iterable[Checked]) -> bool:
+    """Whether numbers alone are in the way, each within `NEAR` of its threshold."""
+    failed = [shortfall(c) for c in conditions if not c.truth]
+    return bool(failed) and all(off is not None and off <= NEAR for off in failed)
+
+
+def telling_first(
+    entries: Iterable[Healthy], by_code: Mapping[str, CompiledRule]
+) -> tuple[Healthy, ...]:
+    """Notes, then rules by how heavy they would have been; what is said of the capture comes last.
+    Among equals each family of rules has its first say before any has its second."""
+    weighed = []
+    for entry in entries:
+        spec = by_code[entry.code].spec
+        marks = [level.severity for level in spec.severity.levels] or ["high"]
+        worst = min(spec.severity.cap or "high", marks[-1], key=SEVERITIES.index)
+        about_gpu = spec.scope != "trace" and spec.impact is not None
+        weight = (spec.kind != "note", not about_gpu, -SEVERITIES.index(worst))
+        weighed.append((weight, entry))
+    said: Counter[tuple[object, ...]] = Counter()
+    placed = []
+    for weight, entry in sorted(weighed, key=lambda w: (w[0], w[1].code, w[1].scope.sort_key())):
+        family = (weight, entry.code[:3])
+        placed.append(((*weight, said[family]), entry))
+        said[family] += 1
+    return tuple(entry for _, entry in sorted(placed, key=lambda p: p[0]))
+
+
+def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
+    """It is quiet and has a text for that, and every fact of both was looked at."""
+    if outcome.state != "quiet" or not spec.healthy:
+        return False
+    joins = [j.truth for j in outcome.joins if j.join.required]
+    conditions = [c.truth for b in outcome.branches for c in b.conditions]
+    conditions += [g.checked.truth for g in outcome.guards] + joins
+    wanted = [p for p in placeholders(spec.healthy) if not p.is_param]
+    return (
+        None not in conditions
+        and _absent(outcome)
+        and all(inference.sight.fact(p.name, outcome.scope) is not None for p in wanted)
+    )
+
+
+def _absent(outcome: Outcome) -> bool:
+    """Whether it is what the rule looks for that is not there, whatever its guards say."""
+    joins = [j.truth for j in outcome.joins if j.join.required]
+    return k_or(*(b.truth for b in outcome.branches)) is False or False in joins
+
+
+def not_judged(
+    inference: Inference, withheld: Iterable[tuple[Outcome | Healthy, str]] = ()
+) -> tuple[NotEvaluated, ...]:
+    """What was missing or stopped, one entry a rule and reason, merged over scopes. `withheld`
+    would have been said but for the cause that is named beside it."""
+    grouped: dict[_Reason, list[Scope]] = {}
+    for outcome in inference.outcomes:
+        if outcome.state == "unknown":
+            grouped.setdefault(_Reason(outcome.code, outcome.missing), []).append(outcome.scope)
+        elif (stop := stopper(inference, outcome)) is not None:
+            grouped.setdefault(_Reason(outcome.code, (), *stop), []).append(outcome.scope)
+    for said, by in withheld:
+        grouped.setdefault(_Reason(said.code, (), by), []).append(said.scope)
+    entries = []
+    for (code, missing, stopped_by, why), scopes in grouped.items():
+        spec = inference.program.by_code[code].spec
+        reasons = [inference.facts.missing[m] for m in missing if m in inference.facts.missing]
+        entries.append(
+            NotEvaluated(
+                code=code,
+                cause=spec.cause,
+                scope=common_scope(scopes),
+                missing=missing,
+                stopped_by=stopped_by,
+                flag=spec.needs.flag if missing and spec.needs is not None else None,
+                why=why or "; ".join(dict.fromkeys(reasons)) or None,
+            )
+        )
+    order = sorted(
+        entries, key=lambda n: (n.code, n.scope.sort_key(), n.missing, n.stopped_by or "")
+    )
+    return tuple(order)
+
+
+def _place(entry: NotEvaluated) -> tuple[object, ...]:
+    return entry.code, entry.scope.sort_key(), entry.missing, entry.stopped_by or ""
+
+
+class _Reason(NamedTuple):
+    """Why a rule was not judged; entries with the same one are merged."""
+
+    code: str
+    missing: tuple[str, ...]
+    stopped_by: str | None = None
+    why: str | None = None
+
+
+def stopper(inference: Inference, outcome: Outcome) -> tuple[str, str | None] | None:
+    """The cause or fact that stopped a rule, and for a fact what it is; None where nothing did.
+    Notes and questions claim nothing that could be stopped."""
+    if inference.program.by_code[outcome.code].spec.kind in ("note", "question"):
+        return None
+    if outcome.overruled_by:
+        return _cause(inference, outcome.overruled_by[0].name), None
+    guard = next((g.checked for g in outcome.guards if g.checked.truth), None)
+    if guard is None or outcome.state != "quiet" or _absent(outcome):
+        return None
+    if isinstance(guard.condition, Test):
+        return guard.condition.fact, fact_text(inference, guard, outcome.scope)
+    return guard.condition.cause, None
+
+
+def _cause(inference: Inference, name: str) -> str:
+    """The cause of a rule that is named by its code, or by the cause where a case gave it."""
+    rule = inference.program.by_code.get(name)
+    return name if rule is None else rule.spec.cause

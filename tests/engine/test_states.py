@@ -1,0 +1,144 @@
+"""Three states: fired, in order (or close to a finding), not judged (stopped or lacking facts)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from advisor.engine.compile import Program, compile_rules
+from advisor.engine.findings import Conclusions, conclude
+from advisor.engine.infer import Inference, infer
+from advisor.engine.judge import impact_of
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.facts.catalog import CATALOGUE
+from advisor.model.facts import TRACE, Fact, FactBase
+from advisor.model.rules import Then
+from tests.engine.engine_support import base, ge, rule, rules
+
+GAP = rule(
+    "HST101", "host-gap", [ge("f.gap", 0.1)], healthy="{f.gap|pct} is idle",
+    impact={"fact": "f.gap", "part": "host_between"},
+)  # fmt: skip
+REPLAY = rule("LCH104", "replay-gaps", [ge("f.replay", 0.1)], healthy="{f.replay|pct} is idle")
+SHORT = rule(
+    "CAP105", "too-short", [{"fact": "f.steps", "op": "lt", "value": 5}], withholds_health=True
+)
+
+
+def concluded(values: dict[str, Any], *specs: Any) -> Conclusions:
+    return conclude(infer(base(values), rules(*specs), engine="python"))
+
+
+@pytest.mark.parametrize(
+    ("gap", "close"),
+    [(0.0, False), (0.02, False), (0.03, True), (0.081, True), (0.099, True)],
+)
+def test_a_tick_means_a_small_impact(gap: float, close: bool) -> None:
+    (entry,) = concluded({"f.gap": gap}, GAP).healthy
+    assert entry.close is close
+
+
+@pytest.mark.parametrize(("value", "close"), [(0.079, False), (0.081, True), (0.0999, True)])
+def test_within_a_fifth_of_a_threshold_is_close(value: float, close: bool) -> None:
+    (entry,) = concluded({"f.replay": value}, REPLAY).healthy
+    assert entry.close is close
+
+
+def test_near_one_threshold_and_far_from_another_is_not_close() -> None:
+    two = rule("ABC101", "a", [ge("f.x", 0.1), ge("f.y", 0.1)], healthy="ok")
+    (entry,) = concluded({"f.x": 0.09, "f.y": 0.0}, two).healthy
+    assert not entry.close
+
+
+def test_what_a_guard_stopped_is_no_tick() -> None:
+    guarded = REPLAY.model_copy(
+        update={"unless": rule("ABC102", "x", [ge("f.x", 0)], unless=[ge("f.hidden", 0.01)]).unless}
+    )
+    found = concluded({"f.replay": 0.3, "f.hidden": 0.5}, guarded)
+    assert not found.healthy
+    assert not found.findings
+    (entry,) = found.not_evaluated
+    assert (entry.stopped_by, entry.missing) == ("f.hidden", ())
+    assert entry.why == "f.hidden is 50 %, at least 1 %"
+
+
+def test_what_is_overruled_is_not_judged() -> None:
+    ruler = GAP.model_copy(update={"then": Then(overrules=("replay-gaps",))})
+    found = concluded({"f.gap": 0.3, "f.replay": 0.3}, ruler, REPLAY)
+    assert [(n.code, n.stopped_by) for n in found.not_evaluated] == [("LCH104", "host-gap")]
+    assert [o.code for o in found.overruled] == ["LCH104"]
+
+
+def test_a_capture_that_is_too_short_has_findings_but_no_ticks() -> None:
+    found = concluded({"f.steps": 1, "f.gap": 0.3, "f.replay": 0.0}, SHORT, GAP, REPLAY)
+    assert {f.code for f in found.findings} == {"CAP105", "HST101"}
+    assert not found.healthy
+    assert [(n.code, n.stopped_by) for n in found.not_evaluated] == [("LCH104", "too-short")]
+
+
+def test_what_lacks_facts_is_stopped_by_nothing() -> None:
+    (entry,) = concluded({}, GAP).not_evaluated
+    assert (entry.missing, entry.stopped_by) == (("f.gap",), None)
+
+
+# --- whatever the facts are ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return compile_rules(load_rules(builtin_dir()).about("trace"))
+
+
+def random_facts(program: Program, seed: int) -> FactBase:
+    """Facts of the whole trace that lie on, near and far from thresholds; a fifth is unknown."""
+    rng = random.Random(seed)
+    facts = FactBase()
+    wanted: dict[str, list[Any]] = {}
+    for one in program.by_code.values():
+        for test in one.tests():
+            wanted.setdefault(test.fact, []).append(test.raw)
+        for name in () if one.spec.impact is None else one.spec.impact.facts:
+            wanted.setdefault(name, []).append(0.03)
+    for name, thresholds in sorted(wanted.items()):
+        spec = CATALOGUE.get(name)
+        if spec is None or rng.random() < 0.2:
+            continue
+        limit = rng.choice(thresholds)
+        limit = rng.choice(limit) if isinstance(limit, tuple) else limit
+        if isinstance(limit, bool):
+            value: Any = rng.choice([True, False])
+        elif isinstance(limit, int | float):
+            value = float(limit) * rng.choice([0.0, 0.5, 0.85, 0.99, 1.0, 1.1, 3.0])
+            value = min(value, 1.0) if spec.unit == "ratio" else value
+        else:
+            value = rng.choice([limit, "other"])
+        facts.add(Fact(name, value, spec.unit, TRACE))
+    return facts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_texts_and_states_agree(program: Program, seed: int) -> None:
+    inference = infer(random_facts(program, seed), program, engine="python")
+    found = conclude(inference)
+    fired = {f.code for f in found.findings} | {s.code for f in found.findings for s in f.explains}
+    healthy, not_judged = {h.code for h in found.healthy}, {n.code for n in found.not_evaluated}
+    assert not fired & (healthy | not_judged)
+    assert not healthy & not_judged
+    assert {o.code for o in found.overruled} <= not_judged
+    for entry in found.not_evaluated:
+        assert bool(entry.missing) is (entry.stopped_by is None)
+    for entry in found.healthy:
+        assert entry.close or share_of(inference, entry.code) < 0.03, entry
+    if fired & {"CAP105", "CAP111", "CAP122"}:
+        assert not found.healthy
+
+
+def share_of(inference: Inference, code: str) -> float:
+    """The share of the step that a quiet rule is about; notes and the capture itself have none."""
+    spec = inference.program.by_code[code].spec
+    impact = impact_of(inference, spec, TRACE)
+    if spec.kind == "note" or impact is None or impact.part == "capture":
+        return 0.0
+    return impact.share or 0.0
