@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,23 @@ def test_a_tail_longer_than_any_wait_is_lost(tmp_path: Path) -> None:
 def test_the_same_number_lost_within_is_damage(tmp_path: Path) -> None:
     expect(diagnosed(busy(lost=frozenset(range(80, 113))), tmp_path), "damaged-capture",
            damaged=True)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("without", "share"),
+    [
+        ("correlationId % 2", 100 / 199),  # every other call, the last one too
+        ("start < 1000000", 0.0),  # a slice: the calls of its first kernels lie before it
+    ],
+)
+def test_calls_lost_among_others_are_damage(without: str, share: float, tmp_path: Path) -> None:
+    path = busy().write(tmp_path / "trace.sqlite")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {without}")
+    d = advisor.diagnose(path)
+    assert fact(d, "capture.lost_call_ratio", None) == pytest.approx(share, abs=0.01)
+    assert ("damaged-capture" in [f.cause for f in d.findings]) == bool(share)
+    assert ("stand without their call" in d.findings[0].message) == bool(share)
 
 
 REASONS = [
