@@ -239,10 +239,9 @@ def test_facts_parameters_engines_and_sources_exist(item: ChecklistItem) -> None
 
 
 def _conditions(rule: Any) -> list[Any]:
-    from advisor.engine.compile import conditions
+    from advisor.engine.lint_names import fact_tests
 
-    found = [c for _, c in conditions(rule) if getattr(c, "fact", None)]
-    return [*found, *([rule.invalidates] if hasattr(rule.invalidates, "fact") else [])]
+    return [test for _, test in fact_tests(rule)]
 
 
 #: The checklist of the field notes, in its words' sense.
@@ -291,7 +290,7 @@ def check_command(command: str) -> None:
     ("change", "says"),
     [
         ({"met": [{"fact": "a.b", "op": "gt"}]}, "give a value or a param"),
-        ({"met": [{"fact": "a.b", "op": "known", "value": 1}]}, "none with 'known'"),
+        ({"met": [{"fact": "a.b", "op": "known", "value": True}]}, "none with 'known'"),
         ({"met": [{"fact": "a.b", "op": "gt", "value": 0}]}, "valid boolean"),
         ({"question": "Is it"}, "question"),
         ({"applies": {"facts": [{"fact": "a.b", "op": "known"}]}}, "belong together"),
