@@ -64,6 +64,7 @@ _WORK = Need(
 )
 _KIND = Need("the kind of program is not known", None, lambda a: a.workload != UNKNOWN)
 
+_WSL = Need("nothing says that CUDA runs in an unusual place")
 _CAPABILITY = Need(
     "the capture does not tell the compute capability of the GPU", None, lambda a: bool(_majors(a))
 )
@@ -78,6 +79,7 @@ FACTS = (
         Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export tells them)", "options of the capture", needs=(_TRACED,)),
         Entry("capture.nsys_recorded", "flag", "", "nsys, or a tool that takes its options, recorded the capture", "format of the file"),
         Entry("capture.compute_capability", "count", "", "Major compute capability of the newest GPU that the capture lists", "properties of the devices", needs=(_CAPABILITY,)),
+        Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(_WSL,)),
         Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
         Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
         Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**origin.OPS, "api_calls": origin.CALLS}),
@@ -151,6 +153,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.kernel_count": None if alone else trace.rows("kernels"),
         "capture.cuda_traced": capture.cuda_traced,
         "capture.nsys_recorded": capture.recorder.nsys_options,
+        "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
         "capture.compute_capability": max(_majors(a), default=None),
         "capture.stack_recorded": _stacks(capture),
         "capture.stack_option": "with_stack" if _stacks(capture) else None,

@@ -149,3 +149,17 @@ def test_lost_replays_and_opaque_ones(
     assert other not in found
     if rows == "graph" and len(lost):
         assert "damaged-capture" in found
+
+
+@pytest.mark.parametrize(("driver", "advised"), [("536.40", True), ("535.54.03", False)])
+def test_missing_kernels_under_wsl_are_the_driver_of_windows(
+    driver: str, advised: bool, tmp_path: Path
+) -> None:
+    """On Linux: 536 is a branch of Windows, 535 one of both."""
+    export = busy(lost=frozenset(range(200))).system(NvDriverVersion=driver, SoftwarePlatform="L4X")
+    d = diagnosed(export, tmp_path)
+    first = d.findings[0]
+    assert first.cause == "damaged-capture"
+    assert (fact(d, "capture.platform", None) is not None) == advised
+    assert ("ran in the Windows Subsystem for Linux" in first.message) == advised
+    assert (first.recommendations[0].id == "update-windows-driver") == advised
