@@ -1,4 +1,5 @@
-"""Judgement lies in rules: doctor and checklist compare no fact with a number."""
+"""Judgement lies in rules and knowledge: doctor, checklist and comparisons compare no fact with a
+number."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "advisor"
 JUDGED = (
     "capture/questions.py", "capture/doctor.py", "checklist/items.py", "pipeline/doctor.py",
 )  # fmt: skip
+#: What differs between two captures: against `limit("...")`, never a number of the code.
+COMPARED = ("differences", "operations", "build", "context", "router")
 _ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -36,6 +39,21 @@ def comparisons(source: str) -> list[int]:
 @pytest.mark.parametrize("name", JUDGED)
 def test_no_fact_is_compared_with_a_number(name: str) -> None:
     assert comparisons((PACKAGE / name).read_text(encoding="utf-8")) == []
+
+
+def shares(source: str) -> list[float]:
+    """Numbers well between 0 and 1: what a limit of a share looks like."""
+    constants = (n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant))
+    return [value for value in constants if type(value) is float and 1e-4 < value < 1]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_comparison_holds_no_limit_of_its_own(name: str) -> None:
+    assert shares((PACKAGE / "compare" / f"{name}.py").read_text(encoding="utf-8")) == []
+
+
+def test_the_walk_sees_a_share_wherever_it_stands() -> None:
+    assert shares("_MOVED = 0.05\nif change > 0.1 * step: pass\nx = max(0.0, 1.0)") == [0.05, 0.1]
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,6 @@ def test_an_amd_gpu_is_not_told_to_use_tools_of_another_vendor(tmp_path: Path, n
 def test_who_ran_the_pytorch_profiler_is_told_of_nsys(tmp_path: Path) -> None:
     found = diagnose(decode().write(tmp_path / "t.json"))
     (finding,) = (f for f in found.findings if f.cause == "no-gpu-metrics")
-    assert facts(found)["capture.by_nsys"] is False
+    assert facts(found)["capture.nsys_recorded"] is False
     assert [r.id for r in finding.recommendations] == ["sample-gpu-metrics", "give-weight-bytes"]
     assert "nsys profile" in finding.recommendations[0].action

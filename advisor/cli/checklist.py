@@ -8,11 +8,18 @@ from typing import Annotated
 import typer
 
 from advisor.cli import flags
+from advisor.cli.settings import takes
+from advisor.config import Settings
 
 FORMATS = ("text", "markdown", "json")
 
 
+@takes(
+    "traces", "session", "resume", "answers", "no_input", "every", "show", "serving_engine",
+    "rules", "param", "format", "output", "xlsx", "force", "verbose",
+)  # fmt: skip
 def checklist(
+    settings: Settings,
     traces: Annotated[list[Path] | None, typer.Argument(metavar="[TRACE]...", hidden=True)] = None,
     session: Annotated[
         str | None,
@@ -27,10 +34,6 @@ def checklist(
         bool, typer.Option("--all", help="Ask also what the capture answers.")
     ] = False,
     show: Annotated[bool, typer.Option("--list", help="List the questions and stop.")] = False,
-    serving_engine: Annotated[
-        str | None,
-        typer.Option("--serving-engine", metavar="NAME[@VERSION]", help="As for diagnose."),
-    ] = None,
     format: Annotated[
         str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")
     ] = "text",
@@ -58,7 +61,7 @@ def checklist(
         need_terminal("add --no-input, and --answers FILE if there are answers")
     given = traces or []
     place = steps.check(given, session, resume, output, xlsx, force, asks)
-    diagnoses, known = steps.known_from(given, serving_engine)
+    diagnoses, known = steps.known_from(given, settings)
     start = steps.start(known, place, resume)
     if show:
         steps.deliver_result(start, format, output, force, int(verbose))

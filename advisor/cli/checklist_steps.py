@@ -14,6 +14,7 @@ from advisor.reports.files import check_target, check_targets
 
 if TYPE_CHECKING:
     from advisor.checklist.items import Known
+    from advisor.config import Settings
     from advisor.model.checklist import Checklist
     from advisor.model.findings import Diagnosis
 
@@ -40,8 +41,9 @@ def check(
     return place
 
 
-def known_from(traces: Sequence[Path], engine: str | None) -> tuple[list[Diagnosis], Known]:
+def known_from(traces: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], Known]:
     """Diagnose the captures and collect their facts."""
+    engine = settings.serving_engine
     from advisor.checklist.items import Known, known_of
     from advisor.serving.detect import named
 
@@ -50,9 +52,8 @@ def known_from(traces: Sequence[Path], engine: str | None) -> tuple[list[Diagnos
         return [], Known(engine=name)
     from advisor.cli.inputs import expand
     from advisor.cli.report import diagnosed
-    from advisor.config import settle
 
-    found, _, _ = diagnosed(expand(traces), settle({"serving_engine": engine}))
+    found, _, _ = diagnosed(expand(traces), settings)
     if not found:
         raise InputError("none of the captures could be read")
     return found, known_of(found, name)

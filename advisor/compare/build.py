@@ -14,11 +14,12 @@ from advisor.compare.differences import (
     finding_changes,
     gain_checks,
 )
-from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
+from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
 from advisor.compare.operations import call_changes, operation_changes
 from advisor.compare.sides import Side, paired
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.compare.text import interval, phase_words, ratio, times
+from advisor.knowledge.compare import limit
 from advisor.model.comparison import (
     Comparability,
     Comparison,
@@ -30,15 +31,11 @@ from advisor.model.comparison import (
 from advisor.model.facts import Scope
 from advisor.model.findings import Span
 
-#: At least this share of the step time must be comparable for a verdict on the whole.
-_ENOUGH = 0.5
 #: Least and most cost of tracing one eager call (calibration#traced-calls).
 _TRACED_CALL_US = (1.6, 16.0)
 #: Eager calls a step that one side makes more than the other, from which tracing tells.
 _MORE_CALLS = 50
-_GATE = ("CMP101", "gate")
-#: A window without steps that takes so much more or less a kernel is not called unchanged.
-_CHANGED = 0.05
+_GATE, _NOISE = ("CMP101", "gate"), ("CMP101", "noise_floor")
 _UNDECIDED = "one step on a side does not tell what a step varies by; record several"
 #: Fewer steps than this are the first thing to have more of.
 _FEW_STEPS = 10
@@ -74,9 +71,11 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     phases = paired(before, after)
     alike = comparability.judge(before, after, phases)
     measured = [measure(before, after, *phase) for phase in phases]
-    facts = _facts(before, after, alike, measured)
+    chosen = options or RuleOptions()
+    floor = parameter("comparison", *_NOISE, chosen)
+    facts = _facts(before, after, alike, measured, floor)
     ms = {m.scope: m.before.median_ms for m in measured if m.before is not None}
-    judged = judge(facts, "comparison", options or RuleOptions(), ms)
+    judged = judge(facts, "comparison", chosen, ms)
     changes = [_phase(m, before, after, alike, judged) for m in measured]
     verdict, findings = _verdict(changes), finding_changes(before, after)
     # What another model or batch does says nothing of the advice.
@@ -135,8 +134,9 @@ def _times(side: Side, phase: str | None) -> StepTimes | None:
 
 
 def _facts(
-    before: Side, after: Side, alike: comparability.Judged, measured: Sequence[Measured]
-) -> ComparisonFacts:
+    before: Side, after: Side, alike: comparability.Judged, measured: Sequence[Measured],
+    noise_floor: float,
+) -> ComparisonFacts:  # fmt: skip
     out = ComparisonFacts()
     by_check = {r.check: r for r in alike.reasons}
 
@@ -165,7 +165,7 @@ def _facts(
             "compare.differences": "; ".join(alike.differing(m.label)) or "nothing",
             "compare.step_before_ms": m.before.median_ms,
             "compare.step_after_ms": m.after.median_ms,
-            "compare.resolution_ratio": m.resolution(0.02),
+            "compare.resolution_ratio": m.resolution(noise_floor),
         }, m.scope)  # fmt: skip
         _change_facts(out, m)
     return out
@@ -240,7 +240,11 @@ def _lone(before: StepTimes | None, after: StepTimes | None) -> bool:
 def _hidden(m: Measured) -> bool:
     """True where the windows do other amounts of work in their time, and one time a side cannot
     tell whether that is a change."""
-    return m.work_ratio is not None and m.typical is not None and abs(m.typical.mid) >= _CHANGED
+    return (
+        m.work_ratio is not None
+        and m.typical is not None
+        and abs(m.typical.mid) >= limit("window-time")
+    )
 
 
 def _span(change: Change | None) -> Span | None:
@@ -250,7 +254,7 @@ def _span(change: Change | None) -> Span | None:
 def _verdict(phases: Sequence[PhaseChange]) -> Verdict:
     """The gravest verdict of the phases that can be compared, where they hold enough time."""
     fit = [p for p in phases if p.verdict != "not-comparable"]
-    if sum(p.share for p in fit) < _ENOUGH:
+    if sum(p.share for p in fit) < limit("comparable-time"):
         return "not-comparable"
     order: tuple[Verdict, ...] = ("regression", "improvement")
     for verdict in order:
@@ -273,10 +277,12 @@ def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparabili
     head = {"regression": "Regression", "improvement": "Improvement", "no-change": "No change"}
     assert first.typical is not None
     text = f"{head[verdict]}: the typical {phase_words(first.phase)} went {times(first)}"
-    if first.work_ratio is not None and abs(first.work_ratio - 1.0) >= 0.005:
+    if first.work_ratio is not None and abs(first.work_ratio - 1.0) >= limit("window-work"):
         text += f" for {first.work_ratio:.3g} times the kernels"
     text += f" ({ratio(first.typical.mid)}, 98 % interval {interval(first.typical)})."
-    stalls = first.mean is not None and abs(first.mean.mid - first.typical.mid) >= 0.05
+    stalls = first.mean is not None and abs(first.mean.mid - first.typical.mid) >= limit(
+        "mean-apart"
+    )
     if stalls and first.mean is not None:
         text += f" The mean step: {ratio(first.mean.mid)}."
     others = [p for p in phases if p is not first and p.verdict not in ("no-change", verdict)]

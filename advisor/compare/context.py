@@ -8,9 +8,10 @@ from advisor.compare import comparability
 from advisor.compare.build import measure, side_doc
 from advisor.compare.differences import budget_changes
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
-from advisor.compare.operations import WORTH, Operation, by_operation
+from advisor.compare.operations import Operation, by_operation
 from advisor.compare.sides import NOT_HOST, Side, paired
 from advisor.compare.text import milliseconds, phase_words, ratio
+from advisor.knowledge.compare import limit
 from advisor.model.comparison import (
     Comparability,
     ContextScaling,
@@ -22,8 +23,6 @@ from advisor.model.findings import Span
 
 #: Operations that get facts of their own, by the size of their change.
 _KEPT = 20
-#: From this share of the short step on growth is worth a word.
-_GROWTH = 0.01
 _ATTENTION = "attention"
 
 
@@ -60,7 +59,8 @@ def scaling(
     if (change := measured.typical) is not None:
         growth = Span(low=change.low, mid=change.mid, high=change.high)
         in_ms = Span(low=growth.low * step, mid=growth.mid * step, high=growth.high * step)
-    verdict = _verdict(rows, score, attention / step if step else 0.0, growth)
+    comparable = score >= judged.param("CMP102", "min_comparability")
+    verdict = _verdict(rows, comparable, attention / step if step else 0.0, growth)
     budget = tuple(p for p in budget_changes(short, long, [chosen]) if p.phase is None)
     doc = ContextScaling(
         short=side_doc(short), long=side_doc(long), tokens=tokens, verdict=verdict, summary="",  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def _batch(short: Side, long: Side, phase: tuple[str, str, str]) -> tuple[Reason
     likeness = min(found, 1 / found)
     return (Reason(
         check="batch", phase=label, before=1.0, after=round(found, 3), score=likeness,
-        state="same" if likeness >= 0.9 else "differs",
+        state="same" if likeness >= limit("same-batch") else "differs",
         text=f"a {label} step serves {found:.3g} times the batch",
     ),)  # fmt: skip
 
@@ -140,12 +140,13 @@ def _per_1k(growth: Span | None, tokens: tuple[int, int] | None) -> Span | None:
     return Span(low=low, mid=growth.mid / per, high=high)
 
 
-def _verdict(rows: list[Scaling], score: float, attention: float, growth: Span | None) -> str:
-    if score < 0.5:
+def _verdict(rows: list[Scaling], comparable: bool, attention: float, growth: Span | None) -> str:
+    if not comparable:
         return "not-comparable"
     if any(r.grows for r in rows):
         return "context-scaling"
-    if attention >= _GROWTH or (growth is not None and growth.low >= _GROWTH):
+    worth = limit("growth-share")
+    if attention >= worth or (growth is not None and growth.low >= worth):
         return "only-attention-scales"
     return "no-growth"
 
@@ -206,7 +207,7 @@ def _notes(
     one = len(short.phases) == len(long.phases) == 1
     old, new = (s.budget(None if one else p) for s, p in ((short, phase[1]), (long, phase[2])))
     host = sum(new.get(p, 0.0) - old.get(p, 0.0) for p in {*old, *new} if p not in NOT_HOST)
-    if step and host >= max(_GROWTH * step, 2 * WORTH):
+    if step and host >= max(limit("growth-share") * step, 2 * limit("operation-share")):
         notes.append(
             f"The device waits {milliseconds(host)} ms a step longer for the host at the long "
             "context: look for work that walks over the whole sequence (block tables, sampling)."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from advisor.compare.absence import absence
 from advisor.compare.sides import Side
+from advisor.knowledge.compare import limit
 from advisor.model.comparison import (
     AdviceCheck,
     FindingChange,
@@ -15,13 +16,6 @@ from advisor.model.comparison import (
 )
 from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis, Finding, Verify, identity
-
-#: A finding's share of the step changed from here on.
-SHARE = 0.03
-#: A number moved from here on: relative to the larger value, and for ratios in any case.
-_MOVED, _MOVED_RATIO = 0.05, 0.005
-#: A cause that holds at most so much of its time has been worked on.
-_SHRANK = 0.9
 
 
 def budget_changes(
@@ -84,8 +78,8 @@ def _moved(before: Finding, after: Finding) -> bool:
     """Holds another length of the step; another share of it where lengths are not known."""
     b, a = _ms(before), _ms(after)
     if b is not None and a is not None:
-        return abs(a - b) > (1 - _SHRANK) * max(a, b)
-    return abs((_share(after) or 0.0) - (_share(before) or 0.0)) >= SHARE
+        return abs(a - b) > limit("shrunk-time") * max(a, b)
+    return abs((_share(after) or 0.0) - (_share(before) or 0.0)) >= limit("finding-share")
 
 
 def _common(side: Side) -> dict[str, Finding]:
@@ -151,8 +145,8 @@ def _outcome(
         return "unknown"
     old, new = float(before) * scale[0], float(after) * scale[1]
     change = new - old
-    trifle = _MOVED_RATIO * max(scale) if unit == "ratio" else 0.0
-    slack = max(_MOVED * max(abs(old), abs(new)), trifle)
+    trifle = limit("moved-share") * max(scale) if unit == "ratio" else 0.0
+    slack = max(limit("moved-number") * max(abs(old), abs(new)), trifle)
     if abs(change) <= slack:
         return "unchanged"
     return "as promised" if (change < 0) == (verify.expect == "decrease") else "other way"
@@ -198,4 +192,4 @@ def _shrank(change: FindingChange | None) -> bool:
     if change is None or change.status == "gone":
         return change is not None
     before, after = change.ms_before, change.ms_after
-    return before is not None and after is not None and after <= _SHRANK * before
+    return before is not None and after is not None and after <= (1 - limit("shrunk-time")) * before

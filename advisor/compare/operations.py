@@ -7,12 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from advisor.compare.sides import Kernel, Side
+from advisor.knowledge.compare import limit
 from advisor.model.comparison import CallChange, OperationChange, OperationStatus
 
-#: Below this share of the step an operation did not change.
-WORTH = 0.005
-#: A call got slower or faster from here on, and calls became more or fewer.
-_PER_CALL, _CALLS = 0.05, 0.10
 _NAMES = 3
 _ROWS = 200
 _TEMPLATE = re.compile(r"<.*|\(.*")
@@ -54,12 +51,13 @@ def operation_changes(
             continue
         old, new = by_operation(before.kernels(b).values()), by_operation(after.kernels(a).values())
         step = max(before.times(b).mean() if len(before.times(b)) else 0.0, 1e-6)
+        worth = limit("operation-share") * step
         for name in sorted(old.keys() | new.keys()):
             x, y = old.get(name), new.get(name)
             family = (x or y).family  # type: ignore[union-attr]
             x, y = x or Operation(name, family), y or Operation(name, family)
             out.append(OperationChange(
-                operation=name, family=family, phase=label, status=_status(x, y, WORTH * step),
+                operation=name, family=family, phase=label, status=_status(x, y, worth),
                 calls_before=round(x.calls, 3), calls_after=round(y.calls, 3),
                 before_ms=round(x.ms, 6), after_ms=round(y.ms, 6),
                 kernels_before=x.names()[:_NAMES], kernels_after=y.names()[:_NAMES],
@@ -78,9 +76,9 @@ def _status(before: Operation, after: Operation, worth: float) -> OperationStatu
         return "same" if alike else "other kernels"
     calls = after.calls / before.calls
     each = (after.ms / after.calls) / (before.ms / before.calls) if before.ms else 1.0
-    if abs(calls - 1) >= _CALLS and abs(calls - 1) >= abs(each - 1):
+    if abs(calls - 1) >= limit("call-count") and abs(calls - 1) >= abs(each - 1):
         return "more calls" if calls > 1 else "fewer calls"
-    if abs(each - 1) >= _PER_CALL or abs(change) >= worth:
+    if abs(each - 1) >= limit("call-time") or abs(change) >= worth:
         return "slower" if change > 0 else "faster"
     return "same"
 

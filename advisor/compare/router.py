@@ -18,7 +18,7 @@ from advisor.compare.sides import Side
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.compare.text import milliseconds, ratio
 from advisor.errors import InputError
-from advisor.knowledge.compare import moe_router
+from advisor.knowledge.compare import limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.work import KernelWork
 
@@ -29,8 +29,6 @@ _PRODUCTS = frozenset(("gemm", "gemv"))
 #: The activation between the products of an expert is sized by its tokens, padded to the most.
 _SIZED = "activation"
 _EVEN = "launch sizes do not vary: tokens are even, padded to a fixed count, or grouped"
-#: Runs of one benchmark differ by at least so much (one sigma; calibration#compare-noise).
-_LEAST_SPREAD = 0.003
 #: A throughput that differs by more than this factor is another benchmark's.
 _SAME_BENCHMARK = 3.0
 #: Launch sizes that vary by less than this factor are no sign of uneven experts.
@@ -86,7 +84,7 @@ def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None
     if freedom == 0:
         return None, None
     pooled = sum((len(s) - 1) * variance(s) for s in logs if len(s) > 1) / freedom
-    pooled = max(pooled, _LEAST_SPREAD**2)  # few runs may agree by luck
+    pooled = max(pooled, limit("run-spread") ** 2)  # few runs may agree by luck
     far = t_quantile(freedom) * math.sqrt(pooled * sum(1 / len(s) for s in logs))
     mid = math.log1p(gain)
     return math.expm1(mid - far), math.expm1(mid + far)
@@ -104,8 +102,8 @@ def _certain(gain: float, low: float | None, high: float | None, line: float) ->
 
 
 def _result(gain: float, worth: float) -> str:
-    if abs(gain) < 0.005:
-        return "the same within half a per cent"
+    if abs(gain) < limit("routing-gain"):
+        return f"the same within {ratio(limit('routing-gain'), sign=False)}"
     text = f"{ratio(abs(gain), sign=False)} {'higher' if gain > 0 else 'lower'}"
     return f"{text}, a loss" if gain <= -worth else text
 

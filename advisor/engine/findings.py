@@ -217,7 +217,7 @@ def _alternatives(inference: Inference, rule: CompiledRule, scope: Scope) -> Ite
         gain = item.gain
         yield Alternative(
             action=item.id,
-            text=item.action,
+            text=worded(inference, rule.spec, item.action, scope),
             effort=item.effort,
             what_if=None if gain is None else gain.what_if,
             gain=None if gain is None else _asked(gain),

@@ -92,6 +92,10 @@ def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
         yield ("healthy",), rule.healthy
     for i, doubt in enumerate(rule.doubts):
         yield ("doubts", i, "text"), doubt.text
+    for i, advice in enumerate(rule.recommendations):
+        yield ("recommendations", i, "action"), advice.action
+    for i, other in enumerate(rule.alternatives):
+        yield ("alternatives", i, "action"), other.action
     for i, answer in enumerate(rule.answers):
         last = i == len(rule.answers) - 1
         loc: Loc = ("otherwise",) if last else ("when", "any", i, "answer")

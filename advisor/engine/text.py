@@ -14,6 +14,8 @@ from advisor.model.facts import Value
 
 UNKNOWN = "(unknown)"
 _PLACEHOLDER = re.compile(r"\{(param\.)?([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\|([a-z]+)\}")
+#: How nsys writes environment variables in the names of files, which advice quotes.
+_NSYS_VARIABLE = re.compile(r"%q\{[A-Z_]+\}")
 _PASSAGE = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 _TIME_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 #: Units each format makes sense for; None: any number, or anything for `text`.
@@ -52,7 +54,9 @@ def placeholders(template: str) -> Iterator[Placeholder]:
 
 def stray_brace(template: str) -> str | None:
     """The text around a brace that belongs to no placeholder, or None."""
-    rest = _PLACEHOLDER.sub(lambda m: " " * len(m[0]), template)
+    rest = template
+    for known in (_PLACEHOLDER, _NSYS_VARIABLE):
+        rest = known.sub(lambda m: " " * len(m[0]), rest)
     at = min((i for i in (rest.find("{"), rest.find("}")) if i >= 0), default=-1)
     return None if at < 0 else template[max(0, at - 10) : at + 30]
 

@@ -64,6 +64,11 @@ _WORK = Need(
 )
 _KIND = Need("the kind of program is not known", None, lambda a: a.workload != UNKNOWN)
 
+_WSL = Need("nothing says that CUDA runs in an unusual place")
+_CAPABILITY = Need(
+    "the capture does not tell the compute capability of the GPU", None, lambda a: bool(_majors(a))
+)
+
 _SAMPLES = {"samples": "time device"}
 _PROGRAM = {"kernels": "start end name_id", "ranges": "text_id"}
 
@@ -72,6 +77,9 @@ FACTS = (
         Entry("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls", columns={**origin.OPS, "api_calls": "call"}),
         Entry("capture.kernel_count", "count", "", "Kernel rows", "row count", columns={"kernels": "start"}),
         Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export tells them)", "options of the capture", needs=(_TRACED,)),
+        Entry("capture.nsys_recorded", "flag", "", "nsys, or a tool that takes its options, recorded the capture", "format of the file"),
+        Entry("capture.compute_capability", "count", "", "Major compute capability of the newest GPU that the capture lists", "properties of the devices", needs=(_CAPABILITY,)),
+        Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(_WSL,)),
         Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
         Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
         Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**origin.OPS, "api_calls": origin.CALLS}),
@@ -90,7 +98,6 @@ FACTS = (
         Entry("capture.sample_period_ns", "ns", "samples", "Sampling period of the GPU metrics", "median spacing of the samples of one device", columns=_SAMPLES, needs=(_TWO_SAMPLES,)),
         Entry("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families", columns={"samples": "time device", "kernels": "start end name_id"}, needs=(_TWO_SAMPLES,)),
         Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**origin.GAPS, "overheads": "start end process"}, windowed=True),
-        Entry("capture.by_nsys", "flag", "", "Nsight Systems recorded the capture", "recording tool"),
         Entry("capture.stack_recorded", "flag", "", "The profiler timed every Python call", "with_stack of the PyTorch profiler, or rows of Python functions"),
         Entry("capture.stack_option", "text", "", "The option that makes it do so, where it was on", "options of the capture", needs=(_STACKS,)),
         Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
@@ -125,6 +132,10 @@ FACTS = (
 )  # fmt: skip
 
 
+def _majors(a: Analysis) -> list[int]:
+    return [d.compute_capability[0] for d in a.trace.devices if d.compute_capability]
+
+
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
     alone = samples_alone(a)
@@ -141,7 +152,9 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
         "capture.kernel_count": None if alone else trace.rows("kernels"),
         "capture.cuda_traced": capture.cuda_traced,
-        "capture.by_nsys": capture.recorder.nsys_options,
+        "capture.nsys_recorded": capture.recorder.nsys_options,
+        "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
+        "capture.compute_capability": max(_majors(a), default=None),
         "capture.stack_recorded": _stacks(capture),
         "capture.stack_option": "with_stack" if _stacks(capture) else None,
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum())

@@ -37,9 +37,10 @@ FACTS = (
         Entry("capture.correlation_jump", "count", "api_calls", "Largest jump between correlation ids of consecutive calls of one process", "max difference beyond what the call density explains", columns={"api_calls": "start process correlation"}),
         Entry("capture.empty_step_ratio", "ratio", "ranges api_calls", "Step ranges that hold neither a CUDA call nor GPU work", "ranges without calls on their thread", columns={"ranges": origin.RANGES, "api_calls": "start thread"}, needs=(_STEP_NAMES,)),
         Entry("capture.lost_kernel_ratio", "ratio", "api_calls", "Kernels that are missing: successful kernel launches without a kernel and graph launches without a row where nodes were traced, over these and the kernels recorded", "join by (process, correlation); a lost graph counts as many kernels as the others have in the mean; what was still queued where the capture ends is not lost", columns={"api_calls": f"{origin.CALLS} result", "kernels": origin.JOIN, "graph_runs": origin.JOIN}),
+        Entry("capture.lost_call_ratio", "ratio", "api_calls", "Kernels without the call that launched them, among kernels that have it", "kernels between the first and the last of a process with a call of the same (process, correlation)", columns={"api_calls": "process correlation call", "kernels": origin.JOIN}),
         Entry("capture.lost_event_count", "count", "", "Diagnostics that report lost or dropped events", "texts of the diagnostics table"),
         Entry("capture.uncounted_loss_count", "count", "", "Those of them that do not say how many events were lost", "texts of the diagnostics table"),
-        Entry("capture.lost_row_ratio", "ratio", "", "Share of the rows that are lost: kernels without which launches stand, or events that the tool counts as lost", "the larger of the two shares", columns=_LOSSES),
+        Entry("capture.lost_row_ratio", "ratio", "", "Share of the rows that are lost: kernels without which launches stand, calls without which kernels stand, or events that the tool counts as lost", "the largest of the three shares", columns=_LOSSES),
         Entry("capture.lost_ratio", "ratio", "", "Share of the capture that is lost or cannot be true, of its time or of its rows", "the largest of capture.damaged_ratio, capture.lost_row_ratio and capture.invalid_row_ratio", columns=_LOSSES),
         Entry("capture.damage_signs", "text", "", "What shows that events were lost or cannot be true", "in words, with the numbers", columns=_LOSSES),
         Entry("capture.refusal", "text", "", "Why CUDA events are missing, as the tool says: no-permission, driver-version, not-started, events-dropped, none", "texts of the diagnostics table against knowledge/capture.yaml"),
@@ -92,6 +93,7 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
     out.put("capture.launch_without_kernel_ratio", share)
     share = losses.lost_kernels / max(kernels + runs + losses.lost_kernels, 1)
     out.put("capture.lost_kernel_ratio", share)
+    out.put("capture.lost_call_ratio", losses.lost_calls / max(losses.kernels, 1))
     opaque = losses.opaque_graphs / max(losses.graph_launches, 1)
     out.put("capture.opaque_graph_ratio", 1.0 if runs else opaque)
     hidden = losses.rowless_graphs / max(losses.graph_launches, 1)
@@ -109,6 +111,9 @@ def _signs(losses: Losses, recorded: int) -> list[Sign]:
     if losses.lost_graphs:
         of = f"{losses.lost_graphs:,} of {losses.graph_launches:,} graph launches left no row"
         signs.append((of, float(losses.lost_graphs)))
+    if losses.lost_calls:
+        of = f"{losses.lost_calls:,} of {losses.kernels:,} kernels stand without their call"
+        signs.append((of, float(losses.lost_calls)))
     return signs
 
 
@@ -119,7 +124,8 @@ def _told(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
     out.put("capture.lost_event_count", len(losses))
     out.put("capture.uncounted_loss_count", len(losses) - len(counts))
     told = sum(counts) / max(sum(counts) + rows, 1)
-    out.put("capture.lost_row_ratio", max(out.value("capture.lost_kernel_ratio") or 0.0, told))
+    names = ("capture.lost_kernel_ratio", "capture.lost_call_ratio")
+    out.put("capture.lost_row_ratio", max(told, *(out.value(name) or 0.0 for name in names)))
     return [(f"the tool says: {t[:100]}", 1.0) for t in losses[:5]]
 
 

@@ -30,7 +30,6 @@ FACTS = (
         Entry("kernel.unfused_operations", "text", "kernels", "The operations that hold most of the time of these kernels, each with its share of the busy time", "the three largest", needs=(needs.KERNELS, _SMALL)),
         Entry("kernel.static_cache_attention", "flag", "kernels", "Attention runs over a static KV cache: at least one index_copy into it for every attention kernel", "count by operation, split-KV combines left out", needs=(needs.KERNELS, _ATTENTION)),
         Entry("comm.nccl_ratio", "ratio", "kernels", "Share of the collective time in kernels of NCCL or RCCL; the rest are one-shot kernels of PyTorch or an engine", "names", needs=(needs.COLLECTIVES,)),
-        Entry("device.compute_major", "count", "kernels", "Major compute capability of the device", "properties of the GPU", needs=(_CAPABILITY,)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}),
 )  # fmt: skip
 
@@ -42,8 +41,6 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     scope, name = Scope(device=device), a.op_name[at]
     duration = (a.ops.end - a.ops.start)[at].astype(float)
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
-    if capability:
-        out.put("device.compute_major", capability[0], scope)
     _attention(a, name, scope, out)
     nccl = a.names.mask(lambda k: k.operation.startswith(("NCCL", "RCCL")))[name]
     if whole := float(duration[a.communication[at]].sum()):

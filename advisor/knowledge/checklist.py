@@ -5,23 +5,23 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, StrictStr, model_validator
 
 from advisor.knowledge.files import data_dir, load
 from advisor.knowledge.shapes import Data, File, Key, Text
 from advisor.model.checklist import Stage
-from advisor.model.facts import Cell
 
 FactName = Annotated[str, Field(pattern=r"^[a-z]+\.[a-z0-9_]+$")]
 ParamName = Annotated[str, Field(pattern=r"^[A-Z]{3}\d{3}\.[a-z0-9_]+$")]
 
 
 class Comparison(Data):
-    """A fact against a limit; `known` asks only whether the capture tells it."""
+    """A fact against a limit: the parameter of a rule, or a yes, a no or a word. `known` asks only
+    whether the capture tells it."""
 
     fact: FactName
     op: Literal["lt", "le", "gt", "ge", "eq", "ne", "known"]
-    value: Cell = None
+    value: StrictBool | StrictStr | None = None
     param: ParamName | None = None
     over: Literal["every", "any"] = "every"
 

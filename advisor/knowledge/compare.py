@@ -80,3 +80,25 @@ def benchmark_metrics() -> Mapping[str, BenchmarkMetric]:
 @cache
 def framework_differences() -> tuple[Difference, ...]:
     return tuple(load(data_dir("knowledge") / "frameworks.yaml", FrameworkFile).differences)
+
+
+class Limit(Data):
+    """From this share on, two captures differ in what `meaning` says; `over` is the whole."""
+
+    value: float
+    over: Text
+    meaning: Text
+    source: Text
+
+
+class ComparisonFile(File):
+    limits: dict[Key, Limit]
+
+
+@cache
+def _limits() -> dict[str, Limit]:
+    return load(data_dir("knowledge") / "comparison.yaml", ComparisonFile).limits
+
+
+def limit(name: str) -> float:
+    return _limits()[name].value

@@ -105,6 +105,7 @@ class Losses:
     `rowless_graphs` left nothing; `lost_graphs` should have left rows, `opaque_graphs` were
     recorded as one block or not at all because the capture was not asked for their nodes.
     `lost_kernels` counts for each lost graph as many kernels as the others have in the mean.
+    Of the `kernels` among those that have their call, `lost_calls` have none.
     """
 
     launches: int = 0
@@ -114,6 +115,8 @@ class Losses:
     lost_graphs: int = 0
     opaque_graphs: int = 0
     lost_kernels: int = 0
+    kernels: int = 0
+    lost_calls: int = 0
 
 
 def find_losses(trace: Trace, ops: Operations) -> Losses:
@@ -135,6 +138,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     in_one_block = graph & (runs > 0)
     replayed = kernels[graph & (kernels > 0)]
     nodes = round(float(replayed.mean())) if len(replayed) else 1
+    among, callless = _without_calls(ops)
     return Losses(
         launches=int(launch.sum()),
         lost_launches=int(lost.sum()),
@@ -143,7 +147,24 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
         lost_graphs=int(rowless.sum()) if by_row else 0,
         opaque_graphs=int((in_one_block if by_row else rowless).sum()),
         lost_kernels=int(lost.sum()) + (int(rowless.sum()) * nodes if by_row else 0),
+        kernels=among,
+        lost_calls=callless,
     )
+
+
+def _without_calls(ops: Operations) -> tuple[int, int]:
+    """Kernels that ran between the first and the last of their process that have their call, and
+    those of them without one. The kernels before and behind are those of a slice, whose calls lie
+    outside; a process without any call was not traced."""
+    kernel, joined = ops.kind == Kind.KERNEL, ops.api >= 0
+    among = callless = 0
+    for process in np.unique(ops.process[kernel & joined]).tolist():
+        own = kernel & (ops.process == process)
+        start = ops.start[own & joined]
+        inside = own & (ops.start >= start.min()) & (ops.start <= start.max())
+        among += int(inside.sum())
+        callless += int((inside & ~joined).sum())
+    return among, callless
 
 
 def _recorded_by_row(trace: Trace, nodes: bool) -> bool:

@@ -60,7 +60,8 @@ class Capture(Frozen):
     and `device_numbers` says in words whose numbers their ids are. `zero_ns` is what the file
     itself calls our time 0. `modules` are classes of Python modules that ran, `views` tables of
     the export that the file holds as views of something else: they are not read. `cuda_traced` is
-    None where the traced sources are not listed.
+    None where the traced sources are not listed. `under_wsl` says whether the program ran in the
+    Windows Subsystem for Linux, where the driver is that of Windows.
     """
 
     path: str
@@ -78,6 +79,7 @@ class Capture(Frozen):
     device_numbers: str | None = None
     driver: str | None = None
     cuda: str | None = None
+    under_wsl: bool | None = None
     command: tuple[str, ...] = ()
     environment_names: tuple[str, ...] = ()
     options: dict[str, str] = {}

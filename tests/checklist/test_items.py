@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,11 @@ from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Diagnosis, Input, NotEvaluated, Threshold, Tool
 
 ITEMS = checklist_items().items
+DEFAULTS = {
+    f"{rule.code}.{name}": param.default
+    for rule in load_rules(builtin_dir()).active
+    for name, param in rule.params.items()
+}
 
 
 def known(captures: list[dict[str, Any]], engine: str | None = None, **limits: float) -> Known:
@@ -33,7 +39,7 @@ def known(captures: list[dict[str, Any]], engine: str | None = None, **limits: f
         engine=engine,
         values={n: tuple(map(tuple, v)) for n, v in values.items()},
         units={n: CATALOGUE[n].unit if n in CATALOGUE else "text" for n in values},
-        limits={k.replace("__", "."): v for k, v in limits.items()},
+        limits=DEFAULTS | {k.replace("__", "."): v for k, v in limits.items()},  # type: ignore[arg-type]
     )
 
 
@@ -73,7 +79,7 @@ def test_the_number_is_said() -> None:
     found = entry("cuda-collected", {"capture.gpu_work_count": 12_752, "capture.kernel_count": 9})
     assert found.proof == "9 kernels among 12,752 GPU operations"
     (condition,) = found.conditions
-    assert (condition.value, condition.threshold, condition.holds) == (12_752, 0, True)
+    assert (condition.value, condition.threshold, condition.holds) == (12_752, 1, True)
 
 
 def test_the_limit_is_that_of_the_rule() -> None:
@@ -82,7 +88,19 @@ def test_the_limit_is_that_of_the_rule() -> None:
     assert (
         entry("small-enough", facts, CAP106__max_size=4e9, CAP106__max_events=2e7).answer == "yes"
     )
-    assert entry("small-enough", facts).answer is None
+    nowhere = checklist(replace(known([facts]), limits={}))
+    assert next(e for e in nowhere.entries if e.id == "small-enough").answer is None
+
+
+def test_no_condition_holds_a_number_of_its_own() -> None:
+    """What `--param` moves is the limit of a rule, and the checklist has no other."""
+    held = [c for i in ITEMS for c in (*i.met, *(i.unmet or ()), *i.applies.facts)]
+    assert [c for c in held if type(c.value) in (int, float)] == []
+    few = entry("metrics-sampled", {"capture.sample_count": 5}, CAP108__min_samples=10)
+    assert (few.answer, entry("metrics-sampled", {"capture.sample_count": 5}).answer) == (
+        "no",
+        "yes",
+    )
 
 
 def test_several_devices_must_all_hold() -> None:
@@ -221,10 +239,9 @@ def test_facts_parameters_engines_and_sources_exist(item: ChecklistItem) -> None
 
 
 def _conditions(rule: Any) -> list[Any]:
-    from advisor.engine.compile import conditions
+    from advisor.engine.lint_names import fact_tests
 
-    found = [c for _, c in conditions(rule) if getattr(c, "fact", None)]
-    return [*found, *([rule.invalidates] if hasattr(rule.invalidates, "fact") else [])]
+    return [test for _, test in fact_tests(rule)]
 
 
 #: The checklist of the field notes, in its words' sense.
@@ -273,7 +290,8 @@ def check_command(command: str) -> None:
     ("change", "says"),
     [
         ({"met": [{"fact": "a.b", "op": "gt"}]}, "give a value or a param"),
-        ({"met": [{"fact": "a.b", "op": "known", "value": 1}]}, "none with 'known'"),
+        ({"met": [{"fact": "a.b", "op": "known", "value": True}]}, "none with 'known'"),
+        ({"met": [{"fact": "a.b", "op": "gt", "value": 0}]}, "valid boolean"),
         ({"question": "Is it"}, "question"),
         ({"applies": {"facts": [{"fact": "a.b", "op": "known"}]}}, "belong together"),
         ({"yes": []}, "yes"),

@@ -122,7 +122,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "memory.peak_bytes", "memory.least_used_ratio",
         "activity.burst_low_ratio", "activity.burst_high_ratio", "copy.link_rate_ratio",
         # what the tool says of missing events: see tests/scenarios/test_damage.py
-        "capture.refusal_text",
+        "capture.refusal_text", "capture.platform",
         # profilers that record stacks: see tests/scenarios/test_capture.py
         "capture.stack_option",
         # captures without steps: see tests/scenarios/test_without_steps.py

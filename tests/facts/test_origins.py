@@ -22,7 +22,8 @@ METADATA = {
     "capture.size_bytes", "capture.event_count", "capture.secret_name_count",
     "capture.debug_build", "capture.client_command", "capture.schema_known",
     "capture.cuda_traced", "capture.view_count", "capture.stack_recorded", "capture.stack_option",
-    "capture.window_chosen", "capture.by_nsys",
+    "capture.window_chosen", "capture.nsys_recorded", "capture.compute_capability",
+    "capture.platform",
 }  # fmt: skip
 
 

@@ -163,7 +163,8 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
         # Four eager calls of 1.6 us in every ms.
         "capture.traced_call_cost_ratio": 0.0064,
         "capture.error_call_count": 0, "capture.launch_without_kernel_ratio": 0.0,
-        "capture.lost_kernel_ratio": 0.0, "capture.lost_event_count": 0,
+        "capture.lost_kernel_ratio": 0.0, "capture.lost_call_ratio": 0.0,
+        "capture.lost_event_count": 0,
         "capture.uncounted_loss_count": 0, "capture.lost_row_ratio": 0.0,
         "capture.lost_ratio": 0.0, "capture.damaged_ratio": 0.0, "capture.correlation_jump": 0,
         "capture.empty_step_ratio": 0.0, "capture.opaque_graph_ratio": 0.0,
@@ -172,7 +173,8 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
         "capture.stream_overlap_count": 0, "capture.repeated_row_count": 0,
         "capture.repeated_correlation_count": 0, "capture.far_time_count": 0,
         "capture.nameless_count": 0, "capture.overfull_sample_count": 0, "capture.view_count": 0,
-        "capture.refusal": "none", "capture.schema_known": True, "capture.stack_recorded": False,
+        "capture.refusal": "none", "capture.schema_known": True, "capture.nsys_recorded": True,
+        "capture.compute_capability": 9, "capture.stack_recorded": False,
         # Two kernels again and again are no model.
         "capture.workload": "micro-benchmark", "workload.kind": "micro-benchmark",
         "capture.is_inference": False, "workload.is_model": False,

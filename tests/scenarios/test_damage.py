@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,23 @@ def test_a_tail_longer_than_any_wait_is_lost(tmp_path: Path) -> None:
 def test_the_same_number_lost_within_is_damage(tmp_path: Path) -> None:
     expect(diagnosed(busy(lost=frozenset(range(80, 113))), tmp_path), "damaged-capture",
            damaged=True)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("without", "share"),
+    [
+        ("correlationId % 2", 100 / 199),  # every other call, the last one too
+        ("start < 1000000", 0.0),  # a slice: the calls of its first kernels lie before it
+    ],
+)
+def test_calls_lost_among_others_are_damage(without: str, share: float, tmp_path: Path) -> None:
+    path = busy().write(tmp_path / "trace.sqlite")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {without}")
+    d = advisor.diagnose(path)
+    assert fact(d, "capture.lost_call_ratio", None) == pytest.approx(share, abs=0.01)
+    assert ("damaged-capture" in [f.cause for f in d.findings]) == bool(share)
+    assert ("stand without their call" in d.findings[0].message) == bool(share)
 
 
 REASONS = [
@@ -130,3 +149,17 @@ def test_lost_replays_and_opaque_ones(
     assert other not in found
     if rows == "graph" and len(lost):
         assert "damaged-capture" in found
+
+
+@pytest.mark.parametrize(("driver", "advised"), [("536.40", True), ("535.54.03", False)])
+def test_missing_kernels_under_wsl_are_the_driver_of_windows(
+    driver: str, advised: bool, tmp_path: Path
+) -> None:
+    """On Linux: 536 is a branch of Windows, 535 one of both."""
+    export = busy(lost=frozenset(range(200))).system(NvDriverVersion=driver, SoftwarePlatform="L4X")
+    d = diagnosed(export, tmp_path)
+    first = d.findings[0]
+    assert first.cause == "damaged-capture"
+    assert (fact(d, "capture.platform", None) is not None) == advised
+    assert ("ran in the Windows Subsystem for Linux" in first.message) == advised
+    assert (first.recommendations[0].id == "update-windows-driver") == advised

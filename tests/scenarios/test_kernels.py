@@ -242,7 +242,7 @@ def test_fp4_is_for_gpus_that_have_it(
     d = diagnosed(m, tmp_path)
     (found,) = (f for f in d.findings if f.cause == "compute-bound")
     assert ("int4-weights" in {o.action for o in found.alternatives}) is fp4
-    assert fact(d, "device.compute_major") == capability[0]
+    assert fact(d, "capture.compute_capability", None) == capability[0]
 
 
 @pytest.mark.parametrize("static", [True, False])

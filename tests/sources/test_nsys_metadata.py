@@ -177,3 +177,20 @@ def test_cuda_devices_alone_tell_the_number_of_sms(tmp_path: Path) -> None:
 
 def test_no_gpu_at_all(tmp_path: Path) -> None:
     assert devices_of(Export().process(1).range("a", 0, 1), tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("system", "under"),
+    [
+        ({"KernelVersion": "5.15.90.1-microsoft-standard-WSL2"}, True),
+        ({"NvDriverVersion": "551.23", "SoftwarePlatform": "L4X"}, True),
+        ({"NvDriverVersion": "550.144.03", "SoftwarePlatform": "L4X"}, False),
+        ({"NvDriverVersion": "390.87", "SoftwarePlatform": "L4X"}, False),
+        ({"NvDriverVersion": "551.23"}, None),  # on Windows itself, for all that is known
+        ({}, None),
+    ],
+)
+def test_wsl_is_linux_with_a_driver_of_windows(
+    system: dict[str, str], under: bool | None, tmp_path: Path
+) -> None:
+    assert capture_of(Export().system(**system), tmp_path).under_wsl is under

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -95,6 +95,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
         utc_offset_s=_utc_offset(raw),
         duration_ns=_first_int(raw, "ANALYSIS_DETAILS", "duration"),
         driver=_driver_version(machine.get("NvDriverVersion")),
+        under_wsl=_under_wsl(machine),
         cuda=_cuda_version(machine.get("CudaDriverVersion")),
         command=_command(recorded),
         environment_names=tuple(sorted({text.partition("=")[0] for text in environment})),
@@ -307,6 +308,19 @@ def _cuda_version(text: str | None) -> str | None:
     if text and text.isdigit() and int(text) >= 1000:
         return f"{int(text) // 1000}.{int(text) % 1000 // 10}"
     return text or None
+
+
+def _under_wsl(machine: Mapping[str, str]) -> bool | None:
+    """Linux with a driver of Windows: a kernel of Microsoft's, or a branch that only Windows has.
+    Branches for Linux have been multiples of five since 450 (535.54.03, 550.144.03), those of
+    Windows any number (536.40, 551.23). None where neither is told."""
+    system = f"{machine.get('KernelVersion', '')} {machine.get('OsDescription', '')}".lower()
+    if "microsoft" in system or "wsl" in system:
+        return True
+    branch, dot, _ = machine.get("NvDriverVersion", "").partition(".")
+    if not dot or not branch.isdigit() or machine.get("SoftwarePlatform") != "L4X":
+        return None
+    return int(branch) > 450 and int(branch) % 5 != 0
 
 
 def _driver_version(text: str | None) -> str | None:

@@ -1,0 +1,94 @@
+"""What each capture's report advises: what comes first, what before what, and what must not be
+said. The labels are in labels.yaml; captures beside the checkout are skipped where it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from advisor.model.findings import Diagnosis
+from tests.test_captures import DATA, EXAMPLES, SHARED, diagnosed
+
+DOCUMENT = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
+SETS: dict[str, list[str]] = DOCUMENT.pop("never")
+#: What a finding saves at least, for it to be high.
+HIGH = 0.20
+#: Rules with levels of their own: they tell of the capture or of memory, not of time.
+OWN_LEVELS = ("CAP", "ALC103", "ALC104")
+
+
+def _file(section: str, name: str) -> Path | None:
+    folders = [EXAMPLES, DATA] if section == "committed" else [SHARED / section]
+    for folder in folders:
+        for ending in ("", ".xz", ".sqlite.xz", ".json.gz"):
+            if (found := folder / f"{name}{ending}").is_file():
+                return found
+    return None
+
+
+def _captures() -> Iterator[Any]:
+    for section, labels in DOCUMENT.items():
+        for name, label in labels.items():
+            path = _file(section, name)
+            there = section == "committed" or path is not None
+            skip = pytest.mark.skipif(not there, reason=f"{section}/{name} is not beside the tests")
+            yield pytest.param(path, label, id=f"{section}/{name}", marks=skip)
+
+
+each_capture = pytest.mark.parametrize(("path", "label"), list(_captures()))
+
+
+def to_do(d: Diagnosis) -> list[str]:
+    return [item.id for item in d.do]
+
+
+def said(d: Diagnosis) -> Iterator[str]:
+    """Every piece of advice of a report, with its id."""
+    for finding in d.findings:
+        for advice in finding.recommendations:
+            lines = " ".join(option.line for option in advice.options)
+            yield f"{advice.id}: {advice.action} {lines}"
+        yield from (a.action for a in finding.alternatives)
+    yield from (f"{item.id}: {item.action}" for item in d.do)
+    yield from (str(option) for option in d.options)
+
+
+@each_capture
+def test_what_to_do_first(path: Path, label: dict[str, Any]) -> None:
+    first = to_do(diagnosed(path))[:1]
+    if "do_first" in label:
+        assert first == [] if not label["do_first"] else set(first) & set(label["do_first"]), first
+    for before, after in label.get("do_before", ()):
+        order = to_do(diagnosed(path))
+        assert {before, after} <= set(order)
+        assert order.index(before) < order.index(after)
+
+
+@each_capture
+def test_what_is_never_advised(path: Path, label: dict[str, Any]) -> None:
+    words = [w for name in label["advice_never"] for w in SETS.get(name, [name])]
+    advised = list(said(diagnosed(path)))
+    assert [(w, text) for w in words for text in advised if w.lower() in text.lower()] == []
+
+
+@each_capture
+def test_high_is_a_fifth_of_the_step(path: Path, label: dict[str, Any]) -> None:
+    high = [f for f in diagnosed(path).findings if f.severity == "high"]
+    slight = [
+        f.cause
+        for f in high
+        if not f.invalidates
+        and not f.code.startswith(OWN_LEVELS)
+        and (f.ranking is None or (f.ranking.saved or 0) < HIGH)
+    ]
+    assert slight == []
+    assert not (label.get("healthy") and high)
+
+
+def test_enough_captures_are_labelled() -> None:
+    assert sum(len(labels) for labels in DOCUMENT.values()) >= 25
+    assert len(DOCUMENT["committed"]) >= 12
