@@ -15,6 +15,8 @@ from typing import Any
 #: Letters of a literal that are indexed; patterns without a literal of this length are always
 #: tried.
 _GRAM = 3
+#: So many literals are looked for one by one.
+_FEW = 20
 _REPEAT = re.compile(r"[?*+]|\{\d*,?\d*\}")
 #: Escapes that stand for a character by number, or for an earlier group.
 _NUMBERED = frozenset("0123456789xuUN")
@@ -66,9 +68,12 @@ class Patterns:
         if not text.isascii():  # some letters outside ASCII equal an ASCII letter under (?i)
             return range(len(self._texts))
         lower = text.lower()
-        grams = {lower[i : i + _GRAM] for i in range(len(lower) - _GRAM + 1)}
+        grams: Iterable[str] = self._by_gram
+        if len(self._by_gram) > _FEW:
+            known = self._by_gram.keys()
+            grams = known & {lower[i : i + _GRAM] for i in range(len(lower) - _GRAM + 1)}
         found = set(self._always)
-        for gram in self._by_gram.keys() & grams:
+        for gram in grams:
             found.update(i for literal, i in self._by_gram[gram] if literal in lower)
         return sorted(found)
 
