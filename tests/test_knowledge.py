@@ -19,6 +19,7 @@ from advisor.knowledge import files as knowledge
 from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.options import Program, options_for
 from advisor.knowledge.shapes import EngineData, GpuFile, KernelFile, OptionLine
+from advisor.knowledge.yaml_text import read_yaml
 from advisor.serving.detect import detect, named
 from advisor.sources.schema import TABLES
 
@@ -438,7 +439,7 @@ def test_a_key_that_appears_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "engine.yaml"
     path.write_text("options:\n  a: [1]\n  b: [2]\n  a: [3]\n", encoding="utf-8")
     with pytest.raises(AdvisorError, match="the key 'a' appears twice") as caught:
-        knowledge.read_yaml(path)
+        read_yaml(path)
     assert "line 4" in str(caught.value)
 
 

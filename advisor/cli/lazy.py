@@ -87,7 +87,9 @@ class LazyGroup(TyperGroup):
         return {o for p in self.get_params(ctx) for o in (*p.opts, *p.secondary_opts)}
 
     def invoke(self, ctx: Any) -> Any:
-        with _stops():
+        from advisor.cli.notes import notes_printed  # `advisor --help` needs no logging
+
+        with _stops(), notes_printed():
             return super().invoke(ctx)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -88,8 +87,6 @@ def main(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code, prints every error as one line."""
     # Taken out here, so that it works at any place of any verb.
     messages.debug = debug = "--debug" in args
-    notes = messages.Notes()
-    logging.getLogger("advisor").addHandler(notes)
     try:
         result = app([a for a in args if a != "--debug"], "advisor", standalone_mode=False)
         sys.stdout.flush()
@@ -106,8 +103,6 @@ def main(args: Sequence[str]) -> int:
         if debug:
             raise
         return _failed(error)
-    finally:
-        logging.getLogger("advisor").removeHandler(notes)
 
 
 #: A bug of ours (EX_SOFTWARE of sysexits.h), so that nobody takes it for bad input.

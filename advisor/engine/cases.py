@@ -23,7 +23,8 @@ from advisor.engine.interpret import Checked, Outcome, OutcomeState
 from advisor.engine.judge import most_severe
 from advisor.engine.lint_names import facts_used
 from advisor.engine.load import CASES_SUFFIX, RuleSet
-from advisor.engine.source import Problem, Source, read, validate
+from advisor.engine.parse import read, validate
+from advisor.engine.source import Problem, Source
 from advisor.errors import RuleError
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from advisor.engine.source import Loc, Problem, Source, read, refuse, validate
+from advisor.cache import cached
+from advisor.engine.source import Loc, Problem, Source, refuse
 from advisor.errors import RuleError
 from advisor.model.rules import RuleSpec, Subject
 
@@ -67,9 +69,27 @@ def load_rules(*directories: Path) -> RuleSet:
 
     Without a directory: the built-in rules. Raises RuleError with all problems.
     """
-    rules, problems = read_rules(directories or (builtin_dir(),))
+    places = directories or (builtin_dir(),)
+    if places != (builtin_dir(),):
+        return _load_rules(places)
+    return cached("rules", _content(places[0]), lambda: _load_rules(places))
+
+
+def _load_rules(directories: Sequence[Path]) -> RuleSet:
+    rules, problems = read_rules(directories)
     refuse(problems)
     return rules
+
+
+def _content(directory: Path) -> Iterator[bytes]:
+    """Names of all files that are looked at and the content of the rules among them."""
+    for path in yaml_files(directory):
+        yield str(path).encode()
+        if not path.name.endswith(CASES_SUFFIX):
+            try:
+                yield path.read_bytes()
+            except OSError:
+                yield b"cannot be read"
 
 
 def load_rule(name: str, *directories: Path) -> RuleSpec:
@@ -149,6 +169,8 @@ def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
 
 
 def _read_rule(path: Path) -> tuple[RuleSpec | None, Source]:
+    from advisor.engine.parse import read, validate
+
     source = read(path)
     rule = validate(source, RuleSpec)
     source.data = None
@@ -159,8 +181,15 @@ def _read_rule(path: Path) -> tuple[RuleSpec | None, Source]:
     return rule, source
 
 
+def yaml_files(directory: Path) -> list[Path]:
+    """Every YAML file below the folder, in order of path."""
+    found = (os.path.join(at, n) for at, _, names in os.walk(directory) for n in names)
+    return [Path(p) for p in sorted(found) if p.endswith((".yaml", ".yml"))]
+
+
 def _files(directory: Path) -> list[Path]:
-    return sorted(p for p in directory.rglob("*.yaml") if not p.name.endswith(CASES_SUFFIX))
+    found = sorted(p for p in yaml_files(directory) if p.suffix == ".yaml")
+    return [p for p in found if not p.name.endswith(CASES_SUFFIX)]
 
 
 def _misnamed(directory: Path) -> Iterator[Problem]:

@@ -1,32 +1,17 @@
-"""YAML with places: files become plain data, and every error knows its line.
-
-A small resolver of our own replaces YAML 1.1's: ``no`` stays a text, ``12:30`` is not 750, ``010``
-is not 8, ``1e-5`` is a number. Duplicate keys, anchors, aliases and tags are refused.
-"""
+"""Rule files as they were read: where each lies, and what is wrong with it."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import yaml
-from pydantic import BaseModel, ValidationError
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor.errors import RuleError
 
-Loc = Sequence[int | str]
-M = TypeVar("M", bound=BaseModel)
+if TYPE_CHECKING:
+    import yaml
 
-MAX_DEPTH = 50
-_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
-_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?\Z")
-_CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
-_TAGS = frozenset(f"tag:yaml.org,2002:{t}" for t in ("str", "seq", "map"))
+Loc = Sequence[int | str]
 
 
 class Problem(NamedTuple):
@@ -59,210 +44,10 @@ class Source:
 
     def line(self, loc: Loc = ()) -> int:
         """The 1-based line of a place; of the nearest enclosing one where it does not exist."""
-        if self._root is None and self.text and not _too_deep(self.text):
-            self._root = _compose(self.text)
-        node: yaml.Node | None = self._root
-        line = 1
-        for at, step in enumerate(loc):
-            if isinstance(step, str) and step.startswith("="):
-                continue  # the tag of a union member, not a key
-            if isinstance(node, yaml.MappingNode):
-                pair = next((p for p in node.value if p[0].value == step), None)
-                if pair is None:
-                    break
-                line, node = pair[0].start_mark.line + 1, pair[1]
-            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-                if step >= len(node.value):
-                    break
-                node = node.value[step]
-                line = node.start_mark.line + 1
-            elif at == 0:
-                break
-        return line
+        # YAML is imported where it is parsed: rules from the cache need none.
+        from advisor.engine.parse import line_of
+
+        return line_of(self, loc)
 
     def problem(self, loc: Loc, text: str) -> Problem:
         return Problem(self.path, self.line(loc), text)
-
-
-def read(path: Path) -> Source:
-    """Parse one file; what is wrong with it is in ``problems``, never raised."""
-    shown = str(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        why = "not UTF-8 text" if isinstance(exc, UnicodeDecodeError) else exc.strerror or str(exc)
-        return Source(
-            shown, "", problems=[Problem(shown, 0, f"cannot be read ({why}); fix the file")]
-        )
-    return parse(text, shown)
-
-
-def parse(text: str, path: str) -> Source:
-    """The same for text in hand."""
-    source = Source(path, text)
-    try:
-        root = None if (deep := _too_deep(text)) else _compose(text)
-    except yaml.MarkedYAMLError as exc:
-        mark = exc.problem_mark or exc.context_mark
-        line = 1 if mark is None else mark.line + 1
-        what = " ".join(str(exc.problem or exc).split())
-        source.problems.append(Problem(path, line, f"not valid YAML: {what}; correct the syntax"))
-        return source
-    except yaml.YAMLError as exc:
-        what = " ".join(str(exc).split())
-        source.problems.append(Problem(path, 1, f"not valid YAML: {what}; correct the syntax"))
-        return source
-    if deep:
-        source.problems.append(Problem(path, 1, "nested too deeply; flatten the document"))
-        return source
-    if root is None:
-        source.problems.append(Problem(path, 1, "the file is empty; write one document"))
-        return source
-    source._root = root
-    source.data = _build(root, source, set())
-    source._root = None  # nodes are many; composed again only for an error
-    return source
-
-
-def validate(source: Source, model: type[M]) -> M | None:
-    """The data as `model`, or None with the reasons added to ``source.problems``."""
-    if source.problems:
-        return None
-    try:
-        return model.model_validate(source.data)
-    except ValidationError as exc:
-        source.problems.extend(_explain(exc, source, model))
-        return None
-
-
-def _too_deep(text: str) -> bool:
-    """Composing recurses in C without a limit of its own: it would crash the process."""
-    depth = 0
-    loader = _LOADER(text)
-    try:
-        while (event := loader.get_event()) is not None:
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > MAX_DEPTH:
-                    return True
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-    finally:
-        loader.dispose()
-    return False
-
-
-def _compose(text: str) -> yaml.Node | None:
-    loader = _LOADER(text)
-    try:
-        node: yaml.Node | None = loader.get_single_node()
-        return node
-    finally:
-        loader.dispose()
-
-
-def _build(node: yaml.Node, source: Source, seen: set[int]) -> Any:
-    """Plain data of a node; problems are collected and the walk goes on."""
-
-    def wrong(at: yaml.Node, text: str) -> None:
-        source.problems.append(Problem(source.path, at.start_mark.line + 1, text))
-
-    if id(node) in seen:
-        wrong(node, "anchors and aliases are not supported; write the value out")
-        return None
-    seen.add(id(node))
-    if node.tag not in _TAGS:
-        wrong(node, f"the tag {node.tag.rsplit(':', 1)[-1]} is not supported; remove it")
-        return None
-    if isinstance(node, yaml.ScalarNode):
-        return node.value if node.style else _scalar(node.value)
-    if isinstance(node, yaml.SequenceNode):
-        return [_build(item, source, seen) for item in node.value]
-    built: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        if not isinstance(key_node, yaml.ScalarNode):
-            wrong(key_node, "a key must be plain text; write one")
-            continue
-        if key_node.value in built:
-            wrong(key_node, f"the key `{key_node.value}` appears twice; keep one")
-        built[key_node.value] = _build(value_node, source, seen)
-    return built
-
-
-def _scalar(text: str) -> Any:
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
-    if _INT.match(text):
-        return int(text) if len(text) < 40 else float("inf")
-    return float(text) if _FLOAT.match(text) else text
-
-
-def _explain(exc: ValidationError, source: Source, model: type[BaseModel]) -> Iterator[Problem]:
-    """Pydantic's errors in our words, one a place."""
-    for error in exc.errors(include_url=False):
-        loc = error["loc"]
-        where = dotted(loc) or "the document"
-        kind, given = error["type"], error.get("input")
-        context = error.get("ctx", {})
-        if kind == "missing":
-            text = f"{where} is missing; add it"
-        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
-            near = difflib.get_close_matches(str(loc[-1]), sorted(_keys(model)), n=1)
-            hint = f"did you mean `{near[0]}`?" if near else "remove it"
-            text = f"{where} is an unknown key; {hint}"
-        elif kind == "value_error":
-            text = f"{where}: {context.get('error', error['msg'])}"
-        elif kind == "literal_error":
-            text = f"{where} is {_short(given)}; use {context['expected']}"
-        elif kind == "condition":
-            text = f"{where}: {error['msg']}"
-        elif kind == "string_pattern_mismatch":
-            text = f"{where} is {_short(given)}; it must match {context['pattern']}"
-        elif kind in ("too_short", "too_long"):
-            bound = "at least" if kind == "too_short" else "at most"
-            count = context.get("min_length", context.get("max_length"))
-            text = f"{where} has {context.get('actual_length')} items; give {bound} {count}"
-        else:
-            said = error["msg"].removeprefix("Input should be ")
-            text = f"{where} is {_short(given)}; expected {said}"
-        yield source.problem(loc, text)
-
-
-def dotted(loc: Loc) -> str:
-    """``("when", "any", 0, "=fact", "op")`` -> ``when.any[0].op``."""
-    out = ""
-    for step in loc:
-        if isinstance(step, int):
-            out += f"[{step}]"
-        elif not step.startswith("=") and step != "[key]":
-            out += f".{step}" if out else step
-    return out
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _keys(model: type[BaseModel], seen: set[type[BaseModel]] | None = None) -> set[str]:
-    """Every key that may appear anywhere in the model, for "did you mean"."""
-    seen = set() if seen is None else seen
-    if model in seen:
-        return set()
-    seen.add(model)
-    found: set[str] = set()
-    for name, info in model.model_fields.items():
-        found.add(info.alias or name)
-        for inner in _types(info.annotation):
-            if issubclass(inner, BaseModel):
-                found |= _keys(inner, seen)
-            elif is_dataclass(inner):
-                found.update(f.name for f in fields(inner))
-    return found
-
-
-def _types(annotation: Any) -> Iterator[type]:
-    if isinstance(annotation, type):
-        yield annotation
-    for inner in getattr(annotation, "__args__", ()):
-        yield from _types(inner)

@@ -75,10 +75,13 @@ def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
     _, kind = dense(name * (1 << 24) + shape % (1 << 24))
     _, once = np.unique(kind * steps + step, return_index=True)
     # The sum of the shapes is a fingerprint of their set; exact in float64 up to 2^53.
-    cell = (name * steps + step)[once]
-    sums = np.bincount(cell, shape[once] % (1 << 24), minlength=names * steps)
-    mark = sums.reshape(names, steps)
+    cells, cell = dense((name * steps + step)[once])
+    sums = np.bincount(cell, shape[once] % (1 << 24), minlength=len(cells))
+    most, least = np.zeros(names), np.full(names, np.inf)
+    np.maximum.at(most, cells // steps, sums)
+    np.minimum.at(least, cells // steps, sums)
+    least[np.bincount(cells // steps, minlength=names) < steps] = 0  # not in every step
     of_kind = np.zeros(int(kind.max(initial=0)) + 1, np.int64)
     of_kind[kind] = name
     several = np.bincount(of_kind, minlength=names) > 1
-    return np.asarray(several & (mark.max(axis=1) != mark.min(axis=1)))
+    return np.asarray(several & (most != least))

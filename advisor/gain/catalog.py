@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.errors import InputError
-from advisor.knowledge.files import data_dir, load
+from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Text
 
 Value = float | str
@@ -97,7 +97,7 @@ class Fix:
 
 @cache
 def catalogue() -> WhatIfFile:
-    return load(data_dir("knowledge") / "whatifs.yaml", WhatIfFile)
+    return shipped("whatifs.yaml", WhatIfFile)
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from advisor.knowledge.files import capture_knowledge, data_dir, engines, load
+from advisor.knowledge.files import capture_knowledge, engines, shipped
 from advisor.knowledge.shapes import Data, File, Flag, Key, Text
 
 OptionText = Annotated[str, Field(pattern=r"^-")]
@@ -139,7 +139,7 @@ class GoalFile(File):
 @cache
 def capture_goals() -> GoalFile:
     """Goals, programs, places and variants of the capture planner."""
-    return load(data_dir("knowledge") / "capture_goals.yaml", GoalFile)
+    return shipped("capture_goals.yaml", GoalFile)
 
 
 def nsys_needed(release: tuple[int, int], cuda: str) -> str | None:
@@ -218,4 +218,4 @@ class TroubleFile(File):
 @cache
 def troubleshooting() -> TroubleFile:
     """The decision tree of ``advisor capture --troubleshoot``."""
-    return load(data_dir("knowledge") / "troubleshooting.yaml", TroubleFile)
+    return shipped("troubleshooting.yaml", TroubleFile)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictBool, StrictStr, model_validator
 
-from advisor.knowledge.files import data_dir, load
+from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Key, Text
 from advisor.model.checklist import Stage
 
@@ -79,4 +79,4 @@ class ChecklistFile(File):
 @cache
 def checklist_items() -> ChecklistFile:
     """The questions, in the order in which they are asked."""
-    return load(data_dir("knowledge") / "checklist.yaml", ChecklistFile)
+    return shipped("checklist.yaml", ChecklistFile)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from advisor.knowledge.files import data_dir, load
+from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Key, Pattern, Text
 
 Direction = Literal["higher", "lower"]
@@ -68,7 +68,7 @@ class FrameworkFile(File):
 
 @cache
 def moe_router() -> RouterFile:
-    return load(data_dir("knowledge") / "moe_router.yaml", RouterFile)
+    return shipped("moe_router.yaml", RouterFile)
 
 
 @cache
@@ -79,7 +79,7 @@ def benchmark_metrics() -> Mapping[str, BenchmarkMetric]:
 
 @cache
 def framework_differences() -> tuple[Difference, ...]:
-    return tuple(load(data_dir("knowledge") / "frameworks.yaml", FrameworkFile).differences)
+    return tuple(shipped("frameworks.yaml", FrameworkFile).differences)
 
 
 class Limit(Data):
@@ -97,7 +97,7 @@ class ComparisonFile(File):
 
 @cache
 def _limits() -> dict[str, Limit]:
-    return load(data_dir("knowledge") / "comparison.yaml", ComparisonFile).limits
+    return shipped("comparison.yaml", ComparisonFile).limits
 
 
 def limit(name: str) -> float:

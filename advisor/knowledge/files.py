@@ -6,17 +6,18 @@ Everything is read once, on first use; a faulty file is one clear error, never a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
+from advisor.cache import cached
 from advisor.errors import AdvisorError
 from advisor.knowledge.kernel_names import function_name, words
+from advisor.knowledge.patterns import Patterns, pattern
 from advisor.knowledge.shapes import (
     ActionFile,
     CallSiteFile,
@@ -40,8 +41,8 @@ from advisor.model.findings import Reference
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CHECKOUT = _PACKAGE.parent
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _T = TypeVar("_T", bound=Data)
+_R = TypeVar("_R")
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -65,31 +66,11 @@ def _first_there(what: str, *paths: Path) -> Path:
     raise AdvisorError(f"{what} not found at {paths[-1]}: reinstall advisor")
 
 
-class _UniqueKeys(_Loader):  # type: ignore[misc]
-    """Refuses a key that appears twice: YAML would let the last one win without a word."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if key.value in seen and not isinstance(key.value, list):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key.value}' appears twice", key.start_mark
-                )
-            seen.add(key.value if not isinstance(key.value, list) else id(key))
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
-
-
-def read_yaml(path: Path) -> Any:
-    """The content of one YAML file; a fault is an error that names the file and the line."""
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as fault:
-        raise AdvisorError(f"cannot read {path}: {fault}") from fault
-
-
 def load(path: Path, model: type[_T]) -> _T:
     """One knowledge file, checked against its model; the error has a line for each fault."""
+    # Most runs find what they need in the cache, so YAML is imported where it is read.
+    from advisor.knowledge.yaml_text import read_yaml
+
     try:
         return model.model_validate(read_yaml(path))
     except ValidationError as fault:
@@ -100,8 +81,22 @@ def load(path: Path, model: type[_T]) -> _T:
         raise AdvisorError("\n".join(lines)) from fault
 
 
-def _load(name: str, model: type[_T]) -> _T:
-    return load(data_dir("knowledge") / name, model)
+def shipped(name: str, model: type[_T]) -> _T:
+    """One of our own knowledge files, from the cache where it was read before."""
+    return _made_of(name, model, lambda data: data)
+
+
+def _made_of(name: str, model: type[_T], make: Callable[[_T], _R]) -> _R:
+    """The same for what is made of the file."""
+    path = data_dir("knowledge") / name
+    return cached(path.stem, [_content(path)], lambda: make(load(path, model)))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise AdvisorError(f"cannot read {path}: {fault}") from fault
 
 
 # --- kernel names --------------------------------------------------------------------------------
@@ -128,16 +123,18 @@ class KernelFamilies:
     """The ordered patterns of ``kernel_families.yaml``; answers are remembered by name."""
 
     def __init__(self, data: KernelFile) -> None:
-        self._entries = [
-            (e, [re.compile(p) for p in e.match], [_of_words(p) for p in e.words])
-            for e in data.kernels
-        ]
-        self._carriers = [re.compile(p) for p in data.carriers]
-        self._nameless = [(re.compile(n.match), n) for n in data.nameless]
-        self._frameworks = [re.compile(p) for p in data.frameworks]
-        self._traits = [
-            (re.compile(t.match), t.set.model_dump(exclude_none=True)) for t in data.traits
-        ]
+        self._entries = data.kernels
+        #: The entry of each pattern; those of `words` stand after those of `match` in an entry.
+        self._of_text = [i for i, e in enumerate(data.kernels) for _ in e.match]
+        self._of_words = [i for i, e in enumerate(data.kernels) for _ in e.words]
+        self._texts = Patterns(p for e in data.kernels for p in e.match)
+        self._words = Patterns(_whole_words(p) for e in data.kernels for p in e.words)
+        self._carriers = Patterns(data.carriers)
+        self._nameless = data.nameless
+        self._nameless_names = Patterns(n.match for n in data.nameless)
+        self._frameworks = Patterns(data.frameworks)
+        self._traits = [t.set.model_dump(exclude_none=True) for t in data.traits]
+        self._trait_names = Patterns(t.match for t in data.traits)
         self._known: dict[str, KernelFamily] = {}
 
     def classify(self, names: Sequence[str]) -> list[KernelFamily]:
@@ -146,7 +143,7 @@ class KernelFamilies:
 
     def is_nameless(self, name: str) -> bool:
         """True for a name that kernels of all kinds share."""
-        return any(pattern.search(name) for pattern, _ in self._nameless)
+        return self._nameless_names.found(name)
 
     def by_launch(
         self, name: str, registers: int, shared_bytes: int, median_ns: float
@@ -154,47 +151,52 @@ class KernelFamilies:
         """What a kernel of a shared name is, as its launches tell; registers are a thread's, shared
         memory a block's."""
         known = self.classify([name])[0]
-        for pattern, entry in self._nameless:
-            if pattern.search(name) and entry.holds(registers, shared_bytes, median_ns):
+        for i, _ in self._nameless_names.all(name):
+            entry = self._nameless[i]
+            if entry.holds(registers, shared_bytes, median_ns):
                 return known._replace(family=entry.family, operation=entry.operation)
         return known
 
     def _classify(self, name: str) -> KernelFamily:
         known = function_name(name)
-        carrier = any(pattern.search(known.own) for pattern in self._carriers)
+        carrier = self._carriers.found(known.own)
         text = known.full if carrier else known.own
         arguments = f" {known.arguments}" if carrier else ""
         entry, hit = self._find(text, words(known.function + arguments))
-        if entry is self._entries[-1][0]:
+        if entry is self._entries[-1]:
             entry, hit = self._find(text, words(known.own))  # namespaces tell less than the name
         traits: dict[str, str | bool] = {}
-        for pattern, values in self._traits:
-            if found := pattern.search(known.full):
-                for key, value in values.items():
-                    traits.setdefault(key, _fill(value, found))
+        for i, found in self._trait_names.all(known.full):
+            for key, value in self._traits[i].items():
+                traits.setdefault(key, _fill(value, found))
         answer = KernelFamily(
             entry.family, str(_fill(entry.operation, hit)), entry.phase, entry.engine,
-            MappingProxyType(traits), any(p.search(known.full) for p in self._frameworks),
+            MappingProxyType(traits), self._frameworks.found(known.full),
         )  # fmt: skip
         self._known[name] = answer
         return answer
 
     def _find(self, text: str, in_words: str) -> tuple[KernelEntry, re.Match[str]]:
         """The first entry of which a pattern is found; the last one matches anything."""
-        for entry, patterns, word_patterns in self._entries:
-            for pattern in patterns:
-                if hit := pattern.search(text):
-                    return entry, hit
-            for pattern in word_patterns:
-                if hit := pattern.search(in_words):
-                    return entry, hit
-        raise AdvisorError("kernel_families.yaml: the last entry of `kernels` must match anything")
+        found = [
+            (entry[hit[0]], hit[1])
+            for entry, hit in (
+                (self._of_text, self._texts.first(text)),
+                (self._of_words, self._words.first(in_words)),
+            )
+            if hit is not None
+        ]
+        if not found:
+            text = "kernel_families.yaml: the last entry of `kernels` must match anything"
+            raise AdvisorError(text)
+        at, match = min(found, key=lambda one: one[0])  # `match` goes before `words`
+        return self._entries[at], match
 
 
-def _of_words(pattern: str) -> re.Pattern[str]:
+def _whole_words(pattern: str) -> str:
     """Matches whole words: ``fill`` does not match prefill, nor ``gemm`` gemma; a number may follow
     the word."""
-    return re.compile(rf"(?:^|_)(?:{pattern})\d*(?=_|$)")
+    return rf"(?:^|_)(?:{pattern})\d*(?=_|$)"
 
 
 def _fill(value: str | bool, hit: re.Match[str]) -> str | bool:
@@ -203,7 +205,7 @@ def _fill(value: str | bool, hit: re.Match[str]) -> str | bool:
 
 @cache
 def kernel_families() -> KernelFamilies:
-    return KernelFamilies(_load("kernel_families.yaml", KernelFile))
+    return _made_of("kernel_families.yaml", KernelFile, KernelFamilies)
 
 
 # --- names of ranges -----------------------------------------------------------------------------
@@ -227,43 +229,48 @@ class StepPatterns:
     """The patterns of ``step_ranges.yaml``."""
 
     def __init__(self, data: StepFile) -> None:
-        self._steps = [(re.compile(s.match), s) for s in data.steps]
-        self._roles = [(re.compile(p), role) for role, ps in data.roles.items() for p in ps]
-        self._markers = [(re.compile(p), kind) for kind, ps in data.markers.items() for p in ps]
-        self._inner = [re.compile(p) for p in data.inner]
-        self._containers = [re.compile(p) for p in data.containers]
-        self._functions = [re.compile(p) for p in data.functions]
+        self._steps, self._step_texts = data.steps, Patterns(s.match for s in data.steps)
+        self._roles = [role for role, patterns in data.roles.items() for _ in patterns]
+        self._role_texts = Patterns(p for ps in data.roles.values() for p in ps)
+        self._markers = [kind for kind, patterns in data.markers.items() for _ in patterns]
+        self._marker_texts = Patterns(p for ps in data.markers.values() for p in ps)
+        self._inner = Patterns(data.inner)
+        self._containers = Patterns(data.containers)
+        self._functions = Patterns(data.functions)
 
     def step(self, text: str) -> StepName | None:
         """The step that a range of this text delimits, or None."""
-        for pattern, entry in self._steps:
-            if hit := pattern.search(text):
-                n = {k: int(v) for k, v in hit.groupdict().items() if v}
-                phase = entry.phase
-                if phase == "from_groups":
-                    phase = _phase(n.get("context", 0), n.get("generation", 0))
-                return StepName(entry.kind, phase, entry.engine, **n)
-        return None
+        found = self._step_texts.first(text)
+        if found is None:
+            return None
+        entry = self._steps[found[0]]
+        n = {k: int(v) for k, v in found[1].groupdict().items() if v}
+        phase = entry.phase
+        if phase == "from_groups":
+            phase = _phase(n.get("context", 0), n.get("generation", 0))
+        return StepName(entry.kind, phase, entry.engine, **n)
 
     def role(self, text: str) -> Role | None:
         """What a range of this text is, where it is no step: garbage collection, GIL, ..."""
-        return next((role for pattern, role in self._roles if pattern.search(text)), None)
+        found = self._role_texts.first(text)
+        return None if found is None else self._roles[found[0]]
 
     def marker(self, text: str) -> MarkerKind | None:
         """What comes once in a pass of the model and a range of this text stands for."""
-        return next((kind for pattern, kind in self._markers if pattern.search(text)), None)
+        found = self._marker_texts.first(text)
+        return None if found is None else self._markers[found[0]]
 
     def is_inner(self, text: str) -> bool:
         """True for a range that names a layer, a block or a micro-batch: a part of a pass."""
-        return any(pattern.search(text) for pattern in self._inner)
+        return self._inner.found(text)
 
     def is_container(self, text: str) -> bool:
         """True for a range around many passes: a run, an epoch, a benchmark."""
-        return any(pattern.search(text) for pattern in self._containers)
+        return self._containers.found(text)
 
     def is_step_function(self, name: str) -> bool:
         """True for a Python function that is called once a step by its name."""
-        return any(pattern.search(name) for pattern in self._functions)
+        return self._functions.found(name)
 
 
 def _phase(context: int, generation: int) -> Phase | None:
@@ -274,7 +281,7 @@ def _phase(context: int, generation: int) -> Phase | None:
 
 @cache
 def step_patterns() -> StepPatterns:
-    return StepPatterns(_load("step_ranges.yaml", StepFile))
+    return _made_of("step_ranges.yaml", StepFile, StepPatterns)
 
 
 # --- frames of backtraces ------------------------------------------------------------------------
@@ -287,31 +294,28 @@ class CallSitePatterns:
     """The patterns of ``call_sites.yaml``."""
 
     def __init__(self, data: CallSiteFile) -> None:
-        self._kinds: tuple[tuple[FrameKind, Frames], ...] = (
-            ("below", data.below), ("framework", data.framework),
-        )  # fmt: skip
-        self._operations = data.operation_ranges
+        frames: dict[FrameKind, Frames] = {"below": data.below, "framework": data.framework}
+        self._kinds = [(k, Patterns(f.modules), Patterns(f.symbols)) for k, f in frames.items()]
+        self._operations = Patterns(data.operation_ranges)
 
     def frame(self, name: str, module: str) -> FrameKind:
         """What a frame is; `name` is the function's without arguments, empty where not resolved.
 
         A frame of someone's module whose function is not known is a library.
         """
-        for kind, frames in self._kinds:
-            if any(re.search(p, module) for p in frames.modules) or (
-                name and any(re.search(p, name) for p in frames.symbols)
-            ):
+        for kind, modules, symbols in self._kinds:
+            if modules.found(module) or (name and symbols.found(name)):
                 return kind if name or kind == "below" else "library"
         return "application" if name else "library"
 
     def is_operation(self, text: str) -> bool:
         """True for a range that a library puts around every operation."""
-        return any(re.search(p, text) for p in self._operations)
+        return self._operations.found(text)
 
 
 @cache
 def call_site_patterns() -> CallSitePatterns:
-    return CallSitePatterns(_load("call_sites.yaml", CallSiteFile))
+    return _made_of("call_sites.yaml", CallSiteFile, CallSitePatterns)
 
 
 # --- GPUs, serving engines, references, capture --------------------------------------------------
@@ -319,20 +323,24 @@ def call_site_patterns() -> CallSitePatterns:
 
 @cache
 def gpus() -> tuple[GpuSpec, ...]:
-    return tuple(_load("gpus.yaml", GpuFile).gpus)
+    return tuple(shipped("gpus.yaml", GpuFile).gpus)
 
 
 @cache
 def gpu(name: str | None) -> GpuSpec | None:
     """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), or None."""
-    return next((g for g in gpus() if any(re.search(p, name or "") for p in g.match)), None)
+    return next((g for g in gpus() if any(pattern(p).found(name or "") for p in g.match)), None)
 
 
 @cache
 def engines() -> Mapping[str, EngineData]:
     """Serving engines by name; ``any`` holds the lines that suit every engine."""
     paths = sorted((data_dir("knowledge") / "engines").glob("*.yaml"))
-    found = {path.stem: load(path, EngineData) for path in paths}
+
+    def read() -> dict[str, EngineData]:
+        return {path.stem: load(path, EngineData) for path in paths}
+
+    found = cached("engines", map(_content, paths), read)
     for stem, data in found.items():
         if data.name != stem or (data.base is not None and data.base not in found):
             raise AdvisorError(f"engines/{stem}.yaml: name must be the file's, base must exist")
@@ -344,23 +352,23 @@ def engines() -> Mapping[str, EngineData]:
 @cache
 def actions() -> Mapping[str, str]:
     """The action keys that recommendations and engine options share, each with its meaning."""
-    return MappingProxyType(_load("actions.yaml", ActionFile).actions)
+    return MappingProxyType(shipped("actions.yaml", ActionFile).actions)
 
 
 @cache
 def recommendation_ids() -> frozenset[str]:
     """Every id that a recommendation of our rules has, with options of engines or without."""
-    data = _load("actions.yaml", ActionFile)
+    data = shipped("actions.yaml", ActionFile)
     return frozenset((*data.actions, *data.advice))
 
 
 @cache
 def references() -> Mapping[str, Reference]:
-    data = _load("references.yaml", ReferenceFile).references
+    data = shipped("references.yaml", ReferenceFile).references
     return MappingProxyType({k: Reference(id=k, title=v.title, url=v.url) for k, v in data.items()})
 
 
 @cache
 def capture_knowledge() -> CaptureKnowledge:
     """nsys options and traps."""
-    return _load("capture.yaml", CaptureKnowledge)
+    return shipped("capture.yaml", CaptureKnowledge)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from advisor.knowledge.files import data_dir, load
+from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, Family, File, Pattern, Text
 
 Kind = Literal["ranges", "operators", "modules", "kernels", "families", "command", "structure"]
@@ -61,4 +61,4 @@ class WorkloadFile(File):
 
 @cache
 def workload_knowledge() -> WorkloadFile:
-    return load(data_dir("knowledge") / "workloads.yaml", WorkloadFile)
+    return shipped("workloads.yaml", WorkloadFile)

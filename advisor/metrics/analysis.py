@@ -72,7 +72,7 @@ class Analysis:
     def __init__(
         self, trace: Trace, selection: Selection | None = None, device: int | None = None
     ) -> None:
-        self.trace = trace
+        self.trace: Trace = trace
         self.selection = selection or Selection()
         self._device = device
         self._views: dict[int, Analysis] = {}

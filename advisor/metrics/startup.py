@@ -136,18 +136,16 @@ def find_startup(
 def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -> dict[str, Array]:
     """Rows of api_calls that are start-up, by kind; kinds without any are left out."""
     length, kind = calls["end"] - calls["start"], calls["call"]
-    context, allocation = [], []
-    for process in np.unique(calls["process"]).tolist():
-        mine = calls["process"] == process
-        work = ops.start[ops.process == process]
-        first = int(work.min()) if len(work) else int(np.iinfo(np.int64).max)
-        slow = mine & (length >= _CONTEXT_NS) & (calls["start"] < first)
-        slow &= ~np.isin(kind, (Call.SYNC, Call.COPY, Call.MODULE))
-        if slow.any():
-            rows = np.flatnonzero(slow)
-            context.append(int(rows[np.argmin(calls["start"][rows])]))
-        setup = mine & (kind == Call.ALLOC) & (length >= _SETUP_NS) & (calls["end"] <= first)
-        allocation += np.flatnonzero(setup).tolist()
+    processes, process = np.unique(calls["process"], return_inverse=True)
+    first = _first_work(processes, ops)[process]
+    slow = (length >= _CONTEXT_NS) & (calls["start"] < first)
+    slow &= ~np.isin(kind, (Call.SYNC, Call.COPY, Call.MODULE))
+    rows = np.flatnonzero(slow)
+    rows = rows[np.lexsort((calls["start"][rows], process[rows]))]
+    context = rows[np.unique(process[rows], return_index=True)[1]]
+    setup = (kind == Call.ALLOC) & (length >= _SETUP_NS) & (calls["end"] <= first)
+    rows = np.flatnonzero(setup)
+    allocation = rows[np.argsort(process[rows], kind="stable")]
     loads = np.flatnonzero((kind == Call.MODULE) & (length >= _MODULE_NS))
     modules = np.concatenate((loads, _first_launches(calls, ops, op_name, length)))
     found: dict[str, Any] = {
@@ -156,6 +154,18 @@ def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -
         "graphs": _graph_calls(trace, calls, length),
     }  # fmt: skip
     return {k: np.asarray(rows, np.int64) for k, rows in found.items() if len(rows)}
+
+
+def _first_work(processes: Array, ops: Operations) -> Array:
+    """When each of the processes (ascending ids) first has work on a device; the largest integer
+    where it never has."""
+    first = np.full(len(processes), np.iinfo(np.int64).max)
+    if not len(processes):
+        return first
+    at = np.minimum(np.searchsorted(processes, ops.process), len(processes) - 1)
+    known = processes[at] == ops.process
+    np.minimum.at(first, at[known], ops.start[known])
+    return first
 
 
 def _library_calls(calls: Columns, length: Array, modules: Array) -> Array:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from advisor.knowledge.files import step_patterns
+from advisor.knowledge.patterns import pattern
 from advisor.knowledge.workloads import Evidence, Workload, WorkloadFile
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition
@@ -137,8 +138,8 @@ def framework(seen: Seen, known: WorkloadFile) -> str:
     """Who launched the kernels; a batch of kernels that shows no framework is CUDA C++."""
     texts = (*seen.ranges, *seen.operators)
     for candidate in known.frameworks:
-        if any(re.search(p, name) for p in candidate.kernels for name in seen.kernels) or any(
-            re.search(p, text) for p in candidate.ranges for text in texts
+        if any(pattern(p).found(name) for p in candidate.kernels for name in seen.kernels) or any(
+            pattern(p).found(text) for p in candidate.ranges for text in texts
         ):
             return candidate.name
     return CUDA_CPP if seen.kernels else UNKNOWN
@@ -185,14 +186,14 @@ def _is_seen(e: Evidence, seen: Seen) -> bool:
     if e.kind == "families":
         share = sum(seen.families.get(name, 0.0) for name in e.families)
         return share > 0 and share >= e.share
-    pattern = re.compile(e.match or "")
+    match = pattern(e.match or "")
     if e.kind == "kernels":
-        share = sum(share for name, share in seen.kernels.items() if pattern.search(name))
+        share = sum(share for name, share in seen.kernels.items() if match.found(name))
         return share > 0 and share >= e.share
     if e.kind == "command":
-        return bool(seen.command) and pattern.search(seen.command) is not None
+        return bool(seen.command) and match.found(seen.command)
     texts = {"ranges": seen.ranges, "operators": seen.operators, "modules": seen.modules}[e.kind]
-    return any(pattern.search(text) for text in texts)
+    return any(match.found(text) for text in texts)
 
 
 def printed(judgement: Judgement, phases: Sequence[str], time: Array) -> str:

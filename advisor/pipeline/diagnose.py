@@ -211,7 +211,9 @@ def _sensitivity(done: Analysed) -> tuple[Flip, ...]:
 def all_rules(folders: tuple[Path, ...]) -> RuleSet:
     """The rules of the folders. Read again only where a file has changed: many ranks are read by
     few processes, and `advisor doctor` asks for two subjects."""
-    files = sorted(p for folder in folders for p in folder.rglob("*.y*ml"))
+    from advisor.engine.load import yaml_files
+
+    files = [p for folder in folders for p in yaml_files(folder)]
     stamps = ((str(p), p.stat()) for p in files)
     return _rules_of(folders, tuple((name, s.st_mtime_ns, s.st_size) for name, s in stamps))
 

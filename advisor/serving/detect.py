@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from advisor.errors import InputError
 from advisor.knowledge.files import engines
+from advisor.knowledge.patterns import pattern
 from advisor.knowledge.shapes import EngineData, Sign
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.
@@ -80,13 +81,13 @@ def _evidence(
     total = sum(times.values())
     result = []
     for sign in data.recognise.commands:
-        if hit := re.search(sign.match, line):
-            result.append((sign.weight, f"command: {hit[0].strip()}"))
+        if found := pattern(sign.match).first(line):
+            result.append((sign.weight, f"command: {found[1][0].strip()}"))
     for sign in data.recognise.ranges:
         if text := _first(sign, texts):
             result.append((sign.weight, f"range: {text[:80]}"))
     for sign in data.recognise.kernels:
-        seen = [name for name in times if re.search(sign.match, name)]
+        seen = [name for name in times if pattern(sign.match).found(name)]
         if seen:
             top = max(seen, key=lambda name: (times[name], name))
             share = sum(times[name] for name in seen) / total if total else 0.0
@@ -95,7 +96,7 @@ def _evidence(
 
 
 def _first(sign: Sign, texts: Sequence[str]) -> str | None:
-    return next((text for text in texts if re.search(sign.match, text)), None)
+    return next((text for text in texts if pattern(sign.match).found(text)), None)
 
 
 def _bases(name: str) -> set[str]:

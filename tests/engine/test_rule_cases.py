@@ -10,7 +10,7 @@ from advisor.engine.cases import CaseFile, run_all, run_cases
 from advisor.engine.durable import available
 from advisor.engine.infer import Engine
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.engine.source import parse, validate
+from advisor.engine.parse import parse, validate
 from advisor.errors import RuleError
 from tests.engine.test_load_errors import GOOD, write
 

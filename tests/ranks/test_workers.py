@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
+from advisor.model.options import Options
 from advisor.pipeline import workers as pipeline_workers
 from advisor.pipeline.ranks import Reduced, Task, diagnose_ranks
 from advisor.pipeline.workers import runner
@@ -48,6 +49,27 @@ def test_processes_say_the_same(files: Files, expected: Callable[[Files], str]) 
 
 def test_one_process_is_this_one(files: Files, expected: Callable[[Files], str]) -> None:
     assert diagnose_ranks(files, run=runner(1)).model_dump_json() == expected(files)
+
+
+@pytest.mark.parametrize(("worth_bytes", "expected_workers"), [(1 << 40, None), (1, 2)])
+def test_processes_start_where_there_is_enough_to_read(
+    files: Files,
+    monkeypatch: pytest.MonkeyPatch,
+    worth_bytes: int,
+    expected_workers: int | None,
+) -> None:
+    started: list[int] = []
+
+    def note(tasks: list[Task], workers: int, *_: object) -> list[Reduced]:
+        started.append(workers)
+        return [Reduced(None, "not read") for _ in tasks]
+
+    monkeypatch.setattr(pipeline_workers, "_WORTH_BYTES", worth_bytes)
+    monkeypatch.setattr(pipeline_workers, "_in_processes", note)
+    monkeypatch.setattr(pipeline_workers, "cores", lambda: 2)
+    tasks = [Task(str(path), Options(), False) for _, path in files]
+    runner()(tasks)
+    assert started == ([] if expected_workers is None else [expected_workers])
 
 
 def test_a_process_that_dies_is_replaced(files: Files, expected: Callable[[Files], str]) -> None:

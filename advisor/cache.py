@@ -1,0 +1,109 @@
+"""Parsed rules and knowledge, kept between runs in the user's cache folder.
+
+Parsing and checking them takes longer than the analysis of a small capture. The files are pickles,
+as nothing else restores models without checking them again, and are read so that they can only
+make objects of our own data classes: no file there can run code. A file that is damaged, of another
+version or unreadable is ignored; a folder that cannot be written costs time, nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, TypeVar
+
+from advisor import __version__
+
+_T = TypeVar("_T")
+
+#: Modules whose classes a cached file may hold.
+_MODULES = ("advisor.model.", "advisor.knowledge.", "advisor.gain.catalog", "advisor.engine.")
+#: Files of other versions are removed when this old; they are made anew where still in use.
+_KEPT_S = 30 * 24 * 3600.0
+
+
+def folder() -> Path | None:
+    """Where cached files lie: ``$XDG_CACHE_HOME``, ``%LOCALAPPDATA%`` or ``~/.cache``; None where
+    there is no home."""
+    chosen = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    try:
+        return (Path(chosen) if chosen else Path.home() / ".cache") / "inference-advisor"
+    except RuntimeError:
+        return None
+
+
+def cached(name: str, content: Iterable[bytes], make: Callable[[], _T]) -> _T:
+    """What `make` returns; from the cache where it was made from the same content before. An
+    error of `make` is raised and not kept."""
+    where = folder()
+    if where is None:
+        return make()
+    path = where / f"{name}-{_digest(content)}.pickle"
+    with suppress(Exception):  # whatever a broken file causes, it can be made anew
+        with path.open("rb") as file:
+            found: _T = _Reader(file).load()
+        return found
+    made = make()
+    with suppress(OSError):
+        _write(path, pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
+        _remove_old(where, name)
+    return made
+
+
+def _digest(content: Iterable[bytes]) -> str:
+    """Of the content and of the code that it was made with: a checkout changes without a new
+    version."""
+    digest = blake2b(repr((__version__, sys.version_info, _stamps())).encode(), digest_size=16)
+    for part in content:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _stamps() -> list[tuple[str, int, int]]:
+    """Name, time and size of the modules that define or check what is cached."""
+    package = Path(__file__).parent
+    found = []
+    for part in ("model", "knowledge", "engine"):
+        with os.scandir(package / part) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    known = entry.stat()
+                    found.append((entry.path, known.st_mtime_ns, known.st_size))
+    return sorted(found)
+
+
+class _Reader(pickle.Unpickler):
+    """Makes objects of our own data classes, and of nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith(_MODULES) and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no data of ours")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, as several processes may write at once."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(data)
+    try:
+        os.replace(file.name, path)
+    except OSError:
+        os.unlink(file.name)
+        raise
+
+
+def _remove_old(where: Path, name: str) -> None:
+    for path in where.glob(f"{name}-*.pickle"):
+        if path.stat().st_mtime < time.time() - _KEPT_S:
+            path.unlink()

@@ -1,0 +1,114 @@
+"""Parsed rules and knowledge are kept between runs; whatever is wrong with the cache only costs
+time."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+
+from advisor import cache
+from advisor.cache import cached
+from advisor.engine.load import builtin_dir, load_rules, read_rules
+from advisor.knowledge.shapes import Sign
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "inference-advisor"
+
+
+def sign(weight: float) -> Sign:
+    return Sign(match="vllm", weight=weight)
+
+
+def never() -> Sign:
+    raise AssertionError("made again although it is in the cache")
+
+
+def test_the_same_content_is_made_once() -> None:
+    assert cached("signs", [b"a"], lambda: sign(1)) == sign(1)
+    assert cached("signs", [b"a"], never) == sign(1)
+
+
+def test_other_content_is_made_anew() -> None:
+    cached("signs", [b"a", b"b"], lambda: sign(1))
+    assert cached("signs", [b"ab"], lambda: sign(2)) == sign(2)
+
+
+def test_two_versions_share_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    cached("signs", [b"a"], lambda: sign(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(cache, "__version__", "99.0")
+        assert cached("signs", [b"a"], lambda: sign(2)) == sign(2)
+    assert cached("signs", [b"a"], never) == sign(1)
+
+
+@pytest.mark.parametrize("broken", [b"", b"\x80", b"no pickle", pickle.dumps(os.system)])
+def test_a_broken_file_is_ignored_and_replaced(folder: Path, broken: bytes) -> None:
+    cached("signs", [b"a"], lambda: sign(1))
+    (file,) = folder.iterdir()
+    file.write_bytes(broken)
+    assert cached("signs", [b"a"], lambda: sign(2)) == sign(2)
+    assert cached("signs", [b"a"], never) == sign(2)
+
+
+class Planted:
+    """Unpickled, it would make a folder."""
+
+    def __init__(self, made: Path) -> None:
+        self.made = made
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.made),)
+
+
+def test_a_planted_file_runs_no_code(folder: Path, tmp_path: Path) -> None:
+    cached("signs", [b"a"], lambda: sign(1))
+    (file,) = folder.iterdir()
+    file.write_bytes(pickle.dumps(Planted(tmp_path / "planted")))
+    assert cached("signs", [b"a"], lambda: sign(2)) == sign(2)
+    assert not (tmp_path / "planted").exists()
+
+
+@pytest.mark.parametrize("place", ["a file", "no home"])
+def test_without_a_folder_everything_is_made(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "a file":
+        (tmp_path / "taken").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
+    else:
+        monkeypatch.setattr(cache, "folder", lambda: None)
+    assert cached("signs", [b"a"], lambda: sign(1)) == sign(1)
+
+
+def test_what_cannot_be_made_is_not_kept(folder: Path) -> None:
+    with pytest.raises(AssertionError):
+        cached("signs", [b"a"], never)
+    assert not folder.exists()
+
+
+def test_files_that_nobody_has_made_for_a_month_go(folder: Path) -> None:
+    cached("signs", [b"a"], lambda: sign(1))
+    cached("others", [b"a"], lambda: sign(1))
+    for file in folder.iterdir():
+        old = time.time() - 31 * 24 * 3600
+        os.utime(file, (old, old))
+    cached("signs", [b"b"], lambda: sign(2))
+    assert sorted(f.name.split("-")[0] for f in folder.iterdir()) == ["others", "signs"]
+
+
+def test_rules_from_the_cache_are_the_rules_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_rules()
+    monkeypatch.setattr("advisor.engine.load.read_rules", never)
+    kept = load_rules()
+    read, problems = read_rules([builtin_dir()])
+    assert kept.rules == read.rules
+    assert not problems
+    code = read.rules[0].code
+    assert kept.problem(code, ("title",), "is wrong") == read.problem(code, ("title",), "is wrong")

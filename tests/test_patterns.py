@@ -1,0 +1,101 @@
+"""Ordered patterns: the index finds what trying every pattern finds."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from advisor.knowledge.files import data_dir
+from advisor.knowledge.patterns import Patterns, required_literals
+
+KNOWN = ("kernel_families", "step_ranges", "workloads", "call_sites", "gpus")
+
+
+def texts_in(data: Any) -> list[str]:
+    if isinstance(data, str):
+        return [data]
+    values = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return [text for value in values for text in texts_in(value)]
+
+
+def valid(text: str) -> bool:
+    try:
+        return bool(re.compile(text))
+    except re.error:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literals"),
+    [
+        ("rms_norm", {"rms_norm"}),
+        ("^nvjet_", {"nvjet_"}),
+        ("RMSNorm", {"rmsnorm"}),
+        ("(?i)Decode", {"decode"}),
+        (r"a\.cpp", {"a.cpp"}),
+        ("colou?r", {"colo"}),
+        ("gemms?", {"gemm"}),
+        ("gemm+x", {"gemm"}),
+        ("gemm{0,2}", {"gem"}),
+        ("gem{", {"gem{"}),
+        ("norm.*kernel", {"kernel"}),
+        ("gemm|gemv", {"gemm", "gemv"}),
+        ("(?:gemm|gemv)_x", {"gemm", "gemv"}),
+        ("(?P<kind>gemm)", {"gemm"}),
+        (r"gemm[\]abc]_", {"gemm"}),
+        ("[]abc]gemm", {"gemm"}),
+        ("[^]abc]+gemm", {"gemm"}),
+        (r"gemm\b", {"gemm"}),
+        ("gemm|", set()),
+        ("(?:gemm)?", set()),
+        ("(?:gemm)*?", set()),
+        ("(?:gemm|x)", set()),
+        ("(?!gemm)", set()),
+        ("(?<!gemm)abc", {"abc"}),
+        ("(?=gemm)", set()),
+        (r"\x41bcd", set()),
+        (r"(gemm)\1", {"gemm"}),
+        ("(?x) ge mm", set()),
+        ("ab", set()),
+        ("größe", set()),
+        ("", set()),
+    ],
+)
+def test_the_literals_that_a_pattern_requires(pattern: str, literals: set[str]) -> None:
+    assert required_literals(pattern) == literals
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_trying_every_pattern_finds_the_same(name: str) -> None:
+    data = yaml.safe_load((data_dir("knowledge") / f"{name}.yaml").read_text(encoding="utf-8"))
+    patterns = [text for text in texts_in(data) if valid(text)]
+    # A pattern without its signs, and joined to others, is a text that many of them match.
+    plain = [re.sub(r"\(\?[a-zP<>:]*|[\\^$()?*+]|\[[^]]*\]", "", text) for text in patterns]
+    texts = [*plain, *(f"{a}_{b}" for a, b in zip(plain, plain[7:], strict=False)), "Größe ſtep"]
+    searched = Patterns(patterns)
+    compiled = [re.compile(p) for p in patterns]
+    hits = 0
+    for text in texts[:: max(len(texts) // 300, 1)]:
+        every = [(i, hit.span()) for i, p in enumerate(compiled) if (hit := p.search(text))]
+        assert [(i, hit.span()) for i, hit in searched.all(text)] == every
+        first = searched.first(text)
+        assert (first and (first[0], first[1].span())) == (every[0] if every else None)
+        hits += len(every)
+    assert hits > 10
+
+
+def test_letters_outside_ascii_that_equal_ascii_ones_are_found() -> None:
+    assert Patterns(["(?i)step"]).found("\u017ftep")
+
+
+def test_patterns_can_be_kept() -> None:
+    patterns = Patterns(["gemm", "norm"])
+    assert patterns.found("my_norm")
+    kept = pickle.loads(pickle.dumps(patterns))
+    found = kept.first("my_norm")
+    assert found is not None
+    assert found[0] == 1
