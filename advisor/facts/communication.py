@@ -31,6 +31,11 @@ _WORLD = Need("the capture does not tell how many ranks the job has", needs.ALL_
 _OTHERS = Need("the captures of the other ranks were not given", needs.ALL_RANKS)
 
 _SIZED = {"kernels": f"{origin.SPAN} name_id", "collectives": "start device stream bytes"}
+#: What collectives are matched by.
+_MATCHED = {
+    "kernels": f"{origin.SPAN} stream name_id",
+    "collectives": "start device stream bytes group_id sequence",
+}
 
 FACTS = (
     *group("device", needs.CUDA, [
@@ -47,16 +52,19 @@ FACTS = (
         Entry("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}),
     *group("trace", needs.CUDA, [
-        Entry("ranks.count", "count", "", "Ranks that were given", "captures of one job", needs=()),
-        Entry("ranks.world_size", "count", "", "Ranks that the job has", "metadata of the captures, else the highest rank given", needs=(_WORLD,)),
-        Entry("ranks.missing_count", "count", "", "Ranks of the job that were not given", "world size minus given", needs=(_WORLD,)),
-        Entry("ranks.matched_count", "count", "", "Collectives that were found on every rank that takes part", "matched by communicator and sequence number, else by kind and order in time on aligned clocks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
-        Entry("ranks.wait_ratio", "ratio", "", "Share of the collective time that is waiting for the last rank", "own duration minus the shortest over the ranks, over all durations", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
-        Entry("ranks.wait_window_ratio", "ratio", "", "Share of the window that ranks wait so with no other kernel beside it, on average", "mean over the ranks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
-        Entry("ranks.expert_wait_ratio", "ratio", "", "The part of that waiting for which expert kernels took longer on the rank that came last", "time of expert kernels since the collective before, against that of each rank that waits", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
-        Entry("ranks.expert_wait_window_ratio", "ratio", "", "The same as a share of the window, on average", "mean over the ranks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
+        Entry("ranks.count", "count", "", "Ranks that were given", "captures of one job", columns={}, needs=()),
+        Entry("ranks.world_size", "count", "", "Ranks that the job has", "metadata of the captures, else the highest rank given", columns={}, needs=(_WORLD,)),
+        Entry("ranks.missing_count", "count", "", "Ranks of the job that were not given", "world size minus given", columns={}, needs=(_WORLD,)),
+        Entry("ranks.matched_count", "count", "", "Collectives that were found on every rank that takes part", "matched by communicator and sequence number, else by kind and order in time on aligned clocks"),
+        Entry("ranks.wait_ratio", "ratio", "", "Share of the collective time that is waiting for the last rank", "own duration minus the shortest over the ranks, over all durations"),
+        Entry("ranks.wait_window_ratio", "ratio", "", "Share of the window that ranks wait so with no other kernel beside it, on average", "mean over the ranks"),
+        Entry("ranks.expert_wait_ratio", "ratio", "", "The part of that waiting for which expert kernels took longer on the rank that came last", "time of expert kernels since the collective before, against that of each rank that waits"),
+        Entry("ranks.expert_wait_window_ratio", "ratio", "", "The same as a share of the window, on average", "mean over the ranks"),
+        Entry("ranks.most_caused_ratio", "ratio", "", "Largest share of all waiting that one rank causes", "largest rank.caused_ratio"),
+        Entry("ranks.late_part", "text", "", "What ranks did longer than the others before they came late, whichever rank it was", "largest sum of the differences since the collective before"),
+        Entry("ranks.late_part_ratio", "ratio", "", "The part of the lateness that this makes", "sum of these differences / sum of the lateness"),
         Entry("ranks.busy_spread", "ratio", "", "Largest busy share of a rank minus the smallest", "budgets", columns=origin.OPS),
-    ], columns={}, needs=(_OTHERS,)),
+    ], columns=_MATCHED, needs=(_OTHERS,)),
     *group("rank", needs.CUDA, [
         Entry("rank.last_ratio", "ratio", "", "Share of the matched collectives to which this rank comes last and makes others wait", "shortest duration: all of them end together"),
         Entry("rank.caused_ratio", "ratio", "", "Share of all waiting that this rank causes", "waiting in collectives to which it comes last"),
@@ -67,7 +75,7 @@ FACTS = (
         Entry("rank.left_out_count", "count", "", "Collectives that others entered before the window of this rank, the last, begins: they are left out", "starts and windows on aligned clocks"),
         Entry("rank.began_later_ns", "ns", "", "How long before that window the first rank entered one of them, at most", "starts and windows on aligned clocks"),
         Entry("rank.wait_ratio", "ratio", "", "Share of its window that this rank waits in collectives", "own duration minus the shortest / window"),
-    ], columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}, needs=(_OTHERS,)),
+    ], columns=_MATCHED, needs=(_OTHERS,)),
 )  # fmt: skip
 
 

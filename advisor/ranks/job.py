@@ -98,7 +98,7 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     """Waits between the ranks, the rules that need all of them, and what single ranks concluded.
     `given` counts the ranks that were asked for, also those that could not be read.
 
-    Where a rank comes late, what single ranks say of the times of collectives is overruled.
+    Where ranks wait, what single ranks say of the times of collectives is overruled.
     """
     parts = tuple(sorted(parts, key=lambda p: p.ranks))
     waits = reduce_ranks([r for p in parts for r in p.rows])
@@ -128,14 +128,8 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
         overruled += [(_about(o.scope.rank, ranks), o) for o in found.overruled]
         missing += [(_about(n.scope.rank, ranks), n) for n in found.not_evaluated]
         healthy += [(_about(h.scope.rank, ranks), h) for h in found.healthy]
-    if late := next((f for f in own if by_code[f.code].scope == "rank"), None):
-        waiting = {n for p in parts for n in p.summary.collectives}
-        slow = [s for s in said if s.what.scope.operation in waiting]
-        said = [s for s in said if s.what.scope.operation not in waiting]
-        overruled += [
-            (s.ranks, Overruled(code=s.what.code, cause=s.what.cause, by=late.code,
-                                scope=s.what.scope)) for s in slow
-        ]  # fmt: skip
+    said, explained = _without_waiting(said, own, parts)
+    overruled += explained
     merged = merge.refold([*own, *merge.merge_findings(said, total, world)], by_code)
     fired = {f.code for f in merged} | {s.code for f in merged for s in f.explains}
     return Job(
@@ -144,6 +138,36 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
         tuple(merge.merge_healthy(healthy, fired, total, world)),
         tuple(merge.merge_not_evaluated(missing, total)), thresholds,
     )  # fmt: skip
+
+
+def _without_waiting(
+    said: Sequence[Said], own: Sequence[Finding], parts: Sequence[Part]
+) -> tuple[list[Said], list[tuple[tuple[int, ...], Overruled]]]:
+    """What single ranks say, without what the waiting between them explains: where ranks wait, the
+    times of collectives show only that, and where uneven experts are why, so do the slow calls of
+    expert kernels."""
+    waiting = [f for f in own if f.impact is not None and f.impact.part == "communication"]
+    if not waiting:
+        return list(said), []
+    first = waiting[0]
+    collectives = {n for p in parts for n in p.summary.collectives}
+    experts = {n for p in parts for n in p.summary.experts}
+    uneven = next((f for f in waiting if f.cause == "expert-imbalance"), None)
+    kept: list[Said] = []
+    explained = []
+    for one in said:
+        what, by = one.what, None
+        if what.scope.operation in collectives:
+            by = first
+        elif what.scope.operation in experts and what.cause == "tail-latency":
+            by = uneven
+        if by is None:
+            kept.append(one)
+        else:
+            explained.append((one.ranks, Overruled(
+                code=what.code, cause=what.cause, by=by.code, scope=what.scope
+            )))  # fmt: skip
+    return kept, explained
 
 
 def _estimated(
@@ -295,14 +319,19 @@ def _looked_at(program: Program) -> frozenset[str]:
 
 def _chunks(facts: FactBase) -> Iterator[FactBase]:
     """The facts of so many ranks at a time as one inference takes, those about the job with
-    each."""
+    each. The rank that causes most waiting comes first: rules about the job ask for it."""
     wide = {k: f for k, f in facts.facts.items() if k[1].rank is None}
     by_rank: dict[int, dict[tuple[str, Scope], Fact]] = {}
     for key, fact in facts.facts.items():
         if key[1].rank is not None:
             by_rank.setdefault(key[1].rank, {})[key] = fact
+
+    def caused(rank_: int) -> float:
+        share = facts.value("rank.caused_ratio", Scope(rank=rank_))
+        return share if isinstance(share, float) else 0.0
+
     chunk = dict(wide)
-    for number in sorted(by_rank):
+    for number in sorted(by_rank, key=lambda n: (-caused(n), n)):
         if len(chunk) + len(by_rank[number]) > _MAX_FACTS and len(chunk) > len(wide):
             yield replace(facts, facts=chunk)
             chunk = dict(wide)

@@ -59,7 +59,8 @@ def test_experts_of_another_rank_in_every_layer(tmp_path: Path) -> None:
     found = diagnosed(uneven(EXPERT).write(tmp_path))
     causes = {f.cause for f in found.findings}
     assert "expert-imbalance" in causes
-    assert "rank-arrival-skew" not in causes
+    assert not {"rank-arrival-skew", "rotating-waiting", "tail-latency"} & causes
+    assert ("rotating-waiting", "MOE104") in {(o.cause, o.by) for o in found.overruled}
     assert fact(found, "ranks.expert_wait_window_ratio") == pytest.approx(0.75 * 60 / 214, rel=0.1)
     assert fact(found, "ranks.expert_wait_ratio") > 0.9
     gain = finding(found, "expert-imbalance").gain
@@ -109,7 +110,7 @@ def test_a_rank_whose_host_is_slow(tmp_path: Path) -> None:
 
 def test_an_exposed_all_reduce(tmp_path: Path) -> None:
     found = diagnosed(job(transfer=60).write(tmp_path))
-    assert communication(found) == {"exposed-communication": "high", "low-overlap": "low"}
+    assert communication(found) == {"exposed-communication": "medium", "low-overlap": "low"}
     exposed = finding(found, "exposed-communication")
     assert exposed.scope.rank is None
     assert "On 4 of 4 ranks" in exposed.message
@@ -170,7 +171,9 @@ def test_no_absolute_times(tmp_path: Path) -> None:
     assert fact(found, "rank.clock_offset_ns", 1) is None
 
 
-def test_lateness_that_moves_is_nobodys(tmp_path: Path) -> None:
+def test_lateness_that_moves_is_waiting_all_the_same(tmp_path: Path) -> None:
+    """Three of four ranks wait 60 of about 212 us in each layer: no rank is named, and it is not
+    in order either."""
     made = Cluster(4)
     for i in range(16):
         with made.step(f"decode_step {i}"):
@@ -179,7 +182,27 @@ def test_lateness_that_moves_is_nobodys(tmp_path: Path) -> None:
                 made.collective(ALL_REDUCE, 2)
     found = diagnosed(made.write(tmp_path))
     assert "rank-arrival-skew" not in communication(found)
-    assert fact(found, "ranks.wait_ratio") > 0.5  # type: ignore[operator]
+    waiting = finding(found, "rotating-waiting")
+    assert waiting.impact is not None
+    assert waiting.impact.share == pytest.approx(0.75 * 60 / 212, rel=0.1)
+    assert waiting.recommendations[0].id == "even-out-work"
+    assert fact(found, "ranks.late_part") == "kernels"
+    assert fact(found, "ranks.late_part_ratio") > 0.9  # type: ignore[operator]
+    assert fact(found, "ranks.most_caused_ratio") < 0.35  # type: ignore[operator]
+    assert not {"rank-arrival-skew", "rotating-waiting"} & {h.cause for h in found.healthy}
+
+
+def test_hosts_that_are_late_in_turns(tmp_path: Path) -> None:
+    made = Cluster(4)
+    for i in range(16):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.host({(i + layer) % 4: 120})
+                made.compute(GEMM, 50)
+                made.collective(ALL_REDUCE, 2)
+    waiting = finding(diagnosed(made.write(tmp_path)), "rotating-waiting")
+    assert "idle, host code" in waiting.message
+    assert waiting.recommendations[0].id == "steady-hosts"
 
 
 @pytest.mark.parametrize("steps", [1, 12])
@@ -221,7 +244,7 @@ def test_a_missing_rank(tmp_path: Path) -> None:
     found = diagnosed([paths[i] for i in (0, 1, 3)])
     assert finding(found, "single-rank-of-many").message.startswith("The job has 4 ranks, 3 given")
     assert "rank-arrival-skew" not in communication(found)  # the late one is not there to be seen
-    assert finding(found, "exposed-communication").severity == "high"
+    assert finding(found, "exposed-communication").severity == "medium"
 
 
 def test_a_gap_in_the_numbers_is_a_missing_rank(tmp_path: Path) -> None:
