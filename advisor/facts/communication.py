@@ -19,10 +19,13 @@ from advisor.model.facts import Interval, Scope, Value
 from advisor.sources.schema import MISSING
 
 _SMALL_BYTES = 1 << 20
-#: Below this many calls a mean says nothing.
-_MIN_CALLS = 8
+#: The median of so many calls stands two slow ones.
+_MIN_CALLS = 5
 
-_ALIKE = Need(f"fewer than {_MIN_CALLS} collectives of one kind", needs.LONGER)
+ALIKE = Need(
+    f"fewer than {_MIN_CALLS} collectives of one kind have one size, or one place in certain steps",
+    needs.LONGER,
+)  # fmt: skip
 _SIZES = Need(
     "the sizes of collectives are not recorded", needs.SIZES,
     lambda a: bool((device_collectives(a, a.main_device).bytes != MISSING).any()),
@@ -45,9 +48,9 @@ FACTS = (
         Entry("comm.waiting_known", "flag", "kernels", "Other ranks tell how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
         Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
         Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
-        Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers)", "kinds and sizes with at least 8 calls", needs=(needs.COLLECTIVES, _ALIKE)),
-        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that these calls take beyond twice their median", "sum of the excess / window", needs=(needs.COLLECTIVES, _ALIKE)),
-        Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window", needs=(needs.COLLECTIVES, _ALIKE)),
+        Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers); place in the step where sizes are not recorded", f"kinds and sizes with at least {_MIN_CALLS} calls", needs=(needs.COLLECTIVES, ALIKE)),
+        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that calls take beyond twice the median of their kind and size (or place)", "sum of the excess / window", needs=(needs.COLLECTIVES, ALIKE)),
+        Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window", needs=(needs.COLLECTIVES, ALIKE)),
         Entry("comm.small_calls_per_step", "count", "kernels collectives", "Collectives below 1 MiB that run exposed, a step", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES, needs.STEPS)),
         Entry("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}),
@@ -93,23 +96,27 @@ def call_facts(
     duration: Array,
     exposed: Array,
     size: Array,
+    place: Array,
     window: int,
     steps: int,
 ) -> dict[str, Value | None]:
     """Numbers about the single calls: `duration` and `exposed` in ns, without waiting where that
-    is known. Only calls of one kind and size are alike (a size that is not known is one size)."""
+    is known. Only calls of one kind and size are alike, or of one place in the step where the size
+    is not known."""
     out: dict[str, Value | None] = {}
-    alike = np.unique(np.column_stack([kind, size]), axis=0, return_inverse=True)[1].reshape(-1)
-    d = distribution(alike, duration, int(alike.max(initial=-1)) + 1)
-    telling = np.flatnonzero(d.count >= _MIN_CALLS)
-    if len(telling):
-        worst = int(telling[np.argmax((d.maximum * d.count / np.maximum(d.total, 1))[telling])])
-        mine = duration[alike == worst]
-        excess = np.maximum(mine - 2 * d.p50[worst], 0)
-        out["comm.max_over_mean"] = float(mine.max() / max(mine.mean(), 1))
+    sized = size != MISSING
+    # Of what has neither size nor place nothing is known to be alike.
+    known = np.flatnonzero(sized | (place != MISSING))
+    keys = np.column_stack([kind, size, np.where(sized, MISSING, place)])[known]
+    alike = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    d = distribution(alike, duration[known], int(alike.max(initial=-1)) + 1)
+    enough = d.count >= _MIN_CALLS
+    if enough.any():
+        ratio = d.maximum * d.count / np.maximum(d.total, 1)
+        excess = np.maximum(duration[known] - 2 * d.p50[alike], 0)[enough[alike]]
+        out["comm.max_over_mean"] = float(ratio[enough].max())
         out["comm.excess_ratio"] = float(excess.sum()) / window
         out["comm.repeated_excess_ratio"] = float(excess.sum() - excess.max()) / window
-    sized = size != MISSING
     if sized.any():
         small = sized & (size < _SMALL_BYTES) & (exposed > 0)
         out["comm.small_exposed_ratio"] = float(exposed[small].sum()) / window
@@ -122,6 +129,7 @@ def transfer_facts(
     duration: Array,
     exposed: Array,
     size: Array,
+    place: Array,
     wait: Array,
     found: Array,
     exposed_ratio: float,
@@ -136,7 +144,7 @@ def transfer_facts(
     waiting = float(np.minimum(known, wait[found]).sum()) / max(float(known.sum()), 1.0)
     some = call_facts(
         kind[found], (duration - wait)[found], np.maximum(known - wait[found], 0),
-        size[found], max(round(window * part), 1), steps,
+        size[found], place[found], max(round(window * part), 1), steps,
     )  # fmt: skip
     per_step = some.get("comm.small_calls_per_step")
     if isinstance(per_step, float):
@@ -170,7 +178,7 @@ def communication_facts(
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(
-            found.kind, found.duration, found.exposed, found.bytes, waits, waits >= 0, exposed,
+            found.kind, found.duration, found.exposed, found.bytes, found.place, waits, waits >= 0, exposed,
             window, a.step_count,
         ),
     }, scope)  # fmt: skip

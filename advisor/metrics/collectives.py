@@ -47,9 +47,10 @@ class Collectives:
     """Collective calls of one device, ascending by start; times in the capture's own ns.
 
     `kind` indexes `kinds`; `stream` counts the communicating streams in order of first use (their
-    numbers differ between ranks); `exposed` is the time without any other kernel. `group` indexes
-    `groups`, the names of communicators; it, `sequence` and `bytes` are MISSING where the tracer
-    did not record the calls' arguments.
+    numbers differ between ranks); `exposed` is the time without any other kernel. `place` counts
+    the calls of one kind in a step, apart for each phase, MISSING outside of certain steps. `group`
+    indexes `groups`, the names of communicators; it, `sequence` and `bytes` are MISSING where the
+    tracer did not record the calls' arguments.
     """
 
     kinds: tuple[str, ...]
@@ -58,6 +59,7 @@ class Collectives:
     start: Array
     end: Array
     exposed: Array
+    place: Array
     bytes: Array
     groups: tuple[str, ...]
     group: Array
@@ -85,13 +87,31 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     told = [kind_of(a.names.texts[int(i)]) for i in distinct]
     kinds = tuple(sorted(set(told)))
     kind = np.array([kinds.index(k) for k in told], np.int64)[index]
-    _, first, place = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
+    _, first, stream = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
     cover = Coverage(a.budgets[device].compute)
     size, groups, group, sequence = _arguments(a, device, mine)
     return Collectives(
-        kinds, kind, np.argsort(np.argsort(first))[place], start, end,
-        (end - start) - cover.within(start, end), size, groups, group, sequence,
+        kinds, kind, np.argsort(np.argsort(first))[stream], start, end,
+        (end - start) - cover.within(start, end), _places(a.on(device), mine, kind), size,
+        groups, group, sequence,
     )  # fmt: skip
+
+
+def _places(a: Analysis, mine: Array, kind: Array) -> Array:
+    """Which call of its kind in its step each collective is; equal places of one phase repeat."""
+    out = np.full(len(mine), MISSING, np.int64)
+    inside = np.flatnonzero(a.steps.op_step[mine] != MISSING)
+    if not a.steps.believed or len(inside) == 0:
+        return out
+    step, own = a.steps.op_step[mine[inside]], kind[inside]
+    order = np.lexsort((inside, own, step))
+    new = np.diff(step[order], prepend=MISSING) + np.diff(own[order], prepend=MISSING) != 0
+    begin = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    phases = np.unique(a.steps.phase, return_inverse=True)[1].reshape(-1)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order)) - begin
+    out[inside] = number * (int(phases.max()) + 1) + phases[step]
+    return out
 
 
 def leads(a: Analysis, device: int, found: Collectives) -> Array:

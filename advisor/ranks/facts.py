@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from advisor.facts.writer import FactWriter
 from advisor.model.facts import TRACE, Interval, Scope, Value
 from advisor.ranks.waits import Late, Waits
 
+#: Facts about transfers, which take equally long on all ranks that share them: where ranks differ
+#: by less than this factor it is their windows that differ.
+TRANSFERS = ("comm.max_over_mean", "comm.excess_ratio", "comm.repeated_excess_ratio")
+_AGREE = 1.5
 #: Where a lateness comes from before the first collective of the window.
 UNSEEN = "what lies before its window"
 
@@ -118,10 +123,16 @@ def rank_call_facts(
         if exposed is None or not found.any():
             continue
         told = transfer_facts(
-            rows.kind, rows.duration, rows.exposed, rows.bytes, wait, found, exposed,
+            rows.kind, rows.duration, rows.exposed, rows.bytes, rows.place, wait, found, exposed,
             rows.window_ns, rows.steps,
         )  # fmt: skip
         out[Scope(rank=rows.rank, device=rows.device)] = told | {"comm.waiting_known": True}
+    for name in TRANSFERS:
+        some = [v for told in out.values() if isinstance(v := told.get(name), float)]
+        if some and max(some) <= _AGREE * min(some):
+            for told in out.values():
+                if name in told:
+                    told[name] = median(some)
     return out
 
 

@@ -13,13 +13,14 @@ from advisor.engine.judge import Duration
 from advisor.engine.rank import rank
 from advisor.engine.text import placeholders
 from advisor.facts.catalog import CATALOGUE
+from advisor.facts.communication import ALIKE
 from advisor.facts.missing import reason
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import TRACE, Fact, FactBase, Scope
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Threshold
 from advisor.model.gain import Gain
 from advisor.ranks import merge
-from advisor.ranks.facts import job_facts, rank_call_facts
+from advisor.ranks.facts import TRANSFERS, job_facts, rank_call_facts
 from advisor.ranks.gains import with_gain
 from advisor.ranks.merge import Said
 from advisor.ranks.rows import RankRows
@@ -277,7 +278,12 @@ def _reasons(base: FactBase) -> dict[str, str]:
         why = "no collective of one rank was found on another"
     else:
         late = ("rank.late_ns", "rank.late_part")
-        return dict.fromkeys(late, "no other rank waits for this one")
+        began = ("rank.began_later_ns", "rank.left_out_count")
+        return {
+            **dict.fromkeys(late, "no other rank waits for this one"),
+            **dict.fromkeys(began, "no window begins after another rank entered a collective"),
+            **dict.fromkeys(TRANSFERS, ALIKE.lack),
+        }
     names = ("ranks.matched_count", "ranks.wait_ratio", "ranks.wait_window_ratio")
     return dict.fromkeys((*names, *(n for n in CATALOGUE if n.startswith("rank."))), why)
 

@@ -11,7 +11,7 @@ from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
 from advisor.model.parts import BUSY
-from advisor.ranks.merge import listed
+from advisor.ranks.merge import listed, percent
 from advisor.ranks.summary import RankSummary
 from advisor.ranks.waits import Waits
 
@@ -125,13 +125,26 @@ def verdict(
     if telling:
         first = telling[0]
         where = first.scope.label()
-        sentence = f"{first.title}: {f'{where}. ' if where else ''}{first.message}"
+        sentence = f"{_began_later(findings)}{first.title}: "
+        sentence += f"{f'{where}. ' if where else ''}{first.message}"
         rest = [f.cause for f in telling[1 : 1 + _SHOWN]]
         return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail
     busy = [d.inputs[0].busy_share for d in diagnoses if d.inputs[0].busy_share is not None]
     if not busy:
         return f"No GPU work was recorded, so nothing can be judged.{tail}"
     return (
-        f"Nothing to fix above 3 % of the step: the GPUs are busy {min(busy):.0%} to "
-        f"{max(busy):.0%} of the window.{tail}"
+        f"{_began_later(findings)}Nothing to fix above 3 % of the step: the GPUs are busy "
+        f"{percent(busy)} of the window.{tail}"
     )
+
+
+def _began_later(findings: Iterable[Finding]) -> str:
+    """What is to be known first where captures of ranks did not begin together."""
+    ranks = sorted(
+        f.scope.rank for f in findings
+        if f.cause == "rank-began-later" and f.scope.rank is not None
+    )  # fmt: skip
+    if not ranks:
+        return ""
+    verb = "begin" if len(ranks) > 1 else "begins"
+    return f"The capture of {listed(ranks)} {verb} late; what it is late for by that is left out. "

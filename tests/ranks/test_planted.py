@@ -151,6 +151,35 @@ def test_calls_of_one_rank_that_are_slow_once_and_again(
         assert "One rank alone" in finding(found, "collective-variability").message
 
 
+def test_a_large_collective_beside_small_ones_is_no_variability(tmp_path: Path) -> None:
+    """Sizes are not recorded; the last all-reduce of each step takes twenty times as long."""
+    made = Cluster(1)
+    for i in range(20):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.compute(GEMM, 150)
+                made.collective(ALL_REDUCE, 400 if layer == LAYERS - 1 else 20)
+    found = advisor.diagnose(made.write(tmp_path)[0])
+    assert "collective-variability" not in communication(found)
+    assert fact(found, "comm.repeated_excess_ratio") == 0
+    assert fact(found, "comm.max_over_mean") < 1.5  # type: ignore[operator]
+
+
+def test_slow_transfers_are_no_ranks_fault(tmp_path: Path) -> None:
+    """The windows of two ranks are longer: of theirs the same transfers are a smaller share."""
+    made = Cluster(4, from_step={0: 9, 1: 9})
+    for i in range(30):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.compute(GEMM, 150)
+                made.collective(ALL_REDUCE, 130 if i % 5 == 2 and layer == 3 else 20)
+    found = diagnosed(made.write(tmp_path))
+    shares = {fact(found, "comm.repeated_excess_ratio", r) for r in range(4)}
+    assert len(shares) == 1
+    said = [f.scope.rank for f in found.findings if f.cause == "collective-variability"]
+    assert said in ([], [None])
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_wrong_clocks_and_captures_that_begin_at_different_steps(tmp_path: Path, seed: int) -> None:
     errors = {1: 3_000.0, 2: -7_000.0, 3: 1_500.0}
@@ -225,6 +254,7 @@ def test_a_capture_that_begins_later_on_one_rank_makes_it_no_straggler(
     noted = [f.scope.rank for f in found.findings if f.cause == "rank-began-later"]
     # With more steps the first one is set aside, and the late start with it.
     assert noted == ([2] if steps == 1 else [])
+    assert found.verdict.startswith("The capture of rank 2 begins late; ") == bool(noted)
 
 
 @pytest.mark.parametrize(("often", "named"), [(1, True), (2, False)])

@@ -38,7 +38,7 @@ def report(folder: Path, capsys: pytest.CaptureFixture[str]) -> Report:
 def test_in_the_terminal(report: Report) -> None:
     shown = report()
     assert "COM102 rank-arrival-skew  rank 2" in shown
-    assert "ranks     3 read, 1 missing" in shown
+    assert "ranks     3 of 4 read" in shown
     assert "  rank    busy  exposed" in shown
 
 
