@@ -12,7 +12,7 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import Collectives, device_collectives, overlap
+from advisor.metrics.collectives import Collectives, blocking, device_collectives, overlap
 from advisor.metrics.kernels import distribution
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope, Value
@@ -22,6 +22,7 @@ _SMALL_BYTES = 1 << 20
 #: The median of so many calls stands two slow ones.
 _MIN_CALLS = 5
 
+_FOLLOWED = Need("no collective is exposed, or no launch is known of the kernels after them")
 ALIKE = Need(
     f"fewer than {_MIN_CALLS} collectives of one kind have one size, or one place in certain steps",
     needs.LONGER,
@@ -45,6 +46,7 @@ FACTS = (
         Entry("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
         Entry("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
         Entry("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks tell together"),
+        Entry("comm.blocking_ratio", "ratio", "kernels api_calls", "Share of the exposed time after which a kernel begins that was launched by then: it waited for the collective", "launch of the next kernel against the end of the collective", columns={"kernels": f"{origin.SPAN} name_id correlation", "api_calls": "start correlation"}, needs=(needs.COLLECTIVES, _FOLLOWED)),
         Entry("comm.waiting_known", "flag", "kernels", "Other ranks tell how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
         Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
         Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
@@ -174,12 +176,13 @@ def communication_facts(
     out.put_all({
         "comm.time_ratio": time / window,
         "comm.exposed_ratio": exposed,
+        "comm.blocking_ratio": blocking(a, device, found),
         "comm.waiting_known": known,
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(
-            found.kind, found.duration, found.exposed, found.bytes, found.place, waits, waits >= 0, exposed,
-            window, a.step_count,
+            found.kind, found.duration, found.exposed, found.bytes, found.place, waits,
+            waits >= 0, exposed, window, a.step_count,
         ),
     }, scope)  # fmt: skip
     _evidence(found, scope, window, out)

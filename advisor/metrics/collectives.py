@@ -149,6 +149,23 @@ def leads(a: Analysis, device: int, found: Collectives) -> Array:
     return out
 
 
+def blocking(a: Analysis, device: int, found: Collectives) -> float | None:
+    """Share of the exposed time that held up the next kernel: it had been launched by the end of
+    the collective. Else the host was late, and the device would have been idle all the same. None
+    where nothing is exposed or launches are not recorded."""
+    at = a.device_kernels(device)
+    at = at[~a.communication[at]]
+    follower = np.searchsorted(a.ops.start[at], found.end, "left")
+    followed = np.flatnonzero((follower < len(at)) & (found.exposed > 0))
+    call = a.ops.api[at[follower[followed]]]
+    known, weight = call >= 0, found.exposed[followed]
+    if not a.trace.has("api_calls") or not known.any():
+        return None
+    launched = a.trace.columns("api_calls", ("start",))["start"][call[known]]
+    held = launched <= found.end[followed][known]
+    return float(weight[known][held].sum() / weight[known].sum())
+
+
 def overlap(a: Analysis, device: int) -> tuple[int, int]:
     """ns in which collectives run, and of these the ns in which other kernels run beside them."""
     mine = _rows(a, device)

@@ -118,6 +118,25 @@ def test_an_exposed_all_reduce(tmp_path: Path) -> None:
     assert fact(found, "ranks.wait_ratio") < 0.1  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(("host", "held"), [(0.0, 7 / 8), (400.0, 0.0)])
+def test_exposed_time_that_holds_up_a_kernel_and_such_that_does_not(
+    tmp_path: Path, host: float, held: float
+) -> None:
+    """Without host code seven of eight GEMMs are queued behind an all-reduce; with it each is
+    launched long after its end, and the device would be idle without the all-reduce as well."""
+    made = Cluster(1)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                made.host({0: host})
+                made.compute(GEMM, 150)
+                made.collective(ALL_REDUCE, 60)
+    found = advisor.diagnose(made.write(tmp_path)[0])
+    assert fact(found, "comm.blocking_ratio") == pytest.approx(held, abs=0.02)
+    late = "had not been launched yet" in finding(found, "exposed-communication").message
+    assert late is (host > 0)
+
+
 def test_a_slow_link(tmp_path: Path) -> None:
     """Some transfers take twenty times as long, on all ranks alike: nobody is late."""
     made = Cluster(4)
