@@ -12,17 +12,21 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import Collectives, device_collectives, overlap
+from advisor.metrics.collectives import Collectives, blocking, device_collectives, overlap
 from advisor.metrics.kernels import distribution
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope, Value
 from advisor.sources.schema import MISSING
 
 _SMALL_BYTES = 1 << 20
-#: Below this many calls a mean says nothing.
-_MIN_CALLS = 8
+#: The median of so many calls stands two slow ones.
+_MIN_CALLS = 5
 
-_ALIKE = Need(f"fewer than {_MIN_CALLS} collectives of one kind", needs.LONGER)
+_FOLLOWED = Need("no collective is exposed, or no launch is known of the kernels after them")
+ALIKE = Need(
+    f"fewer than {_MIN_CALLS} collectives of one kind have one size, or one place in certain steps",
+    needs.LONGER,
+)  # fmt: skip
 _SIZES = Need(
     "the sizes of collectives are not recorded", needs.SIZES,
     lambda a: bool((device_collectives(a, a.main_device).bytes != MISSING).any()),
@@ -31,32 +35,41 @@ _WORLD = Need("the capture does not tell how many ranks the job has", needs.ALL_
 _OTHERS = Need("the captures of the other ranks were not given", needs.ALL_RANKS)
 
 _SIZED = {"kernels": f"{origin.SPAN} name_id", "collectives": "start device stream bytes"}
+#: What collectives are matched by.
+_MATCHED = {
+    "kernels": f"{origin.SPAN} stream name_id",
+    "collectives": "start device stream bytes group_id sequence",
+}
 
 FACTS = (
     *group("device", needs.CUDA, [
         Entry("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
         Entry("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
         Entry("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks tell together"),
+        Entry("comm.blocking_ratio", "ratio", "kernels api_calls", "Share of the exposed time after which a kernel begins that was launched by then: it waited for the collective", "launch of the next kernel against the end of the collective", columns={"kernels": f"{origin.SPAN} name_id correlation", "api_calls": "start correlation"}, needs=(needs.COLLECTIVES, _FOLLOWED)),
         Entry("comm.waiting_known", "flag", "kernels", "Other ranks tell how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
         Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
         Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
-        Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers)", "kinds and sizes with at least 8 calls", needs=(needs.COLLECTIVES, _ALIKE)),
-        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that these calls take beyond twice their median", "sum of the excess / window", needs=(needs.COLLECTIVES, _ALIKE)),
-        Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window", needs=(needs.COLLECTIVES, _ALIKE)),
+        Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers); place in the step where sizes are not recorded", f"kinds and sizes with at least {_MIN_CALLS} calls", needs=(needs.COLLECTIVES, ALIKE)),
+        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that calls take beyond twice the median of their kind and size (or place)", "sum of the excess / window", needs=(needs.COLLECTIVES, ALIKE)),
+        Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window", needs=(needs.COLLECTIVES, ALIKE)),
         Entry("comm.small_calls_per_step", "count", "kernels collectives", "Collectives below 1 MiB that run exposed, a step", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES, needs.STEPS)),
         Entry("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}),
     *group("trace", needs.CUDA, [
-        Entry("ranks.count", "count", "", "Ranks that were given", "captures of one job", needs=()),
-        Entry("ranks.world_size", "count", "", "Ranks that the job has", "metadata of the captures, else the highest rank given", needs=(_WORLD,)),
-        Entry("ranks.missing_count", "count", "", "Ranks of the job that were not given", "world size minus given", needs=(_WORLD,)),
-        Entry("ranks.matched_count", "count", "", "Collectives that were found on every rank that takes part", "matched by communicator and sequence number, else by kind and order in time on aligned clocks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
-        Entry("ranks.wait_ratio", "ratio", "", "Share of the collective time that is waiting for the last rank", "own duration minus the shortest over the ranks, over all durations", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
-        Entry("ranks.wait_window_ratio", "ratio", "", "Share of the window that ranks wait so with no other kernel beside it, on average", "mean over the ranks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
-        Entry("ranks.expert_wait_ratio", "ratio", "", "The part of that waiting for which expert kernels took longer on the rank that came last", "time of expert kernels since the collective before, against that of each rank that waits", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
-        Entry("ranks.expert_wait_window_ratio", "ratio", "", "The same as a share of the window, on average", "mean over the ranks", columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}),
+        Entry("ranks.count", "count", "", "Ranks that were given", "captures of one job", columns={}, needs=()),
+        Entry("ranks.world_size", "count", "", "Ranks that the job has", "metadata of the captures, else the highest rank given", columns={}, needs=(_WORLD,)),
+        Entry("ranks.missing_count", "count", "", "Ranks of the job that were not given", "world size minus given", columns={}, needs=(_WORLD,)),
+        Entry("ranks.matched_count", "count", "", "Collectives that were found on every rank that takes part", "matched by communicator and sequence number, else by kind and order in time on aligned clocks"),
+        Entry("ranks.wait_ratio", "ratio", "", "Share of the collective time that is waiting for the last rank", "own duration minus the shortest over the ranks, over all durations"),
+        Entry("ranks.wait_window_ratio", "ratio", "", "Share of the window that ranks wait so with no other kernel beside it, on average", "mean over the ranks"),
+        Entry("ranks.expert_wait_ratio", "ratio", "", "The part of that waiting for which expert kernels took longer on the rank that came last", "time of expert kernels since the collective before, against that of each rank that waits"),
+        Entry("ranks.expert_wait_window_ratio", "ratio", "", "The same as a share of the window, on average", "mean over the ranks"),
+        Entry("ranks.most_caused_ratio", "ratio", "", "Largest share of all waiting that one rank causes", "largest rank.caused_ratio"),
+        Entry("ranks.late_part", "text", "", "What ranks did longer than the others before they came late, whichever rank it was", "largest sum of the differences since the collective before"),
+        Entry("ranks.late_part_ratio", "ratio", "", "The part of the lateness that this makes", "sum of these differences / sum of the lateness"),
         Entry("ranks.busy_spread", "ratio", "", "Largest busy share of a rank minus the smallest", "budgets", columns=origin.OPS),
-    ], columns={}, needs=(_OTHERS,)),
+    ], columns=_MATCHED, needs=(_OTHERS,)),
     *group("rank", needs.CUDA, [
         Entry("rank.last_ratio", "ratio", "", "Share of the matched collectives to which this rank comes last and makes others wait", "shortest duration: all of them end together"),
         Entry("rank.caused_ratio", "ratio", "", "Share of all waiting that this rank causes", "waiting in collectives to which it comes last"),
@@ -67,7 +80,7 @@ FACTS = (
         Entry("rank.left_out_count", "count", "", "Collectives that others entered before the window of this rank, the last, begins: they are left out", "starts and windows on aligned clocks"),
         Entry("rank.began_later_ns", "ns", "", "How long before that window the first rank entered one of them, at most", "starts and windows on aligned clocks"),
         Entry("rank.wait_ratio", "ratio", "", "Share of its window that this rank waits in collectives", "own duration minus the shortest / window"),
-    ], columns={"kernels": f"{origin.SPAN} stream name_id", "collectives": "start device stream bytes group_id sequence"}, needs=(_OTHERS,)),
+    ], columns=_MATCHED, needs=(_OTHERS,)),
 )  # fmt: skip
 
 
@@ -85,23 +98,27 @@ def call_facts(
     duration: Array,
     exposed: Array,
     size: Array,
+    place: Array,
     window: int,
     steps: int,
 ) -> dict[str, Value | None]:
     """Numbers about the single calls: `duration` and `exposed` in ns, without waiting where that
-    is known. Only calls of one kind and size are alike (a size that is not known is one size)."""
+    is known. Only calls of one kind and size are alike, or of one place in the step where the size
+    is not known."""
     out: dict[str, Value | None] = {}
-    alike = np.unique(np.column_stack([kind, size]), axis=0, return_inverse=True)[1].reshape(-1)
-    d = distribution(alike, duration, int(alike.max(initial=-1)) + 1)
-    telling = np.flatnonzero(d.count >= _MIN_CALLS)
-    if len(telling):
-        worst = int(telling[np.argmax((d.maximum * d.count / np.maximum(d.total, 1))[telling])])
-        mine = duration[alike == worst]
-        excess = np.maximum(mine - 2 * d.p50[worst], 0)
-        out["comm.max_over_mean"] = float(mine.max() / max(mine.mean(), 1))
+    sized = size != MISSING
+    # Of what has neither size nor place nothing is known to be alike.
+    known = np.flatnonzero(sized | (place != MISSING))
+    keys = np.column_stack([kind, size, np.where(sized, MISSING, place)])[known]
+    alike = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    d = distribution(alike, duration[known], int(alike.max(initial=-1)) + 1)
+    enough = d.count >= _MIN_CALLS
+    if enough.any():
+        ratio = d.maximum * d.count / np.maximum(d.total, 1)
+        excess = np.maximum(duration[known] - 2 * d.p50[alike], 0)[enough[alike]]
+        out["comm.max_over_mean"] = float(ratio[enough].max())
         out["comm.excess_ratio"] = float(excess.sum()) / window
         out["comm.repeated_excess_ratio"] = float(excess.sum() - excess.max()) / window
-    sized = size != MISSING
     if sized.any():
         small = sized & (size < _SMALL_BYTES) & (exposed > 0)
         out["comm.small_exposed_ratio"] = float(exposed[small].sum()) / window
@@ -114,6 +131,7 @@ def transfer_facts(
     duration: Array,
     exposed: Array,
     size: Array,
+    place: Array,
     wait: Array,
     found: Array,
     exposed_ratio: float,
@@ -128,7 +146,7 @@ def transfer_facts(
     waiting = float(np.minimum(known, wait[found]).sum()) / max(float(known.sum()), 1.0)
     some = call_facts(
         kind[found], (duration - wait)[found], np.maximum(known - wait[found], 0),
-        size[found], max(round(window * part), 1), steps,
+        size[found], place[found], max(round(window * part), 1), steps,
     )  # fmt: skip
     per_step = some.get("comm.small_calls_per_step")
     if isinstance(per_step, float):
@@ -158,12 +176,13 @@ def communication_facts(
     out.put_all({
         "comm.time_ratio": time / window,
         "comm.exposed_ratio": exposed,
+        "comm.blocking_ratio": blocking(a, device, found),
         "comm.waiting_known": known,
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(
-            found.kind, found.duration, found.exposed, found.bytes, waits, waits >= 0, exposed,
-            window, a.step_count,
+            found.kind, found.duration, found.exposed, found.bytes, found.place, waits,
+            waits >= 0, exposed, window, a.step_count,
         ),
     }, scope)  # fmt: skip
     _evidence(found, scope, window, out)

@@ -47,9 +47,10 @@ class Collectives:
     """Collective calls of one device, ascending by start; times in the capture's own ns.
 
     `kind` indexes `kinds`; `stream` counts the communicating streams in order of first use (their
-    numbers differ between ranks); `exposed` is the time without any other kernel. `group` indexes
-    `groups`, the names of communicators; it, `sequence` and `bytes` are MISSING where the tracer
-    did not record the calls' arguments.
+    numbers differ between ranks); `exposed` is the time without any other kernel. `place` counts
+    the calls of one kind in a step, apart for each phase, MISSING outside of certain steps. `group`
+    indexes `groups`, the names of communicators; it, `sequence` and `bytes` are MISSING where the
+    tracer did not record the calls' arguments.
     """
 
     kinds: tuple[str, ...]
@@ -58,6 +59,7 @@ class Collectives:
     start: Array
     end: Array
     exposed: Array
+    place: Array
     bytes: Array
     groups: tuple[str, ...]
     group: Array
@@ -85,13 +87,31 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     told = [kind_of(a.names.texts[int(i)]) for i in distinct]
     kinds = tuple(sorted(set(told)))
     kind = np.array([kinds.index(k) for k in told], np.int64)[index]
-    _, first, place = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
+    _, first, stream = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
     cover = Coverage(a.budgets[device].compute)
     size, groups, group, sequence = _arguments(a, device, mine)
     return Collectives(
-        kinds, kind, np.argsort(np.argsort(first))[place], start, end,
-        (end - start) - cover.within(start, end), size, groups, group, sequence,
+        kinds, kind, np.argsort(np.argsort(first))[stream], start, end,
+        (end - start) - cover.within(start, end), _places(a.on(device), mine, kind), size,
+        groups, group, sequence,
     )  # fmt: skip
+
+
+def _places(a: Analysis, mine: Array, kind: Array) -> Array:
+    """Which call of its kind in its step each collective is; equal places of one phase repeat."""
+    out = np.full(len(mine), MISSING, np.int64)
+    inside = np.flatnonzero(a.steps.op_step[mine] != MISSING)
+    if not a.steps.believed or len(inside) == 0:
+        return out
+    step, own = a.steps.op_step[mine[inside]], kind[inside]
+    order = np.lexsort((inside, own, step))
+    new = np.diff(step[order], prepend=MISSING) + np.diff(own[order], prepend=MISSING) != 0
+    begin = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    phases = np.unique(a.steps.phase, return_inverse=True)[1].reshape(-1)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order)) - begin
+    out[inside] = number * (int(phases.max()) + 1) + phases[step]
+    return out
 
 
 def leads(a: Analysis, device: int, found: Collectives) -> Array:
@@ -127,6 +147,23 @@ def leads(a: Analysis, device: int, found: Collectives) -> Array:
     columns.append(parts[:, [i for i, n in enumerate(IDLE_PARTS) if n not in told]].sum(axis=1))
     out[1:] = np.column_stack(columns)
     return out
+
+
+def blocking(a: Analysis, device: int, found: Collectives) -> float | None:
+    """Share of the exposed time that held up the next kernel: it had been launched by the end of
+    the collective. Else the host was late, and the device would have been idle all the same. None
+    where nothing is exposed or launches are not recorded."""
+    at = a.device_kernels(device)
+    at = at[~a.communication[at]]
+    follower = np.searchsorted(a.ops.start[at], found.end, "left")
+    followed = np.flatnonzero((follower < len(at)) & (found.exposed > 0))
+    call = a.ops.api[at[follower[followed]]]
+    known, weight = call >= 0, found.exposed[followed]
+    if not a.trace.has("api_calls") or not known.any():
+        return None
+    launched = a.trace.columns("api_calls", ("start",))["start"][call[known]]
+    held = launched <= found.end[followed][known]
+    return float(weight[known][held].sum() / weight[known].sum())
 
 
 def overlap(a: Analysis, device: int) -> tuple[int, int]:

@@ -85,14 +85,14 @@ def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> Ran
     return RankRows(
         rank, device, a.trace.capture.start_utc_ns, (window.start, window.end), length,
         a.step_count, found.kinds, found.groups, LEADS, found.kind, found.stream, found.start,
-        found.duration, found.exposed, found.bytes, found.group, found.sequence,
+        found.duration, found.exposed, found.place, found.bytes, found.group, found.sequence,
         np.where(np.isnan(lead), UNKNOWN, lead).astype(np.int64),
     )  # fmt: skip
 
 
 def _none() -> Collectives:
     empty = np.empty(0, np.int64)
-    return Collectives((), empty, empty, empty, empty, empty, empty, (), empty, empty)
+    return Collectives((), empty, empty, empty, empty, empty, empty, empty, (), empty, empty)
 
 
 def _mpi_rank(a: Analysis, device: int) -> int | None:

@@ -31,6 +31,7 @@ from advisor.ranks.summary import (
 if TYPE_CHECKING:
     from advisor.engine.compile import Program
     from advisor.engine.infer import Engine
+    from advisor.metrics.kernels import Names
     from advisor.pipeline.diagnose import Analysed
 
 #: Facts in the document of a job; beyond, those of ranks that no finding is about are left out.
@@ -85,10 +86,6 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     rows, known = rank_rows(done.analysis)
     opaque = base.value("capture.opaque_graph_ratio")
     names = done.analysis.names if done.analysis.trace.has("kernels") else None
-    collectives = () if names is None else tuple(sorted({
-        operation for operation, family in zip(names.operations, names.families, strict=True)
-        if family == "communication"
-    }))  # fmt: skip
     of_all = replace(done.inference, outcomes=tuple(
         o for o in done.inference.outcomes if o.code in codes
     ))  # fmt: skip
@@ -103,9 +100,18 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         {key: table for key, table in base.tables.items() if key[0] in evidence},
         {key: tuple(places) for key, places in base.intervals.items() if key[0] in parts},
         rows, capture.rank, capture.world_size, known,
-        isinstance(opaque, float) and opaque >= _OPAQUE, capture.recorder, collectives,
-        gains, done.gains.predicts,
+        isinstance(opaque, float) and opaque >= _OPAQUE, capture.recorder,
+        _operations(names, "communication"), _operations(names, "moe"), gains,
+        done.gains.predicts,
     )  # fmt: skip
+
+
+def _operations(names: Names | None, family: str) -> tuple[str, ...]:
+    """The names of a family's operations."""
+    if names is None:
+        return ()
+    pairs = zip(names.operations, names.families, strict=True)
+    return tuple(sorted({operation for operation, own in pairs if own == family}))
 
 
 def diagnose_ranks(

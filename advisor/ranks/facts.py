@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import numpy as np
 
@@ -11,6 +13,10 @@ from advisor.facts.writer import FactWriter
 from advisor.model.facts import TRACE, Interval, Scope, Value
 from advisor.ranks.waits import Late, Waits
 
+#: Facts about transfers, which take equally long on all ranks that share them: where ranks differ
+#: by less than this factor it is their windows that differ.
+TRANSFERS = ("comm.max_over_mean", "comm.excess_ratio", "comm.repeated_excess_ratio")
+_AGREE = 1.5
 #: Where a lateness comes from before the first collective of the window.
 UNSEEN = "what lies before its window"
 
@@ -46,6 +52,8 @@ def job_facts(
         "ranks.wait_ratio": total / max(waits.time, 1),
         "ranks.wait_window_ratio": float(np.mean(shares)),
     })  # fmt: skip
+    out.put("ranks.most_caused_ratio", max(waits.caused) / total if total else 0.0)
+    _late_parts(out, waits)
     for i, rows in enumerate(ranks):
         scope, late = Scope(rank=rows.rank), waits.late[i]
         caused = waits.caused[i] / total if total else 0.0
@@ -76,10 +84,32 @@ def job_facts(
 def late_part(late: Late, leads: Sequence[str]) -> str | None:
     """What the rank did longer than the others before it came late; None where nothing stands
     out."""
-    more = {name: int(v) for name, v in zip(leads, late.lead - late.others, strict=True)}
-    more[UNSEEN] = late.unseen
+    more = _longer(late, leads)
     name = max(more, key=lambda n: (more[n], n))
     return name if more[name] > 0 else None
+
+
+def _longer(late: Late, leads: Sequence[str]) -> Counter[str]:
+    """By what it did: how much longer than the others, ns."""
+    more = {name: int(v) for name, v in zip(leads, late.lead - late.others, strict=True)}
+    return Counter(more | {UNSEEN: late.unseen})
+
+
+def _late_parts(out: FactWriter, waits: Waits) -> None:
+    """What late ranks did longer than the others, whichever rank was late."""
+    more: Counter[str] = Counter()
+    for rows, late in zip(waits.ranks, waits.late, strict=True):
+        if late is not None:
+            more.update(_longer(late, rows.leads))
+    ranked = sorted(((n, ns) for n, ns in more.items() if ns > 0), key=lambda m: (-m[1], m[0]))
+    if not ranked:
+        return
+    lateness = max(sum(late.late for late in waits.late if late is not None), 1)
+    out.put("ranks.late_part", ranked[0][0])
+    out.put("ranks.late_part_ratio", min(ranked[0][1] / lateness, 1.0))
+    out.table("ranks.parts", TRACE, "What late ranks did longer than the others",
+              ("since_the_collective_before", "longer:ms", "of_the_lateness:ratio"),
+              [[name, ns / 1e6, min(ns / lateness, 1.0)] for name, ns in ranked])  # fmt: skip
 
 
 def rank_call_facts(
@@ -93,10 +123,16 @@ def rank_call_facts(
         if exposed is None or not found.any():
             continue
         told = transfer_facts(
-            rows.kind, rows.duration, rows.exposed, rows.bytes, wait, found, exposed,
+            rows.kind, rows.duration, rows.exposed, rows.bytes, rows.place, wait, found, exposed,
             rows.window_ns, rows.steps,
         )  # fmt: skip
         out[Scope(rank=rows.rank, device=rows.device)] = told | {"comm.waiting_known": True}
+    for name in TRANSFERS:
+        some = [v for told in out.values() if isinstance(v := told.get(name), float)]
+        if some and max(some) <= _AGREE * min(some):
+            for told in out.values():
+                if name in told:
+                    told[name] = median(some)
     return out
 
 

@@ -14,13 +14,14 @@ from advisor.engine.rank import rank
 from advisor.engine.same_time import unconditional, without_repeats
 from advisor.engine.text import placeholders
 from advisor.facts.catalog import CATALOGUE
+from advisor.facts.communication import ALIKE
 from advisor.facts.missing import reason
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import TRACE, Fact, FactBase, Scope
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Threshold
 from advisor.model.gain import Gain
 from advisor.ranks import merge
-from advisor.ranks.facts import job_facts, rank_call_facts
+from advisor.ranks.facts import TRANSFERS, job_facts, rank_call_facts
 from advisor.ranks.gains import with_gain
 from advisor.ranks.merge import Said
 from advisor.ranks.rows import RankRows
@@ -99,7 +100,7 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     """Waits between the ranks, the rules that need all of them, and what single ranks concluded.
     `given` counts the ranks that were asked for, also those that could not be read.
 
-    Where a rank comes late, what single ranks say of the times of collectives is overruled.
+    Where ranks wait, what single ranks say of the times of collectives is overruled.
     """
     parts = tuple(sorted(parts, key=lambda p: p.ranks))
     waits = reduce_ranks([r for p in parts for r in p.rows])
@@ -129,18 +130,12 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
         overruled += [(_about(o.scope.rank, ranks), o) for o in found.overruled]
         missing += [(_about(n.scope.rank, ranks), n) for n in found.not_evaluated]
         healthy += [(_about(h.scope.rank, ranks), h) for h in found.healthy]
-    if late := next((f for f in own if by_code[f.code].scope == "rank"), None):
-        waiting = {n for p in parts for n in p.summary.collectives}
-        slow = [s for s in said if s.what.scope.operation in waiting]
-        said = [s for s in said if s.what.scope.operation not in waiting]
-        overruled += [
-            (s.ranks, Overruled(code=s.what.code, cause=s.what.cause, by=late.code,
-                                scope=s.what.scope)) for s in slow
-        ]  # fmt: skip
-        missing += [
-            (s.ranks, NotEvaluated(code=s.what.code, cause=s.what.cause, scope=s.what.scope,
-                                   missing=(), stopped_by=late.cause)) for s in slow
-        ]  # fmt: skip
+    said, explained = _without_waiting(said, own, parts)
+    overruled += [(ranks, o) for ranks, o, _ in explained]
+    missing += [
+        (ranks, NotEvaluated(code=o.code, cause=o.cause, scope=o.scope, missing=(), stopped_by=by))
+        for ranks, o, by in explained
+    ]
     refolded = merge.refold([*own, *merge.merge_findings(said, total, world)], by_code)
     merged = without_repeats(refolded, by_code, unconditional)
     fired = {f.code for f in merged} | {s.code for f in merged for s in f.explains}
@@ -150,6 +145,36 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
         tuple(merge.merge_healthy(healthy, fired, total, world)),
         tuple(merge.merge_not_evaluated(missing, total)), thresholds,
     )  # fmt: skip
+
+
+def _without_waiting(
+    said: Sequence[Said], own: Sequence[Finding], parts: Sequence[Part]
+) -> tuple[list[Said], list[tuple[tuple[int, ...], Overruled, str]]]:
+    """What single ranks say, without what the waiting between them explains: where ranks wait, the
+    times of collectives show only that, and where uneven experts are why, so do the slow calls of
+    expert kernels."""
+    waiting = [f for f in own if f.impact is not None and f.impact.part == "communication"]
+    if not waiting:
+        return list(said), []
+    first = waiting[0]
+    collectives = {n for p in parts for n in p.summary.collectives}
+    experts = {n for p in parts for n in p.summary.experts}
+    uneven = next((f for f in waiting if f.cause == "expert-imbalance"), None)
+    kept: list[Said] = []
+    explained = []
+    for one in said:
+        what, by = one.what, None
+        if what.scope.operation in collectives:
+            by = first
+        elif what.scope.operation in experts and what.cause == "tail-latency":
+            by = uneven
+        if by is None:
+            kept.append(one)
+        else:
+            explained.append((one.ranks, Overruled(
+                code=what.code, cause=what.cause, by=by.code, scope=what.scope
+            ), by.cause))  # fmt: skip
+    return kept, explained
 
 
 def _estimated(
@@ -259,7 +284,12 @@ def _reasons(base: FactBase) -> dict[str, str]:
         why = "no collective of one rank was found on another"
     else:
         late = ("rank.late_ns", "rank.late_part")
-        return dict.fromkeys(late, "no other rank waits for this one")
+        began = ("rank.began_later_ns", "rank.left_out_count")
+        return {
+            **dict.fromkeys(late, "no other rank waits for this one"),
+            **dict.fromkeys(began, "no window begins after another rank entered a collective"),
+            **dict.fromkeys(TRANSFERS, ALIKE.lack),
+        }
     names = ("ranks.matched_count", "ranks.wait_ratio", "ranks.wait_window_ratio")
     return dict.fromkeys((*names, *(n for n in CATALOGUE if n.startswith("rank."))), why)
 
@@ -301,14 +331,19 @@ def _looked_at(program: Program) -> frozenset[str]:
 
 def _chunks(facts: FactBase) -> Iterator[FactBase]:
     """The facts of so many ranks at a time as one inference takes, those about the job with
-    each."""
+    each. The rank that causes most waiting comes first: rules about the job ask for it."""
     wide = {k: f for k, f in facts.facts.items() if k[1].rank is None}
     by_rank: dict[int, dict[tuple[str, Scope], Fact]] = {}
     for key, fact in facts.facts.items():
         if key[1].rank is not None:
             by_rank.setdefault(key[1].rank, {})[key] = fact
+
+    def caused(rank_: int) -> float:
+        share = facts.value("rank.caused_ratio", Scope(rank=rank_))
+        return share if isinstance(share, float) else 0.0
+
     chunk = dict(wide)
-    for number in sorted(by_rank):
+    for number in sorted(by_rank, key=lambda n: (-caused(n), n)):
         if len(chunk) + len(by_rank[number]) > _MAX_FACTS and len(chunk) > len(wide):
             yield replace(facts, facts=chunk)
             chunk = dict(wide)

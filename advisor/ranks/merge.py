@@ -50,7 +50,12 @@ def _merged(group: list[Said], total: int, world: int) -> Finding:
         device=worst.what.scope.device if len(devices) == 1 or not most else None,
         process=worst.what.scope.process if len(group) == 1 else None,
     )
-    extent = _extent(ranks, total, world, worst.ranks, most)
+    shares = [
+        (said.ranks[0], said.what.impact.share)
+        for said in group
+        if said.what.impact is not None and said.what.impact.share is not None
+    ]
+    extent = _extent(ranks, total, world, worst.ranks, most, [share for _, share in shares])
     changes: dict[str, object] = {
         "scope": scope,
         "message": f"{worst.what.message} {extent}".strip(),
@@ -58,11 +63,6 @@ def _merged(group: list[Said], total: int, world: int) -> Finding:
             replace(t, label=f"rank {shown}: {t.label}") for t in worst.what.time_ranges
         ),
     }
-    shares = [
-        (said.ranks[0], said.what.impact.share)
-        for said in group
-        if said.what.impact is not None and said.what.impact.share is not None
-    ]
     if len(shares) > 1:
         by_rank = Table(
             title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES])
@@ -84,18 +84,28 @@ def _weight(finding: Finding) -> float:
 
 
 def _extent(
-    ranks: Sequence[int], total: int, world: int, shown: tuple[int, ...], most: bool
-) -> str:
-    """Where else it holds."""
+    ranks: Sequence[int], total: int, world: int, shown: tuple[int, ...], most: bool,
+    shares: Sequence[float],
+) -> str:  # fmt: skip
+    """Where else it holds, and how much there."""
     if world == 1:
         return ""
     if most:
         of = "" if len(shown) > 1 else f"; the numbers are those of rank {shown[0]}"
-        return f"On {len(ranks)} of {world} ranks{unread(total, world)}{of}."
+        between = f", a share of {percent(shares)}" if " to " in percent(shares) else ""
+        return f"On {len(ranks)} of {world} ranks{unread(total, world)}{between}{of}."
     if len(shown) > 1:
         return f"On {listed(ranks)}."
     others = [r for r in ranks if r not in shown]
     return f"Also on {listed(others)}." if others else ""
+
+
+def percent(shares: Sequence[float]) -> str:
+    """``71 to 88 %``; one number where both ends are the same, none without any."""
+    if not shares:
+        return ""
+    low, high = f"{100 * min(shares):.0f}", f"{100 * max(shares):.0f}"
+    return f"{high} %" if low == high else f"{low} to {high} %"
 
 
 def unread(total: int, world: int) -> str:

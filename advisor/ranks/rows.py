@@ -19,8 +19,8 @@ class RankRows:
     Times are ns of the capture's own session; `zero` is the absolute time (ns since 1970) of its
     0, None where the capture does not tell. `window` and `steps` are those of the analysis.
     `lead[i]` is what the device did since the collective before, by the columns that `leads`
-    names, UNKNOWN in the first row. `bytes`, `group` (indexing `groups`) and `sequence` are
-    UNKNOWN where the tracer did not record them.
+    names, UNKNOWN in the first row. `place` is that in the step, UNKNOWN outside of steps; `bytes`,
+    `group` (indexing `groups`) and `sequence` are UNKNOWN where the tracer did not record them.
     """
 
     rank: int
@@ -37,6 +37,7 @@ class RankRows:
     start: Array
     duration: Array
     exposed: Array
+    place: Array
     bytes: Array
     group: Array
     sequence: Array

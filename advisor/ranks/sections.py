@@ -12,7 +12,7 @@ from advisor.model.facts import Cell, Table
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
 from advisor.model.gain import WORTH, Choice
 from advisor.model.parts import BUSY
-from advisor.ranks.merge import listed
+from advisor.ranks.merge import listed, percent
 from advisor.ranks.summary import RankSummary
 from advisor.ranks.waits import Waits
 
@@ -127,22 +127,23 @@ def verdict(
     if telling:
         first = telling[0]
         where = first.scope.label()
-        sentence = f"{first.title}: {f'{where}. ' if where else ''}{first.message}"
+        sentence = f"{_began_later(findings)}{first.title}: "
+        sentence += f"{f'{where}. ' if where else ''}{first.message}"
         rest = [f.cause for f in telling[1 : 1 + _SHOWN]]
         return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail
     busy = [d.inputs[0].busy_share for d in diagnoses if d.inputs[0].busy_share is not None]
     if not busy:
         return f"No GPU work was recorded, so nothing can be judged.{tail}"
-    load = f"the GPUs are busy {min(busy):.0%} to {max(busy):.0%} of the window"
+    late, load = _began_later(findings), f"the GPUs are busy {percent(busy)} of the window"
     if options:
         offered = ", ".join(f"{o.title} {o.speedup.mid:.2f} x" for o in options)
-        return f"No fault. Options: {offered}.{tail}"
+        return f"{late}No fault. Options: {offered}.{tail}"
     if options is None:
         return (
-            f"No fault found: {load}. What a fix would win cannot be predicted from these "
-            f"captures.{tail}"
+            f"{late}No fault found: {load}. What a fix would win cannot be predicted from "
+            f"these captures.{tail}"
         )
-    return f"Nothing to fix above {WORTH:.0%} of the step: {load}.{tail}"
+    return f"{late}Nothing to fix above {WORTH:.0%} of the step: {load}.{tail}"
 
 
 def options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:
@@ -156,3 +157,15 @@ def options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:
             found.setdefault(choice.what_if, []).append(choice)
     least = [min(c, key=lambda o: o.saved) for c in found.values() if len(c) == len(summaries)]
     return tuple(sorted(least, key=lambda c: (-c.saved, c.what_if)))
+
+
+def _began_later(findings: Iterable[Finding]) -> str:
+    """What is to be known first where captures of ranks did not begin together."""
+    ranks = sorted(
+        f.scope.rank for f in findings
+        if f.cause == "rank-began-later" and f.scope.rank is not None
+    )  # fmt: skip
+    if not ranks:
+        return ""
+    verb = "begin" if len(ranks) > 1 else "begins"
+    return f"The capture of {listed(ranks)} {verb} late; what it is late for by that is left out. "

@@ -25,9 +25,9 @@ Key = tuple[str, Scope]
 class RankSummary:
     """One capture. `rows` has an entry for each rank in it, numbered within the capture unless its
     metadata say more; `numbered` is true where they do. `facts` are scoped as in the capture;
-    `collectives` are the names of the operations that wait for other ranks; `gains` has by device
-    and code what the rank by itself would win of what only all ranks can judge; `predicts` is
-    false where nothing can be estimated from the capture."""
+    `collectives` are the names of the operations that wait for other ranks, `experts` of those of
+    experts; `gains` has by device and code what the rank by itself would win of what only all ranks
+    can judge; `predicts` is false where nothing can be estimated from the capture."""
 
     diagnosis: Diagnosis
     facts: tuple[tuple[str, Scope, Value], ...]
@@ -41,6 +41,7 @@ class RankSummary:
     opaque: bool
     recorder: Recorder
     collectives: tuple[str, ...] = ()
+    experts: tuple[str, ...] = ()
     gains: tuple[tuple[int, str, Gain], ...] = ()
     predicts: bool = True
 
@@ -101,8 +102,8 @@ def encode(summary: RankSummary) -> bytes:
     rest = (
         summary.facts, summary.trace_tables, summary.tables, summary.places,
         tuple(r.packed() for r in summary.rows), summary.rank, summary.world_size,
-        summary.numbered, summary.opaque, summary.recorder, summary.collectives, summary.gains,
-        summary.predicts,
+        summary.numbered, summary.opaque, summary.recorder, summary.collectives, summary.experts,
+        summary.gains, summary.predicts,
     )  # fmt: skip
     return zlib.compress(pickle.dumps((document, rest), protocol=5), 1)
 

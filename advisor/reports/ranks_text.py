@@ -36,7 +36,9 @@ def job(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     if len(diagnosis.inputs) > 1 and first.path != last.path:
         name = cut_middle(last.path, page.width - 3, page.glyphs.ellipsis)
         page.line((f"to {name}", "bold"))
-    page.labelled("ranks", f"{len(read)} read" + (f", {len(lost)} missing" if lost else ""))
+    world = max(_world(diagnosis), len(diagnosis.inputs))
+    of = f" of {world}" if world > len(read) else ""
+    page.labelled("ranks", f"{len(read)}{of} read")
     if read:
         shared = read[0].model_copy(update={
             name: _same([getattr(i, name) for i in read])
@@ -53,6 +55,12 @@ def job(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     said = [(i.rank, w) for i in read for w in i.warnings]
     for rank, text in said[: None if verbosity > 0 else WARNINGS]:
         page.labelled("warning", f"rank {rank}: {text}")
+
+
+def _world(diagnosis: Diagnosis) -> int:
+    """Ranks of the job, as far as its captures tell."""
+    told = (f.value for f in diagnosis.facts if f.name == "ranks.world_size")
+    return max((v for v in told if isinstance(v, int)), default=0)
 
 
 def _same(texts: Sequence[str | None]) -> str | None:

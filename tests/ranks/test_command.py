@@ -89,7 +89,7 @@ def test_a_rank_that_cannot_be_read_is_told_and_exit_is_2(
     assert run("rank0.sqlite", "rank1.sqlite", "rank2.sqlite", "--jobs", "1") == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("advisor: error: rank 2 is missing: rank2.sqlite: an empty file")
-    assert "ranks     2 read, 1 missing" in shown.out
+    assert "ranks     2 of 3 read" in shown.out
     assert "missing   rank 2" in shown.out
 
 

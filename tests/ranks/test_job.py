@@ -54,7 +54,9 @@ def test_single_findings_keep_what_they_say(paths: list[Path]) -> None:
     found = diagnosed(paths)
     alone = diagnose(paths[0])
     merged = finding(found, "compute-bound")
-    assert "On 4 of 4 ranks; the numbers are those of rank 2." in merged.message
+    assert (
+        "On 4 of 4 ranks, a share of 70 to 99 %; the numbers are those of rank 2." in merged.message
+    )
     assert merged.scope == Scope(device=0)
     own = next(f for f in alone.findings if f.cause == "compute-bound")
     assert merged.title == own.title
@@ -207,7 +209,8 @@ def test_most_ranks_make_it_the_jobs() -> None:
     said = [Said((r,), one(share=0.1 + 0.1 * r, scope=Scope(device=r))) for r in range(3)]
     (merged,) = merge_findings(said, 4)
     assert merged.scope == Scope()
-    assert merged.message == "0.30000000000000004 On 3 of 4 ranks; the numbers are those of rank 2."
+    extent = "On 3 of 4 ranks, a share of 10 to 30 %; the numbers are those of rank 2."
+    assert merged.message == f"0.30000000000000004 {extent}"
     assert merged.evidence[0].rows[0] == (2, 0.30000000000000004)
 
 
