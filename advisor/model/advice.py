@@ -43,3 +43,26 @@ class Alternative(Frozen):
     gain: Gain | None = None
     effort: Literal["low", "medium", "high"] = "medium"
     options: tuple[Option, ...] = ()
+
+
+class ToDo(Frozen):
+    """One thing to do, in an order that works. `saved` is the share of the step that it saves
+    alone, `saved_in_plan` after those before it; `because`: why it comes before a later one."""
+
+    code: str
+    cause: str
+    id: str
+    action: str
+    saved: float | None = None
+    saved_in_plan: float | None = None
+    because: str = ""
+
+
+class Headline(Frozen):
+    """What the verdict speaks of: its cause, what to `do` first, and the share of the step that
+    the fix of the cause `saves` by itself."""
+
+    code: str
+    cause: str
+    do: str | None = None
+    saves: float | None = None

@@ -11,7 +11,9 @@ from pydantic import Field
 
 from advisor.model.advice import Advice as Advice
 from advisor.model.advice import Alternative as Alternative
+from advisor.model.advice import Headline as Headline
 from advisor.model.advice import Option as Option
+from advisor.model.advice import ToDo as ToDo
 from advisor.model.advice import Verify as Verify
 from advisor.model.capture import Frozen, InputDevice
 from advisor.model.facts import Cell, Fact, Interval, Scope, Table
@@ -124,29 +126,6 @@ class Reference(Frozen):
     id: str
     title: str = ""
     url: str | None = None
-
-
-class ToDo(Frozen):
-    """One thing to do, in an order that works. `saved` is the share of the step that it saves
-    alone, `saved_in_plan` after those before it; `because`: why it comes before a later one."""
-
-    code: str
-    cause: str
-    id: str
-    action: str
-    saved: float | None = None
-    saved_in_plan: float | None = None
-    because: str = ""
-
-
-class Headline(Frozen):
-    """What the verdict speaks of: its cause, what to `do` first, and the share of the step that
-    the fix of the cause `saves` by itself."""
-
-    code: str
-    cause: str
-    do: str | None = None
-    saves: float | None = None
 
 
 class Finding(Frozen):
