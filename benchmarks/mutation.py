@@ -34,7 +34,7 @@ from advisor.engine.compile import CompiledRule, Condition, Program, State, Test
 from advisor.engine.infer import infer
 from advisor.engine.interpret import OutcomeState
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
-from advisor.engine.source import read, validate
+from advisor.engine.parse import read, validate
 from advisor.engine.values import atom
 from advisor.model.rules import SeverityLevel
 

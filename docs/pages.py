@@ -126,7 +126,7 @@ def _examples(rule: Any, rule_path: Path) -> list[Any]:
     from advisor.compare.catalog import EVERY_FACT
     from advisor.engine.cases import CaseFile
     from advisor.engine.compile import conditions
-    from advisor.engine.source import read, validate
+    from advisor.engine.parse import read, validate
     from advisor.reports.numbers import fact_unit
     from advisor.reports.rule_markdown import Example
 

@@ -26,10 +26,8 @@ Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of", "known"]
 Kind = Literal["symptom", "cause", "limit", "note", "question"]
 Reply = Literal["yes", "partly", "no"]
 Lifecycle = Literal["preview", "stable", "deprecated", "removed"]
-#: What the facts of a rule are about: one trace, two things beside each other, or how a trace was
-#: recorded (`advisor doctor`).
+#: What facts are about: one trace, two things beside each other, or how a trace was recorded.
 Subject = Literal["trace", "comparison", "context", "router", "recording"]
-#: Groups of facts that are not about one trace.
 _SUBJECTS: dict[str, Subject] = {
     "compare": "comparison", "context": "context", "moe": "router", "recording": "recording",
 }  # fmt: skip
