@@ -141,6 +141,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         # logs of other samplers: see tests/facts/test_clocks.py
         "clock.power_limited_ratio", "clock.held_back_ratio", "clock.temperature_max_c",
         "clock.limit", "clock.limited_ratio",
+        # device memory that grows: see tests/scenarios/test_host.py
+        "memory.full_in_ns", "memory.growth_device_ratio", "memory.growth_bytes",
     }  # fmt: skip
     # several GPUs: see tests/ranks
     several = {n for n in CATALOGUE if n.startswith(("comm.", "rank.", "ranks."))}

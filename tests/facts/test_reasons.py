@@ -66,6 +66,8 @@ def wrong_reasons(path: Path) -> list[str]:
     wrong = []
     with open_trace(path) as trace:
         for entry in d.not_evaluated:
+            if entry.stopped_by:
+                continue
             if not entry.why:
                 wrong.append(f"{entry.code}: no reason for {', '.join(entry.missing)}")
                 continue

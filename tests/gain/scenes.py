@@ -54,6 +54,19 @@ def waiting(*, kernel: int = 100, gap: int = 50, gc: int = 0, gil: int = 0) -> E
     return capture(step, back + gap)
 
 
+def reading_back() -> Export:
+    """As `waiting` with a kernel of 100 us, of which 8 bytes are read back before the wait: the
+    host needs what it waits for. Steps of 200 us."""
+
+    def step(e: Export, t: int) -> None:
+        e.launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=100 * US)
+        e.copy(at=t + 10 * US, dur=5 * US, kind="DtoH", bytes=8, copy_start=t + 108 * US,
+               copy_dur=2 * US)  # fmt: skip
+        e.sync(at=t + 16 * US, dur=99 * US)
+
+    return capture(step, 200)
+
+
 def copying(memory: str = "pageable") -> Export:
     """A megabyte from the host: the copy [5, 105) holds its call [0, 110); a launch [115, 120), its
     kernel [122, 142); 80 us of host code."""

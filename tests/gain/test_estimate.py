@@ -66,7 +66,7 @@ def test_a_gap_that_goes(tmp_path: Path) -> None:
 
 
 def test_what_wins_nothing_has_no_range(tmp_path: Path) -> None:
-    found = replayer(scenes.waiting(), tmp_path).estimate([fix("remove_sync")])
+    found = replayer(scenes.reading_back(), tmp_path).estimate([fix("remove_sync")])
     assert (found.speedup.low, found.speedup.mid, found.speedup.high) == (1.0, 1.0, 1.0)
 
 

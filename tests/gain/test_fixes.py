@@ -123,15 +123,9 @@ def test_a_wait_inside_the_step(tmp_path: Path) -> None:
 
 
 def test_readbacks(tmp_path: Path) -> None:
-    def step(e: Export, t: int) -> None:
-        e.launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=100 * US)
-        e.copy(at=t + 10 * US, dur=5 * US, kind="DtoH", bytes=8, copy_start=t + 108 * US,
-               copy_dur=2 * US)  # fmt: skip
-        e.sync(at=t + 16 * US, dur=99 * US)
-
     # The wait ends at 115; 85 us of host code follow. Without it: 15 + 1 + 2 + 85 = 103 of host
     # time, and 100 + 1 + 2 + 0.9 on the device.
-    export = scenes.capture(step, 200)
+    export = scenes.reading_back()
     assert after(export, tmp_path, fix("async_readback")) == pytest.approx(103.9)
     # The wait at the end of the step hands over what was read back, and stays.
     assert after(export, tmp_path, fix("remove_sync")) == 200
@@ -147,13 +141,7 @@ def test_host_code_between_steps(tmp_path: Path) -> None:
 
 
 def test_a_result_that_is_read_back_keeps_its_wait(tmp_path: Path) -> None:
-    def step(e: Export, t: int) -> None:
-        e.launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=100 * US)
-        e.copy(at=t + 10 * US, dur=5 * US, kind="DtoH", bytes=8, copy_start=t + 108 * US,
-               copy_dur=2 * US)  # fmt: skip
-        e.sync(at=t + 16 * US, dur=99 * US)
-
-    export = scenes.capture(step, 200)
+    export = scenes.reading_back()
     # 85 us of host code go; the wait returns at 115. Optimistic: the next step is launched before.
     assert after(export, tmp_path, fix("remove_host_gap")) == 115
     assert after(export, tmp_path, fix("remove_host_gap"), lean=1) == pytest.approx(103.9)

@@ -109,7 +109,7 @@ def told(diagnosis: Diagnosis) -> Any:
     gone = {"capture.size_bytes", "capture.secret_name_count"}
     document = diagnosis.model_dump(exclude={"inputs", "verdict"})
     document["facts"] = [f for f in document["facts"] if f["name"] not in gone]
-    for section in ("findings", "healthy"):
+    for section in ("findings", "healthy", "do"):
         document[section] = [
             {k: v for k, v in e.items() if k != "rank"}
             for e in document[section]
