@@ -10,8 +10,8 @@ import pytest
 
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.missing import combine, options_of, reason, remedy
 from advisor.facts.communication import ALIKE
+from advisor.facts.missing import combine, options_of, reason, remedy
 from advisor.facts.needs import COLLECTIVES, STEPS
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.metrics.analysis import Analysis
