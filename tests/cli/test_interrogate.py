@@ -91,7 +91,7 @@ def test_what_is_missing(cli: Cli, capsys: Captured) -> None:
 def test_places_and_branches_that_are_further_off_wait_for_v(cli: Cli, capsys: Captured) -> None:
     assert cli("explain", "KRN102", "--trace", EAGER) == 0
     brief = capsys.readouterr().out
-    assert "1 other way to fire, further off (-v)" in brief
+    assert "2 other ways to fire, further off (-v)" in brief
     assert "more places: " in brief
     assert cli("explain", "KRN102", "--trace", EAGER, "-v") == 0
     full = capsys.readouterr().out

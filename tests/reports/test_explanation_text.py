@@ -180,6 +180,6 @@ def test_distance(off: float | None, wanted: str) -> None:
 ])  # fmt: skip
 def test_times_are_those_of_the_tool_that_shows_the_capture(format: str, clock: str) -> None:
     made = Page()
-    entry = Input(path="t", format=format)
+    entry = Input(path="t", format=format, clock=clock)
     explanation(made, doc(FIRED).model_copy(update={"input": entry}))
     assert [x.plain.strip() for x in made.lines if "times" in x.plain] == [clock]

@@ -137,17 +137,23 @@ def ranked(gain: Gain | None = None, impact: float | None = None, **terms: objec
 def test_the_arithmetic_of_a_rank() -> None:
     gain = Gain(what_if="cuda_graphs", measure="latency", **SPANS)
     assert gain_text.ranking_text(ranked(gain)) == (
-        "LCH101 launch-bound: (9.000 - 2.250) / 9.000 = 0.7500 x 0.8000 = 0.6000"
+        "high LCH101 launch-bound: 1 - 1 / 4.000 = 0.7500 x 0.8000 = 0.6000"
     )
     tokens = gain.model_copy(update={"measure": "throughput"})
     assert "1 - 1 / 4.000 = 0.7500 (throughput) x" in gain_text.ranking_text(
         ranked(tokens, throughput=True)
     )
-    assert gain_text.ranking_text(ranked(impact=0.75, share_from="impact", tier=0)) == (
-        "LCH101 launch-bound: share 0.7500 (impact) x 0.8000 = 0.6000, invalidates the capture"
+    unsure = gain.model_copy(update={"speedup": Span(low=1.1, mid=4.0, high=4.5)})
+    assert "mean of 0.0909 and 0.7500 = 0.4205 x" in gain_text.ranking_text(
+        ranked(unsure, share=0.4205)
     )
-    assert gain_text.ranking_text(ranked(tokens, throughput=True, placed=0.125)).endswith(
-        "= 0.6000, placed at 0.1250 as it wins no latency"
+    held = {"impact": 0.75, "share_from": "impact", "tier": 0}
+    assert gain_text.ranking_text(ranked(**held, score=0.18)) == (
+        "high LCH101 launch-bound: share 0.7500 (held) x 0.3 (no estimate) x 0.8000 = 0.1800, "
+        "invalidates the capture"
+    )
+    assert gain_text.ranking_text(ranked(**held, levels="high")).endswith(
+        "share 0.7500 (held) x 0.8000 = 0.6000, invalidates the capture"
     )
     assert "capped at info" in gain_text.ranking_text(ranked(impact=0.1, tier=2))
     bare = ranked().model_copy(update={"ranking": None})
@@ -156,7 +162,7 @@ def test_the_arithmetic_of_a_rank() -> None:
 
 def test_the_ranking_is_shown_on_demand() -> None:
     one = DIAGNOSIS.model_copy(update={"findings": (ranked(impact=0.75, share_from="impact"),)})
-    assert "Ranking  share of the step x confidence = score" in plain(
+    assert "Ranking  share of the step saved x confidence = score" in plain(
         one, TextOptions(ranking=True)
     )
     assert "Ranking" not in plain(one, TextOptions())

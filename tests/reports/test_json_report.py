@@ -14,11 +14,14 @@ def test_one_document_is_exactly_the_diagnosis() -> None:
 
 def test_keys_of_schema_version_1() -> None:
     document = json.loads(render([DIAGNOSIS]))
-    assert list(document)[:6] == [
+    assert list(document)[:9] == [
         "schema_version",
         "tool",
         "inputs",
         "verdict",
+        "headline",
+        "do",
+        "options",
         "findings",
         "overruled",
     ]

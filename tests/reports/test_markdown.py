@@ -134,11 +134,12 @@ def test_same_input_same_text() -> None:
     assert rendered(again) == rendered(FULL)
 
 
-@pytest.mark.parametrize(("format", "tool"), [
-    ("nsys-sqlite", "Nsight Systems"), ("kineto-json", "Perfetto"),
+@pytest.mark.parametrize(("clock", "tool"), [
+    ("session times, as the Nsight Systems GUI shows them", "Nsight Systems"),
+    ("times from the first event of the trace on, as Perfetto shows them", "Perfetto"),
 ])  # fmt: skip
-def test_places_are_in_the_times_of_the_tool_that_shows_them(format: str, tool: str) -> None:
-    entry = FULL.inputs[0].model_copy(update={"format": format})
+def test_places_are_in_the_times_of_the_tool_that_shows_them(clock: str, tool: str) -> None:
+    entry = FULL.inputs[0].model_copy(update={"clock": clock})
     shown = rendered(FULL.model_copy(update={"inputs": (entry,)}))
     heads = [line for line in shown.splitlines() if line.startswith("**Where**")]
     assert heads

@@ -225,7 +225,7 @@ def test_several_captures_make_one_workbook(run: Run, tmp_path: Path) -> None:
         (("a.sqlite", "--xlsx", "x.xlsx", "-o", "x.xlsx"), "both name x.xlsx"),
         (("a.sqlite", "--xlsx", "a.sqlite"), "is the capture itself"),
         (("review", "import", "r.xlsx"), "r.xlsx: no such file"),
-        (("review", "import", "a.sqlite", "--format", "xml"), "none of text, json, markdown"),
+        (("review", "import", "a.sqlite", "--format", "xml"), "one of text, json, markdown"),
     ],
 )
 def test_refusals_are_one_line(
