@@ -137,13 +137,14 @@ def remove_sync(
     fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
 ) -> Inputs:  # fmt: skip
     """Also between steps, of steps that copy nothing to the host: nothing needs that wait to go on.
-    Pessimistic: a wait that hands over a result stays, the host code after it needs that."""
+    Pessimistic: these stay, they may bound on purpose how far the host runs ahead, and so does a
+    wait that hands over a result, which the host code after it needs."""
     calls, waits = inputs.calls, inputs.waits
     kind = calls.kind[waits.call]
     readback = work.direction[waits.op] == DTOH
     dropped = (kind == Call.SYNC) | (readback & (kind == Call.COPY))
     if lean < 0:
-        dropped &= ~readback
+        dropped &= ~readback & _waits_in_steps(inputs)
     if not len(work.taken.inputs.waits):
         raise NoEstimate("no call of the replayed steps waits for the device")
     if fix.params["which"] == "in_step":

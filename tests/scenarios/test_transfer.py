@@ -27,7 +27,7 @@ def upload(memory: str, gb_per_s: float, stream: int = 7) -> Machine:
 
 def test_pageable_uploads(tmp_path: Path) -> None:
     d = diagnosed(upload("pageable", 8), tmp_path)
-    expect(d, "transfer-bound", "pageable-copies", never=("host-gap", "launch-bound", "slow-link"))
+    expect(d, "pageable-copies", "transfer-bound", never=("host-gap", "launch-bound", "slow-link"))
     assert fact(d, "copy.pageable_ratio") == pytest.approx(0.68, abs=0.02)
 
 
