@@ -54,7 +54,8 @@ def test_several_capture_ranges(tmp_path: Path) -> None:
         m.now += 50_000
     d = diagnosed(m, tmp_path)
     expect(d, also=("several-capture-ranges",), never=("step-outliers", "host-gap"))
-    assert ranked(d) == []
+    # Steps in parts cannot be replayed, and gaps inside graphs count by what they hold.
+    assert ranked(d) == ["graph-node-gaps"]
     assert fact(d, "capture.range_count", None) == 3
     assert fact(d, "budget.busy_ratio") == pytest.approx(0.94, abs=0.02)
     (steps,) = d.steps

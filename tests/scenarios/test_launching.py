@@ -80,7 +80,7 @@ def test_graphs_that_leave_some_steps_out(tmp_path: Path) -> None:
                 m.replay(22)
             m.wait()
     d = diagnosed(m, tmp_path)
-    assert ranked(d) == ["blocking-sync", "launch-bound"]
+    assert ranked(d) == ["launch-bound", "blocking-sync"]
     assert 0 < fact(d, "launch.eager_kernel_ratio") < 0.5
     assert "graph-what-is-left" in advice(d, "launch-bound")
     assert "enable-cuda-graphs" not in advice(d, "launch-bound")
