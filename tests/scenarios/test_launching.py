@@ -69,8 +69,7 @@ def test_a_host_that_is_slow_at_launching_is_told_to_pin(
 
 
 def test_graphs_that_leave_some_steps_out(tmp_path: Path) -> None:
-    """Decode is replayed; one step in four is launched one by one. That is all that is wrong, but
-    for the waits, without which the host would launch it while the replays before it run."""
+    """Decode is replayed; one step in four is launched one by one, and is all that is wrong."""
     m = Machine()
     for i in range(16):
         with m.step(f"decode_step {i}"):
@@ -80,7 +79,7 @@ def test_graphs_that_leave_some_steps_out(tmp_path: Path) -> None:
                 m.replay(22)
             m.wait()
     d = diagnosed(m, tmp_path)
-    assert ranked(d) == ["launch-bound", "blocking-sync"]
+    expect(d, "launch-bound")
     assert 0 < fact(d, "launch.eager_kernel_ratio") < 0.5
     assert "graph-what-is-left" in advice(d, "launch-bound")
     assert "enable-cuda-graphs" not in advice(d, "launch-bound")
