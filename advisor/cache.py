@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -30,8 +31,8 @@ _KEPT_S = 30 * 24 * 3600.0
 
 
 def folder() -> Path | None:
-    """Where cached files lie: ``$XDG_CACHE_HOME``, ``%LOCALAPPDATA%`` or ``~/.cache``; None where
-    there is no home."""
+    """Where cached files lie: ``$XDG_CACHE_HOME``, ``%LOCALAPPDATA%`` or ``~/.cache``; None without
+    a home directory."""
     chosen = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     try:
         return (Path(chosen) if chosen else Path.home() / ".cache") / "inference-advisor"
@@ -67,11 +68,12 @@ def _digest(content: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
+@cache
 def _stamps() -> list[tuple[str, int, int]]:
     """Name, time and size of the modules that define or check what is cached."""
     package = Path(__file__).parent
     found = []
-    for part in ("model", "knowledge", "engine"):
+    for part in ("model", "knowledge", "engine", "gain"):
         with os.scandir(package / part) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
@@ -88,15 +90,16 @@ class _Reader(pickle.Unpickler):
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module:
                 return found
-        raise pickle.UnpicklingError(f"{module}.{name} is no data of ours")
+        raise pickle.UnpicklingError(f"{module}.{name} is not a data class of the advisor")
 
 
 def _write(path: Path, data: bytes) -> None:
     """Whole or not at all, as several processes may write at once."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
+        pass
     try:
+        Path(file.name).write_bytes(data)
         os.replace(file.name, path)
     except OSError:
         os.unlink(file.name)

@@ -21,7 +21,7 @@ def options(
     settings: Settings, folder: Path | None = None,
     *, gate: str | None = None, noise_floor: str | None = None,
 ) -> CompareOptions:  # fmt: skip
-    """Raises InputError for a gate or noise floor that is no percentage."""
+    """Raises InputError for a gate or noise floor that is not a percentage."""
     from advisor.pipeline.compare import CompareOptions
 
     thresholds: dict[tuple[str, str], Any] = {}

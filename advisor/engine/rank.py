@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from advisor.model.findings import SEVERITIES, Finding, Severity
-from advisor.model.gain import WORTH, Gain, Ranking, saved_by
+from advisor.model.gain import HELD_FACTOR, WORTH, Gain, Ranking, saved_by
 from advisor.model.rules import Requirement, RuleSpec
 
 #: Severity from this share of the step saved on; below the last, info.
@@ -25,9 +25,6 @@ SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = (
     (0.10, "medium"),
     (WORTH, "low"),
 )
-#: What a cause holds is the most that its fix can save, and mostly it saves less: without an
-#: estimate this part of it counts.
-HELD_FACTOR = 0.3
 
 
 def by_share(share: float) -> Severity:
@@ -136,15 +133,19 @@ def required_first(
         if id(finding) in begun:
             return
         begun.add(id(finding))
-        causes = {r.cause for r in _requires(finding, rules)}
         for other in findings:
-            if other.cause in causes and together(other, finding) and _meet(other, finding):
+            if requirement(finding, other, rules) is not None and together(other, finding):
                 place(other)
         placed.append(finding)
 
     for finding in findings:
         place(finding)
     return placed
+
+
+def worth_telling(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that a verdict speaks of, in their order."""
+    return [f for f in findings if f.severity != "info" or f.invalidates]
 
 
 def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> list[Finding]:
@@ -158,13 +159,16 @@ def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> l
 
 def because(finding: Finding, later: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> str:
     """Why a fix comes before one of the later ones; empty where none of these requires it."""
-    reasons = (
-        f"before {other.cause}: {r.because}"
-        for other in later
-        for r in _requires(other, rules)
-        if r.cause == finding.cause and _meet(finding, other)
-    )
-    return next(reasons, "")
+    found = ((other, requirement(other, finding, rules)) for other in later)
+    return next((f"before {o.cause}: {r.because}" for o, r in found if r is not None), "")
+
+
+def requirement(
+    finding: Finding, other: Finding, rules: Mapping[str, RuleSpec]
+) -> Requirement | None:
+    """Why the fix of a finding needs that of the other one first; None where it does not."""
+    needs = (r for r in _requires(finding, rules) if r.cause == other.cause)
+    return next(needs, None) if _meet(finding, other) else None
 
 
 def _requires(finding: Finding, rules: Mapping[str, RuleSpec]) -> tuple[Requirement, ...]:

@@ -74,7 +74,7 @@ def _overlap(one: Scope, other: Scope) -> bool:
 def _ahead(one: Finding, other: Finding) -> bool:
     """The fix of one saves more than that of the other. Where either has no estimate, what the
     causes hold tells. A symptom is ahead of no cause."""
-    if one.kind == "symptom" != other.kind:
+    if one.kind == "symptom" and other.kind != "symptom":
         return False
     worth, against = _worth(one), _worth(other)
     if worth is None or against is None:

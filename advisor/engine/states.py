@@ -148,10 +148,7 @@ def not_judged(
                 why=why or "; ".join(dict.fromkeys(reasons)) or None,
             )
         )
-    order = sorted(
-        entries, key=lambda n: (n.code, n.scope.sort_key(), n.missing, n.stopped_by or "")
-    )
-    return tuple(order)
+    return tuple(sorted(entries, key=_place))
 
 
 def _place(entry: NotEvaluated) -> tuple[object, ...]:

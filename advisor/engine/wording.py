@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
@@ -11,7 +11,24 @@ from advisor.engine.judge import doubts_of
 from advisor.engine.text import Placeholder, Shown, render
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc
+from advisor.model.gain import WORTH, Choice
 from advisor.model.rules import RuleSpec
+
+
+def without_fault(
+    options: Sequence[Choice] | None, load: str, captures: str, bound: str = ""
+) -> str:
+    """The verdict where nothing is at fault: what could be done all the same (`options`; None
+    where nothing can be predicted from the `captures`), or how busy the GPU is (`load`)."""
+    if options:
+        offered = ", ".join(f"{o.title} {o.speedup.mid:.2f} x" for o in options)
+        return f"No fault{bound}. Options: {offered}."
+    if options is None:
+        return (
+            f"No fault found: {load}{bound}. What a fix would win cannot be predicted from "
+            f"{captures}."
+        )
+    return f"Nothing to fix above {WORTH:.0%} of the step: {load}{bound}."
 
 
 def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) -> str:

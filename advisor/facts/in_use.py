@@ -13,10 +13,6 @@ from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
-_CAPABILITY = Need(
-    "the capture does not tell the compute capability of the GPU", None,
-    lambda a: bool(a.device(a.main_device).compute_capability),
-)  # fmt: skip
 _OLD = Need("no kernel of an older architecture ran in the window")
 _SMALL = Need("no elementwise, copy, activation, rope, softmax or norm kernel ran in the window")
 _ATTENTION = Need("no attention kernel ran in the window")
@@ -24,8 +20,8 @@ _NAMED = 3
 
 FACTS = (
     *group("device", needs.CUDA, [
-        Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, _CAPABILITY)),
-        Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, _CAPABILITY, _OLD)),
+        Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
+        Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, _OLD)),
         Entry("kernel.compiled_ratio", "ratio", "kernels", "Share of the elementwise, copy, activation, rope, softmax and norm kernels that torch.compile generated", "count, by names", needs=(needs.KERNELS, _SMALL)),
         Entry("kernel.unfused_operations", "text", "kernels", "The operations that hold most of the time of these kernels, each with its share of the busy time", "the three largest", needs=(needs.KERNELS, _SMALL)),
         Entry("kernel.static_cache_attention", "flag", "kernels", "Attention runs over a static KV cache: at least one index_copy into it for every attention kernel", "count by operation, split-KV combines left out", needs=(needs.KERNELS, _ATTENTION)),

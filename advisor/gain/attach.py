@@ -57,7 +57,8 @@ class Gains:
         cannot be replayed."""
         if self._replayer is None:
             return None
-        return self._replayer.estimate(()).before
+        found = self._replayer.untraced_ms()
+        return found if found.mid > 0 else None
 
     def with_gains(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings, each with its estimate or the reason why it has none."""
@@ -78,8 +79,10 @@ class Gains:
             return finding
         assert self._replayer is not None
         text = catalogue().whatifs[gain.what_if].perhaps_traced
+        if text is None:
+            return finding
         own = self._replayer.bound_ns((), self._replayer.middle_of(())) / 1e6
-        if text is None or gain.step_before_ms.low > NEAR_OWN * own:
+        if gain.step_before_ms.low > NEAR_OWN * own:
             return finding
         cap = terms.cap if terms.cap in ("low", "info") else "medium"
         return finding.model_copy(update={

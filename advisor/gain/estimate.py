@@ -226,13 +226,28 @@ class Replayer:
 
     # ------------------------------------------------------------ estimates
 
+    def untraced_ms(self) -> Span:
+        """Step time without the profiler, ms."""
+        return self._before_ms(self._befores(self._ends(())))
+
+    def _before_ms(self, befores: Sequence[float]) -> Span:
+        noise = 0.0 if self.unprofiled_ns else self.noise
+        return _ms(_span(self.step_ns((), self.middle), befores, noise))
+
+    def _befores(self, ends: Sequence[Scenario]) -> list[float]:
+        """Step times under these scenarios without a fix."""
+        return [self.step_ns((), replace(s, leans=())) for s in ends]
+
+    def _ends(self, fixes: Sequence[Fix]) -> list[Scenario]:
+        return [s for pair in self._dimensions(fixes) for s in pair]
+
     def estimate(self, fixes: Sequence[Fix]) -> Estimate:
         """Before, after and speed-up with their ranges. Raises NoEstimate."""
         middle = self.middle_of(fixes)
-        ends = [s for pair in self._dimensions(fixes) for s in pair]
+        ends = self._ends(fixes)
         before = self.step_ns((), self.middle)
         after, bound = self.step_ns(fixes, middle), self.bound_ns(fixes, middle)
-        befores = [self.step_ns((), replace(s, leans=())) for s in ends]
+        befores = self._befores(ends)
         afters = [self.step_ns(fixes, s) for s in ends]
         bounds = [self.bound_ns(fixes, s) for s in ends]
         if min(before, after, bound, *befores, *afters, *bounds) <= 0.0:
@@ -261,7 +276,7 @@ class Replayer:
         least_ns = _span(bound, bounds, model)
         after_ns = _span(after, afters, model)
         return Estimate(
-            before=_ms(_span(before, befores, 0.0 if self.unprofiled_ns else noise)),
+            before=self._before_ms(befores),
             after=_ms(after_ns.model_copy(update={"low": max(after_ns.low, least_ns.low)})),
             speedup=Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid)),
             bound=_ms(least_ns),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -66,8 +66,12 @@ class Work:
 
     def select(self, wanted: Callable[[KernelFamily], object]) -> Array:
         """Mask of the kernels for whose names `wanted` is true."""
-        mask = np.append(self.a.names.mask(wanted), False)
-        return np.asarray(mask[np.where(self.name >= 0, self.name, len(mask) - 1)])
+        return self._of_name(self.a.names.mask(wanted), False)
+
+    def _of_name(self, values: Sequence[int] | Array, other: int) -> Array:
+        """The value of each operation's kernel name; `other` for what is no kernel."""
+        known = np.append(np.asarray(values), other)
+        return np.asarray(known[np.where(self.name >= 0, self.name, len(known) - 1)])
 
     def family(self, families: frozenset[str]) -> Array:
         """Mask of the kernels of these families."""
@@ -85,8 +89,7 @@ class Work:
     @cached_property
     def weight_bits(self) -> Array:
         """Bits of a weight that each matrix product reads, as its name tells; 16 for all else."""
-        bits = np.append([weight_bits(k) for k in self.a.names.known], 16)
-        return np.asarray(bits[np.where(self.name >= 0, self.name, len(bits) - 1)])
+        return self._of_name([weight_bits(k) for k in self.a.names.known], 16)
 
     @cached_property
     def attention(self) -> Array:

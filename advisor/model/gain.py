@@ -20,6 +20,9 @@ class Span(Frozen):
 
 #: A fix that saves less than this share of the step is not worth a sentence.
 WORTH = 0.03
+#: What a cause holds is the most that its fix can save, and mostly it saves less: without an
+#: estimate this part of it counts.
+HELD_FACTOR = 0.3
 
 
 def saved_by(speedup: Span) -> float:

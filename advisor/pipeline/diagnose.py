@@ -13,7 +13,7 @@ from advisor.model.findings import Diagnosis, Tool
 from advisor.model.options import Options as Options
 from advisor.model.sensitivity import Flip
 from advisor.pipeline.unprofiled import given_step_ns
-from advisor.pipeline.verdict import headline, to_do, verdict, worth_telling
+from advisor.pipeline.verdict import headline, to_do, verdict
 from advisor.pipeline.weights import given_weights
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def assemble(done: Analysed) -> Diagnosis:
     """The document that every report is made from."""
     from advisor import __version__
     from advisor.compare.work import work_of
-    from advisor.engine.rank import worth_doing
+    from advisor.engine.rank import worth_doing, worth_telling
     from advisor.metrics.pauses import step_times
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import rank_section
@@ -170,15 +170,14 @@ def assemble(done: Analysed) -> Diagnosis:
         tables["ranks"] = rank_section(done.waits, budget, facts)
     rules = done.inference.program.rules.by_code
     combined = done.gains.combined(worth_doing(found.findings, rules))
-    do = to_do(findings, rules, combined)
-    language_model = analysis.workload.startswith("LLM")
+    language_model = document.is_language_model(analysis.workload) is True
     options = () if worth_telling(findings) else done.gains.options(language_model)
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
         verdict=verdict(analysis, findings, found.not_evaluated, options),
-        headline=headline(findings, do),
-        do=do,
+        headline=headline(findings, rules),
+        do=to_do(findings, rules, combined),
         options=options or (),
         findings=findings,
         combined=combined,

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from advisor.engine.rank import worth_telling
 from advisor.errors import AdvisorError, InputError
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
 from advisor.pipeline.diagnose import Options, analyse, assemble, conclusions
-from advisor.pipeline.verdict import headline, to_do, worth_telling
+from advisor.pipeline.verdict import headline, to_do
 from advisor.pipeline.weights import parse_weights
 from advisor.ranks import sections
 from advisor.ranks.job import Job, conclude_job, numbered, scopes
@@ -238,12 +239,12 @@ def _document(
         if isinstance(ratio := p.summary.value("comm.overlap_ratio", Scope(device=r.device)), float)
     }  # fmt: skip
     shown = job.parts[0].ranks[0]
-    do = to_do(findings, program.rules.by_code)
+    rules = program.rules.by_code
     options = () if worth_telling(findings) else sections.options([p.summary for p in job.parts])
     return Diagnosis(
         tool=tool,
-        headline=headline(findings, do),
-        do=do,
+        headline=headline(findings, rules),
+        do=to_do(findings, rules),
         options=options or (),
         inputs=(
             *sections.inputs([(p.summary, p.ranks) for p in job.parts]),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from advisor.engine.rank import because, saved_of, worth_doing
+from advisor.engine.rank import because, requirement, saved_of, worth_doing, worth_telling
+from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
 from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
-from advisor.model.gain import WORTH, Choice, Combined
+from advisor.model.gain import Choice, Combined
 from advisor.model.rules import RuleSpec
 
 
@@ -36,26 +37,10 @@ def verdict(
     if not len(a.ops):
         return f"{what}No GPU work was recorded, so nothing can be judged."
     busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())
-    bound = _bound(findings)
+    load = f"the GPU is busy {busy:.0%} of the window"
     lacking = sum(n.stopped_by is None for n in not_evaluated)
     unknown = f" {lacking} rules could not look." if lacking else ""
-    if options:
-        offered = ", ".join(f"{o.title} {o.speedup.mid:.2f} x" for o in options)
-        return f"{what}No fault{bound}. Options: {offered}.{unknown}"
-    if options is None:
-        return (
-            f"{what}No fault found: the GPU is busy {busy:.0%} of the window{bound}. What a fix "
-            f"would win cannot be predicted from this capture.{unknown}"
-        )
-    return (
-        f"{what}Nothing to fix above {WORTH:.0%} of the step: the GPU is busy {busy:.0%} of the "
-        f"window{bound}.{unknown}"
-    )
-
-
-def worth_telling(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that a verdict speaks of, in their order."""
-    return [f for f in findings if f.severity != "info" or f.invalidates]
+    return what + without_fault(options, load, "this capture", _bound(findings)) + unknown
 
 
 def to_do(
@@ -76,19 +61,19 @@ def to_do(
     )  # fmt: skip
 
 
-def headline(findings: Sequence[Finding], do: Sequence[ToDo]) -> Headline | None:
+def headline(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> Headline | None:
     """What the verdict speaks of; None where nothing is worth a sentence. Its advice is what has
     to be done first, be that the fix of another cause that its own requires."""
     first = next(iter(worth_telling(findings)), None)
     if first is None:
         return None
-    own = next((i for i, d in enumerate(do) if d.code == first.code), None)
-    before = [d for d in do[:own] if d.because.startswith(f"before {first.cause}:")]
-    action = before[0] if before else None if own is None else do[own]
-    return Headline(
-        code=first.code, cause=first.cause, do=None if action is None else action.action,
-        saves=_of_the_step(first),
-    )  # fmt: skip
+    order = [f for f in worth_doing(findings, rules) if f.recommendations]
+    own = next((i for i, f in enumerate(order) if f.code == first.code), None)
+    do = None
+    if own is not None:
+        before = (f for f in order[:own] if requirement(first, f, rules) is not None)
+        do = next(before, order[own]).recommendations[0].action
+    return Headline(code=first.code, cause=first.cause, do=do, saves=_of_the_step(first))
 
 
 def _of_the_step(finding: Finding) -> float | None:

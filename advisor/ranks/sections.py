@@ -7,10 +7,12 @@ from statistics import median
 
 import numpy as np
 
+from advisor.engine.rank import worth_telling
+from advisor.engine.wording import without_fault
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
-from advisor.model.gain import WORTH, Choice
+from advisor.model.gain import Choice
 from advisor.model.parts import BUSY
 from advisor.ranks.merge import listed, percent
 from advisor.ranks.summary import RankSummary
@@ -123,7 +125,7 @@ def verdict(
     if workload and not workload.startswith(("LLM", "no GPU", "unknown")):
         of += f", {workload}"
     tail = f" ({of}{f'; without {listed(missing)}' if missing else ''})"
-    telling = [f for f in findings if f.severity != "info" or f.invalidates]
+    telling = worth_telling(findings)
     if telling:
         first = telling[0]
         where = first.scope.label()
@@ -135,15 +137,7 @@ def verdict(
     if not busy:
         return f"No GPU work was recorded, so nothing can be judged.{tail}"
     late, load = _began_later(findings), f"the GPUs are busy {percent(busy)} of the window"
-    if options:
-        offered = ", ".join(f"{o.title} {o.speedup.mid:.2f} x" for o in options)
-        return f"{late}No fault. Options: {offered}.{tail}"
-    if options is None:
-        return (
-            f"{late}No fault found: {load}. What a fix would win cannot be predicted from "
-            f"these captures.{tail}"
-        )
-    return f"{late}Nothing to fix above {WORTH:.0%} of the step: {load}.{tail}"
+    return late + without_fault(options, load, "these captures") + tail
 
 
 def options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advisor.model.findings import Diagnosis, Finding
-from advisor.model.gain import Combined, CombinedStep, Span
+from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span
 from advisor.model.whatif import WhatIfReport
 from advisor.reports.layout import Page
 from advisor.reports.numbers import milliseconds, value_text
@@ -144,7 +144,7 @@ def ranking_text(finding: Finding) -> str:
     else:
         why = f"share {share} (held)"
         if terms.saved is None and terms.levels is None:
-            why += " x 0.3 (no estimate)"
+            why += f" x {HELD_FACTOR} (no estimate)"
     place = {0: ", invalidates the capture", 2: ", capped at info"}.get(terms.tier, "")
     head = f"{finding.severity} {finding.code} {finding.cause}"
     return f"{head}: {why} x {terms.confidence:.4f} = {terms.score:.4f}{place}"

@@ -34,14 +34,10 @@ from advisor.reports.wording import serving_text
 #: A sign beside the word, so that a level reads without colour.
 LEVELS = {"high": "▲", "medium": "◆", "low": "▽", "info": "·"}
 
-
-def badge(finding: Finding) -> str:
-    """Sign and level of a finding; of a limit, which is no fault, that it is one."""
-    if finding.kind == "limit":
-        return "· limit"
-    return f"{LEVELS[finding.severity]} {finding.severity}"
-
-
+#: An estimate whose ends differ by this factor is worth a measurement.
+WIDE = 1.5
+#: What a header says of a thing that the capture does not name.
+UNKNOWN = "unknown"
 STATUS = {
     "gone": "gone",
     "not_evaluated": "cannot tell: not evaluated here",
@@ -49,8 +45,11 @@ STATUS = {
 }
 
 
-#: An estimate whose ends differ by this factor is worth a measurement.
-WIDE = 1.5
+def badge(finding: Finding) -> str:
+    """Sign and level of a finding; of a limit, which is no fault, that it is one."""
+    if finding.kind == "limit":
+        return "· limit"
+    return f"{LEVELS[finding.severity]} {finding.severity}"
 
 
 def capture_name(entry: Input) -> str:
@@ -72,10 +71,6 @@ def headline(diagnosis: Diagnosis) -> tuple[str, str]:
         if found and (not before or before.endswith(": ")):
             return clean(before + finding.title), clean(rest)
     return "", clean(diagnosis.verdict)
-
-
-#: What a header says of a thing that the capture does not name.
-UNKNOWN = "unknown"
 
 
 def machine(entry: Input) -> list[str]:

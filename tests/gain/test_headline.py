@@ -20,6 +20,6 @@ def test_what_a_headline_saves(
         confidence=0.9, message="Few blocks.",
         gain=Gain(what_if="batch", measure=measure, speedup=Span(low=8, mid=8, high=8)),
     )  # fmt: skip
-    said = headline([found], [])
+    said = headline([found], {})
     assert said is not None
     assert said.saves == saves

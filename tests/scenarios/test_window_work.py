@@ -44,22 +44,23 @@ def test_one_memset_is_no_busy_gpu(tmp_path: Path) -> None:
     says_nothing_of_the_program(d)
 
 
-def test_two_kernels_are_no_busy_gpu(tmp_path: Path) -> None:
+def two_kernels(apart: int, long: int) -> Export:
+    """Two kernels of `long` us that begin `apart` us from each other."""
     export = Export().process(1)
     for i in range(2):
-        export.launch(at=i * 10 * US, kernel=f"k{i}", kernel_start=(100 + i * 600) * US,
-                      kernel_dur=500 * US)  # fmt: skip
-    d = diagnosed(export, tmp_path)
+        export.launch(at=i * 10 * US, kernel=f"k{i}", kernel_start=(100 + i * apart) * US,
+                      kernel_dur=long * US)  # fmt: skip
+    return export
+
+
+def test_two_kernels_are_no_busy_gpu(tmp_path: Path) -> None:
+    d = diagnosed(two_kernels(apart=600, long=500), tmp_path)
     assert ranked(d) == ["too-little-work"]
     says_nothing_of_the_program(d)
 
 
 def test_two_kernels_that_run_for_long_are_judged(tmp_path: Path) -> None:
-    export = Export().process(1)
-    for i in range(2):
-        export.launch(at=i * 10 * US, kernel=f"k{i}", kernel_start=(100 + i * 60_000) * US,
-                      kernel_dur=50_000 * US)  # fmt: skip
-    d = diagnosed(export, tmp_path)
+    d = diagnosed(two_kernels(apart=60_000, long=50_000), tmp_path)
     assert "too-little-work" not in ranked(d)
     assert {n.stopped_by for n in d.not_evaluated} <= {None, "window-too-short"}  # for the ticks
     assert "the GPU is busy 91% of the window" in d.verdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -248,9 +248,7 @@ class Collector:
 
     def _functions(self, events: list[Event]) -> Columns | None:
         """Calls of functions that are neither built in nor of PyTorch itself."""
-        named = {e.name for e in events if e.name}
-        own = {name for name in named if FUNCTION.match(name)}
-        events = [e for e in events if e.name in own]
+        events = _named(events, FUNCTION.match)
         if not events:
             return None
         events, columns = self._hosted(events)
@@ -266,9 +264,7 @@ class Collector:
         return columns
 
     def _overheads(self, events: list[Event]) -> Columns | None:
-        named = {e.name for e in events if e.name}
-        costs = {name for name in named if PROFILER_COST.search(name)}
-        events = [e for e in events if e.name in costs]
+        events = _named(events, PROFILER_COST.search)
         if not events:
             return None
         events, columns = self._timed(events)
@@ -314,6 +310,12 @@ class Collector:
             "thread": np.where(thread == MISSING, MISSING, thread & _TID_MASK),
         }
         return events, columns
+
+
+def _named(events: list[Event], matches: Callable[[str], object]) -> list[Event]:
+    """The events whose name matches; each name is looked at once."""
+    names = {name for name in {e.name for e in events if e.name} if matches(name)}
+    return [e for e in events if e.name in names]
 
 
 def _positive(correlation: Ints) -> Ints:
