@@ -20,9 +20,7 @@ class Settings(Options):
     format: Annotated[
         str, one_of("Kind of report.", "text", "json", "markdown", "sarif", "junit", "github")
     ] = "text"
-    select: Annotated[
-        tuple[str, ...], Flag("CODES", "Show only these: SYN101,LCH (prefixes).")
-    ] = ()
+    select: Annotated[tuple[str, ...], Flag("CODES", "Show only these: SYN101,LCH (prefixes).")] = ()
     ignore: Annotated[tuple[str, ...], Flag("CODES", "Do not show these.")] = ()
     fail_on: Annotated[
         str | None, one_of("Exit 1 from this severity on.", "info", "low", "medium", "high")
@@ -41,9 +39,7 @@ class Settings(Options):
     jobs: Annotated[int, Flag("N", "Processes for ranks (default: cores).", at_least=0)] = 0
     dask: Annotated[str | None, Flag("ADDRESS|local", "Read ranks on this Dask cluster.")] = None
     quiet: Annotated[bool, Flag("", "Verdict and one line a finding.", short=("-q",))] = False
-    verbose: Annotated[
-        bool, Flag("", "All evidence, facts and overruled causes.", short=("-v",))
-    ] = False
+    verbose: Annotated[bool, Flag("", "All evidence, facts and overruled causes.", short=("-v",))] = False
 
     @property
     def verbosity(self) -> int:
@@ -73,9 +69,7 @@ def _settings() -> dict[str, Setting]:
         if get_origin(hints[field.name]) is not Annotated:
             continue  # only Python sets it
         plain, flag = get_args(hints[field.name])
-        kind = (
-            "list" if get_origin(plain) is tuple else {bool: "bool", int: "int"}.get(plain, "text")
-        )
+        kind = "list" if get_origin(plain) is tuple else {bool: "bool", int: "int"}.get(plain, "text")
         setting = Setting(field.name, kind, field.default, flag, Path in get_args(plain))
         found[flag.key or field.name] = setting
     return found

@@ -90,10 +90,15 @@ def pairs(labels: dict[str, Any]) -> Iterator[Pair]:
         for causes, g in (entry.get("gains") or {}).items():
             before, after = g["before_ms"], g["after_ms"]
             yield Pair(
-                capture, tuple(causes.split("|")), g["change"], before,
-                tuple(g.get("band", (before, before))), after,
-                tuple(g.get("after_band", (after, after))), g.get("note", ""),
-            )  # fmt: skip
+                capture,
+                tuple(causes.split("|")),
+                g["change"],
+                before,
+                tuple(g.get("band", (before, before))),
+                after,
+                tuple(g.get("after_band", (after, after))),
+                g.get("note", ""),
+            )
 
 
 class Captures:
@@ -161,15 +166,36 @@ def pair_table(rows: list[Row]) -> str:
     for r in rows:
         low, high = r.pair.measured
         measured = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
-        out.append([
-            r.pair.capture, f"{'/'.join(r.pair.causes)}: {r.pair.change}", r.fix.what_if,
-            span(r.found.before), f"{r.pair.before:.2f}",
-            span(r.found.after), f"{r.pair.after:.2f}", f"{r.error:+.1%}",
-            span(r.found.speedup), measured, "yes" if r.meets else "**no**", f"{r.width:.2f}",
-        ])  # fmt: skip
-    head = ["capture", "change", "what-if", "before, ms (low / mid / high)", "measured",
-            "after, ms (low / mid / high)", "measured", "error of mid",
-            "speed-up (low / mid / high)", "measured", "meet", "high/low"]  # fmt: skip
+        out.append(
+            [
+                r.pair.capture,
+                f"{'/'.join(r.pair.causes)}: {r.pair.change}",
+                r.fix.what_if,
+                span(r.found.before),
+                f"{r.pair.before:.2f}",
+                span(r.found.after),
+                f"{r.pair.after:.2f}",
+                f"{r.error:+.1%}",
+                span(r.found.speedup),
+                measured,
+                "yes" if r.meets else "**no**",
+                f"{r.width:.2f}",
+            ]
+        )
+    head = [
+        "capture",
+        "change",
+        "what-if",
+        "before, ms (low / mid / high)",
+        "measured",
+        "after, ms (low / mid / high)",
+        "measured",
+        "error of mid",
+        "speed-up (low / mid / high)",
+        "measured",
+        "meet",
+        "high/low",
+    ]
     return table(head, out)
 
 
@@ -178,20 +204,35 @@ def batch_table(captures: Captures, labels: dict[str, Any]) -> str:
     entries = [
         (name, n, measured)
         for capture, entry in labels["h200"].items()
-        for name in captures.names() if name == capture or name.startswith(f"{capture}_")
+        for name in captures.names()
+        if name == capture or name.startswith(f"{capture}_")
         for n, measured in (entry.get("batch") or {}).items()
-    ]  # fmt: skip
+    ]
     out = []
     for capture, n, measured in entries:
         found = Replayer(captures[capture]).estimate([make_fix("batch", {"n": n})])
         error = found.after.mid / measured - 1.0
         inside = found.after.low <= measured <= found.after.high
-        out.append([
-            capture, str(n), span(found.after), f"{measured:.2f}", f"{error:+.1%}",
-            "yes" if inside else "no", span(found.speedup, 1),
-        ])  # fmt: skip
-    head = ["capture", "n", "step, ms (low / mid / high)", "measured", "error of mid", "inside",
-            "tokens/s, x (low / mid / high)"]  # fmt: skip
+        out.append(
+            [
+                capture,
+                str(n),
+                span(found.after),
+                f"{measured:.2f}",
+                f"{error:+.1%}",
+                "yes" if inside else "no",
+                span(found.speedup, 1),
+            ]
+        )
+    head = [
+        "capture",
+        "n",
+        "step, ms (low / mid / high)",
+        "measured",
+        "error of mid",
+        "inside",
+        "tokens/s, x (low / mid / high)",
+    ]
     return table(head, out)
 
 
@@ -224,12 +265,24 @@ def replay_table(captures: Captures) -> str:
         captured = float((steps.gpu_end[at] - steps.gpu_end[at - 1]).mean())
         changed = usual(replayer.taken.inputs)
         coarse = replayer.mean_step(changed, replay(changed))
-        out.append([
-            name, f"{len(at)} of {replayer.excerpt.whole}", f"{captured / 1e6:.3f}",
-            f"{replayer.captured_ns / captured - 1:+.4%}", f"{coarse / captured - 1:+.2%}", "",
-        ])  # fmt: skip
-    head = ["capture", "steps", "captured, ms a step", "error of the unchanged replay",
-            "error with medians for all delays", ""]  # fmt: skip
+        out.append(
+            [
+                name,
+                f"{len(at)} of {replayer.excerpt.whole}",
+                f"{captured / 1e6:.3f}",
+                f"{replayer.captured_ns / captured - 1:+.4%}",
+                f"{coarse / captured - 1:+.2%}",
+                "",
+            ]
+        )
+    head = [
+        "capture",
+        "steps",
+        "captured, ms a step",
+        "error of the unchanged replay",
+        "error with medians for all delays",
+        "",
+    ]
     return table(head, out)
 
 
@@ -271,12 +324,18 @@ def constant_table(captures: Captures, wanted: list[Pair]) -> str:
         for times in factors:
             with changed_constant(name, times):
                 s = summary(rows_of(captures, wanted))
-            out.append([
-                name, f"x {times:g}", f"{s['inside']:.0%}", f"{s['median']:.1%}",
-                f"{s['worst']:.1%}", f"{s['wide']:.2f}", f"{s['wide_launching']:.2f}",
-            ])  # fmt: skip
-    head = ["constant", "changed", "meet", "median error", "worst error", "widest",
-            "widest (launching)"]  # fmt: skip
+            out.append(
+                [
+                    name,
+                    f"x {times:g}",
+                    f"{s['inside']:.0%}",
+                    f"{s['median']:.1%}",
+                    f"{s['worst']:.1%}",
+                    f"{s['wide']:.2f}",
+                    f"{s['wide_launching']:.2f}",
+                ]
+            )
+    head = ["constant", "changed", "meet", "median error", "worst error", "widest", "widest (launching)"]
     return table(head, out)
 
 
@@ -284,16 +343,25 @@ def left_out(rows: list[Row]) -> str:
     out = []
     for i, row in enumerate(rows):
         s = summary_without(rows, i)
-        out.append([f"{row.pair.capture}: {row.fix.what_if}", f"{s['inside']:.0%}",
-                    f"{s['median']:.1%}", f"{s['worst']:.1%}"])  # fmt: skip
+        out.append(
+            [
+                f"{row.pair.capture}: {row.fix.what_if}",
+                f"{s['inside']:.0%}",
+                f"{s['median']:.1%}",
+                f"{s['worst']:.1%}",
+            ]
+        )
     return table(["pair left out", "meet", "median error", "worst error"], out)
 
 
 def summary_without(rows: list[Row], i: int) -> dict[str, float]:
     rest = [r for k, r in enumerate(rows) if k != i]
     errors = [abs(r.error) for r in rest]
-    return {"inside": sum(r.meets for r in rest) / len(rest),
-            "median": statistics.median(errors), "worst": max(errors)}  # fmt: skip
+    return {
+        "inside": sum(r.meets for r in rest) / len(rest),
+        "median": statistics.median(errors),
+        "worst": max(errors),
+    }
 
 
 # ---------------------------------------------------------------- the document
@@ -306,9 +374,10 @@ def in_diagnosis(captures: Captures, rows: list[Row]) -> list[str]:
         found = diagnose(captures.path(row.pair.capture)).findings
         gains = [f.gain for f in found if f.cause in row.pair.causes and f.gain is not None]
         same = [
-            g for g in gains
+            g
+            for g in gains
             if g.speedup is not None and abs(g.speedup.mid / row.found.speedup.mid - 1) < 1e-9
-        ]  # fmt: skip
+        ]
         if not same:
             odd.append(f"{row.pair.capture}: {'/'.join(row.pair.causes)}")
     return odd
@@ -321,9 +390,8 @@ def verdicts(rows: list[Row]) -> str:
         ("error of step_after_ms.mid, median", f"{s['median']:.1%}", f"<= {MEDIAN:.0%}"),
         ("error of step_after_ms.mid, worst", f"{s['worst']:.1%}", f"<= {WORST:.0%}"),
         ("widest speed-up range, GPU or host gap", f"{s['wide']:.2f}", f"<= {WIDTH[False]}"),
-        ("widest speed-up range, host launching", f"{s['wide_launching']:.2f}",
-         f"<= {WIDTH[True]}"),
-    ]  # fmt: skip
+        ("widest speed-up range, host launching", f"{s['wide_launching']:.2f}", f"<= {WIDTH[True]}"),
+    ]
     return table(["measure", "reached", "wanted"], [list(line) for line in lines])
 
 
@@ -337,26 +405,31 @@ def document(captures: Captures, labels: dict[str, Any], quick: bool) -> str:
     parts: dict[str, Callable[[], str]] = {
         "verdicts": lambda: verdicts(firm),
         "pairs": lambda: pair_table(firm),
-        "noted": lambda: pair_table(noted) + "\n\n" + "\n".join(
-            f"- {r.pair.capture}: {r.pair.note}." for r in noted
+        "noted": lambda: (
+            pair_table(noted) + "\n\n" + "\n".join(f"- {r.pair.capture}: {r.pair.note}." for r in noted)
         ),
         "unprofiled": lambda: pair_table(rows_of(captures, wanted, known=True)),
-        "odd": lambda: "All of them are what `advisor diagnose` prints with the finding."
-        if not odd else f"`advisor diagnose` says otherwise for: {', '.join(odd)}.",
+        "odd": lambda: (
+            "All of them are what `advisor diagnose` prints with the finding."
+            if not odd
+            else f"`advisor diagnose` says otherwise for: {', '.join(odd)}."
+        ),
         "replay": lambda: replay_table(captures),
         "batch": lambda: batch_table(captures, labels),
         "left_out": lambda: left_out(firm),
-        "constants": lambda: "(left out)" if quick else constant_table(
-            captures, [p for p in wanted if not p.note]
+        "constants": lambda: (
+            "(left out)" if quick else constant_table(captures, [p for p in wanted if not p.note])
         ),
         "origins": lambda: table(
             ["constant", "value", "what", "origin"],
-            [[k, f"{c.value:g} {c.unit}", c.meaning, c.origin]
-             for k, c in catalog.catalogue().constants.items()],
+            [
+                [k, f"{c.value:g} {c.unit}", c.meaning, c.origin]
+                for k, c in catalog.catalogue().constants.items()
+            ],
         ),
         "operations": lambda: f"{DIAGNOSIS_OPS:,}",
         "most": lambda: f"{MOST_OPS:,}",
-    }  # fmt: skip
+    }
     for name, make in parts.items():
         if f"{{{{{name}}}}}" in text:
             text = text.replace(f"{{{{{name}}}}}", make())

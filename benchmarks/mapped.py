@@ -36,9 +36,7 @@ def mapped_share(path: Path) -> tuple[float | None, list[tuple[str, float]]]:
     other = np.array([operation.startswith("other") for operation in names.operations])
     total = max(float(time.sum()), 1.0)
     largest = sorted(np.flatnonzero(other).tolist(), key=lambda i: -time[i])[:_SHOWN]
-    return 1.0 - float(time[other].sum()) / total, [
-        (names.texts[i], float(time[i]) / total) for i in largest
-    ]
+    return 1.0 - float(time[other].sum()) / total, [(names.texts[i], float(time[i]) / total) for i in largest]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -152,9 +152,7 @@ def mutants(rule: CompiledRule, cases: Sequence[Case]) -> Iterator[Mutant]:
             where = f"join {join.alias}.{test.fact}"
             before, after = join.where[:w], join.where[w + 1 :]
             for change, moved in _changed(test, [row.get(test.fact) for row in rows]):
-                yield Mutant(
-                    code, where, change, joined(replace(join, where=(*before, moved, *after)))
-                )
+                yield Mutant(code, where, change, joined(replace(join, where=(*before, moved, *after))))
             yield Mutant(code, where, "drop", joined(replace(join, where=(*before, *after))))
         yield Mutant(code, f"join {join.alias}", "drop", joined())
     if isinstance(rule.invalidates, Test):
@@ -181,9 +179,7 @@ def _levels(rule: CompiledRule, cases: Sequence[Case]) -> Iterator[Mutant]:
             levels.sort(key=lambda x: x.at)
             severity = spec.severity.model_copy(update={"levels": tuple(levels)})
             changed = spec.model_copy(update={"severity": severity})
-            yield Mutant(
-                spec.code, f"severity {level.severity}", change, replace(rule, spec=changed)
-            )
+            yield Mutant(spec.code, f"severity {level.severity}", change, replace(rule, spec=changed))
 
 
 def _needs(rule: CompiledRule, least: float) -> bool:
@@ -226,9 +222,7 @@ def _moved(test: Test, values: Sequence[object]) -> Iterator[tuple[str, Test]]:
     threshold = test.threshold
     assert isinstance(threshold, float)
     numbers = [v for v in map(atom, values) if isinstance(v, float)]
-    reach = max(
-        FARTHEST * abs(threshold), 1.0 if UNITS.get(test.fact) == "count" or not threshold else 0.0
-    )
+    reach = max(FARTHEST * abs(threshold), 1.0 if UNITS.get(test.fact) == "count" or not threshold else 0.0)
     up = min((v for v in numbers if _flips(test, v, above=True)), default=math.inf)
     down = max((v for v in numbers if _flips(test, v, above=False)), default=-math.inf)
     high = min(math.nextafter(up, math.inf), threshold + reach)
@@ -265,12 +259,8 @@ def main(argv: Sequence[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("codes", nargs="*", metavar="CODE")
-    parser.add_argument(
-        "--rules", type=Path, action="append", default=[], metavar="DIR", help="more rules"
-    )
-    parser.add_argument(
-        "--at-least", type=float, default=0.98, metavar="SHARE", help="exit 1 below (0.98)"
-    )
+    parser.add_argument("--rules", type=Path, action="append", default=[], metavar="DIR", help="more rules")
+    parser.add_argument("--at-least", type=float, default=0.98, metavar="SHARE", help="exit 1 below (0.98)")
     args = parser.parse_args(argv)
     begun = time.perf_counter()
     bench = Bench(load_rules(builtin_dir(), *args.rules))

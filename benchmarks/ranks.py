@@ -128,9 +128,10 @@ def simulate(path: Path, ranks: int, collectives: int) -> dict[str, float]:
         summary = decode(first if rank == 0 else other)
         rows = summary.rows[0].unpacked()
         count = min(collectives, len(rows))
-        cut = {n: getattr(rows, n)[:count] for n in
-               ("kind", "stream", "start", "duration", "exposed", "bytes", "group", "sequence",
-                "lead")}  # fmt: skip
+        cut = {
+            n: getattr(rows, n)[:count]
+            for n in ("kind", "stream", "start", "duration", "exposed", "bytes", "group", "sequence", "lead")
+        }
         late = rng.integers(0, 3_000, count) + (30_000 if rank == ranks // 3 else 0)
         late = np.minimum(late, cut["duration"] - 1)
         cut["start"] = cut["start"] + late
@@ -143,10 +144,13 @@ def simulate(path: Path, ranks: int, collectives: int) -> dict[str, float]:
     wall, busy = time.perf_counter() - begin, time.process_time() - busy
     named = [f.scope.rank for f in diagnosis.findings if f.cause == "rank-arrival-skew"]
     return {
-        "ranks": ranks, "collectives_a_rank": count, "reduction_s": wall, "reduction_cpu_s": busy,
+        "ranks": ranks,
+        "collectives_a_rank": count,
+        "reduction_s": wall,
+        "reduction_cpu_s": busy,
         "bytes_a_rank": float(np.mean([len(d) for d in encoded])),
         "late_rank_named": float(named == [ranks // 3]),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -171,15 +175,15 @@ def main() -> None:
         one, cpu, peaks = measured([advisor, str(paths[0]), "--format", "json"])
         result["one_rank"] = {"wall_s": one, "cpu_s": cpu, "peak_mb": max(peaks.values()) / 1024}
         for jobs in args.jobs or [len(os.sched_getaffinity(0))]:
-            wall, cpu, peaks = measured(
-                [advisor, *map(str, paths), "--format", "json", "--jobs", str(jobs)]
-            )
+            wall, cpu, peaks = measured([advisor, *map(str, paths), "--format", "json", "--jobs", str(jobs)])
             parent = peaks.pop(0)
             result[f"{len(paths)}_ranks_{jobs}_jobs"] = {
-                "wall_s": wall, "cpu_s": cpu, "ranks_a_s": len(paths) / wall,
+                "wall_s": wall,
+                "cpu_s": cpu,
+                "ranks_a_s": len(paths) / wall,
                 "parent_peak_mb": parent / 1024,
                 "worker_peak_mb": max(peaks.values(), default=0) / 1024,
-            }  # fmt: skip
+            }
         if args.simulate:
             result["simulated"] = simulate(paths[0], args.simulate, args.collectives)
     print(json.dumps(result, indent=2))

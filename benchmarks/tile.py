@@ -55,9 +55,6 @@ def tile(source: Path, target: Path, times: int, period: int | None = None) -> N
         into = ", ".join(f'"{c}"' for c in columns)
         values = ", ".join(f'"{c}" + :i * {step[c]}' if c in step else f'"{c}"' for c in columns)
         for i in range(1, times):
-            db.execute(
-                f'insert into "{name}" ({into}) select {values} from "{name}" where {taken}',
-                {"i": i},
-            )
+            db.execute(f'insert into "{name}" ({into}) select {values} from "{name}" where {taken}', {"i": i})
     db.commit()
     db.close()

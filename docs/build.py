@@ -41,9 +41,7 @@ def build() -> dict[Path, str]:
 def stale(files: dict[Path, str]) -> list[Path]:
     """Files that differ from what would be written, and pages of rules that are gone."""
     changed = [
-        path
-        for path, text in files.items()
-        if not path.is_file() or path.read_text(encoding="utf-8") != text
+        path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     left = [path for path in (ROOT / "docs/rules").glob("*.md") if path not in files]
     return sorted([*changed, *left])

@@ -65,13 +65,15 @@ def examples_table(readme: Path) -> str:
         proof = [f"`{condition_text(c)}`" for c in numbers[:2]]
         share = found.impact.share if found.impact is not None else None
         lines.append(
-            row((
-                f"[{name}](#{anchor(heading)})",
-                f"[{found.code}](../docs/rules/{found.code}.md) {found.cause}",
-                ", ".join(proof),
-                "" if share is None else f"{percent(share)} %",
-            ))
-        )  # fmt: skip
+            row(
+                (
+                    f"[{name}](#{anchor(heading)})",
+                    f"[{found.code}](../docs/rules/{found.code}.md) {found.cause}",
+                    ", ".join(proof),
+                    "" if share is None else f"{percent(share)} %",
+                )
+            )
+        )
     return "\n".join(lines)
 
 

@@ -61,12 +61,8 @@ def folders() -> str:
     for package in (ROOT / "advisor").glob("*/__init__.py"):
         words = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or ""
         name = package.parent.name
-        found.append(
-            (ORDER.index(name), row((f"`{name}/`", " ".join(words.split("\n\n")[0].split()))))
-        )
-    return "\n".join(
-        ["| folder | what it does |", "|---|---|", *(text for _, text in sorted(found))]
-    )
+        found.append((ORDER.index(name), row((f"`{name}/`", " ".join(words.split("\n\n")[0].split())))))
+    return "\n".join(["| folder | what it does |", "|---|---|", *(text for _, text in sorted(found))])
 
 
 # --- rules -----------------------------------------------------------------------------------
@@ -104,11 +100,7 @@ def rule_pages() -> dict[Path, str]:
         place = path.relative_to(ROOT).as_posix()
         text = rule_markdown.page(rule, known, links, 1, _examples(rule, path))
         cases = place.replace(".yaml", ".cases.yaml")
-        ends = [
-            f"[All rules](../rules.md) · [the rule file](../../{place}) · "
-            f"[its cases](../../{cases})",
-            "",
-        ]
+        ends = [f"[All rules](../rules.md) · [the rule file](../../{place}) · [its cases](../../{cases})", ""]
         head = GENERATED.format(source=place)
         files[ROOT / f"docs/rules/{rule.code}.md"] = "\n".join([head, "", text, *ends])
     return files
@@ -182,14 +174,16 @@ def facts() -> str:
 
     lines = [
         GENERATED.format(source="advisor/facts and advisor/compare/catalog.py"),
-        "", "# Facts", "",
+        "",
+        "# Facts",
+        "",
         f"{len(EVERY_FACT)} facts: all that rules may speak of. `advisor facts TRACE` prints their "
         "values in a capture with where each came from. A fact without a value is missing, never "
         "zero: a rule that needs it is then not evaluated. *Tables* are those of the capture "
         "without which a fact has no value, *flag* the nsys option that records them. Ratios are "
         "0 to 1 here and percent in reports; a name with `_over_` is a quotient of two like "
         "amounts and may exceed 1. How they are computed: [definitions.md](definitions.md).",
-    ]  # fmt: skip
+    ]
     groups: dict[str, list[Any]] = {}
     for spec in EVERY_FACT.values():
         groups.setdefault(spec.name.split(".")[0], []).append(spec)
@@ -197,12 +191,19 @@ def facts() -> str:
         lines += ["", f"## {name}", "", f"{FACT_GROUPS.get(name, name)}.", ""]
         lines += ["| fact | unit | scope | meaning | how | tables | flag |", "|---|" + "---|" * 6]
         lines += [
-            row((
-                f"`{s.name}`", s.unit, s.level, s.meaning, s.how, ", ".join(s.tables),
-                f"`{s.flag}`" if s.flag else "",
-            ))
+            row(
+                (
+                    f"`{s.name}`",
+                    s.unit,
+                    s.level,
+                    s.meaning,
+                    s.how,
+                    ", ".join(s.tables),
+                    f"`{s.flag}`" if s.flag else "",
+                )
+            )
             for s in specs
-        ]  # fmt: skip
+        ]
     lines += ["", "## Tables that rules may join", "", "| table | scope | rows | fields |"]
     lines += ["|---|---|---|---|"]
     for entity in ENTITIES.values():
@@ -217,17 +218,17 @@ def facts() -> str:
 def cli() -> str:
     """docs/cli.md: what every verb says of itself, and what may stand in a file."""
     lines = [
-        GENERATED.format(source="advisor/cli"), "", "# Command line", "",
+        GENERATED.format(source="advisor/cli"),
+        "",
+        "# Command line",
+        "",
         "What every verb prints with `--help`, and the keys of the "
-        "[configuration file](#configuration-file).", "",
-    ]  # fmt: skip
+        "[configuration file](#configuration-file).",
+        "",
+    ]
     lines += ["## advisor", "", *_block(help_of())]
     for words in verbs():
-        lines += [
-            f"{'#' * (1 + len(words))} advisor {' '.join(words)}",
-            "",
-            *_block(help_of(words)),
-        ]
+        lines += [f"{'#' * (1 + len(words))} advisor {' '.join(words)}", "", *_block(help_of(words))]
     lines += ["## Configuration file", "", *_configuration()]
     return "\n".join([*lines, ""])
 

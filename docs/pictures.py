@@ -34,9 +34,15 @@ def main() -> int:
 
 def _screenshot(page: Path, picture: Path) -> None:
     _run(
-        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-        f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={picture}", page.as_uri(),
-    )  # fmt: skip
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--window-size={WIDTH},{HEIGHT}",
+        f"--screenshot={picture}",
+        page.as_uri(),
+    )
 
 
 def _first_page(workbook: Path, work: Path, picture: Path) -> None:

@@ -97,8 +97,12 @@ class Export:
         if start_utc_ns is not None:
             utc = datetime.fromtimestamp(start_utc_ns // 10**9, UTC).replace(tzinfo=None)
             local = utc + timedelta(hours=utc_offset_h)
-            self.row("TARGET_INFO_SESSION_START_TIME", utcEpochNs=start_utc_ns,
-                     utcTime=utc.isoformat(), localTime=local.isoformat())  # fmt: skip
+            self.row(
+                "TARGET_INFO_SESSION_START_TIME",
+                utcEpochNs=start_utc_ns,
+                utcTime=utc.isoformat(),
+                localTime=local.isoformat(),
+            )
         if duration is not None:
             self.row("ANALYSIS_DETAILS", duration=duration, stopTime=duration)
 
@@ -178,17 +182,13 @@ class Export:
         self.pid, self.tid = pid, pid if tid is None else tid
         self.correlation = self._correlations.get(pid, 0)
         known = any(row["pid"] == pid for row in self._rows.get("PROCESSES", []))
-        return (
-            self if known else self.row("PROCESSES", globalPid=self.global_pid, pid=pid, name=name)
-        )
+        return self if known else self.row("PROCESSES", globalPid=self.global_pid, pid=pid, name=name)
 
     def thread(self, tid: int, name: str | None = None) -> Self:
         """Following rows belong to this thread of the current process."""
         self.tid = tid
         if name is not None:
-            self.row(
-                "ThreadNames", nameId=self.string(name), priority=20, globalTid=self.global_tid
-            )
+            self.row("ThreadNames", nameId=self.string(name), priority=20, globalTid=self.global_tid)
         return self
 
     def device(self, id: int, context: int | None = None) -> Self:
@@ -282,20 +282,30 @@ class Export:
         if short is None:
             short = kernel if isinstance(kernel, bytes) else kernel.split("<")[0].split("(")[0]
         return self._work(
-            KERNEL, start, dur, stream, device, correlation,
+            KERNEL,
+            start,
+            dur,
+            stream,
+            device,
+            correlation,
             {
                 "demangledName": self.string(kernel),
                 "shortName": self.string(short),
                 "mangledName": self.string(kernel if mangled is None else mangled),
                 "launchType": 1,
                 "registersPerThread": registers,
-                "gridX": grid[0], "gridY": grid[1], "gridZ": grid[2],
-                "blockX": block[0], "blockY": block[1], "blockZ": block[2],
+                "gridX": grid[0],
+                "gridY": grid[1],
+                "gridZ": grid[2],
+                "blockX": block[0],
+                "blockY": block[1],
+                "blockZ": block[2],
                 "staticSharedMemory": shared[0],
                 "dynamicSharedMemory": shared[1],
                 "graphNodeId": graph_node,
-            } | columns,
-        )  # fmt: skip
+            }
+            | columns,
+        )
 
     def copy(
         self,
@@ -319,14 +329,20 @@ class Export:
         start = at + dur + 1_000 if copy_start is None else copy_start
         host, gpu = MEMORY_KINDS[memory], MEMORY_KINDS["device"]
         return self._work(
-            MEMCPY, start, copy_dur, stream, device, correlation,
+            MEMCPY,
+            start,
+            copy_dur,
+            stream,
+            device,
+            correlation,
             {
                 "bytes": bytes,
                 "copyKind": COPY_KINDS[kind],
                 "srcKind": host if kind.startswith("H") else gpu,
                 "dstKind": host if kind.endswith("H") else gpu,
-            } | columns,
-        )  # fmt: skip
+            }
+            | columns,
+        )
 
     def migration(
         self,
@@ -341,27 +357,45 @@ class Export:
         """Pages of unified memory that the driver moves: no call, no stream, memory unknown."""
         unknown = MEMORY_KINDS["unknown"]
         return self._work(
-            MEMCPY, start, dur, 0, device, 0,
+            MEMCPY,
+            start,
+            dur,
+            0,
+            device,
+            0,
             {
-                "bytes": bytes, "copyKind": MIGRATIONS[kind], "srcKind": unknown,
-                "dstKind": unknown, "migrationCause": MIGRATION_CAUSES[cause],
+                "bytes": bytes,
+                "copyKind": MIGRATIONS[kind],
+                "srcKind": unknown,
+                "dstKind": unknown,
+                "migrationCause": MIGRATION_CAUSES[cause],
                 "virtualAddress": address,
             },
-        )  # fmt: skip
+        )
 
     def gpu_fault(self, at: int, dur: int = 20_000, count: int = 1, address: int = 0) -> Self:
         """Page faults of the GPU: `--cuda-um-gpu-page-faults=true`."""
         return self.row(
-            GPU_FAULTS, start=at, end=at + dur, globalPid=self.global_pid,
-            deviceId=self.device_id, address=address, numberOfPageFaults=count, faultAccessType=1,
-        )  # fmt: skip
+            GPU_FAULTS,
+            start=at,
+            end=at + dur,
+            globalPid=self.global_pid,
+            deviceId=self.device_id,
+            address=address,
+            numberOfPageFaults=count,
+            faultAccessType=1,
+        )
 
     def host_fault(self, at: int, address: int = 0) -> Self:
         """A page fault of the host: `--cuda-um-cpu-page-faults=true`."""
         return self.row(
-            HOST_FAULTS, start=at, globalPid=self.global_pid, address=address,
-            CpuInstruction=self.string("fill"), module=self.string("a.out"),
-        )  # fmt: skip
+            HOST_FAULTS,
+            start=at,
+            globalPid=self.global_pid,
+            address=address,
+            CpuInstruction=self.string("fill"),
+            module=self.string("a.out"),
+        )
 
     def memset(
         self,
@@ -383,9 +417,14 @@ class Export:
             self.call(api, at, dur)
         start = at + dur + 1_000 if memset_start is None else memset_start
         return self._work(
-            MEMSET, start, memset_dur, stream, device, correlation,
+            MEMSET,
+            start,
+            memset_dur,
+            stream,
+            device,
+            correlation,
             {"bytes": bytes, "memKind": MEMORY_KINDS[memory]} | columns,
-        )  # fmt: skip
+        )
 
     def sync(
         self,
@@ -426,16 +465,26 @@ class Export:
         if mode == "node":
             for number, (kernel, start, length) in enumerate(nodes, 1):
                 self.kernel(
-                    start, length, kernel, graph_node=(graph or 0) << 32 | number, stream=stream,
-                    device=device, **kernel_columns,
-                )  # fmt: skip
+                    start,
+                    length,
+                    kernel,
+                    graph_node=(graph or 0) << 32 | number,
+                    stream=stream,
+                    device=device,
+                    **kernel_columns,
+                )
         elif nodes:
             start = min(node[1] for node in nodes)
             end = max(node[1] + node[2] for node in nodes)
             self._work(
-                GRAPH_TRACE, start, end - start, stream, device, None,
+                GRAPH_TRACE,
+                start,
+                end - start,
+                stream,
+                device,
+                None,
                 {"graphId": graph, "graphExecId": executable},
-            )  # fmt: skip
+            )
         return self
 
     def event(self, event: int = 1, at: int | None = None, stream: int = 7, **columns: Any) -> Self:
@@ -443,12 +492,18 @@ class Export:
         return self.row(
             "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
             **self._place(stream, None, None) | {"eventId": event, "timestamp": at} | columns,
-        )  # fmt: skip
+        )
 
     def alloc(
-        self, at: int, bytes: int, address: int = 0x7F00_0000_0000, *, kind: str = "device",
-        free: bool = False, **columns: Any,
-    ) -> Self:  # fmt: skip
+        self,
+        at: int,
+        bytes: int,
+        address: int = 0x7F00_0000_0000,
+        *,
+        kind: str = "device",
+        free: bool = False,
+        **columns: Any,
+    ) -> Self:
         """A device memory event (`--cuda-memory-usage=true`): an allocation, or its end."""
         return self.row(
             "CUDA_GPU_MEMORY_USAGE_EVENTS",
@@ -490,9 +545,8 @@ class Export:
         """Any NVTX row: 33 category, 34 mark, 39 thread name, 59 and 60 ranges, 75 domain."""
         return self.row(
             "NVTX_EVENTS",
-            **{"start": start, "end": end, "eventType": event_type,
-               "globalTid": self.global_tid} | columns,
-        )  # fmt: skip
+            **{"start": start, "end": end, "eventType": event_type, "globalTid": self.global_tid} | columns,
+        )
 
     # ------------------------------------------------------------------ sampling and the rest
 
@@ -519,8 +573,12 @@ class Export:
         for number, name in enumerate(names, first_id):
             self.row(
                 "TARGET_INFO_GPU_METRICS",
-                typeId=type_id, sourceId=type_id, typeName="", metricId=number, metricName=name,
-            )  # fmt: skip
+                typeId=type_id,
+                sourceId=type_id,
+                typeName="",
+                metricId=number,
+                metricName=name,
+            )
         for step in range(max(map(len, values.values()), default=0)):
             for number, series in enumerate(values.values(), first_id):
                 value = series[step] if step < len(series) else None
@@ -528,44 +586,60 @@ class Export:
                     at = start + step * period_ns
                     self.row(
                         "GPU_METRICS",
-                        rawTimestamp=at, timestamp=None if null_timestamps else at,
-                        typeId=type_id, metricId=number, value=value,
-                    )  # fmt: skip
+                        rawTimestamp=at,
+                        timestamp=None if null_timestamps else at,
+                        typeId=type_id,
+                        metricId=number,
+                        value=value,
+                    )
         return self
 
-    def overhead(
-        self, start: int, dur: int, name: Text = "CUDA profiling data flush", type: int = 1
-    ) -> Self:
+    def overhead(self, start: int, dur: int, name: Text = "CUDA profiling data flush", type: int = 1) -> Self:
         """What the profiler itself cost on the current thread."""
         return self.row(
             "PROFILER_OVERHEAD",
-            start=start, end=start + dur, globalTid=self.global_tid, nameId=self.string(name),
-            returnValue=0, overheadType=type,
-        )  # fmt: skip
+            start=start,
+            end=start + dur,
+            globalTid=self.global_tid,
+            nameId=self.string(name),
+            returnValue=0,
+            overheadType=type,
+        )
 
     def cupti_overhead(self, start: int, dur: int, type: int = 3, name: Text | None = None) -> Self:
         """The same as recorded from schema 3.25 on, where the name may be missing."""
         return self.row(
             "CUPTI_ACTIVITY_KIND_OVERHEAD",
-            start=start, end=start + dur, globalTid=self.global_tid, overheadType=type,
+            start=start,
+            end=start + dur,
+            globalTid=self.global_tid,
+            overheadType=type,
             nameId=None if name is None else self.string(name),
-        )  # fmt: skip
+        )
 
     def osrt(self, name: Text, start: int, dur: int) -> Self:
         """An OS runtime call of the current thread."""
         return self.row(
             "OSRT_API",
-            start=start, end=start + dur, eventClass=27, globalTid=self.global_tid,
-            nameId=self.string(name), callchainId=0,
-        )  # fmt: skip
+            start=start,
+            end=start + dur,
+            eventClass=27,
+            globalTid=self.global_tid,
+            nameId=self.string(name),
+            callchainId=0,
+        )
 
     def diagnostic(self, text: Text, at: int = 0, severity: int = 2) -> Self:
         """What the tool says: severity 1 info, 2 warning, 3 error."""
         return self.row(
             "DIAGNOSTIC_EVENT",
-            timestamp=at, timestampType=1, source=1, severity=severity, text=text,
+            timestamp=at,
+            timestampType=1,
+            source=1,
+            severity=severity,
+            text=text,
             globalPid=self.global_pid,
-        )  # fmt: skip
+        )
 
     def callchain(self, id: int, frames: Iterable[tuple[Text, Text]]) -> Self:
         """A CUDA backtrace, innermost (symbol, module) first, for `call(..., callchain=id)`."""
@@ -578,9 +652,13 @@ class Export:
         self._chains += 1
         self.row(
             "COMPOSITE_EVENTS",
-            id=self._chains, start=at, cpu=cpu, threadState=state, globalTid=self.global_tid,
+            id=self._chains,
+            start=at,
+            cpu=cpu,
+            threadState=state,
+            globalTid=self.global_tid,
             cpuCycles=1,
-        )  # fmt: skip
+        )
         return self._frames("SAMPLING_CALLCHAINS", self._chains, frames)
 
     def mpi_rank(self, rank: int) -> Self:
@@ -630,9 +708,9 @@ class Export:
             rows.setdefault("TARGET_INFO_CUDA_STREAM", []).append(entry)
         if version(self.schema) >= (3, 0):
             for table, entries in ENUMS.items():
-                rows.setdefault(table, [
-                    {"id": i, "name": name, "label": label} for i, name, label in entries
-                ])  # fmt: skip
+                rows.setdefault(
+                    table, [{"id": i, "name": name, "label": label} for i, name, label in entries]
+                )
         known = tables_of(self.schema) | self._chosen
         names = [t for t in (*TABLES, *rows) if t in known or t not in TABLES or t in self._empty]
         for table in dict.fromkeys(names):
@@ -647,9 +725,15 @@ class Export:
     # ------------------------------------------------------------------ details
 
     def _work(
-        self, table: str, start: int, dur: int, stream: int, device: int | None,
-        correlation: int | None, columns: dict[str, Any],
-    ) -> Self:  # fmt: skip
+        self,
+        table: str,
+        start: int,
+        dur: int,
+        stream: int,
+        device: int | None,
+        correlation: int | None,
+        columns: dict[str, Any],
+    ) -> Self:
         place = self._place(stream, device, correlation)
         return self.row(table, **{"start": start, "end": start + dur} | place | columns)
 
@@ -666,10 +750,7 @@ class Export:
 
     def _frames(self, table: str, id: int, frames: Iterable[tuple[Text, Text]]) -> Self:
         for depth, (symbol, module) in enumerate(frames):
-            self.row(
-                table,
-                id=id, symbol=self.string(symbol), module=self.string(module), stackDepth=depth,
-            )  # fmt: skip
+            self.row(table, id=id, symbol=self.string(symbol), module=self.string(module), stackDepth=depth)
         return self
 
     def _write_table(self, db: sqlite3.Connection, table: str, rows: list[dict[str, Any]]) -> None:
@@ -682,9 +763,7 @@ class Export:
         if len(keys) > 1:
             lines.append(f"PRIMARY KEY ({', '.join(keys)})")
         db.execute(f'create table "{table}" ({", ".join(lines)})')
-        marks = ", ".join(
-            f"cast(:{c.name} as text)" if c.type == "TEXT" else f":{c.name}" for c in columns
-        )
+        marks = ", ".join(f"cast(:{c.name} as text)" if c.type == "TEXT" else f":{c.name}" for c in columns)
         names = ", ".join(c.quoted for c in columns)
         db.executemany(
             f'insert into "{table}" ({names}) values ({marks})',

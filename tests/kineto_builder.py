@@ -76,10 +76,16 @@ class Profile:
         memory: int = 150_109_880_320,
         capability: tuple[int, int] = (9, 0),
     ) -> Self:
-        self.devices.append({
-            "id": id, "name": name, "totalGlobalMem": memory, "computeMajor": capability[0],
-            "computeMinor": capability[1], "numSms": sms,
-        })  # fmt: skip
+        self.devices.append(
+            {
+                "id": id,
+                "name": name,
+                "totalGlobalMem": memory,
+                "computeMajor": capability[0],
+                "computeMinor": capability[1],
+                "numSms": sms,
+            }
+        )
         return self
 
     def head(self, **keys: Any) -> Self:
@@ -139,10 +145,15 @@ class Profile:
     def memory(self, at: int, reserved: int, device: int = 0, type: int = 1) -> Self:
         """The caching allocator's own record; `reserved` is what it holds of the device."""
         return self.event(
-            ph="i", cat="cpu_instant_event", s="t", name="[memory]", pid=self.pid, tid=self.tid,
+            ph="i",
+            cat="cpu_instant_event",
+            s="t",
+            name="[memory]",
+            pid=self.pid,
+            tid=self.tid,
             ts=self.us(at),
             args={"Total Reserved": reserved, "Device Id": device, "Device Type": type},
-        )  # fmt: skip
+        )
 
     # ------------------------------------------------------------------ the device
 
@@ -176,8 +187,13 @@ class Profile:
         **args: Any,
     ) -> Self:
         """A kernel alone, of the latest call."""
-        told: dict[str, Any] = {"context": 1, "registers per thread": 32, "shared memory": 1024,
-                                "grid": list(grid), "block": list(block)}  # fmt: skip
+        told: dict[str, Any] = {
+            "context": 1,
+            "registers per thread": 32,
+            "shared memory": 1024,
+            "grid": list(grid),
+            "block": list(block),
+        }
         if self.amd:
             told = {"kind": "Dispatch Kernel"}
         return self._work("kernel", kernel, start, dur, stream, device, correlation, told | args)
@@ -199,13 +215,20 @@ class Profile:
         self.call(self._api(api), at, dur)
         start = at + dur + 1_000 if copy_start is None else copy_start
         told = {"context": 1, "bytes": bytes, "memory bandwidth (GB/s)": 1.5} | args
-        return self._work("gpu_memcpy", f"Memcpy {kind}", start, copy_dur, stream, device, None,
-                          told)  # fmt: skip
+        return self._work("gpu_memcpy", f"Memcpy {kind}", start, copy_dur, stream, device, None, told)
 
     def memset(self, at: int, dur: int = 3_000, bytes: int = 4096, memset_dur: int = 1_000) -> Self:
         self.call(self._api("cudaMemsetAsync"), at, dur)
-        return self._work("gpu_memset", "Memset (Device)", at + dur + 1_000, memset_dur, 7, 0, None,
-                          {"context": 1, "bytes": bytes})  # fmt: skip
+        return self._work(
+            "gpu_memset",
+            "Memset (Device)",
+            at + dur + 1_000,
+            memset_dur,
+            7,
+            0,
+            None,
+            {"context": 1, "bytes": bytes},
+        )
 
     def graph_launch(
         self, at: int, dur: int = 20_000, nodes: Sequence[tuple[str, int, int]] = (), **how: Any
@@ -252,28 +275,49 @@ class Profile:
         return name.replace("cuda", "hip", 1) if self.amd else name
 
     def _span(
-        self, category: str, name: str, at: int, dur: int, pid: int, tid: int | str,
+        self,
+        category: str,
+        name: str,
+        at: int,
+        dur: int,
+        pid: int,
+        tid: int | str,
         args: dict[str, Any] | None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         if self.style == "old":
             category, tid = OLD_CATEGORIES.get(category, category), str(tid)
             args = {k.replace("External", "external"): v for k, v in (args or {}).items()}
-        fields = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid,
-                  "ts": self.us(at), "dur": self._us(dur)}  # fmt: skip
+        fields = {
+            "ph": "X",
+            "cat": category,
+            "name": name,
+            "pid": pid,
+            "tid": tid,
+            "ts": self.us(at),
+            "dur": self._us(dur),
+        }
         return self.event(**fields | ({} if args is None else {"args": args}))
 
     def _work(
-        self, category: str, name: str, start: int, dur: int, stream: int, device: int,
-        correlation: int | None, args: dict[str, Any],
-    ) -> Self:  # fmt: skip
+        self,
+        category: str,
+        name: str,
+        start: int,
+        dur: int,
+        stream: int,
+        device: int,
+        correlation: int | None,
+        args: dict[str, Any],
+    ) -> Self:
         if correlation is None:
             correlation = self.correlation
         place = {"device": device, "stream": stream, "correlation": correlation}
         tid: int | str = f"stream {stream}" if self.style == "old" else stream
         self._span(category, name, start, dur, device, tid, place | args)
         for phase in "sf":  # the arrow from the call
-            self.event(ph=phase, id=correlation, pid=device, tid=tid, ts=self.us(start),
-                       cat="ac2g", name="ac2g")  # fmt: skip
+            self.event(
+                ph=phase, id=correlation, pid=device, tid=tid, ts=self.us(start), cat="ac2g", name="ac2g"
+            )
         return self
 
 

@@ -75,8 +75,7 @@ TABLES: dict[str, str] = {
         "jsonTextId jsonText:TEXT binaryData:TEXT@3.16"
     ),
     "OSRT_API": (
-        "start! end! eventClass! globalTid correlationId nameId! returnValue! nestingLevel "
-        "callchainId!"
+        "start! end! eventClass! globalTid correlationId nameId! returnValue! nestingLevel callchainId!"
     ),
     "PROFILER_OVERHEAD": "start! end! globalTid nameId! returnValue!<3.25 overheadType!@3.25",
     "DIAGNOSTIC_EVENT": "timestamp! timestampType! source! severity! text!:TEXT globalPid",
@@ -142,9 +141,7 @@ def columns_of(table: str, schema: str) -> list[Column]:
         match = _TOKEN.fullmatch(token)
         if match and _within(schema, match["since"], match["until"]):
             marks = match["marks"]
-            columns.append(
-                Column(match["name"], match["type"] or "INTEGER", "!" in marks, "*" in marks)
-            )
+            columns.append(Column(match["name"], match["type"] or "INTEGER", "!" in marks, "*" in marks))
     return columns
 
 

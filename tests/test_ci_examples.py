@@ -37,12 +37,11 @@ def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", str(CI / "diagnose.sh")],
         cwd=folder,
-        env={**kept, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(CI.parents[1]),
-             **variables},
+        env={**kept, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(CI.parents[1]), **variables},
         capture_output=True,
         check=False,
         text=True,
-    )  # fmt: skip
+    )
 
 
 def test_the_action_is_well_formed() -> None:
@@ -82,9 +81,7 @@ def test_the_workflow_uses_what_the_action_has() -> None:
         ("copy/.github/actions/advisor", "", None),
     ],
 )
-def test_what_the_action_installs(
-    place: str, given: str, asked: str | None, tmp_path: Path
-) -> None:
+def test_what_the_action_installs(place: str, given: str, asked: str | None, tmp_path: Path) -> None:
     """The repository that the action is used from, or what the user names; never a project of the
     package index."""
     action = tmp_path / place
@@ -97,12 +94,11 @@ def test_what_the_action_installs(
     python.chmod(0o755)
     done = subprocess.run(
         ["bash", "-e", "-c", loaded("action.yml")["runs"]["steps"][0]["run"]],
-        env={"PATH": f"{python.parent}:/usr/bin:/bin", "PACKAGE": given,
-             "GITHUB_ACTION_PATH": str(action)},
+        env={"PATH": f"{python.parent}:/usr/bin:/bin", "PACKAGE": given, "GITHUB_ACTION_PATH": str(action)},
         capture_output=True,
         check=False,
         text=True,
-    )  # fmt: skip
+    )
     if asked is None:
         assert (done.returncode, done.stdout[:9]) == (2, "::error::")
     else:
@@ -129,9 +125,7 @@ def test_reports_and_gate(tmp_path: Path) -> None:
     named = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE="main")
     assert named.returncode == 0, named.stderr
     assert "0 new" in named.stdout
-    still = run(
-        tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline), ONLY_NEW="false"
-    )
+    still = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline), ONLY_NEW="false")
     assert still.returncode == 1
 
 

@@ -26,8 +26,7 @@ def comparisons(source: str) -> list[int]:
             continue
         sides = [node.left, *node.comparators]
         counted = any(
-            isinstance(s, ast.Call) and isinstance(s.func, ast.Name) and s.func.id == "len"
-            for s in sides
+            isinstance(s, ast.Call) and isinstance(s.func, ast.Name) and s.func.id == "len" for s in sides
         )
         number = any(isinstance(s, ast.Constant) and type(s.value) in (int, float) for s in sides)
         ordered = any(isinstance(op, _ORDERED) for op in node.ops)
@@ -56,9 +55,7 @@ def test_the_walk_sees_a_share_wherever_it_stands() -> None:
     assert shares("_MOVED = 0.05\nif change > 0.1 * step: pass\nx = max(0.0, 1.0)") == [0.05, 0.1]
 
 
-@pytest.mark.parametrize(
-    "source", ["share >= 0.1", "facts.value('a') == 0", "0 < count", "seen > limit"]
-)
+@pytest.mark.parametrize("source", ["share >= 0.1", "facts.value('a') == 0", "0 < count", "seen > limit"])
 def test_the_walk_sees_a_comparison(source: str) -> None:
     assert comparisons(source) == [1]
 

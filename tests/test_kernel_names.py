@@ -15,27 +15,41 @@ ATEN = "void at::native::vectorized_elementwise_kernel<4, at::native::"
     [
         ("saxpy(float*, curandState*)", "saxpy", ""),
         ("void ns::Solver<int>::run<3>(float const*)", "ns::Solver::run", "int, 3"),
-        ("std::enable_if<!T7, void>::type internal::gemvx::kernel<int, float>(T13)",
-         "internal::gemvx::kernel", "int, float"),
-        ("void (anonymous namespace)::softmax_warp_forward<float, 10>(float*)",
-         "softmax_warp_forward", "float, 10"),
-        ("void at::native::<unnamed>::silu_kernel(at::TensorIteratorBase &)",
-         "at::native::silu_kernel", ""),
-        ("elementwise_kernel<(int)128, ns::run(float (*)(int))::[lambda(T1) (instance 1)]>(int)",
-         "elementwise_kernel", "(int)128, ns::run::[lambda (instance 1)]"),
+        (
+            "std::enable_if<!T7, void>::type internal::gemvx::kernel<int, float>(T13)",
+            "internal::gemvx::kernel",
+            "int, float",
+        ),
+        (
+            "void (anonymous namespace)::softmax_warp_forward<float, 10>(float*)",
+            "softmax_warp_forward",
+            "float, 10",
+        ),
+        ("void at::native::<unnamed>::silu_kernel(at::TensorIteratorBase &)", "at::native::silu_kernel", ""),
+        (
+            "elementwise_kernel<(int)128, ns::run(float (*)(int))::[lambda(T1) (instance 1)]>(int)",
+            "elementwise_kernel",
+            "(int)128, ns::run::[lambda (instance 1)]",
+        ),
         ("_Z9vectorAddPKfS0_Pfi", "vectorAdd", ""),
         ("_Z4initP17curandStateXORWOWi", "init", ""),
         ("_ZN12_GLOBAL__N_15scaleEPff", "scale", ""),
-        ("_ZN2at6native27unrolled_elementwise_kernelILi4ENS0_11FillFunctorIfEELb1EEEviT0_",
-         "at::native::unrolled_elementwise_kernel", "FillFunctor"),
-        ("kernel_cutlass_kernel_quackrmsnormRMSNorm_object_at__tensorptrbf16gmem",
-         "kernel_cutlass_kernel_quackrmsnormRMSNorm", ""),
+        (
+            "_ZN2at6native27unrolled_elementwise_kernelILi4ENS0_11FillFunctorIfEELb1EEEviT0_",
+            "at::native::unrolled_elementwise_kernel",
+            "FillFunctor",
+        ),
+        (
+            "kernel_cutlass_kernel_quackrmsnormRMSNorm_object_at__tensorptrbf16gmem",
+            "kernel_cutlass_kernel_quackrmsnormRMSNorm",
+            "",
+        ),
         ("attn_fwd.kd", "attn_fwd", ""),
         ("a<<<b(", "a", "<<b"),
         ("_Z", "_Z", ""),
         ("", "", ""),
     ],
-)  # fmt: skip
+)
 def test_own_name_and_template_arguments(name: str, own: str, arguments: str) -> None:
     assert tuple(function_name(name)) == (own, arguments)
 
@@ -178,9 +192,11 @@ def test_symmetric_nccl_kernels_keep_their_kind() -> None:
 
 
 def test_forward_of_flash_attention_4_serves_both_phases_and_its_combine_decode() -> None:
-    forward, combine = kernel_families().classify([
-        "kernel_cutlass_kernel_flash_attncuteflash_fwdFlashAttentionForwardSm90_object_at__x",
-        "kernel_cutlass_kernel_flash_attncuteflash_fwd_combineFlashAttentionForwardCombine_object_",
-    ])  # fmt: skip
+    forward, combine = kernel_families().classify(
+        [
+            "kernel_cutlass_kernel_flash_attncuteflash_fwdFlashAttentionForwardSm90_object_at__x",
+            "kernel_cutlass_kernel_flash_attncuteflash_fwd_combineFlashAttentionForwardCombine_object_",
+        ]
+    )
     assert (forward.family, forward.phase) == ("attention", None)
     assert (combine.family, combine.phase) == ("attention", "decode")

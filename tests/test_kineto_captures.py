@@ -62,10 +62,16 @@ def test_graph_launches_are_its_steps() -> None:
 def test_what_the_format_does_not_tell_is_missing_and_not_zero() -> None:
     known = facts(example())
     for name in (
-        "activity.dram_ratio", "activity.sm_ratio", "capture.error_call_count",
-        "capture.schema_known", "capture.debug_build", "host.gil_idle_ratio",
-        "host.os_idle_ratio", "memory.growth_ratio", "bandwidth.weights_ratio",
-    ):  # fmt: skip
+        "activity.dram_ratio",
+        "activity.sm_ratio",
+        "capture.error_call_count",
+        "capture.schema_known",
+        "capture.debug_build",
+        "host.gil_idle_ratio",
+        "host.os_idle_ratio",
+        "memory.growth_ratio",
+        "bandwidth.weights_ratio",
+    ):
         assert name not in known
     unjudged = {n.cause for n in example().not_evaluated}
     assert {"memory-bandwidth-bound", "low-gpu-utilisation", "cuda-errors"} <= unjudged
@@ -143,9 +149,14 @@ def test_amd_is_judged_by_what_it_tells(tmp_path: Path) -> None:
     found = diagnose(profile.write(tmp_path / "t.json"))
     assert causes(found)[0] == "launch-bound"
     known = facts(found)
-    for name in ("kernel.small_grid_ratio", "kernel.old_architecture_ratio",
-                 "kernel.varying_shape_ratio", "kernel.several_waves_ratio",
-                 "copy.pageable_ratio", "copy.link_time_ratio"):  # fmt: skip
+    for name in (
+        "kernel.small_grid_ratio",
+        "kernel.old_architecture_ratio",
+        "kernel.varying_shape_ratio",
+        "kernel.several_waves_ratio",
+        "copy.pageable_ratio",
+        "copy.link_time_ratio",
+    ):
         assert name not in known
     assert known["copy.exposed_ratio"] > 0
     assert found.next_target is not None  # with a tool that knows this GPU
@@ -181,8 +192,7 @@ def _labels() -> list[tuple[Path, dict[str, Any]]]:
         return []
     labels = yaml.safe_load((SHARED / "labels.yaml").read_text())
     named = [(SHARED / "kineto" / f"{n}.json.gz", want) for n, want in labels["kineto"].items()]
-    named += [(SHARED / "public" / n, want) for n, want in labels["public"].items()
-              if n.endswith(".json.gz")]  # fmt: skip
+    named += [(SHARED / "public" / n, want) for n, want in labels["public"].items() if n.endswith(".json.gz")]
     return named
 
 
@@ -209,16 +219,21 @@ def test_real_traces_read_whole(path: Path, want: dict[str, Any]) -> None:
     first = min(e["ts"] for e in events if e["ph"] == "X")
     with open_trace(path) as trace:
         for table, categories in (
-            ("kernels", {"kernel"}), ("copies", {"gpu_memcpy"}), ("memsets", {"gpu_memset"}),
+            ("kernels", {"kernel"}),
+            ("copies", {"gpu_memcpy"}),
+            ("memsets", {"gpu_memset"}),
             ("api_calls", {"cuda_runtime", "cuda_driver"}),
-        ):  # fmt: skip
+        ):
             mine = [e for e in events if e.get("cat") in categories]
             read = trace.columns(table, ["start", "end", "correlation"])
             want_rows = sorted(
-                (int((e["ts"] - first) * 1000), int((e["ts"] - first + e["dur"]) * 1000),
-                 e["args"]["correlation"])
+                (
+                    int((e["ts"] - first) * 1000),
+                    int((e["ts"] - first + e["dur"]) * 1000),
+                    e["args"]["correlation"],
+                )
                 for e in mine
-            )  # fmt: skip
+            )
             assert sorted(zip(*(v.tolist() for v in read.values()), strict=True)) == want_rows
             assert trace.has(table) == bool(mine)
 
@@ -231,9 +246,7 @@ def test_an_amd_gpu_is_not_told_to_use_tools_of_another_vendor(tmp_path: Path, n
         at = step * 1_000_000
         profile.annotation(f"step[DECODE bs={32}]", at, 900_000)
         for i in range(20):
-            profile.launch(
-                at=at + i * 40_000, kernel="Cijk_Alik", kernel_start=at + i * 40_000 + 9_000
-            )
+            profile.launch(at=at + i * 40_000, kernel="Cijk_Alik", kernel_start=at + i * 40_000 + 9_000)
     found = diagnose(profile.write(tmp_path / "t.json"))
     assert "no-gpu-metrics" not in causes(found)
     unknown = {n.cause: n.flag for n in found.not_evaluated}

@@ -335,9 +335,20 @@ def test_role_of_range(text: str, role: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["aten::mul, op_id = 3", "GIL Trace", "generate", "cub::DeviceScan::InclusiveScan", "Backward",
-     "ncclGroupEnd", "MPI_Send", "scaled dot product attention", "", "gcd", "resample_poly"],
-)  # fmt: skip
+    [
+        "aten::mul, op_id = 3",
+        "GIL Trace",
+        "generate",
+        "cub::DeviceScan::InclusiveScan",
+        "Backward",
+        "ncclGroupEnd",
+        "MPI_Send",
+        "scaled dot product attention",
+        "",
+        "gcd",
+        "resample_poly",
+    ],
+)
 def test_other_ranges_mean_nothing(text: str) -> None:
     assert knowledge.step_patterns().step(text) is None
     assert knowledge.step_patterns().role(text) is None
@@ -415,16 +426,22 @@ def test_gpu_units_are_plausible() -> None:
 
 def test_every_option_has_a_line_and_a_known_action() -> None:
     assert set(knowledge.engines()) >= {
-        "any", "native", "nim", "pytorch", "sglang", "tensorrt-llm", "tgi", "transformers", "vllm"
-    }  # fmt: skip
+        "any",
+        "native",
+        "nim",
+        "pytorch",
+        "sglang",
+        "tensorrt-llm",
+        "tgi",
+        "transformers",
+        "vllm",
+    }
     for name, engine in knowledge.engines().items():
         assert engine.options.keys() <= knowledge.actions().keys()
         for lines in engine.options.values():
             assert all(line.line.strip() == line.line for line in lines), name
         if name != "any":
-            assert {"fusion", "memory", "batching", "prefix_sharing", "attention"} == set(
-                engine.traits
-            )
+            assert {"fusion", "memory", "batching", "prefix_sharing", "attention"} == set(engine.traits)
 
 
 def test_every_recommendation_of_our_rules_is_listed() -> None:
@@ -443,9 +460,7 @@ def test_a_key_that_appears_twice_is_refused(tmp_path: Path) -> None:
     assert "line 4" in str(caught.value)
 
 
-def test_an_engine_without_a_program_is_planned_as_its_base(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_engine_without_a_program_is_planned_as_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new engine is one file; nothing else has to change for `advisor capture`."""
     known = knowledge.engines()
     new = known["vllm"].model_copy(update={"name": "lmdeploy", "base": "pytorch"})
@@ -485,9 +500,7 @@ def test_options_fall_back_to_the_library_and_then_to_any_engine() -> None:
 
 def test_no_option_that_the_kernels_show_in_use() -> None:
     def lines(*kernels: str) -> str:
-        return " ".join(
-            o.line for o in options_for("fused-kernels", "pytorch", Program(kernels=kernels))
-        )
+        return " ".join(o.line for o in options_for("fused-kernels", "pytorch", Program(kernels=kernels)))
 
     eager = lines("void at::native::elementwise_kernel<128, 4>", "ampere_sgemm_128x64_tn")
     assert "scaled_dot_product_attention" in eager
@@ -502,9 +515,7 @@ def test_no_option_that_the_command_gives() -> None:
         return [o.line for o in options_for("fp8-weights", "vllm", Program(command=command))]
 
     assert any("--quantization fp8" in line for line in lines("vllm serve m --quantization fp8_x"))
-    assert not any(
-        "--quantization fp8" in line for line in lines("vllm serve m --quantization fp8")
-    )
+    assert not any("--quantization fp8" in line for line in lines("vllm serve m --quantization fp8"))
 
 
 OF_A_RELEASE = {
@@ -535,8 +546,7 @@ OF_A_RELEASE = {
 def test_options_are_spelled_for_the_release_of_the_engine(
     action: str, version: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = EngineData.model_validate({"schema": 1, "name": "any", "title": "E",
-                                        "options": OF_A_RELEASE})  # fmt: skip
+    engine = EngineData.model_validate({"schema": 1, "name": "any", "title": "E", "options": OF_A_RELEASE})
     monkeypatch.setattr(
         "advisor.knowledge.options.engines",
         lambda: {"any": engine, "e": engine.model_copy(update={"name": "e"})},
@@ -586,9 +596,13 @@ def test_options_fit_the_program() -> None:
 
 def test_the_six_capture_variables_of_tensorrt_llm() -> None:
     assert [c.variable for c in knowledge.engines()["tensorrt-llm"].capture] == [
-        "TLLM_PROFILE_START_STOP", "TLLM_LLMAPI_ENABLE_NVTX", "TLLM_NVTX_DEBUG",
-        "TLLM_PROFILE_RECORD_GC", "TLLM_TORCH_PROFILE_TRACE", "ENABLE_PERFECT_ROUTER",
-    ]  # fmt: skip
+        "TLLM_PROFILE_START_STOP",
+        "TLLM_LLMAPI_ENABLE_NVTX",
+        "TLLM_NVTX_DEBUG",
+        "TLLM_PROFILE_RECORD_GC",
+        "TLLM_TORCH_PROFILE_TRACE",
+        "ENABLE_PERFECT_ROUTER",
+    ]
 
 
 MUL_NAME = ATEN + MUL
@@ -617,9 +631,8 @@ MUL_NAME = ATEN + MUL
     ],
 )
 def test_detect(
-    kernels: dict[str, float], ranges: list[str], command: str | list[str] | None,
-    engine: str | None,
-) -> None:  # fmt: skip
+    kernels: dict[str, float], ranges: list[str], command: str | list[str] | None, engine: str | None
+) -> None:
     found = detect(kernels, ranges, command)
     assert found.name == engine
     assert 0.0 <= found.confidence <= 1.0
@@ -640,8 +653,17 @@ def test_capture_knowledge_speaks_of_our_tables() -> None:
     capture = knowledge.capture_knowledge()
     supplied = {table for flag in capture.flags for table in flag.supplies}
     assert supplied <= TABLES.keys()
-    assert {"kernels", "ranges", "samples", "graph_runs", "allocations", "callchains",
-            "host_calls", "host_samples", "events"} <= supplied  # fmt: skip
+    assert {
+        "kernels",
+        "ranges",
+        "samples",
+        "graph_runs",
+        "allocations",
+        "callchains",
+        "host_calls",
+        "host_samples",
+        "events",
+    } <= supplied
 
 
 def _cited(node: object, key: str = "") -> set[str]:
@@ -673,15 +695,16 @@ def test_step_engines_exist() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("schema: 1\ngpus: [{name: A, match: ['('], source: x, sm: 90, dram_gb_per_s: 500}]",
-         "bad pattern"),
-        ("schema: 1\ngpus: [{name: A, match: [A], source: x, sm: 90, dram_gb_per_s: 5}]",
-         "gpus.0.dram_gb_per_s"),
+        ("schema: 1\ngpus: [{name: A, match: ['('], source: x, sm: 90, dram_gb_per_s: 500}]", "bad pattern"),
+        (
+            "schema: 1\ngpus: [{name: A, match: [A], source: x, sm: 90, dram_gb_per_s: 5}]",
+            "gpus.0.dram_gb_per_s",
+        ),
         ("schema: 1\ngpus: [{name: A, match: [A], source: x, sm: 90, dram: 500}]", "gpus.0.dram"),
         ("schema: 2\ngpus: []", "schema"),
         ("schema: [", "cannot read"),
     ],
-)  # fmt: skip
+)
 def test_a_faulty_file_is_a_clear_error(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "gpus.yaml"
     path.write_text(text, encoding="utf-8")

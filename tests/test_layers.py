@@ -105,9 +105,7 @@ def test_no_upward_import(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(PACKAGE.glob("sources/sqlite/*.py")), ids=name_of)
 def test_the_sqlite_reader_knows_no_format(path: Path) -> None:
     found = [target for _, target in imports(name_of(path), path.read_text(encoding="utf-8"))]
-    allowed = (
-        "advisor.errors", "advisor.model.arrays", "advisor.sources.raw", "advisor.sources.schema",
-    )  # fmt: skip
+    allowed = ("advisor.errors", "advisor.model.arrays", "advisor.sources.raw", "advisor.sources.schema")
     assert [t for t in found if not t.startswith((*allowed, "advisor.sources.sqlite"))] == []
     assert "nsys" not in path.read_text(encoding="utf-8")
 
@@ -172,10 +170,7 @@ def test_modules_stay_readable(path: Path) -> None:
         ("advisor.engine.infer", "from advisor.facts.build import build"),
         ("advisor.engine.infer", "from advisor.sources.trace import Trace"),
         ("advisor.engine.infer", "from ..metrics import steps"),
-        (
-            "advisor.reports.terminal",
-            "def f():\n    from advisor.pipeline.diagnose import Options",
-        ),
+        ("advisor.reports.terminal", "def f():\n    from advisor.pipeline.diagnose import Options"),
         ("advisor.gain.replay", "from advisor.serving import detect"),
         ("advisor.facts.build", "from advisor import diagnose"),
         ("advisor.cli.x", "import advisor.unheard_of"),

@@ -75,9 +75,7 @@ def about_capture(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(f for f in findings if f.code.startswith(CAPTURE_RULES))
 
 
-def sentence(
-    questions: Sequence[Question], found: Sequence[Finding], waiting: int, rules: int
-) -> str:
+def sentence(questions: Sequence[Question], found: Sequence[Finding], waiting: int, rules: int) -> str:
     """The capture in one sentence."""
     whole = sum(1 for q in questions if q.answer == "yes")
     partly = sum(1 for q in questions if q.answer == "partly")

@@ -37,9 +37,7 @@ def plan(wish: Wish) -> CapturePlan:
         place_title=case.place.title,
         steps=done,
         flags=flags,
-        variables=tuple(
-            VariableText(variable=v.variable, value=v.value, effect=v.effect) for v in variables
-        ),
+        variables=tuple(VariableText(variable=v.variable, value=v.value, effect=v.effect) for v in variables),
         pitfalls=(*_too_new(options, wish), *_pitfalls(case, options)),
         variants=tuple(_variants(case, options, {f.option for f in flags})),
         again=again(wish),
@@ -148,9 +146,7 @@ def _variant_lines(case: Case, data: VariantData, options: Sequence[str]) -> Ite
         yield one.fill(command, here=command.startswith("advisor "))
 
 
-def _file(
-    case: Case, options: Sequence[str], variables: Sequence[CaptureVariable]
-) -> Iterator[str]:
+def _file(case: Case, options: Sequence[str], variables: Sequence[CaptureVariable]) -> Iterator[str]:
     """The lines of an nsys command file: options one a line, without output and program."""
     kept = [o for o in options if not case.goal.session or name_of(o) not in OF_START]
     yield from joined(kept, case.wish.release)

@@ -237,10 +237,7 @@ def _command(
 
 
 def _described(
-    options: Sequence[str],
-    recording: Recording,
-    serving: str | None,
-    release: tuple[int, int] | None,
+    options: Sequence[str], recording: Recording, serving: str | None, release: tuple[int, int] | None
 ) -> Iterator[PlanOption]:
     data = engines().get(serving or "")
     known = {} if data is None else {f"{v.variable}={v.value}": v.effect for v in data.capture}
@@ -290,11 +287,7 @@ def _too_old(recording: Recording, cuda: str | None) -> str | None:
 
 
 def _pitfalls(
-    options: Sequence[str],
-    added: Collection[str],
-    recording: Recording,
-    about: Situation,
-    old: bool,
+    options: Sequence[str], added: Collection[str], recording: Recording, about: Situation, old: bool
 ) -> Iterator[Pitfall]:
     """Traps that the command, the findings or the tool lead into."""
     here = {*options, *(o.partition("=")[0] for o in options), *about.causes}

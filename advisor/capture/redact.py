@@ -30,10 +30,7 @@ from advisor.sources.sqlite.file import MAGIC, SqliteFile
 
 Opener = Callable[..., Any]
 PACKED: dict[str, Opener] = {".gz": gzip.open, ".xz": lzma.open}
-_PACKED_HEAD: tuple[tuple[bytes, Opener], ...] = (
-    (b"\x1f\x8b", gzip.open),
-    (b"\xfd7zXZ\x00", lzma.open),
-)
+_PACKED_HEAD: tuple[tuple[bytes, Opener], ...] = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open))
 _OTHER = "not an nsys SQLite export; redact reads no other format"
 
 

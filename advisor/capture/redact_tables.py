@@ -23,10 +23,7 @@ from advisor.sources.nsys.tables import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
 from advisor.sources.sqlite.columns import quoted
 
 #: Tables that hold nothing but what is private.
-DROPPED_ROWS = {
-    "ProcessStreams": "output of the program",
-    "ANALYSIS_FILE": "attached files",
-}
+DROPPED_ROWS = {"ProcessStreams": "output of the program", "ANALYSIS_FILE": "attached files"}
 #: Tables of processes and threads: only those stay that the profiler traced.
 PROCESS_TABLES = {
     "PROCESSES": ("globalPid", "process list"),
@@ -108,9 +105,7 @@ def _columns(db: sqlite3.Connection) -> Tables:
     }
 
 
-def _pairs(db: sqlite3.Connection, tables: Tables, table: str) -> list[
-    tuple[int, str, str]
-]:  # fmt: skip
+def _pairs(db: sqlite3.Connection, tables: Tables, table: str) -> list[tuple[int, str, str]]:
     """Row, name and value of a table of settings."""
     if not {"name", "value"} <= set(tables.get(table, ())):
         return []
@@ -130,8 +125,7 @@ def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
             secrets.add(value)
         words.update(path_users(value))
 
-    for table in ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA",
-                  "TARGET_INFO_SYSTEM_ENV"):  # fmt: skip
+    for table in ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV"):
         for _, name, value in _pairs(db, tables, table):
             if _ENVIRONMENT_KEY.search(name):
                 for pair in variables(value):
@@ -148,9 +142,7 @@ def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
     return Scrubber(words, secrets, _serials(db, tables))
 
 
-def _metadata(
-    db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts
-) -> tuple[str, ...]:
+def _metadata(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts) -> tuple[str, ...]:
     """Options of the capture and of the export; returns the variables that stay."""
     kept: list[str] = []
     table, before = "META_DATA_CAPTURE", ""
@@ -223,9 +215,7 @@ def _processes(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
         for column in TRACED:
             if column in columns:
                 shown = _process(column)
-                rows = db.execute(
-                    f"select distinct {shown} from {quoted(table)} where {quoted(column)} > 0"
-                )
+                rows = db.execute(f"select distinct {shown} from {quoted(table)} where {quoted(column)} > 0")
                 traced.update(p for (p,) in rows if isinstance(p, int))
     for table, (column, what) in PROCESS_TABLES.items():
         if column in tables.get(table, ()):
@@ -297,9 +287,7 @@ def _texts(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: C
                 _column(db, table, column, scrubber, counts)
 
 
-def _column(
-    db: sqlite3.Connection, table: str, column: str, scrubber: Scrubber, counts: Counts
-) -> None:
+def _column(db: sqlite3.Connection, table: str, column: str, scrubber: Scrubber, counts: Counts) -> None:
     export = table in ("META_DATA_EXPORT", "EXPORT_META_DATA")
     clean: Callable[[str], str] = scrubber.program if table == "PROCESSES" else scrubber.text
 
@@ -327,9 +315,7 @@ def _delete(db: sqlite3.Connection, table: str, row: int, counts: Counts, what: 
     counts[what, table] += 1
 
 
-def _set(
-    db: sqlite3.Connection, table: str, row: int, value: str, counts: Counts, what: str
-) -> None:
+def _set(db: sqlite3.Connection, table: str, row: int, value: str, counts: Counts, what: str) -> None:
     raw = _encoded(value)
     db.execute(f"update {quoted(table)} set value = cast(? as text) where rowid = ?", (raw, row))
     counts[what, table] += 1

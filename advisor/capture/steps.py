@@ -15,10 +15,7 @@ SESSION = "advisor"
 
 
 def steps(
-    case: Case,
-    options: Sequence[str],
-    variables: Sequence[CaptureVariable],
-    graphs_off: Sequence[Option],
+    case: Case, options: Sequence[str], variables: Sequence[CaptureVariable], graphs_off: Sequence[Option]
 ) -> tuple[PlanStep, ...]:
     """Go in, check, prepare, record, send load, fetch, read; parts without lines are left out."""
     record = _session if case.goal.session else _profile
@@ -29,14 +26,13 @@ def steps(
         *record(case, options, variables),
         PlanStep(id="fetch", title="Fetch", lines=_lines(case, case.place.after)),
         _read(case),
-    ]  # fmt: skip
+    ]
     return tuple(s for s in found if s.lines or s.notes)
 
 
 def _lines(case: Case, found: Iterable[CommandLine]) -> tuple[Line, ...]:
     """The commands for every phase that is recorded, each once."""
-    lines = (Line(command=case.of(p).fill(c.command), what=c.what)
-             for c in found for p in phases(case))  # fmt: skip
+    lines = (Line(command=case.of(p).fill(c.command), what=c.what) for c in found for p in phases(case))
     return tuple(dict.fromkeys(lines))
 
 
@@ -54,14 +50,10 @@ def _prepare(case: Case, graphs_off: Sequence[Option]) -> PlanStep:
         lines += [Line(command=c, what="in the program", shell=False) for c in case.program.code]
     off = "CUDA graphs off, for this run only"
     lines += [Line(command=o.line, what=off, shell=False) for o in graphs_off]
-    return PlanStep(
-        id="prepare", title="Prepare", lines=tuple(lines), notes=tuple(case.program.notes)
-    )
+    return PlanStep(id="prepare", title="Prepare", lines=tuple(lines), notes=tuple(case.program.notes))
 
 
-def _profile(
-    case: Case, options: Sequence[str], variables: Sequence[CaptureVariable]
-) -> Iterator[PlanStep]:
+def _profile(case: Case, options: Sequence[str], variables: Sequence[CaptureVariable]) -> Iterator[PlanStep]:
     """One nsys profile for each phase."""
     lines = []
     for phase in phases(case):
@@ -93,9 +85,7 @@ def _shape(case: Case) -> str:
     return f"{case.phase}: prompt {shape.prompt} / output {shape.output} tokens"
 
 
-def _session(
-    case: Case, options: Sequence[str], variables: Sequence[CaptureVariable]
-) -> Iterator[PlanStep]:
+def _session(case: Case, options: Sequence[str], variables: Sequence[CaptureVariable]) -> Iterator[PlanStep]:
     """Launch once, record as often as wanted."""
     launch = [o for o in options if name_of(o) not in OF_START]
     start = [o for o in options if name_of(o) in OF_START]

@@ -34,9 +34,13 @@ def troubles(symptom: str | None = None) -> Troubles:
         symptoms=first,
         nodes=tuple(
             TroubleNode(
-                id=n.id, symptom=n.symptom, ask=n.ask, say=n.say, commands=tuple(n.commands),
+                id=n.id,
+                symptom=n.symptom,
+                ask=n.ask,
+                say=n.say,
+                commands=tuple(n.commands),
                 answers=tuple(TroubleAnswer(text=a.text, then=a.then) for a in n.answers),
             )
             for n in (known[name] for name in wanted)
         ),
-    )  # fmt: skip
+    )

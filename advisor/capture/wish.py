@@ -83,15 +83,21 @@ class Case:
         # range, so of those the first.
         one, each = (".1", ".1" if self.goal.ranks else ".*") if self.wish.repeat else ("", "")
         values = {
-            "command": self.command, "load": self.program.load,
-            "name": name, "local": local, "report": f"{name}{one}.nsys-rep",
+            "command": self.command,
+            "load": self.program.load,
+            "name": name,
+            "local": local,
+            "report": f"{name}{one}.nsys-rep",
             "trace": f"{_one(name) if here else name}{one}.sqlite",
             "all_traces": f"{_PATTERN.sub('*', name)}{each}.sqlite",
             "wish": again(replace(self.wish, command=())),
             "program": f" -- {shlex.join(self.wish.command)}" if self.wish.command else "",
-            "prompt": str(shape.prompt), "output": str(shape.output),
-            "phase": self.phase or "run", "goal": self.goal.id, "ranks": str(self.wish.ranks),
-        }  # fmt: skip
+            "prompt": str(shape.prompt),
+            "output": str(shape.output),
+            "phase": self.phase or "run",
+            "goal": self.goal.id,
+            "ranks": str(self.wish.ranks),
+        }
         for key, value in values.items():
             text = text.replace(f"{{{key}}}", value)
         return text
@@ -118,13 +124,17 @@ def case_of(wish: Wish) -> Case:
     _named("serving engine", engine, engines())
     program = data.program(engine)
     if goal.session and (wish.iterations or wish.repeat or wish.delay is not None):
-        raise InputError(f"{goal.id}: nsys start and stop confine the recording; --iterations, "
-                         "--repeat and --delay do not apply")  # fmt: skip
+        raise InputError(
+            f"{goal.id}: nsys start and stop confine the recording; --iterations, "
+            "--repeat and --delay do not apply"
+        )
     window = program.window if goal.session else program.benchmark_window or program.window
     if wish.delay is not None or wish.duration is not None:
         if wish.iterations or wish.repeat:
-            raise InputError("--iterations and --repeat choose by range, --delay and --duration "
-                             "by the clock; give one of them")  # fmt: skip
+            raise InputError(
+                "--iterations and --repeat choose by range, --delay and --duration "
+                "by the clock; give one of them"
+            )
         window = "time"
     if wish.iterations and window != "variable":
         title = engines()[engine].title
@@ -159,12 +169,16 @@ def again(wish: Wish) -> str:
     """The command line that says the same without questions."""
     words = ["advisor", "capture", wish.goal]
     for name, value in (
-        ("--engine", wish.engine), ("--phase", wish.phase),
+        ("--engine", wish.engine),
+        ("--phase", wish.phase),
         ("--where", None if wish.place == "bare" else wish.place),
-        ("--ranks", None if wish.ranks == 2 else wish.ranks), ("--iterations", wish.iterations),
-        ("--repeat", wish.repeat), ("--delay", wish.delay), ("--duration", wish.duration),
+        ("--ranks", None if wish.ranks == 2 else wish.ranks),
+        ("--iterations", wish.iterations),
+        ("--repeat", wish.repeat),
+        ("--delay", wish.delay),
+        ("--duration", wish.duration),
         ("--name", wish.name),
-    ):  # fmt: skip
+    ):
         words += [] if value is None else [name, str(value)]
     words += ["--without-graphs"] if wish.without_graphs else []
     if wish.release:

@@ -50,9 +50,11 @@ def read(path: Path, known: Checklist) -> dict[str, Reply]:
     given = content.get("answers", content.get("checklist", content))
     if isinstance(given, list):
         # The checklist of `review import`: only what people answered.
-        given = {str(r.get("id")): {"answer": r.get("answer"), "note": r.get("note")}
-                 for r in given if isinstance(r, dict) and r.get("answer")
-                 and r.get("answer") != r.get("measured")}  # fmt: skip
+        given = {
+            str(r.get("id")): {"answer": r.get("answer"), "note": r.get("note")}
+            for r in given
+            if isinstance(r, dict) and r.get("answer") and r.get("answer") != r.get("measured")
+        }
     if not isinstance(given, dict):
         raise InputError(f"{path}: answers must be a table of id and answer")
     ids = [entry.id for entry in known.entries]

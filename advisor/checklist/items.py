@@ -14,12 +14,7 @@ from advisor import __version__
 from advisor.engine.text import Placeholder, Shown, placeholders, render
 from advisor.engine.values import atom, compare, k_and, k_or, operand
 from advisor.knowledge.capture import nsys_needed
-from advisor.knowledge.checklist import (
-    Applies,
-    ChecklistItem,
-    Comparison,
-    checklist_items,
-)
+from advisor.knowledge.checklist import Applies, ChecklistItem, Comparison, checklist_items
 from advisor.model.checklist import Answer, CheckEntry, Checklist
 from advisor.model.facts import Cell
 from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
@@ -123,9 +118,7 @@ def _entry(item: ChecklistItem, known: Known) -> CheckEntry:
     )
 
 
-def _judged(
-    item: ChecklistItem, known: Known
-) -> tuple[Answer | None, str, tuple[ConditionDoc, ...]]:
+def _judged(item: ChecklistItem, known: Known) -> tuple[Answer | None, str, tuple[ConditionDoc, ...]]:
     reason = _not_for(item.applies, known)
     if reason:
         return "not_applicable", reason, ()
@@ -198,10 +191,15 @@ def _documents(comparison: Comparison, known: Known) -> list[ConditionDoc]:
     values: Sequence[Cell] = list(dict.fromkeys(v for each in lists for v in each)) or [None]
     if comparison.op == "known":
         return [
-            ConditionDoc(fact=comparison.fact, op="known", value=v,
-                         unit=known.units.get(comparison.fact, ""), holds=v is not None)
+            ConditionDoc(
+                fact=comparison.fact,
+                op="known",
+                value=v,
+                unit=known.units.get(comparison.fact, ""),
+                holds=v is not None,
+            )
             for v in values[:1]
-        ]  # fmt: skip
+        ]
     limit = _limit(comparison, known)
     return [
         ConditionDoc(

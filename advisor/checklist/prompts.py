@@ -14,12 +14,7 @@ from advisor.reports.checklist_text import question
 from advisor.reports.layout import Page
 
 #: Key and answer of each choice.
-KEYS: tuple[tuple[str, Answer], ...] = (
-    ("y", "yes"),
-    ("n", "no"),
-    ("x", "not_applicable"),
-    ("l", "later"),
-)
+KEYS: tuple[tuple[str, Answer], ...] = (("y", "yes"), ("n", "no"), ("x", "not_applicable"), ("l", "later"))
 
 #: What leads back, at every prompt.
 _BACK_KEYS = ("b", BACK)
@@ -58,10 +53,7 @@ class TerminalAsker:
     def _choice(self, entry: CheckEntry, number: int) -> Answer | Literal["back"]:
         import questionary
 
-        choices = [
-            questionary.Choice(WORDS[answer], value=answer, shortcut_key=key)
-            for key, answer in KEYS
-        ]
+        choices = [questionary.Choice(WORDS[answer], value=answer, shortcut_key=key) for key, answer in KEYS]
         if number > 1:
             choices.append(questionary.Choice("back", value=BACK, shortcut_key="b"))
         before = next((c for c in choices if c.value == entry.answer), None)

@@ -37,10 +37,7 @@ class FileAsker:
 
 
 def walk(
-    checklist: Checklist,
-    asker: Asker,
-    keep: Callable[[Checklist], None],
-    also: frozenset[str] = frozenset(),
+    checklist: Checklist, asker: Asker, keep: Callable[[Checklist], None], also: frozenset[str] = frozenset()
 ) -> Checklist:
     """Ask what is open, and what `also` names; `keep` is called after every answer."""
     order = [e.id for e in checklist.entries if e.open or e.id in also]
@@ -52,9 +49,7 @@ def walk(
             at = max(at - 1, 0)
             continue
         if isinstance(reply, Reply):
-            entries = tuple(
-                answered(e, reply) if e.id == entry.id else e for e in checklist.entries
-            )
+            entries = tuple(answered(e, reply) if e.id == entry.id else e for e in checklist.entries)
             checklist = checklist.model_copy(update={"entries": entries})
             keep(checklist)
         at += 1

@@ -104,8 +104,11 @@ def _with_measured(fresh: Checklist, content: dict[str, Any]) -> Checklist:
         kept = measured.get(entry.id)
         if isinstance(kept, Reply):
             changes: dict[str, Any] = {
-                "answer": kept.answer, "by": "capture", "measured": kept.answer, "proof": kept.note,
-            }  # fmt: skip
+                "answer": kept.answer,
+                "by": "capture",
+                "measured": kept.answer,
+                "proof": kept.note,
+            }
             entry = entry.model_copy(update=changes)
         elif kept:
             entry = entry.model_copy(update={"proof": kept})

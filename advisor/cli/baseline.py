@@ -20,9 +20,18 @@ Folder = Annotated[
 
 @app.command()
 @takes(
-    "name", "source", "folder", "window", "nvtx", "phase", "force",
-    files=False, window="Part to analyse.", nvtx="Ranges to analyse.", phase="Phase.",
-)  # fmt: skip
+    "name",
+    "source",
+    "folder",
+    "window",
+    "nvtx",
+    "phase",
+    "force",
+    files=False,
+    window="Part to analyse.",
+    nvtx="Ranges to analyse.",
+    phase="Phase.",
+)
 def save(
     settings: Settings,
     name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)],
@@ -96,8 +105,7 @@ def show(
         return
     console = make_console()
     options = TextOptions(
-        width=console.width, unicode=console.encoding.lower().startswith("utf"),
-        verbosity=int(verbose),
-    )  # fmt: skip
+        width=console.width, unicode=console.encoding.lower().startswith("utf"), verbosity=int(verbose)
+    )
     for diagnosis in found.diagnoses:
         print_lines(console, render(diagnosis, options))

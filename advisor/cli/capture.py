@@ -15,14 +15,10 @@ PHASES = ("prefill", "decode")
 
 
 def capture(
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[GOAL] [-- COMMAND...]", hidden=True)
-    ] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[GOAL] [-- COMMAND...]", hidden=True)] = None,
     engine: Annotated[
         str | None,
-        typer.Option(
-            "--engine", "--serving-engine", metavar="NAME[@VERSION]", help="Serving engine."
-        ),
+        typer.Option("--engine", "--serving-engine", metavar="NAME[@VERSION]", help="Serving engine."),
     ] = None,
     phase: Annotated[str | None, typer.Option(metavar="|".join(PHASES), help="One phase.")] = None,
     where: Annotated[
@@ -32,15 +28,11 @@ def capture(
     iterations: Annotated[
         str | None, typer.Option(metavar="A-B", help="Record these iterations (TensorRT-LLM).")
     ] = None,
-    repeat: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Record N ranges, not one.")
-    ] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, metavar="N", help="Record N ranges, not one.")] = None,
     delay: Annotated[
         int | None, typer.Option(min=0, metavar="S", help="Record by the clock: skip S seconds.")
     ] = None,
-    duration: Annotated[
-        int | None, typer.Option(min=1, metavar="S", help="Record S seconds.")
-    ] = None,
+    duration: Annotated[int | None, typer.Option(min=1, metavar="S", help="Record S seconds.")] = None,
     without_graphs: Annotated[
         bool, typer.Option("--without-graphs", help="CUDA graphs off: exact kernel times.")
     ] = False,
@@ -82,8 +74,16 @@ def capture(
         steps.listed()
         return
     wish: dict[str, Any] = {
-        "engine": engine, "phase": phase, "place": where, "ranks": ranks, "iterations": iterations,
-        "repeat": repeat, "delay": delay, "duration": duration, "without_graphs": without_graphs,
-        "release": steps.release(nsys), "name": name,
-    }  # fmt: skip
+        "engine": engine,
+        "phase": phase,
+        "place": where,
+        "ranks": ranks,
+        "iterations": iterations,
+        "repeat": repeat,
+        "delay": delay,
+        "duration": duration,
+        "without_graphs": without_graphs,
+        "release": steps.release(nsys),
+        "name": name,
+    }
     steps.planned(words or [], wish, format, targets, command_file, force, -int(quiet))

@@ -31,10 +31,11 @@ def ask_wish(given: dict[str, Any], command: tuple[str, ...]) -> Wish:
     if wish.phase is None and chosen.phases:
         phase = _select(
             "Which phase?",
-            [("both", "both, one capture each", ""),
-             *((p, p, f"{s.prompt} prompt tokens, {s.output} output") for p, s in
-               data.shapes.items())],
-        )  # fmt: skip
+            [
+                ("both", "both, one capture each", ""),
+                *((p, p, f"{s.prompt} prompt tokens, {s.output} output") for p, s in data.shapes.items()),
+            ],
+        )
         wish = replace(wish, phase=None if phase == "both" else phase)  # type: ignore[arg-type]
     if wish.place == "bare":
         places = [(p.id, p.title, "") for p in data.places]

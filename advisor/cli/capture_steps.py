@@ -73,9 +73,11 @@ def planned(
         # Options alone: after a comment line nsys ignores all of them without a message.
         text = "".join(f"{line}\n" for line in made.command_file)
         write_atomic(command_file, text.encode("utf-8", "replace"), force)
-        print(f"Wrote {command_file} (by: {made.again}); use it with: "
-              f"nsys profile --command-file={command_file} -o NAME COMMAND",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"Wrote {command_file} (by: {made.again}); use it with: "
+            f"nsys profile --command-file={command_file} -o NAME COMMAND",
+            file=sys.stderr,
+        )
     deliver(made, lambda page: capture_text.plan(page, made, verbosity), format, output, force)
 
 

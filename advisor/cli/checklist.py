@@ -15,33 +15,39 @@ FORMATS = ("text", "markdown", "json")
 
 
 @takes(
-    "traces", "session", "resume", "answers", "no_input", "every", "show", "serving_engine",
-    "rules", "param", "format", "output", "xlsx", "force", "verbose",
-)  # fmt: skip
+    "traces",
+    "session",
+    "resume",
+    "answers",
+    "no_input",
+    "every",
+    "show",
+    "serving_engine",
+    "rules",
+    "param",
+    "format",
+    "output",
+    "xlsx",
+    "force",
+    "verbose",
+)
 def checklist(
     settings: Settings,
     traces: Annotated[list[Path] | None, typer.Argument(metavar="[TRACE]...", hidden=True)] = None,
     session: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="Keep the answers here (default: advisor)."),
+        str | None, typer.Option(metavar="NAME|FILE", help="Keep the answers here (default: advisor).")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a session.")] = False,
     answers: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Answers: id: yes|no|n/a|later.")
     ] = None,
     no_input: Annotated[bool, typer.Option("--no-input", help="Ask nothing.")] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Ask also what the capture answers.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Ask also what the capture answers.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List the questions and stop.")] = False,
-    format: Annotated[
-        str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")
-    ] = "text",
+    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")] = "text",
     output: flags.Output = None,
     xlsx: flags.Xlsx = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace FILE, or start a session over.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE, or start a session over.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Why and how of all.")] = False,
 ) -> None:
     """Go through what a sound performance analysis takes, before, during and after a capture.

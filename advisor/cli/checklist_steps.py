@@ -99,9 +99,7 @@ def answered(
         raise KeyboardInterrupt from None
 
 
-def deliver_result(
-    done: Checklist, format: str, output: Path | None, force: bool, verbosity: int
-) -> None:
+def deliver_result(done: Checklist, format: str, output: Path | None, force: bool, verbosity: int) -> None:
     """The checklist on stdout or in a file."""
     from advisor.cli.deliver import deliver
     from advisor.reports import checklist_markdown

@@ -28,12 +28,37 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command("compare", cls=_Compare, context_settings=HELP)
 @takes(
-    "sources", "before", "after", "context", "tokens", "frameworks", "throughput", "batch", "gate",
-    "noise_floor", "fail_on", "folder", "window", "nvtx", "phase", "rules", "param", "engine",
-    "format", "output", "html", "xlsx", "force", "quiet", "verbose", files=False,
-    window="Part to compare.", nvtx="Ranges to compare.", phase="Phase to compare.",
+    "sources",
+    "before",
+    "after",
+    "context",
+    "tokens",
+    "frameworks",
+    "throughput",
+    "batch",
+    "gate",
+    "noise_floor",
+    "fail_on",
+    "folder",
+    "window",
+    "nvtx",
+    "phase",
+    "rules",
+    "param",
+    "engine",
+    "format",
+    "output",
+    "html",
+    "xlsx",
+    "force",
+    "quiet",
+    "verbose",
+    files=False,
+    window="Part to compare.",
+    nvtx="Ranges to compare.",
+    phase="Phase to compare.",
     engine="Inference engine.",
-)  # fmt: skip
+)
 def compare(
     settings: Settings,
     sources: Annotated[Texts, typer.Argument(metavar="BEFORE AFTER", hidden=True)] = None,
@@ -65,8 +90,7 @@ def compare(
         str | None, typer.Option(metavar="PCT", help="What must be certain of it (2 %).")
     ] = None,
     fail_on: Annotated[
-        str | None,
-        typer.Option(metavar="regression", help="Exit 1 for it, and for not-comparable."),
+        str | None, typer.Option(metavar="regression", help="Exit 1 for it, and for not-comparable.")
     ] = None,
     folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of baselines (.advisor).")
@@ -99,18 +123,20 @@ def compare(
         raise InputError("--fail-on regression judges before against after; nothing else")
     plain = not (context or frameworks)
     named = [*(sources or ()), *(before or ()), *(after or ())]
-    target = check(
-        Target(format, output, html, xlsx, force), named, GATE_FORMATS if plain else FORMATS
-    )
+    target = check(Target(format, output, html, xlsx, force), named, GATE_FORMATS if plain else FORMATS)
     options = chosen.options(settings, folder, gate=gate, noise_floor=noise_floor)
     verbosity = int(verbose) - int(quiet)
     document: Comparison | ContextScaling | FrameworkTable
     with Progress("compare") as progress:
         if frameworks:
             document = run.frameworks(
-                chosen.engines(sources, before, after), chosen.numbers(throughput, "--throughput"),
-                chosen.numbers(batch, "--batch"), settings.phase, options, progress,
-            )  # fmt: skip
+                chosen.engines(sources, before, after),
+                chosen.numbers(throughput, "--throughput"),
+                chosen.numbers(batch, "--batch"),
+                settings.phase,
+                options,
+                progress,
+            )
         elif context:
             sides = chosen.sides(sources, before, after)
             document = run.context(*sides, chosen.lengths(tokens), options, progress)

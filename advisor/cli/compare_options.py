@@ -18,9 +18,8 @@ _GATED = ("CMP101", "CMP104", "CMP105")
 
 
 def options(
-    settings: Settings, folder: Path | None = None,
-    *, gate: str | None = None, noise_floor: str | None = None,
-) -> CompareOptions:  # fmt: skip
+    settings: Settings, folder: Path | None = None, *, gate: str | None = None, noise_floor: str | None = None
+) -> CompareOptions:
     """Raises InputError for a gate or noise floor that is not a percentage."""
     from advisor.pipeline.compare import CompareOptions
 

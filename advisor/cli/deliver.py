@@ -43,11 +43,7 @@ def check_output(format: str, output: Path | None, force: bool, trace: Path) -> 
 
 
 def deliver(
-    document: BaseModel,
-    write: Callable[[Page], None],
-    format: str,
-    output: Path | None,
-    force: bool,
+    document: BaseModel, write: Callable[[Page], None], format: str, output: Path | None, force: bool
 ) -> None:
     """Print the document, or write it to `output`."""
     if format == "json":

@@ -9,9 +9,14 @@ from advisor.config import Settings
 
 
 @takes(
-    "format", "engine", "quiet", "verbose",
-    engine="Inference engine.", quiet="Verdict and findings.", verbose="All evidence.",
-)  # fmt: skip
+    "format",
+    "engine",
+    "quiet",
+    "verbose",
+    engine="Inference engine.",
+    quiet="Verdict and findings.",
+    verbose="All evidence.",
+)
 def demo(settings: Settings) -> None:
     """Diagnose the capture that ships with advisor."""
     from advisor.cli.report import report

@@ -12,15 +12,11 @@ from advisor.cli.settings import takes
 from advisor.config import Settings
 
 
-@takes(
-    "trace", "serving_engine", "rules", "param", "strict", "format", "output", "force", "verbose"
-)  # fmt: skip
+@takes("trace", "serving_engine", "rules", "param", "strict", "format", "output", "force", "verbose")
 def doctor(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 on a finding of medium or above.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a finding of medium or above.")] = False,
     format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
     output: flags.Output = None,
     force: flags.Force = False,

@@ -16,11 +16,27 @@ _HELP = "As for diagnose."
 
 
 @takes(
-    "code", "trace", "window", "nvtx", "phase", "weight_bytes", "serving_engine", "rules", "param",
-    "engine", "format", "output", "force", "verbose",
-    window="As for diagnose, with --trace.", nvtx=_HELP, phase=_HELP, weight_bytes=_HELP,
-    serving_engine=_HELP, engine=_HELP,
-)  # fmt: skip
+    "code",
+    "trace",
+    "window",
+    "nvtx",
+    "phase",
+    "weight_bytes",
+    "serving_engine",
+    "rules",
+    "param",
+    "engine",
+    "format",
+    "output",
+    "force",
+    "verbose",
+    window="As for diagnose, with --trace.",
+    nvtx=_HELP,
+    phase=_HELP,
+    weight_bytes=_HELP,
+    serving_engine=_HELP,
+    engine=_HELP,
+)
 def explain(
     settings: Settings,
     given: list[str],
@@ -33,9 +49,7 @@ def explain(
     ] = None,
     output: flags.Output = None,
     force: flags.Force = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Every place, branch and number.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every place, branch and number.")] = False,
 ) -> None:
     """Explain a rule, by CODE or cause: what, why, when harmless, how to fix, how to verify.
 
@@ -59,9 +73,7 @@ def _page(code: str, settings: Settings, needing: list[str]) -> None:
     from advisor.reports.rule_text import explain as write
 
     if needing:
-        raise InputError(
-            f"--{needing[0].replace('_', '-')} asks about a capture; add --trace TRACE"
-        )
+        raise InputError(f"--{needing[0].replace('_', '-')} asks about a capture; add --trace TRACE")
     rule = load_rule(code, builtin_dir(), *settings.rules)
     page = make_page()
     write(page, rule, references())
@@ -69,13 +81,7 @@ def _page(code: str, settings: Settings, needing: list[str]) -> None:
 
 
 def _answer(
-    code: str,
-    trace: Path,
-    settings: Settings,
-    format: str,
-    output: Path | None,
-    force: bool,
-    verbosity: int,
+    code: str, trace: Path, settings: Settings, format: str, output: Path | None, force: bool, verbosity: int
 ) -> None:
     from advisor.cli.deliver import check_output, deliver
     from advisor.cli.progress import Progress

@@ -20,9 +20,20 @@ _HELP = "As for diagnose."
 
 @app.command()
 @takes(
-    "trace", "output", "force", "window", "nvtx", "phase", "rules", "gaps",
-    files=False, window=_HELP, nvtx=_HELP, phase=_HELP, rules=_HELP,
-)  # fmt: skip
+    "trace",
+    "output",
+    "force",
+    "window",
+    "nvtx",
+    "phase",
+    "rules",
+    "gaps",
+    files=False,
+    window=_HELP,
+    nvtx=_HELP,
+    phase=_HELP,
+    rules=_HELP,
+)
 def perfetto(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],

@@ -16,9 +16,18 @@ _HELP = "As for diagnose."
 
 
 @takes(
-    "trace", "match", "window", "nvtx", "phase", "weight_bytes",
-    files=False, window=_HELP, nvtx=_HELP, phase=_HELP, weight_bytes=_HELP,
-)  # fmt: skip
+    "trace",
+    "match",
+    "window",
+    "nvtx",
+    "phase",
+    "weight_bytes",
+    files=False,
+    window=_HELP,
+    nvtx=_HELP,
+    phase=_HELP,
+    weight_bytes=_HELP,
+)
 def facts(
     settings: Settings,
     given: list[str],

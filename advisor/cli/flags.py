@@ -10,13 +10,7 @@ import typer
 Text = str | None
 Texts = list[str] | None
 
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result here.")
-]
-Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report as well.")
-]
-Xlsx = Annotated[
-    Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a workbook as well.")
-]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result here.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report as well.")]
+Xlsx = Annotated[Path | None, typer.Option("--xlsx", metavar="FILE", help="Write a workbook as well.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")]

@@ -89,6 +89,4 @@ def _reports(folder: Path, captures: Sequence[Path]) -> list[Path]:
     if which("nsys") is None:
         return []
     exported = {path.name.partition(".")[0] for path in captures}
-    return [
-        p for p in sorted(folder.glob("*.nsys-rep")) if p.name.partition(".")[0] not in exported
-    ]
+    return [p for p in sorted(folder.glob("*.nsys-rep")) if p.name.partition(".")[0] not in exported]

@@ -24,9 +24,22 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command("moe", cls=_Moe, context_settings=HELP)
 @takes(
-    "runs", "learned", "perfect", "unit", "metric", "traces", "param", "format", "output", "html",
-    "xlsx", "force", "quiet", "verbose", files=False,
-)  # fmt: skip
+    "runs",
+    "learned",
+    "perfect",
+    "unit",
+    "metric",
+    "traces",
+    "param",
+    "format",
+    "output",
+    "html",
+    "xlsx",
+    "force",
+    "quiet",
+    "verbose",
+    files=False,
+)
 def moe(
     settings: Settings,
     runs: Annotated[Texts, typer.Argument(metavar="LEARNED PERFECT", hidden=True)] = None,
@@ -36,9 +49,7 @@ def moe(
     perfect: Annotated[
         Texts, typer.Option(metavar="RUN...", help="Several runs with perfect routing.")
     ] = None,
-    unit: Annotated[
-        str | None, typer.Option(metavar="tok/s|req/s|ms", help="What bare numbers are.")
-    ] = None,
+    unit: Annotated[str | None, typer.Option(metavar="tok/s|req/s|ms", help="What bare numbers are.")] = None,
     metric: Annotated[
         str | None, typer.Option(metavar="NAME", help="Compare this number of the reports.")
     ] = None,
@@ -46,9 +57,7 @@ def moe(
         tuple[str, str] | None,
         typer.Option(metavar="LEARNED PERFECT", help="Captures of both: expert kernels, balance."),
     ] = None,
-    format: Annotated[
-        str, typer.Option(metavar="text|json|markdown", help="Kind of report.")
-    ] = "text",
+    format: Annotated[str, typer.Option(metavar="text|json|markdown", help="Kind of report.")] = "text",
     output: flags.Output = None,
     html: flags.Html = None,
     xlsx: flags.Xlsx = None,
@@ -96,9 +105,15 @@ def _how() -> None:
     from advisor.reports.experiment_blocks import router_help
 
     known, page = moe_router(), make_page()
-    write(page, router_help(
-        [(c.title, c.line) for c in known.commands], known.repeat,
-        [f"{m.name} ({m.method})" for m in known.models], known.backends,
-        f"{known.notice} {known.how}", known.variable,
-    ))  # fmt: skip
+    write(
+        page,
+        router_help(
+            [(c.title, c.line) for c in known.commands],
+            known.repeat,
+            [f"{m.name} ({m.method})" for m in known.models],
+            known.backends,
+            f"{known.notice} {known.how}",
+            known.variable,
+        ),
+    )
     print_page(page)

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from advisor.pipeline.diagnose import Options
 
 
-def as_job(
-    paths: Sequence[Path], settings: Settings, options: Options
-) -> tuple[Diagnosis, bool] | None:
+def as_job(paths: Sequence[Path], settings: Settings, options: Options) -> tuple[Diagnosis, bool] | None:
     """The diagnosis of the job that the captures belong to, and whether a rank of it is missing
     because it could not be read; None for captures that stand alone."""
     if settings.ranks and settings.independent:

@@ -150,10 +150,7 @@ def _write(
         from advisor.reports.terminal import TextOptions, plain
 
         options = TextOptions(
-            top=settings.top,
-            verbosity=settings.verbosity,
-            ranking=settings.explain_ranking,
-            named=many,
+            top=settings.top, verbosity=settings.verbosity, ranking=settings.explain_ranking, named=many
         )
         texts = [plain(d, options) for d in done]
         data = f"\n{'─' * options.width}\n\n".join(texts).encode("utf-8", "replace")
@@ -190,7 +187,9 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
     if level is None:
         raise invalid_choice("--fail-on", least, SEVERITIES)
     counted = (
-        f for d in done for f in d.findings
+        f
+        for d in done
+        for f in d.findings
         if f.kind != "limit" and (f.baseline == "new" or not settings.fail_on_new)
-    )  # fmt: skip
+    )
     return int(any(SEVERITIES.index(f.severity) >= level for f in counted))

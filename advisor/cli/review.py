@@ -18,9 +18,7 @@ app = verb_group("Read decisions back from a review workbook.")
 @app.command("import")
 def import_(
     workbook: Annotated[Path, typer.Argument(metavar="XLSX", hidden=True)],
-    format: Annotated[
-        str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")
-    ] = "text",
+    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")] = "text",
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:

@@ -63,9 +63,9 @@ def check(directories: Directories = None) -> None:
 @app.command()
 def new(
     code: Annotated[str, typer.Argument(metavar="CODE", hidden=True)],
-    directory: Annotated[
-        Path, typer.Option("--into", metavar="DIR", help="Folder of the two files.")
-    ] = Path("rules/own"),
+    directory: Annotated[Path, typer.Option("--into", metavar="DIR", help="Folder of the two files.")] = Path(
+        "rules/own"
+    ),
     fact: Annotated[
         str, typer.Option(metavar="NAME", help="The number that it asks for; see advisor facts.")
     ] = "launch.idle_ratio",

@@ -24,10 +24,11 @@ def takes(
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(verb, eval_str=True).parameters
         parameters = [
-            own[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) if name in own
+            own[name].replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            if name in own
             else _parameter(name, SETTINGS[name], helps.get(name))
             for name in order
-        ]  # fmt: skip
+        ]
 
         def settled(**values: Any) -> None:
             flags = {name: values.pop(name) for name in order if name not in own}
@@ -48,12 +49,16 @@ def _parameter(key: str, setting: Setting, help: str | None) -> inspect.Paramete
     flag = setting.flag
     kinds: dict[str, Any] = {"bool": bool, "int": int | None, "list": list[str] | None}
     option = typer.Option(
-        f"--{key.replace('_', '-')}", *flag.short,
-        metavar=flag.metavar or None, help=help or flag.help, min=flag.at_least,
+        f"--{key.replace('_', '-')}",
+        *flag.short,
+        metavar=flag.metavar or None,
+        help=help or flag.help,
+        min=flag.at_least,
         autocompletion=(lambda: list(flag.choices)) if flag.choices else None,
-    )  # fmt: skip
+    )
     return inspect.Parameter(
-        key, inspect.Parameter.KEYWORD_ONLY,
+        key,
+        inspect.Parameter.KEYWORD_ONLY,
         default=False if setting.kind == "bool" else None,
         annotation=Annotated[kinds.get(setting.kind, str | None), option],
-    )  # fmt: skip
+    )

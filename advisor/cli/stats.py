@@ -40,17 +40,34 @@ REPORTS = (
 
 
 @takes(
-    "trace", "report", "names", "timeunit", "format", "limit", "window", "nvtx", "phase", "output",
-    "force", files=False, window="Count this part: 5s/7s, 5s/, 1s2ms/.",
-    nvtx="Count these NVTX ranges.", phase="Count steps of this phase.",
-)  # fmt: skip
+    "trace",
+    "report",
+    "names",
+    "timeunit",
+    "format",
+    "limit",
+    "window",
+    "nvtx",
+    "phase",
+    "output",
+    "force",
+    files=False,
+    window="Count this part: 5s/7s, 5s/, 1s2ms/.",
+    nvtx="Count these NVTX ranges.",
+    phase="Count steps of this phase.",
+)
 def stats(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
     report: Annotated[
         list[str] | None,
-        typer.Option("--report", "-r", metavar="NAME", autocompletion=lambda: list(REPORTS),
-                     help=f"Any of {', '.join(REPORTS)}, or nsys' name of one (default: kernels)."),
+        typer.Option(
+            "--report",
+            "-r",
+            metavar="NAME",
+            autocompletion=lambda: list(REPORTS),
+            help=f"Any of {', '.join(REPORTS)}, or nsys' name of one (default: kernels).",
+        ),
     ] = None,
     names: Annotated[Names, typer.Option(help="How kernels are named.")] = Names.full,
     timeunit: Annotated[
@@ -62,7 +79,7 @@ def stats(
     ] = None,
     output: flags.Output = None,
     force: flags.Force = False,
-) -> None:  # fmt: skip
+) -> None:
     """Print tables of a capture.
 
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
@@ -71,8 +88,9 @@ def stats(
     from advisor.cli.deliver import target_of
     from advisor.cli.progress import Progress
     from advisor.cli.stats_output import write
-    from advisor.metrics.analysis import Analysis, Selection
+    from advisor.metrics.analysis import Analysis
     from advisor.metrics.stats.reports import make_report, report_names
+    from advisor.metrics.window import Selection
     from advisor.sources.open import open_trace
 
     wanted = report_names(report or ["kernels"])

@@ -35,11 +35,7 @@ def write(
 
 
 def _text(
-    tables: Sequence[StatsTable],
-    timeunit: str | None,
-    limit: int | None,
-    output: Path | None,
-    force: bool,
+    tables: Sequence[StatsTable], timeunit: str | None, limit: int | None, output: Path | None, force: bool
 ) -> None:
     from advisor.reports.stats_text import render
 

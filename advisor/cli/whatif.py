@@ -18,15 +18,26 @@ if TYPE_CHECKING:
 
 
 @takes(
-    "trace", "fix", "list_", "format", "output", "force", "window", "phase", "weight_bytes",
-    "unprofiled_step", "rules", files=False, window="As for diagnose.", phase="As for diagnose.",
-)  # fmt: skip
+    "trace",
+    "fix",
+    "list_",
+    "format",
+    "output",
+    "force",
+    "window",
+    "phase",
+    "weight_bytes",
+    "unprofiled_step",
+    "rules",
+    files=False,
+    window="As for diagnose.",
+    phase="As for diagnose.",
+)
 def whatif(
     settings: Settings,
     trace: Annotated[Path | None, typer.Argument(metavar="TRACE", hidden=True)] = None,
     fix: Annotated[
-        Texts,
-        typer.Option(metavar="NAME[:param=value]", help="A what-if, a code or a cause, in order."),
+        Texts, typer.Option(metavar="NAME[:param=value]", help="A what-if, a code or a cause, in order.")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the what-ifs.")] = False,
     format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
@@ -44,9 +55,7 @@ def whatif(
         _known(format, target_of(output, force), force)
         return
     if trace is None or not fix:
-        raise InputError(
-            "whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'"
-        )
+        raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
     output = target_of(output, force, [trace])
     from advisor.cli.progress import Progress
     from advisor.pipeline.whatif import whatif as ask

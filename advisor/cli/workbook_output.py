@@ -41,9 +41,7 @@ def read_review(path: Path | None, xlsx: Path | None) -> Review | None:
         raise InputError(f"{path}: not what 'advisor review import' writes ({what})") from fault
 
 
-def write_workbook(
-    done: Sequence[Diagnosis], xlsx: Path, review: Review | None, force: bool
-) -> None:
+def write_workbook(done: Sequence[Diagnosis], xlsx: Path, review: Review | None, force: bool) -> None:
     """The workbook, its checklist answered as far as the captures tell."""
     from advisor.checklist.items import checklist, known_of
     from advisor.reports.workbook import book as workbook

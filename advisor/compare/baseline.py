@@ -78,9 +78,7 @@ def read(path: Path) -> tuple[Saved, ...]:
         raise InputError(f"{label}: not a saved diagnosis ({text}); {HINT}") from None
 
 
-def mark_all(
-    diagnoses: Sequence[Diagnosis], saved: Sequence[Saved], path: Path
-) -> tuple[Diagnosis, ...]:
+def mark_all(diagnoses: Sequence[Diagnosis], saved: Sequence[Saved], path: Path) -> tuple[Diagnosis, ...]:
     """Every diagnosis against its baseline: the only one, or the one of the same file name."""
     return tuple(mark(d, counterpart(d, diagnoses, saved, path), path) for d in diagnoses)
 

@@ -8,26 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.compare import comparability
-from advisor.compare.differences import (
-    advice_checks,
-    budget_changes,
-    finding_changes,
-    gain_checks,
-)
+from advisor.compare.differences import advice_checks, budget_changes, finding_changes, gain_checks
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
 from advisor.compare.operations import call_changes, operation_changes
 from advisor.compare.sides import Side, paired
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.compare.text import interval, phase_words, ratio, times
 from advisor.knowledge.compare import limit
-from advisor.model.comparison import (
-    Comparability,
-    Comparison,
-    PhaseChange,
-    SideDoc,
-    StepTimes,
-    Verdict,
-)
+from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope
 from advisor.model.findings import Span
 
@@ -82,25 +70,33 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     doubts = tuple(_doubts(changes, judged.param(*_GATE)))
     checks = advice_checks(before, after) if verdict != "not-comparable" else ()
     return Comparison(
-        before=side_doc(before), after=side_doc(after), verdict=verdict,
+        before=side_doc(before),
+        after=side_doc(after),
+        verdict=verdict,
         summary=_summary(verdict, changes, alike),
         comparability=Comparability(
             score=max((alike.score(p.phase) for p in changes), default=0.0),
             reasons=(*alike.reasons, *(r for rs in alike.by_phase.values() for r in rs)),
         ),
-        phases=tuple(changes), budget=budget_changes(before, after, phases),
-        operations=operation_changes(before, after, phases), calls=call_changes(before, after),
-        changes=findings, checks=checks,
+        phases=tuple(changes),
+        budget=budget_changes(before, after, phases),
+        operations=operation_changes(before, after, phases),
+        calls=call_changes(before, after),
+        changes=findings,
+        checks=checks,
         gains=gain_checks(before, changes, findings, checks) if checks else (),
-        notes=(*_notes(before, after, changes, judged), *doubts), doubts=doubts, **judged.parts(),
-    )  # fmt: skip
+        notes=(*_notes(before, after, changes, judged), *doubts),
+        doubts=doubts,
+        **judged.parts(),
+    )
 
 
 def side_doc(side: Side) -> SideDoc:
     return SideDoc(
-        name=side.name, inputs=tuple(i for d in side.diagnoses for i in d.inputs),
+        name=side.name,
+        inputs=tuple(i for d in side.diagnoses for i in d.inputs),
         verdicts=tuple(d.verdict for d in side.diagnoses),
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------- measuring
@@ -117,9 +113,7 @@ def measure(before: Side, after: Side, label: str, b: str | None, a: str | None)
     x, y = np.concatenate(runs[0]), np.concatenate(runs[1])
     work = comparability.window_work_ratio(before, after, b, a)
     y = y / (work or 1.0)
-    return Measured(
-        label, old, new, typical_change(x, y, noise), mean_change(x, y, noise), noise, work
-    )
+    return Measured(label, old, new, typical_change(x, y, noise), mean_change(x, y, noise), noise, work)
 
 
 def _times(side: Side, phase: str | None) -> StepTimes | None:
@@ -127,16 +121,18 @@ def _times(side: Side, phase: str | None) -> StepTimes | None:
     if phase is None or not len(times):
         return None
     return StepTimes(
-        steps=side.steps(phase), samples=len(times), captures=len(side.runs(phase)),
-        median_ms=float(np.median(times)), mean_ms=float(times.mean()),
+        steps=side.steps(phase),
+        samples=len(times),
+        captures=len(side.runs(phase)),
+        median_ms=float(np.median(times)),
+        mean_ms=float(times.mean()),
         p99_ms=float(np.percentile(times, 99)),
-    )  # fmt: skip
+    )
 
 
 def _facts(
-    before: Side, after: Side, alike: comparability.Judged, measured: Sequence[Measured],
-    noise_floor: float,
-) -> ComparisonFacts:  # fmt: skip
+    before: Side, after: Side, alike: comparability.Judged, measured: Sequence[Measured], noise_floor: float
+) -> ComparisonFacts:
     out = ComparisonFacts()
     by_check = {r.check: r for r in alike.reasons}
 
@@ -145,28 +141,34 @@ def _facts(
         return None if reason.state == "unknown" else reason.state == "differs"
 
     both = [s.texts(n) for s in (before, after) for n in ("driver", "cuda")]
-    out.put_all({
-        "compare.captures_count": len(before.diagnoses) + len(after.diagnoses),
-        "compare.driver_changed": changed("driver"),
-        "compare.cuda_changed": changed("CUDA"),
-        "compare.clock_shift_ratio": comparability.clock_shift(before, after),
-        "compare.toolkits": "Driver {}, CUDA {} before; driver {}, CUDA {} after".format(
-            *(", ".join(texts) or "unknown" for texts in both)
-        ) + _clocks(by_check["clock"].before, by_check["clock"].after),
-        "compare.model_similarity_ratio": alike.model,
-        "compare.phase_overlap_ratio": alike.phase_overlap,
-    })  # fmt: skip
+    out.put_all(
+        {
+            "compare.captures_count": len(before.diagnoses) + len(after.diagnoses),
+            "compare.driver_changed": changed("driver"),
+            "compare.cuda_changed": changed("CUDA"),
+            "compare.clock_shift_ratio": comparability.clock_shift(before, after),
+            "compare.toolkits": "Driver {}, CUDA {} before; driver {}, CUDA {} after".format(
+                *(", ".join(texts) or "unknown" for texts in both)
+            )
+            + _clocks(by_check["clock"].before, by_check["clock"].after),
+            "compare.model_similarity_ratio": alike.model,
+            "compare.phase_overlap_ratio": alike.phase_overlap,
+        }
+    )
     for m in measured:
         if m.before is None or m.after is None:
             continue
-        out.put_all({
-            "compare.comparability_ratio": alike.score(m.label),
-            "compare.work_similarity_ratio": alike.work.get(m.label),
-            "compare.differences": "; ".join(alike.differing(m.label)) or "nothing",
-            "compare.step_before_ms": m.before.median_ms,
-            "compare.step_after_ms": m.after.median_ms,
-            "compare.resolution_ratio": m.resolution(noise_floor),
-        }, m.scope)  # fmt: skip
+        out.put_all(
+            {
+                "compare.comparability_ratio": alike.score(m.label),
+                "compare.work_similarity_ratio": alike.work.get(m.label),
+                "compare.differences": "; ".join(alike.differing(m.label)) or "nothing",
+                "compare.step_before_ms": m.before.median_ms,
+                "compare.step_after_ms": m.after.median_ms,
+                "compare.resolution_ratio": m.resolution(noise_floor),
+            },
+            m.scope,
+        )
         _change_facts(out, m)
     return out
 
@@ -181,18 +183,24 @@ def _change_facts(out: ComparisonFacts, m: Measured) -> None:
     for name, change in (("step_time", m.typical), ("step_mean", m.mean)):
         if change is None:
             continue
-        out.put_all({
-            f"compare.{name}_change_ratio": change.mid,
-            f"compare.{name}_slower_least_ratio": change.least_rise,
-            f"compare.{name}_faster_ratio": -change.mid,
-            f"compare.{name}_faster_least_ratio": change.least_drop,
-        }, m.scope)  # fmt: skip
+        out.put_all(
+            {
+                f"compare.{name}_change_ratio": change.mid,
+                f"compare.{name}_slower_least_ratio": change.least_rise,
+                f"compare.{name}_faster_ratio": -change.mid,
+                f"compare.{name}_faster_least_ratio": change.least_drop,
+            },
+            m.scope,
+        )
     if m.typical is not None and m.mean is not None:
-        out.put_all({
-            "compare.step_time_shift_ratio": abs(m.typical.mid),
-            "compare.step_time_shift_least_ratio": m.typical.least,
-            "compare.slowdown_ratio": max(m.typical.mid, m.mean.mid),
-        }, m.scope)  # fmt: skip
+        out.put_all(
+            {
+                "compare.step_time_shift_ratio": abs(m.typical.mid),
+                "compare.step_time_shift_least_ratio": m.typical.least,
+                "compare.slowdown_ratio": max(m.typical.mid, m.mean.mid),
+            },
+            m.scope,
+        )
 
 
 # ---------------------------------------------------------------- judging
@@ -203,18 +211,22 @@ def _phase(
 ) -> PhaseChange:
     verdict, why = _phase_verdict(m, alike, judged)
     return PhaseChange(
-        phase=m.label, before=m.before, after=m.after, verdict=verdict, why=why,
+        phase=m.label,
+        before=m.before,
+        after=m.after,
+        verdict=verdict,
+        why=why,
         share=max(before.shares.get(m.label, 0.0), after.shares.get(m.label, 0.0)),
-        typical=_span(m.typical), mean=_span(m.mean), work_ratio=m.work_ratio,
+        typical=_span(m.typical),
+        mean=_span(m.mean),
+        work_ratio=m.work_ratio,
         noise=m.noise.runs if m.noise else None,
         resolution=m.resolution(judged.param("CMP101", "noise_floor")),
         comparability=alike.score(m.label) if m.before and m.after else None,
-    )  # fmt: skip
+    )
 
 
-def _phase_verdict(
-    m: Measured, alike: comparability.Judged, judged: Judgement
-) -> tuple[Verdict, str]:
+def _phase_verdict(m: Measured, alike: comparability.Judged, judged: Judgement) -> tuple[Verdict, str]:
     if m.before is None or m.after is None:
         if m.before is None and m.after is None:
             return "not-comparable", "no step times on either side"
@@ -240,11 +252,7 @@ def _lone(before: StepTimes | None, after: StepTimes | None) -> bool:
 def _hidden(m: Measured) -> bool:
     """True where the windows do other amounts of work in their time, and one time a side cannot
     tell whether that is a change."""
-    return (
-        m.work_ratio is not None
-        and m.typical is not None
-        and abs(m.typical.mid) >= limit("window-time")
-    )
+    return m.work_ratio is not None and m.typical is not None and abs(m.typical.mid) >= limit("window-time")
 
 
 def _span(change: Change | None) -> Span | None:
@@ -280,22 +288,23 @@ def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparabili
     if first.work_ratio is not None and abs(first.work_ratio - 1.0) >= limit("window-work"):
         text += f" for {first.work_ratio:.3g} times the kernels"
     text += f" ({ratio(first.typical.mid)}, 98 % interval {interval(first.typical)})."
-    stalls = first.mean is not None and abs(first.mean.mid - first.typical.mid) >= limit(
-        "mean-apart"
-    )
+    stalls = first.mean is not None and abs(first.mean.mid - first.typical.mid) >= limit("mean-apart")
     if stalls and first.mean is not None:
         text += f" The mean step: {ratio(first.mean.mid)}."
     others = [p for p in phases if p is not first and p.verdict not in ("no-change", verdict)]
     for other in others:
         text += f" {phase_words(other.phase).capitalize()}: {other.verdict}"
-        text += f" ({other.why})." if other.why else f" ({ratio(other.typical.mid)})." if (
-            other.typical is not None) else "."  # fmt: skip
+        text += (
+            f" ({other.why})."
+            if other.why
+            else f" ({ratio(other.typical.mid)})."
+            if (other.typical is not None)
+            else "."
+        )
     return text
 
 
-def _notes(
-    before: Side, after: Side, phases: Sequence[PhaseChange], judged: Judgement
-) -> list[str]:
+def _notes(before: Side, after: Side, phases: Sequence[PhaseChange], judged: Judgement) -> list[str]:
     """What a reader must know before believing the verdict."""
     notes = [f.message for f in judged.found.findings if f.cause == "toolkit-differs"]
     calls = [s.device_fact("launch.calls_per_step") for s in (before, after)]

@@ -17,9 +17,7 @@ _Row = tuple[str, Unit, str, str]  # name, unit, meaning, how
 
 
 def _group(level: Level, rows: list[_Row]) -> dict[str, FactSpec]:
-    return {
-        name: FactSpec(name, unit, level, meaning, (), how) for name, unit, meaning, how in rows
-    }
+    return {name: FactSpec(name, unit, level, meaning, (), how) for name, unit, meaning, how in rows}
 
 
 _PAIRS = "median ratio over all pairs of a step before and a step after"

@@ -64,19 +64,19 @@ class Judged:
 
 def judge(before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]) -> Judged:
     """All checks; `phases` as `sides.paired` gives them."""
-    overlap = sum(
-        min(before.shares.get(b, 0.0), after.shares.get(a, 0.0)) for _, b, a in phases if b and a
-    )
+    overlap = sum(min(before.shares.get(b, 0.0), after.shares.get(a, 0.0)) for _, b, a in phases if b and a)
     model = _model(before, after, phases)
     work = {label: _work_similarity(before, after, b, a) for label, b, a in phases if b and a}
     reasons = (
-        *_machine(before, after), *_capture(before, after), *_usable(before, after),
-        _model_reason(before, after, phases, model), _mix(before, after, overlap),
-    )  # fmt: skip
+        *_machine(before, after),
+        *_capture(before, after),
+        *_usable(before, after),
+        _model_reason(before, after, phases, model),
+        _mix(before, after, overlap),
+    )
     by_phase: dict[str, tuple[Reason, ...]] = {
-        label: (_work_reason(before, after, label, b, a, work[label]),)
-        for label, b, a in phases if b and a
-    }  # fmt: skip
+        label: (_work_reason(before, after, label, b, a, work[label]),) for label, b, a in phases if b and a
+    }
     return Judged(reasons, by_phase, model, overlap, work)
 
 
@@ -98,10 +98,13 @@ def _machine(before: Side, after: Side) -> Iterator[Reason]:
         *("unknown" if c is None else f"{c / 1e6:,.0f} MHz" for c in clock)
     )
     yield Reason(
-        check="clock", before=clock[0], after=clock[1], text=text if apart else "",
+        check="clock",
+        before=clock[0],
+        after=clock[1],
+        text=text if apart else "",
         score=1.0 / (1.0 + shift) if apart else 1.0,
         state="unknown" if None in clock else "differs" if apart else "same",
-    )  # fmt: skip
+    )
 
 
 def _clock(side: Side) -> float | None:
@@ -131,9 +134,8 @@ def _capture(before: Side, after: Side) -> Iterator[Reason]:
     yield _alike("profiler", b, a, 0.0, f"{b} recorded the one side and {a} the other")
     b, a = ("one block" if any(w.opaque for w in s.works) else "kernels" for s in (before, after))
     yield _alike(
-        "graphs", b, a, 0.0,
-        f"CUDA graphs are recorded as {b} before and as {a} after (--cuda-graph-trace)",
-    )  # fmt: skip
+        "graphs", b, a, 0.0, f"CUDA graphs are recorded as {b} before and as {a} after (--cuda-graph-trace)"
+    )
     traced = [{x for w in s.works for x in w.sources} for s in (before, after)]
     b, a = (", ".join(sorted(t)) or None for t in traced)
     only = (", ".join(sorted(t - o)) or "nothing more" for t, o in (traced, traced[::-1]))
@@ -141,9 +143,7 @@ def _capture(before: Side, after: Side) -> Iterator[Reason]:
     b, a = (_sampling(s) for s in (before, after))
     yield _alike("GPU metrics", b, a, 1.0, f"GPU metrics: {b} before, {a} after")
     b, a = (", ".join(s.texts("step_method")) for s in (before, after))
-    yield _alike(
-        "steps", b or None, a or None, STEP_METHOD, f"steps are known by {b} before, {a} after"
-    )
+    yield _alike("steps", b or None, a or None, STEP_METHOD, f"steps are known by {b} before, {a} after")
     b, a = (", ".join(s.texts("serving_engine")) for s in (before, after))
     yield _alike("serving engine", b or None, a or None, 1.0, f"{b} served before, {a} after")
 
@@ -162,9 +162,11 @@ def _usable(before: Side, after: Side) -> Iterator[Reason]:
     """Captures that cannot be analysed cannot be compared."""
     for side in (before, after):
         void = [
-            f.title[:1].lower() + f.title[1:] for d in side.diagnoses for f in d.findings
+            f.title[:1].lower() + f.title[1:]
+            for d in side.diagnoses
+            for f in d.findings
             if f.invalidates and f.cause != _OPAQUE
-        ]  # fmt: skip
+        ]
         if void:
             text = f"{side.name}: {', '.join(dict.fromkeys(void))}"
             yield Reason(check="capture", state="differs", score=0.0, text=text)
@@ -177,17 +179,13 @@ def _fingerprint(side: Side, phase: str) -> dict[str, float | None]:
     return {n: side.mean(phase, n) for n in ("layers", "attention", "matmul")}
 
 
-def _identity_phase(
-    phases: list[tuple[str, str | None, str | None]],
-) -> tuple[str, str] | None:
+def _identity_phase(phases: list[tuple[str, str | None, str | None]]) -> tuple[str, str] | None:
     """The phase that shows the model best: decode, else the largest common one."""
     common = [(b, a) for _, b, a in phases if b and a]
     return next((p for p in common if "decode" in p), common[0] if common else None)
 
 
-def _model(
-    before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]
-) -> float | None:
+def _model(before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]) -> float | None:
     """Likeness of the two models, 0..1, by what no optimisation changes: the number of layers and
     of attention kernels; matrix products may be fused, down to half of them."""
     common = _identity_phase(phases)
@@ -219,9 +217,8 @@ def _likeness(b: float, a: float) -> float:
 
 
 def _model_reason(
-    before: Side, after: Side, phases: list[tuple[str, str | None, str | None]],
-    likeness: float | None,
-) -> Reason:  # fmt: skip
+    before: Side, after: Side, phases: list[tuple[str, str | None, str | None]], likeness: float | None
+) -> Reason:
     common = _identity_phase(phases)
     if likeness is None or common is None:
         return Reason(check="model", state="unknown", score=UNKNOWN)
@@ -236,23 +233,28 @@ def _model_reason(
         )
     same = likeness > 0.999
     return Reason(
-        check="model", before=texts[0], after=texts[1], state="same" if same else "differs",
-        score=likeness, text=f"the models differ: {texts[0]} before, {texts[1]} after",
-    )  # fmt: skip
+        check="model",
+        before=texts[0],
+        after=texts[1],
+        state="same" if same else "differs",
+        score=likeness,
+        text=f"the models differ: {texts[0]} before, {texts[1]} after",
+    )
 
 
 def _mix(before: Side, after: Side, overlap: float) -> Reason:
     texts = [
-        ", ".join(
-            f"{100 * share:.0f} % {p}" for p, share in sorted(s.shares.items()) if share >= 0.005
-        )
+        ", ".join(f"{100 * share:.0f} % {p}" for p, share in sorted(s.shares.items()) if share >= 0.005)
         for s in (before, after)
     ]
     return Reason(
-        check="phases", before=texts[0] or None, after=texts[1] or None,
-        state="same" if overlap > 0.98 else "differs", score=overlap,
+        check="phases",
+        before=texts[0] or None,
+        after=texts[1] or None,
+        state="same" if overlap > 0.98 else "differs",
+        score=overlap,
         text="the step time is {} before and {} after".format(*(t or "unknown" for t in texts)),
-    )  # fmt: skip
+    )
 
 
 def _work_similarity(before: Side, after: Side, b: str, a: str) -> float | None:
@@ -285,11 +287,14 @@ def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float |
     """Median ratio (after over before) of the blocks a launch, over the kernels of both sides
     that are sized by their work, weighted by time; None where there are none."""
     shared = [
-        (log(after[n].blocks / before[n].blocks), min(before[n].ms, after[n].ms),
-         max(before[n].blocks, after[n].blocks))
+        (
+            log(after[n].blocks / before[n].blocks),
+            min(before[n].ms, after[n].ms),
+            max(before[n].blocks, after[n].blocks),
+        )
         for n in before.keys() & after.keys()
         if before[n].name.family in _SIZED and min(before[n].blocks, after[n].blocks) > 0
-    ]  # fmt: skip
+    ]
     telling = [s for s in shared if s[2] > _SMALLEST] or shared
     if not telling:
         return None
@@ -299,19 +304,21 @@ def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float |
     return float(np.exp(telling[at][0]))
 
 
-def _work_reason(
-    before: Side, after: Side, label: str, b: str, a: str, likeness: float | None
-) -> Reason:
+def _work_reason(before: Side, after: Side, label: str, b: str, a: str, likeness: float | None) -> Reason:
     if likeness is None:
         return Reason(check="work", phase=label, state="unknown", score=UNKNOWN)
     ratio = _work_ratio(before, after, b, a) or 1.0
     return Reason(
-        check="work", phase=label, before=1.0, after=round(ratio, 3),
-        state="same" if likeness >= 0.9 else "differs", score=likeness,
+        check="work",
+        phase=label,
+        before=1.0,
+        after=round(ratio, 3),
+        state="same" if likeness >= 0.9 else "differs",
+        score=likeness,
         text=f"a {label} step does {ratio:.3g} times the work (batch or tokens)"
         if before.steps(b) and after.steps(a)
         else f"no steps are known, and the window after holds {ratio:.3g} times the kernels",
-    )  # fmt: skip
+    )
 
 
 def _alike(check: str, before: Cell, after: Cell, score: float, text: str) -> Reason:
@@ -319,6 +326,10 @@ def _alike(check: str, before: Cell, after: Cell, score: float, text: str) -> Re
         return Reason(check=check, before=before, after=after, state="unknown", score=1.0)
     same = before == after
     return Reason(
-        check=check, before=before, after=after, state="same" if same else "differs",
-        score=1.0 if same else score, text="" if same else text,
-    )  # fmt: skip
+        check=check,
+        before=before,
+        after=after,
+        state="same" if same else "differs",
+        score=1.0 if same else score,
+        text="" if same else text,
+    )

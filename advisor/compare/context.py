@@ -12,12 +12,7 @@ from advisor.compare.operations import Operation, by_operation
 from advisor.compare.sides import NOT_HOST, Side, paired
 from advisor.compare.text import milliseconds, phase_words, ratio
 from advisor.knowledge.compare import limit
-from advisor.model.comparison import (
-    Comparability,
-    ContextScaling,
-    Reason,
-    Scaling,
-)
+from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span
 
@@ -27,9 +22,8 @@ _ATTENTION = "attention"
 
 
 def scaling(
-    short: Side, long: Side, tokens: tuple[int, int] | None = None,
-    options: RuleOptions | None = None,
-) -> ContextScaling:  # fmt: skip
+    short: Side, long: Side, tokens: tuple[int, int] | None = None, options: RuleOptions | None = None
+) -> ContextScaling:
     """Operations, step time and budget at two context lengths (`tokens`: short, long)."""
     phases = paired(short, long)
     chosen = _phase(phases)
@@ -46,13 +40,12 @@ def scaling(
     rows = [_row(n, old.get(n), new.get(n), step) for n in sorted(old.keys() | new.keys())]
     rows.sort(key=lambda r: (-abs(r.long_ms - r.short_ms), r.operation))
     attention = sum(r.long_ms - r.short_ms for r in rows if r.attention)
-    facts = _facts(rows, score, measured.typical.mid if measured.typical else None,
-                   attention / step if step else None)  # fmt: skip
+    facts = _facts(
+        rows, score, measured.typical.mid if measured.typical else None, attention / step if step else None
+    )
     judged = judge(facts, "context", options or RuleOptions(), {TRACE: step})
     rows = [
-        r.model_copy(
-            update={"grows": judged.fired("context-scaling", Scope(operation=r.operation))}
-        )
+        r.model_copy(update={"grows": judged.fired("context-scaling", Scope(operation=r.operation))})
         for r in rows
     ]
     growth = in_ms = None
@@ -63,21 +56,28 @@ def scaling(
     verdict = _verdict(rows, comparable, attention / step if step else 0.0, growth)
     budget = tuple(p for p in budget_changes(short, long, [chosen]) if p.phase is None)
     doc = ContextScaling(
-        short=side_doc(short), long=side_doc(long), tokens=tokens, verdict=verdict, summary="",  # type: ignore[arg-type]
-        phase=label, step_short_ms=step or None,
+        short=side_doc(short),
+        long=side_doc(long),
+        tokens=tokens,
+        verdict=verdict,  # type: ignore[arg-type]
+        summary="",
+        phase=label,
+        step_short_ms=step or None,
         step_long_ms=measured.after.median_ms if measured.after else None,
-        growth=growth, growth_ms=in_ms, growth_per_1k_ms=_per_1k(in_ms, tokens),
+        growth=growth,
+        growth_ms=in_ms,
+        growth_per_1k_ms=_per_1k(in_ms, tokens),
         attention_growth_ms=round(attention, 6),
-        comparability=Comparability(score=score, reasons=reasons), operations=tuple(rows),
-        budget=budget, **judged.parts(),
-    )  # fmt: skip
+        comparability=Comparability(score=score, reasons=reasons),
+        operations=tuple(rows),
+        budget=budget,
+        **judged.parts(),
+    )
     notes = _notes(doc, short, long, chosen, judged)
     return doc.model_copy(update={"summary": _summary(doc), "notes": tuple(notes)})
 
 
-def _phase(
-    phases: list[tuple[str, str | None, str | None]],
-) -> tuple[str, str, str] | None:
+def _phase(phases: list[tuple[str, str | None, str | None]]) -> tuple[str, str, str] | None:
     """Decode where both have it, else the largest phase that is no prefill, else the largest."""
     common = [(label, b, a) for label, b, a in phases if b and a]
     order = sorted(common, key=lambda p: (p[0] != "decode", p[0] in ("prefill", "mixed")))
@@ -92,43 +92,59 @@ def _batch(short: Side, long: Side, phase: tuple[str, str, str]) -> tuple[Reason
     if found is None:
         return (Reason(check="batch", phase=label, state="unknown", score=comparability.UNKNOWN),)
     likeness = min(found, 1 / found)
-    return (Reason(
-        check="batch", phase=label, before=1.0, after=round(found, 3), score=likeness,
-        state="same" if likeness >= limit("same-batch") else "differs",
-        text=f"a {label} step serves {found:.3g} times the batch",
-    ),)  # fmt: skip
+    return (
+        Reason(
+            check="batch",
+            phase=label,
+            before=1.0,
+            after=round(found, 3),
+            score=likeness,
+            state="same" if likeness >= limit("same-batch") else "differs",
+            text=f"a {label} step serves {found:.3g} times the batch",
+        ),
+    )
 
 
 def _row(name: str, old: Operation | None, new: Operation | None, step: float) -> Scaling:
     family = (old or new).family  # type: ignore[union-attr]
     x, y = old or Operation(name, family), new or Operation(name, family)
     return Scaling(
-        operation=name, family=family, attention=family == _ATTENTION,
-        calls_short=round(x.calls, 3), calls_long=round(y.calls, 3),
-        short_ms=round(x.ms, 6), long_ms=round(y.ms, 6),
+        operation=name,
+        family=family,
+        attention=family == _ATTENTION,
+        calls_short=round(x.calls, 3),
+        calls_long=round(y.calls, 3),
+        short_ms=round(x.ms, 6),
+        long_ms=round(y.ms, 6),
         growth=y.ms / x.ms - 1 if x.ms else None,
         step_growth=(y.ms - x.ms) / step if step else 0.0,
-    )  # fmt: skip
+    )
 
 
 def _facts(
     rows: list[Scaling], score: float, growth: float | None, attention: float | None
 ) -> ComparisonFacts:
     out = ComparisonFacts()
-    out.put_all({
-        "context.comparability_ratio": score, "context.step_growth_ratio": growth,
-        "context.attention_step_growth_ratio": attention,
-    })  # fmt: skip
+    out.put_all(
+        {
+            "context.comparability_ratio": score,
+            "context.step_growth_ratio": growth,
+            "context.attention_step_growth_ratio": attention,
+        }
+    )
     for row in rows[:_KEPT]:
-        out.put_all({
-            "context.is_attention": row.attention,
-            "context.operation_family": row.family,
-            # What is new at the long context grew from nothing: by all of itself.
-            "context.operation_growth_ratio": 1.0 if row.growth is None else row.growth,
-            "context.operation_step_growth_ratio": row.step_growth,
-            "context.operation_short_ms": row.short_ms,
-            "context.operation_long_ms": row.long_ms,
-        }, Scope(operation=row.operation))  # fmt: skip
+        out.put_all(
+            {
+                "context.is_attention": row.attention,
+                "context.operation_family": row.family,
+                # What is new at the long context grew from nothing: by all of itself.
+                "context.operation_growth_ratio": 1.0 if row.growth is None else row.growth,
+                "context.operation_step_growth_ratio": row.step_growth,
+                "context.operation_short_ms": row.short_ms,
+                "context.operation_long_ms": row.long_ms,
+            },
+            Scope(operation=row.operation),
+        )
     return out
 
 
@@ -152,17 +168,23 @@ def _verdict(rows: list[Scaling], comparable: bool, attention: float, growth: Sp
 
 
 def _impossible(
-    short: Side, long: Side, tokens: tuple[int, int] | None, reasons: tuple[Reason, ...],
+    short: Side,
+    long: Side,
+    tokens: tuple[int, int] | None,
+    reasons: tuple[Reason, ...],
     options: RuleOptions | None,
-) -> ContextScaling:  # fmt: skip
+) -> ContextScaling:
     facts = ComparisonFacts()
     judged = judge(facts, "context", options or RuleOptions())
     return ContextScaling(
-        short=side_doc(short), long=side_doc(long), tokens=tokens, verdict="not-comparable",
+        short=side_doc(short),
+        long=side_doc(long),
+        tokens=tokens,
+        verdict="not-comparable",
         summary="Not comparable: the captures have no phase in common.",
         comparability=Comparability(score=0.0, reasons=reasons),
         **judged.parts(),
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------- wording

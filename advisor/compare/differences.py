@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from advisor.compare.absence import absence
 from advisor.compare.sides import Side
 from advisor.knowledge.compare import limit
-from advisor.model.comparison import (
-    AdviceCheck,
-    FindingChange,
-    GainCheck,
-    PartChange,
-    PhaseChange,
-)
+from advisor.model.comparison import AdviceCheck, FindingChange, GainCheck, PartChange, PhaseChange
 from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis, Finding, Verify, identity
 
@@ -30,15 +24,15 @@ def budget_changes(
     return tuple(out)
 
 
-def _parts(
-    before: dict[str, float], after: dict[str, float], phase: str | None
-) -> list[PartChange]:
+def _parts(before: dict[str, float], after: dict[str, float], phase: str | None) -> list[PartChange]:
     names = dict.fromkeys((*before, *after))
     return [
-        PartChange(part=p, before_ms=round(before.get(p, 0.0), 6),
-                   after_ms=round(after.get(p, 0.0), 6), phase=phase)
-        for p in names if before.get(p) or after.get(p)
-    ]  # fmt: skip
+        PartChange(
+            part=p, before_ms=round(before.get(p, 0.0), 6), after_ms=round(after.get(p, 0.0), 6), phase=phase
+        )
+        for p in names
+        if before.get(p) or after.get(p)
+    ]
 
 
 # ---------------------------------------------------------------- findings
@@ -62,16 +56,26 @@ def finding_changes(before: Side, after: Side) -> tuple[FindingChange, ...]:
             status = "unknown" if note else "new"
         elif a.severity != b.severity or _moved(b, a):
             status = "changed"
-        out.append(FindingChange(
-            status=status, code=known.code, cause=known.cause, title=known.title,  # type: ignore[arg-type]
-            scope=known.scope, note=note,
-            severity_before=b.severity if b else None, severity_after=a.severity if a else None,
-            share_before=_share(b), share_after=_share(a), ms_before=_ms(b), ms_after=_ms(a),
-        ))  # fmt: skip
+        out.append(
+            FindingChange(
+                status=status,  # type: ignore[arg-type]
+                code=known.code,
+                cause=known.cause,
+                title=known.title,
+                scope=known.scope,
+                note=note,
+                severity_before=b.severity if b else None,
+                severity_after=a.severity if a else None,
+                share_before=_share(b),
+                share_after=_share(a),
+                ms_before=_ms(b),
+                ms_after=_ms(a),
+            )
+        )
     order = {"new": 0, "changed": 1, "gone": 2, "unknown": 3, "same": 4}
-    return tuple(sorted(
-        out, key=lambda c: (order[c.status], -max(c.share_before or 0, c.share_after or 0), c.code)
-    ))  # fmt: skip
+    return tuple(
+        sorted(out, key=lambda c: (order[c.status], -max(c.share_before or 0, c.share_after or 0), c.code))
+    )
 
 
 def _moved(before: Finding, after: Finding) -> bool:
@@ -102,9 +106,7 @@ def _ms(finding: Finding | None) -> float | None:
 
 def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
     """Why the absence of a finding says nothing; empty where its rule looked."""
-    found = (
-        absence(d, finding.code, finding.scope, invalidates=finding.invalidates) for d in diagnoses
-    )
+    found = (absence(d, finding.code, finding.scope, invalidates=finding.invalidates) for d in diagnoses)
     return next((a.why for a in found if a.why), "")
 
 
@@ -124,18 +126,24 @@ def advice_checks(before: Side, after: Side) -> tuple[AdviceCheck, ...]:
             scale = (1.0, 1.0)
             if advice.verify.now is not None and advice.verify.now == _share(finding):
                 scale = (sum(before.budget().values()), sum(after.budget().values()))
-            out.setdefault((finding.identity, advice.verify.fact), AdviceCheck(
-                code=finding.code, cause=finding.cause, severity=finding.severity, id=advice.id,
-                verify=advice.verify, before=old, after=new,
-                unit=unit or other or advice.verify.unit,
-                outcome=_outcome(advice.verify, old, new, unit or other, scale),  # type: ignore[arg-type]
-            ))  # fmt: skip
+            out.setdefault(
+                (finding.identity, advice.verify.fact),
+                AdviceCheck(
+                    code=finding.code,
+                    cause=finding.cause,
+                    severity=finding.severity,
+                    id=advice.id,
+                    verify=advice.verify,
+                    before=old,
+                    after=new,
+                    unit=unit or other or advice.verify.unit,
+                    outcome=_outcome(advice.verify, old, new, unit or other, scale),  # type: ignore[arg-type]
+                ),
+            )
     return tuple(out.values())
 
 
-def _outcome(
-    verify: Verify, before: Cell, after: Cell, unit: str, scale: tuple[float, float]
-) -> str:
+def _outcome(verify: Verify, before: Cell, after: Cell, unit: str, scale: tuple[float, float]) -> str:
     """`scale` turns a share of the step into milliseconds on either side."""
     if verify.expect in ("present", "absent"):
         moved = (before is None) != (after is None)
@@ -181,10 +189,17 @@ def gain_checks(
             outcome = "less than predicted"
         elif new < gain.step_after_ms.low:
             outcome = "more than predicted"
-        out.append(GainCheck(
-            code=finding.code, cause=finding.cause, predicted=gain, measured_before_ms=old,
-            measured_after_ms=new, measured_speedup=old / new if new else 0.0, outcome=outcome,  # type: ignore[arg-type]
-        ))  # fmt: skip
+        out.append(
+            GainCheck(
+                code=finding.code,
+                cause=finding.cause,
+                predicted=gain,
+                measured_before_ms=old,
+                measured_after_ms=new,
+                measured_speedup=old / new if new else 0.0,
+                outcome=outcome,  # type: ignore[arg-type]
+            )
+        )
     return tuple(out)
 
 

@@ -67,10 +67,13 @@ class Judgement:
     def parts(self) -> dict[str, Any]:
         """The sections that every document of this kind has."""
         return {
-            "tool": self.tool, "findings": self.found.findings, "healthy": self.found.healthy,
-            "not_evaluated": self.found.not_evaluated, "facts": tuple(self.inference.facts),
+            "tool": self.tool,
+            "findings": self.found.findings,
+            "healthy": self.found.healthy,
+            "not_evaluated": self.found.not_evaluated,
+            "facts": tuple(self.inference.facts),
             "thresholds": self.found.thresholds,
-        }  # fmt: skip
+        }
 
     def param(self, code: str, name: str) -> float:
         """A threshold in force."""
@@ -103,9 +106,8 @@ def parameter(subject: Subject, code: str, name: str, options: RuleOptions) -> f
 
 
 def judge(
-    facts: ComparisonFacts, subject: Subject, options: RuleOptions,
-    ms: Mapping[Scope, float] | None = None,
-) -> Judgement:  # fmt: skip
+    facts: ComparisonFacts, subject: Subject, options: RuleOptions, ms: Mapping[Scope, float] | None = None
+) -> Judgement:
     """Run the rules of a subject. `ms` are the step times that shares are of, by scope."""
     rules, params = _chosen(subject, options)
     reason = "the captures do not tell"
@@ -119,7 +121,5 @@ def judge(
         return None if share is None or whole is None else share * whole
 
     return Judgement(
-        inference,
-        conclude(inference, ms_of=ms_of),
-        Tool(version=__version__, engine=inference.engine),
+        inference, conclude(inference, ms_of=ms_of), Tool(version=__version__, engine=inference.engine)
     )

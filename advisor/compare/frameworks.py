@@ -41,9 +41,11 @@ _MOST_BUSY = 1.1
 
 
 def table(
-    columns: Sequence[tuple[str | None, Side]], throughput: Mapping[str, float],
-    batch: Mapping[str, float], phase: str | None = None,
-) -> FrameworkTable:  # fmt: skip
+    columns: Sequence[tuple[str | None, Side]],
+    throughput: Mapping[str, float],
+    batch: Mapping[str, float],
+    phase: str | None = None,
+) -> FrameworkTable:
     """The table and what its differences mean. Raises InputError for names that are no column."""
     names = _names(columns)
     for option, given in (("--throughput", throughput), ("--batch", batch)):
@@ -54,15 +56,16 @@ def table(
     sides = [side for _, side in columns]
     chosen = _phase(sides, phase)
     metrics = _metrics(names, sides, chosen, throughput, batch)
-    docs = tuple(
-        side_doc(s).model_copy(update={"name": n}) for n, s in zip(names, sides, strict=True)
-    )
+    docs = tuple(side_doc(s).model_copy(update={"name": n}) for n, s in zip(names, sides, strict=True))
     return FrameworkTable(
-        tool=Tool(version=__version__, engine="none"), columns=docs, phase=chosen,
-        summary=_summary(names, metrics), metrics=tuple(metrics),
+        tool=Tool(version=__version__, engine="none"),
+        columns=docs,
+        phase=chosen,
+        summary=_summary(names, metrics),
+        metrics=tuple(metrics),
         differences=tuple(_differences(names, metrics)),
         notes=tuple(_notes(docs, sides, chosen, batch, _row(metrics, "kernel time x throughput"))),
-    )  # fmt: skip
+    )
 
 
 def _names(columns: Sequence[tuple[str | None, Side]]) -> list[str]:
@@ -92,9 +95,12 @@ def _phase(sides: Sequence[Side], wanted: str | None) -> str:
 
 
 def _metrics(
-    names: Sequence[str], sides: Sequence[Side], phase: str, throughput: Mapping[str, float],
+    names: Sequence[str],
+    sides: Sequence[Side],
+    phase: str,
+    throughput: Mapping[str, float],
     batch: Mapping[str, float],
-) -> list[Metric]:  # fmt: skip
+) -> list[Metric]:
     out: list[Metric] = []
 
     def put(group: str, name: str, unit: str, value: Callable[[int, Side], Number | str]) -> None:
@@ -118,23 +124,44 @@ def _metrics(
     put("kernels", "kernels per step", "count", lambda i, _: per_step[i]["kernel_calls"])
     put("kernels", "kernels per token", "count", lambda i, _: each(i, per_step[i]["kernel_calls"]))
     put("kernels", "layers", "count", lambda i, _: per_step[i]["layers"])
-    put("kernels", "kernels per layer", "count",
-        lambda i, _: _over(per_step[i]["kernel_calls"], per_step[i]["layers"]))  # fmt: skip
-    put("kernels", "matrix products per layer", "count",
-        lambda i, _: _over(per_step[i]["matmul"], per_step[i]["layers"]))  # fmt: skip
+    put(
+        "kernels",
+        "kernels per layer",
+        "count",
+        lambda i, _: _over(per_step[i]["kernel_calls"], per_step[i]["layers"]),
+    )
+    put(
+        "kernels",
+        "matrix products per layer",
+        "count",
+        lambda i, _: _over(per_step[i]["matmul"], per_step[i]["layers"]),
+    )
     put("kernels", "unfused share", "ratio", lambda i, _: per_step[i]["unfused"])
-    put("kernels", "attention time per layer", "ms",
-        lambda i, _: _over(per_step[i]["attention_ms"], per_step[i]["layers"]))  # fmt: skip
+    put(
+        "kernels",
+        "attention time per layer",
+        "ms",
+        lambda i, _: _over(per_step[i]["attention_ms"], per_step[i]["layers"]),
+    )
     put("kernels", "attention", "text", lambda _, s: _largest(s, phase, "attention"))
     put("kernels", "matrix products", "text", lambda _, s: _largest(s, phase, "gemm", "gemv"))
     for group, name, unit, fact in _FACTS:
         put(group, name, unit, lambda _, s, fact=fact: s.device_fact(fact))  # type: ignore[misc]
     put("measured", "throughput", "tok_per_s", lambda i, _: throughput.get(names[i]))
-    put("measured", "tokens a second in it", "tok_per_s",
-        lambda i, _: _over(_times(sizes[i], 1e3), per_step[i]["step"]))  # fmt: skip
-    put("measured", "kernel time x throughput", "ratio",
-        lambda i, _: _times(_times(per_step[i]["kernel_ms"], 1e-3 / (sizes[i] or 1.0)),
-                            throughput.get(names[i])))  # fmt: skip
+    put(
+        "measured",
+        "tokens a second in it",
+        "tok_per_s",
+        lambda i, _: _over(_times(sizes[i], 1e3), per_step[i]["step"]),
+    )
+    put(
+        "measured",
+        "kernel time x throughput",
+        "ratio",
+        lambda i, _: _times(
+            _times(per_step[i]["kernel_ms"], 1e-3 / (sizes[i] or 1.0)), throughput.get(names[i])
+        ),
+    )
     return out
 
 
@@ -181,18 +208,23 @@ def _differences(names: Sequence[str], metrics: Sequence[Metric]) -> list[str]:
     out = []
     for rule in framework_differences():
         metric = _row(metrics, rule.metric)
-        known = [
-            (float(v), n) for v, n in zip(metric.values, names, strict=True)
-            if isinstance(v, int | float)
-        ] if metric is not None else []  # fmt: skip
+        known = (
+            [(float(v), n) for v, n in zip(metric.values, names, strict=True) if isinstance(v, int | float)]
+            if metric is not None
+            else []
+        )
         if metric is None or len(known) < 2:
             continue
         (low, lower), (high, higher) = min(known), max(known)
         if _tells(rule, low, high):
-            out.append(rule.text.format(
-                low=lower, high=higher, low_value=_shown(low, metric.unit),
-                high_value=_shown(high, metric.unit),
-            ))  # fmt: skip
+            out.append(
+                rule.text.format(
+                    low=lower,
+                    high=higher,
+                    low_value=_shown(low, metric.unit),
+                    high_value=_shown(high, metric.unit),
+                )
+            )
     return out
 
 
@@ -215,10 +247,11 @@ def _shown(value: float, unit: str) -> str:
 def _summary(names: Sequence[str], metrics: Sequence[Metric]) -> str:
     for wanted in ("throughput", "time per token", "step time"):
         row = _row(metrics, wanted)
-        known = [
-            (float(v), n) for v, n in zip(row.values, names, strict=True)
-            if isinstance(v, int | float)
-        ] if row is not None else []  # fmt: skip
+        known = (
+            [(float(v), n) for v, n in zip(row.values, names, strict=True) if isinstance(v, int | float)]
+            if row is not None
+            else []
+        )
         if row is None or len(known) < len(names) or len(known) < 2:
             continue
         best, worst = (max, min) if wanted == "throughput" else (min, max)
@@ -232,9 +265,12 @@ def _summary(names: Sequence[str], metrics: Sequence[Metric]) -> str:
 
 
 def _notes(
-    docs: Sequence[SideDoc], sides: Sequence[Side], phase: str, batch: Mapping[str, float],
+    docs: Sequence[SideDoc],
+    sides: Sequence[Side],
+    phase: str,
+    batch: Mapping[str, float],
     busy: Metric | None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     notes = []
     gpus = {g for s in sides for w in s.works for g in w.gpus}
     if len(gpus) > 1:

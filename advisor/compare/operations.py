@@ -56,12 +56,20 @@ def operation_changes(
             x, y = old.get(name), new.get(name)
             family = (x or y).family  # type: ignore[union-attr]
             x, y = x or Operation(name, family), y or Operation(name, family)
-            out.append(OperationChange(
-                operation=name, family=family, phase=label, status=_status(x, y, worth),
-                calls_before=round(x.calls, 3), calls_after=round(y.calls, 3),
-                before_ms=round(x.ms, 6), after_ms=round(y.ms, 6),
-                kernels_before=x.names()[:_NAMES], kernels_after=y.names()[:_NAMES],
-            ))  # fmt: skip
+            out.append(
+                OperationChange(
+                    operation=name,
+                    family=family,
+                    phase=label,
+                    status=_status(x, y, worth),
+                    calls_before=round(x.calls, 3),
+                    calls_after=round(y.calls, 3),
+                    before_ms=round(x.ms, 6),
+                    after_ms=round(y.ms, 6),
+                    kernels_before=x.names()[:_NAMES],
+                    kernels_after=y.names()[:_NAMES],
+                )
+            )
     return tuple(sorted(out, key=lambda o: (-abs(o.change_ms), o.phase, o.operation))[:_ROWS])
 
 
@@ -92,13 +100,14 @@ def call_changes(before: Side, after: Side) -> tuple[CallChange, ...]:
     old, new = _calls(before), _calls(after)
     rows = [
         CallChange(
-            call=name, calls_before=round(old.get(name, (0.0, 0.0))[0], 3),
+            call=name,
+            calls_before=round(old.get(name, (0.0, 0.0))[0], 3),
             calls_after=round(new.get(name, (0.0, 0.0))[0], 3),
             before_ms=round(old.get(name, (0.0, 0.0))[1], 6),
             after_ms=round(new.get(name, (0.0, 0.0))[1], 6),
         )
         for name in sorted(old.keys() | new.keys())
-    ]  # fmt: skip
+    ]
     return tuple(sorted(rows, key=lambda c: (-max(c.before_ms, c.after_ms), c.call)))
 
 

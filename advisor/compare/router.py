@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, variance
 
 from advisor.compare.benchmarks import Runs, read_sides
-from advisor.compare.facts import (
-    ComparisonFacts,
-    Judgement,
-    RuleOptions,
-    judge,
-    parameter,
-)
+from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
 from advisor.compare.sides import Side
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.compare.text import milliseconds, ratio
@@ -36,10 +30,13 @@ _UNEVEN = 1.05
 
 
 def experiment(
-    learned: Sequence[str], perfect: Sequence[str], unit: str | None = None,
-    metric: str | None = None, traces: Sequence[Side] | None = None,
+    learned: Sequence[str],
+    perfect: Sequence[str],
+    unit: str | None = None,
+    metric: str | None = None,
+    traces: Sequence[Side] | None = None,
     options: RuleOptions | None = None,
-) -> RouterExperiment:  # fmt: skip
+) -> RouterExperiment:
     """The verdict of the experiment, by the runs of both sides. Raises InputError for inputs that
     hold no number."""
     a, b = read_sides(learned, perfect, unit, metric)
@@ -49,10 +46,9 @@ def experiment(
     gain = round(fmean(b.rates) / fmean(a.rates) - 1.0, 12)
     low, high = _interval(a, b, gain)
     facts = ComparisonFacts()
-    facts.put_all({
-        "moe.gain_ratio": gain, "moe.gain_least_ratio": low,
-        "moe.runs_count": len(a.values) + len(b.values),
-    })  # fmt: skip
+    facts.put_all(
+        {"moe.gain_ratio": gain, "moe.gain_least_ratio": low, "moe.runs_count": len(a.values) + len(b.values)}
+    )
     chosen = options or RuleOptions()
     worth = parameter("router", "MOE102", "worth_loss", chosen)  # from which a loss is named
     facts.put("moe.result", _result(gain, worth))
@@ -62,19 +58,29 @@ def experiment(
     certain = _certain(gain, low, high, line)
     guilty = judged.fired("router-imbalance")
     return RouterExperiment(
-        learned=_runs("learned", a), perfect=_runs("perfect", b), certain=certain,
+        learned=_runs("learned", a),
+        perfect=_runs("perfect", b),
+        certain=certain,
         verdict="router-imbalance" if guilty else "routing-not-the-bottleneck",
-        summary=_summary(a, b, gain, low, high, worth, guilty), gain=gain, gain_low=low,
-        gain_high=high, experts=experts,
-        notes=tuple(_notes(gain, low, certain, line, judged)), **judged.parts(),
-    )  # fmt: skip
+        summary=_summary(a, b, gain, low, high, worth, guilty),
+        gain=gain,
+        gain_low=low,
+        gain_high=high,
+        experts=experts,
+        notes=tuple(_notes(gain, low, certain, line, judged)),
+        **judged.parts(),
+    )
 
 
 def _runs(name: str, runs: Runs) -> RouterRuns:
     return RouterRuns(
-        name=name, values=runs.values, unit=runs.unit, metric=runs.metric, sources=runs.sources,  # type: ignore[arg-type]
+        name=name,  # type: ignore[arg-type]
+        values=runs.values,
+        unit=runs.unit,
+        metric=runs.metric,
+        sources=runs.sources,
         mean=fmean(runs.values),
-    )  # fmt: skip
+    )
 
 
 def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None]:
@@ -109,9 +115,8 @@ def _result(gain: float, worth: float) -> str:
 
 
 def _summary(
-    a: Runs, b: Runs, gain: float, low: float | None, high: float | None, worth: float,
-    guilty: bool,
-) -> str:  # fmt: skip
+    a: Runs, b: Runs, gain: float, low: float | None, high: float | None, worth: float, guilty: bool
+) -> str:
     head = "Routing holds the throughput back" if guilty else "Routing is not the bottleneck"
     values = [f"{milliseconds(fmean(r.values))}" for r in (a, b)]
     text = (
@@ -123,9 +128,7 @@ def _summary(
     return f"{text})."
 
 
-def _notes(
-    gain: float, low: float | None, certain: bool, line: float, judged: Judgement
-) -> list[str]:
+def _notes(gain: float, low: float | None, certain: bool, line: float, judged: Judgement) -> list[str]:
     known, notes = moe_router(), []
     if not 1 / _SAME_BENCHMARK <= 1 + gain <= _SAME_BENCHMARK:
         notes.append(
@@ -168,10 +171,13 @@ def _experts(side: Side) -> ExpertKernels:
         return ExpertKernels(name=side.name, path=path, note="no expert kernels are seen")  # type: ignore[arg-type]
     names = {n.operation for n, _ in own}
     tails = [
-        {f.name: float(f.value) for f in side.diagnoses[0].facts
-         if f.scope.operation == name and isinstance(f.value, int | float)}
+        {
+            f.name: float(f.value)
+            for f in side.diagnoses[0].facts
+            if f.scope.operation == name and isinstance(f.value, int | float)
+        }
         for name in names
-    ]  # fmt: skip
+    ]
     uneven, kernel = _uneven([(n.operation, k) for n, k in own])
     if uneven is None:
         uneven, kernel = _uneven([(n.operation, k) for n, k in rows if n.family == _SIZED])
@@ -179,11 +185,15 @@ def _experts(side: Side) -> ExpertKernels:
         note = "; ".join(t for t in (note, _EVEN) if t)
     share = sum(k.ms for _, k in own) / total if total else None
     return ExpertKernels(
-        name=side.name, path=path, expert_share=share,  # type: ignore[arg-type]
+        name=side.name,  # type: ignore[arg-type]
+        path=path,
+        expert_share=share,
         max_over_p50=_most(tails, "operation.max_over_p50"),
-        p99_over_p50=_most(tails, "operation.p99_over_p50"), imbalance=uneven, kernel=kernel,
+        p99_over_p50=_most(tails, "operation.p99_over_p50"),
+        imbalance=uneven,
+        kernel=kernel,
         note=note,
-    )  # fmt: skip
+    )
 
 
 def _uneven(rows: Sequence[tuple[str, KernelWork]]) -> tuple[float | None, str | None]:

@@ -155,9 +155,11 @@ class Side:
     def device_fact(self, name: str) -> float | None:
         """A number known for each device: the mean over devices and captures."""
         values = [
-            float(f.value) for d in self.diagnoses for f in d.facts
+            float(f.value)
+            for d in self.diagnoses
+            for f in d.facts
             if f.name == name and isinstance(f.value, int | float)
-        ]  # fmt: skip
+        ]
         return sum(values) / len(values) if values else None
 
     def texts(self, name: str) -> tuple[str, ...]:

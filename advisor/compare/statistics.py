@@ -144,9 +144,7 @@ def _means(values: Array, rng: np.random.Generator) -> Array:
     return out
 
 
-def _interval(
-    mid: float, draws: Array, before: Array, after: Array, noise: Noise, chance: float
-) -> Change:
+def _interval(mid: float, draws: Array, before: Array, after: Array, noise: Noise, chance: float) -> Change:
     """Percentiles of the draws, widened for small samples and for steps that follow each other,
     and by what may differ anyhow (in logs, as everything here)."""
     low, high = np.quantile(draws, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])

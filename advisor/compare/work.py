@@ -74,13 +74,16 @@ def _phases(a: Analysis) -> tuple[tuple[KernelName, ...], tuple[PhaseWork, ...]]
     out = []
     for i, phase in enumerate(names):
         mine = labels == phase if len(steps) else np.ones(1, bool)
-        out.append(PhaseWork(
-            phase=phase, steps=int(mine.sum()) if len(steps) else 0,
-            times_ms=thinned(times[mine]) if len(a.ops) or len(steps) else (),
-            batch=_mean([s.batch for s, m in zip(sizes, mine, strict=True) if m and s]),
-            tokens=_mean([s.tokens for s, m in zip(sizes, mine, strict=True) if m and s]),
-            **table.of(i),
-        ))  # fmt: skip
+        out.append(
+            PhaseWork(
+                phase=phase,
+                steps=int(mine.sum()) if len(steps) else 0,
+                times_ms=thinned(times[mine]) if len(a.ops) or len(steps) else (),
+                batch=_mean([s.batch for s, m in zip(sizes, mine, strict=True) if m and s]),
+                tokens=_mean([s.tokens for s, m in zip(sizes, mine, strict=True) if m and s]),
+                **table.of(i),
+            )
+        )
     return table.names, tuple(out)
 
 
@@ -145,10 +148,11 @@ class _KernelTable:
         order = np.argsort(-self._ns.sum(axis=0), kind="stable")
         self._rows = np.array([i for i in order[:MAX_KERNELS].tolist() if self._calls[:, i].any()])
         self.names = tuple(
-            KernelName(name=a.names.texts[i], operation=self._known[i].operation,
-                       family=self._known[i].family)
+            KernelName(
+                name=a.names.texts[i], operation=self._known[i].operation, family=self._known[i].family
+            )
             for i in self._rows.tolist()
-        )  # fmt: skip
+        )
 
     def of(self, phase: int) -> dict[str, Any]:
         """The fields of PhaseWork that speak of kernels."""
@@ -157,24 +161,33 @@ class _KernelTable:
         steps, calls = max(int(self._steps[phase]), 1), self._calls[phase]
         rows = tuple(
             KernelWork(
-                kernel=k, calls=round(float(calls[i]) / steps, 4),
+                kernel=k,
+                calls=round(float(calls[i]) / steps, 4),
                 ms=round(float(self._ns[phase, i]) / 1e6 / steps, 6),
                 blocks=round(float(self._blocks[phase, i]) / max(int(calls[i]), 1), 2),
-                blocks_min=int(self._least[phase, i]), blocks_max=int(self._most[phase, i]),
+                blocks_min=int(self._least[phase, i]),
+                blocks_max=int(self._most[phase, i]),
             )
-            for k, i in enumerate(self._rows.tolist()) if calls[i]
-        )  # fmt: skip
+            for k, i in enumerate(self._rows.tolist())
+            if calls[i]
+        )
         attention, matmul = (
-            sum(int(calls[i]) for i, k in enumerate(self._known)
-                if k.family in wanted and not any(h in k.operation for h in _HELPERS)) / steps
+            sum(
+                int(calls[i])
+                for i, k in enumerate(self._known)
+                if k.family in wanted and not any(h in k.operation for h in _HELPERS)
+            )
+            / steps
             for wanted in (ATTENTION, MATMUL)
-        )  # fmt: skip
+        )
         return {
-            "kernels": rows, "kernel_calls": round(float(calls.sum()) / steps, 4),
+            "kernels": rows,
+            "kernel_calls": round(float(calls.sum()) / steps, 4),
             "kernel_ms": round(float(self._ns[phase].sum()) / 1e6 / steps, 6),
-            "attention": round(attention, 4), "matmul": round(matmul, 4),
+            "attention": round(attention, 4),
+            "matmul": round(matmul, 4),
             "layers": repeated([r.calls for r in rows], attention) if self._stepped else None,
-        }  # fmt: skip
+        }
 
 
 def repeated(calls: list[float], attention: float) -> int | None:
@@ -199,20 +212,29 @@ def saved_work(diagnosis: Diagnosis) -> Work:
     for i, row in enumerate(table.rows[:MAX_KERNELS] if table is not None else ()):
         name, operation, family, calls, total = row[:5]
         names.append(KernelName(name=str(name), operation=str(operation), family=str(family)))
-        rows.append(KernelWork(
-            kernel=i, calls=float(calls or 0) / steps, ms=float(total or 0) / steps, blocks=0.0,
-            blocks_min=0, blocks_max=0,
-        ))  # fmt: skip
+        rows.append(
+            KernelWork(
+                kernel=i,
+                calls=float(calls or 0) / steps,
+                ms=float(total or 0) / steps,
+                blocks=0.0,
+                blocks_min=0,
+                blocks_max=0,
+            )
+        )
     marks: dict[str, list[float]] = {}
     for mark in diagnosis.timeline.marks:
         marks.setdefault(mark.label, []).append((mark.end_ns - mark.start_ns) / 1e6)
     phases = [
-        PhaseWork(phase=s.phase, steps=s.count, times_ms=tuple(marks.get(s.phase, ())),
-                  kernels=tuple(rows) if len(diagnosis.main_steps) == 1 else (),
-                  kernel_calls=sum(r.calls for r in rows), kernel_ms=sum(r.ms for r in rows))
+        PhaseWork(
+            phase=s.phase,
+            steps=s.count,
+            times_ms=tuple(marks.get(s.phase, ())),
+            kernels=tuple(rows) if len(diagnosis.main_steps) == 1 else (),
+            kernel_calls=sum(r.calls for r in rows),
+            kernel_ms=sum(r.ms for r in rows),
+        )
         for s in diagnosis.main_steps
-    ]  # fmt: skip
+    ]
     device = entry.device
-    return Work(
-        gpus=(device,) if device else (), gpu_count=1, kernels=tuple(names), phases=tuple(phases)
-    )
+    return Work(gpus=(device,) if device else (), gpu_count=1, kernels=tuple(names), phases=tuple(phases))

@@ -155,12 +155,7 @@ def _run(
     alone = program.only(spec.code)
     results, outcomes = [], []
     for i, case in enumerate(cases.cases):
-        inference = infer(
-            _facts(case, rule, units or {}),
-            alone,
-            engine=engine,
-            given=_given(case, rule),
-        )
+        inference = infer(_facts(case, rule, units or {}), alone, engine=engine, given=_given(case, rule))
         outcome = inference.outcomes[0]
         outcomes.append(outcome)
         problems = [
@@ -222,9 +217,7 @@ def _strays(case: Case, rule: CompiledRule) -> Iterator[tuple[tuple[int | str, .
             yield ("entities", entity), f"the rule does not join {entity}; correct the name"
 
 
-def _judge(
-    case: Case, outcome: Outcome, inference: Inference
-) -> Iterator[tuple[tuple[int | str, ...], str]]:
+def _judge(case: Case, outcome: Outcome, inference: Inference) -> Iterator[tuple[tuple[int | str, ...], str]]:
     expect = case.expect
     state = _STATES.get(outcome.state, outcome.state)
     if state != expect.outcome:
@@ -268,9 +261,7 @@ def _contract(rule: CompiledRule, outcomes: Sequence[Outcome], source: Source) -
                 name = f"{rule.spec.code}#{b + 1}"
                 yield missing(f"no quiet case only just misses `{describe(condition)}` ({name})")
     for g, guard in enumerate(rule.guards):
-        stopped = (
-            o for o in quiet if _when(o) and _joined(o) and _near(o.guards[g].checked, wanted=True)
-        )
+        stopped = (o for o in quiet if _when(o) and _joined(o) and _near(o.guards[g].checked, wanted=True))
         if not any(stopped):
             yield missing(f"no quiet case is only just stopped by `{describe(guard.condition)}`")
     for j, join in enumerate(rule.joins):

@@ -15,14 +15,7 @@ from advisor.engine.load import RuleSet
 from advisor.engine.params import ParamKey, ParamValue, resolve_params
 from advisor.engine.source import Loc, Problem, refuse
 from advisor.engine.values import COMPLEMENT, Atom, Operand, compare, operand
-from advisor.model.rules import (
-    CauseCondition,
-    Comparison,
-    FactCondition,
-    Join,
-    RuleSpec,
-    SymptomCondition,
-)
+from advisor.model.rules import CauseCondition, Comparison, FactCondition, Join, RuleSpec, SymptomCondition
 
 #: "here": this scope or wider; "within": this scope or narrower; "overlap": either way.
 View = Literal["here", "within", "overlap"]
@@ -152,10 +145,7 @@ class Program:
 
 
 def compile_rules(
-    rules: RuleSet,
-    params: Mapping[ParamKey, Any] | None = None,
-    *,
-    external: Collection[str] = (),
+    rules: RuleSet, params: Mapping[ParamKey, Any] | None = None, *, external: Collection[str] = ()
 ) -> Program:
     """Compile the active rules; RuleError with every problem.
 
@@ -230,14 +220,10 @@ def references(rule: RuleSpec) -> Iterator[tuple[Loc, str, bool]]:
         yield ("then", "same_as", i, "cause"), same.cause, False
 
 
-def conditions(
-    rule: RuleSpec,
-) -> Iterator[tuple[Loc, FactCondition | SymptomCondition | CauseCondition]]:
+def conditions(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition | SymptomCondition | CauseCondition]]:
     """Every condition of `when` and `unless` with its place in the file."""
     for b, branch in enumerate(rule.when.branches):
-        start: tuple[int | str, ...] = ("when", "all") if rule.when.any is None else (
-            "when", "any", b, "all"
-        )  # fmt: skip
+        start: tuple[int | str, ...] = ("when", "all") if rule.when.any is None else ("when", "any", b, "all")
         for c, item in enumerate(branch):
             yield (*start, c), item
     for g, guard in enumerate(rule.unless):
@@ -286,9 +272,7 @@ def _cycle(left: Mapping[str, set[str]]) -> list[str]:
 class _Builder:
     """Compiles one rule and collects what is wrong with its operands."""
 
-    def __init__(
-        self, rules: RuleSet, rule: RuleSpec, values: Mapping[ParamKey, ParamValue]
-    ) -> None:
+    def __init__(self, rules: RuleSet, rule: RuleSpec, values: Mapping[ParamKey, ParamValue]) -> None:
         self.rules, self.rule, self.values = rules, rule, values
         self.problems: list[Problem] = []
 
@@ -329,9 +313,7 @@ class _Builder:
     def tests(self, loc: Loc, items: Iterable[FactCondition]) -> tuple[Test, ...]:
         return tuple(self.test((*loc, i), item.fact, item) for i, item in enumerate(items))
 
-    def condition(
-        self, loc: Loc, item: FactCondition | SymptomCondition | CauseCondition
-    ) -> Condition:
+    def condition(self, loc: Loc, item: FactCondition | SymptomCondition | CauseCondition) -> Condition:
         if isinstance(item, FactCondition):
             return self.test(loc, item.fact, item)
         view: View = "within" if item.over == "any" else "here"
@@ -341,21 +323,16 @@ class _Builder:
 
     def join(self, at: int, item: Join) -> CompiledJoin:
         where = tuple(
-            self.test(("when", "join", at, "where", i), w.field, w)
-            for i, w in enumerate(item.where)
+            self.test(("when", "join", at, "where", i), w.field, w) for i, w in enumerate(item.where)
         )
-        return CompiledJoin(
-            item.as_, item.entity, tuple(dict.fromkeys(item.on)), where, not item.optional
-        )
+        return CompiledJoin(item.as_, item.entity, tuple(dict.fromkeys(item.on)), where, not item.optional)
 
     def test(self, loc: Loc, name: str, item: Comparison) -> Test:
         raw = item.value
         if item.param is not None:
             raw = self.values.get((self.rule.code, item.param))
             if raw is None:
-                self.wrong(
-                    (*loc, "param"), f"the parameter {item.param} is not in `params`; add it"
-                )
+                self.wrong((*loc, "param"), f"the parameter {item.param} is not in `params`; add it")
                 raw = ("",) if item.op == "one_of" else 0.0
             elif (item.op == "one_of") != isinstance(raw, tuple):
                 self.wrong(loc, "a list of texts goes with `one_of`, and `one_of` with a list")
@@ -372,9 +349,7 @@ class _Builder:
 
 def variants(branch: Iterable[Condition], guards: Iterable[CompiledGuard]) -> int:
     """How many plain conjunctions a branch becomes: the engine's own "or" is not safe."""
-    choices = [
-        len(c.threshold) for c in branch if isinstance(c, Test) and isinstance(c.threshold, tuple)
-    ]
+    choices = [len(c.threshold) for c in branch if isinstance(c, Test) and isinstance(c.threshold, tuple)]
     passing = sum(g.passes and isinstance(g.condition, Test) for g in guards)
     return int(prod(choices)) << passing
 

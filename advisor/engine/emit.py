@@ -158,9 +158,7 @@ class Emitter:
                 wanted.setdefault(test.fact, set()).update(scopes)
                 if test.op == "known":
                     asked.add(test.fact)
-            gaps |= {
-                g.condition.fact for g in rule.guards if g.passes and isinstance(g.condition, Test)
-            }
+            gaps |= {g.condition.fact for g in rule.guards if g.passes and isinstance(g.condition, Test)}
         for name in sorted(wanted):
             for scope in sorted(wanted[name], key=Scope.sort_key):
                 value = self.sight.atom(name, scope)

@@ -8,14 +8,7 @@ from typing import Literal
 
 from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
-from advisor.engine.interpret import (
-    BranchResult,
-    Checked,
-    JoinResult,
-    Link,
-    Outcome,
-    OutcomeState,
-)
+from advisor.engine.interpret import BranchResult, Checked, JoinResult, Link, Outcome, OutcomeState
 from advisor.engine.text import natural, percent
 from advisor.engine.wording import condition_doc, message_of
 from advisor.model.explanation import Reason, Related, State
@@ -87,9 +80,13 @@ class Explainer:
         return Related(code=code, cause=spec.cause, scope=scope, message=text)
 
     def _about(
-        self, outcome: Outcome | None, kind: Literal["outcome", "ruler"], text: str,
-        holds: bool | None, reasons: Iterable[Reason],
-    ) -> Reason:  # fmt: skip
+        self,
+        outcome: Outcome | None,
+        kind: Literal["outcome", "ruler"],
+        text: str,
+        holds: bool | None,
+        reasons: Iterable[Reason],
+    ) -> Reason:
         return Reason(
             kind=kind,
             text=text,
@@ -164,10 +161,9 @@ class Explainer:
             nearest, *rest = sorted(outcome.branches, key=_branch_distance)
             reasons += self._misses(nearest, outcome)
             others = [
-                Reason(kind="branch", text=f"nor {b.name}", holds=b.truth,
-                       reasons=self._misses(b, outcome))
+                Reason(kind="branch", text=f"nor {b.name}", holds=b.truth, reasons=self._misses(b, outcome))
                 for b in rest
-            ]  # fmt: skip
+            ]
         reasons += [_join(j) for j in outcome.joins if j.join.required and not j.truth]
         reasons += [self._guard(g.checked, outcome) for g in outcome.guards if not g.clear]
         text = f"{place}quiet"
@@ -181,10 +177,8 @@ class Explainer:
         those that hold."""
         ordered = sorted(
             branch.conditions,
-            key=lambda c: (
-                c.truth is not False, c.truth is True, -_relative(c) * (c.truth is False),
-            ),
-        )  # fmt: skip
+            key=lambda c: (c.truth is not False, c.truth is True, -_relative(c) * (c.truth is False)),
+        )
         return tuple(self._condition(c, outcome) for c in ordered)
 
 

@@ -60,9 +60,7 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
     fired = inference.in_state("fired")
     folded = fold(inference)
     inside = {(s.code, s.scope) for symptoms in folded.values() for s in symptoms}
-    said = [
-        o for o in fired if by_code[o.code].spec.kind != "note" and (o.code, o.scope) not in inside
-    ]
+    said = [o for o in fired if by_code[o.code].spec.kind != "note" and (o.code, o.scope) not in inside]
     overruled = [(o, o.overruled_by[0].name) for o in inference.in_state("overruled")]
     healthy = list(in_order(inference))
     withheld: list[tuple[Outcome | Healthy, str]] = []
@@ -77,8 +75,7 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
     rules = inference.program.rules
     return Conclusions(
         findings=rank(
-            [finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of) for o in said],
-            rules.by_code,
+            [finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of) for o in said], rules.by_code
         ),
         overruled=tuple(
             Overruled(code=o.code, cause=o.cause, by=name, scope=o.scope) for o, name in overruled
@@ -111,10 +108,7 @@ def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:
 
 
 def finding_of(
-    inference: Inference,
-    outcome: Outcome,
-    symptoms: Sequence[Outcome] = (),
-    ms_of: Duration | None = None,
+    inference: Inference, outcome: Outcome, symptoms: Sequence[Outcome] = (), ms_of: Duration | None = None
 ) -> Finding:
     """The finding of one fired outcome, not yet ranked."""
     rule = inference.program.by_code[outcome.code]
@@ -132,9 +126,7 @@ def finding_of(
         scope=scope,
         message=message_of(inference, spec, scope),
         invalidates=invalidates(inference, rule, scope),
-        conditions=condition_docs(
-            spec, (c for b in outcome.branches if b.truth for c in b.conditions)
-        ),
+        conditions=condition_docs(spec, (c for b in outcome.branches if b.truth for c in b.conditions)),
         impact=impact,
         evidence=tuple(_evidence(inference, spec, outcome)),
         time_ranges=_time_ranges(inference, spec, scope),
@@ -142,12 +134,7 @@ def finding_of(
         recommendations=tuple(_advice(inference, rule, scope)),
         alternatives=tuple(_alternatives(inference, rule, scope)),
         explains=tuple(
-            Symptom(
-                code=s.code,
-                cause=s.cause,
-                scope=s.scope,
-                message=outcome_message(inference, s),
-            )
+            Symptom(code=s.code, cause=s.cause, scope=s.scope, message=outcome_message(inference, s))
             for s in symptoms
         ),
         references=tuple(Reference(id=r) for r in spec.docs.references),

@@ -155,11 +155,7 @@ def _decided(explained: Outcome, fired: bool) -> Outcome:
 
 def _evaluated(stratum: Iterable[CompiledRule], board: Board) -> list[Outcome]:
     """Each rule in each scope of its level, as the interpreter judges it."""
-    return [
-        evaluate(rule, scope, board)
-        for rule in stratum
-        for scope in board.sight.scopes(rule.spec.scope)
-    ]
+    return [evaluate(rule, scope, board) for rule in stratum for scope in board.sight.scopes(rule.spec.scope)]
 
 
 def _ordered(

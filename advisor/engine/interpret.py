@@ -206,9 +206,7 @@ class Board:
                     yield found
         if state.view != "here":
             for outcome in self._of.get(state.cause, ()):
-                if scope.encloses(outcome.scope) and (
-                    state.view == "within" or outcome.scope != scope
-                ):
+                if scope.encloses(outcome.scope) and (state.view == "within" or outcome.scope != scope):
                     yield outcome
 
 
@@ -231,11 +229,7 @@ def evaluate(rule: CompiledRule, scope: Scope, board: Board) -> Outcome:
     guards = tuple(GuardResult(check(g.condition, scope, board), g.passes) for g in rule.guards)
     joins = tuple(match(j, scope, sight) for j in rule.joins)
     required = [j for j in joins if j.join.required]
-    core = k_and(
-        k_or(*(b.truth for b in branches)),
-        *(j.truth for j in required),
-        *(g.clear for g in guards),
-    )
+    core = k_and(k_or(*(b.truth for b in branches)), *(j.truth for j in required), *(g.clear for g in guards))
     overruled_by: tuple[Link, ...] = ()
     state: OutcomeState = "unknown" if core is None else "quiet"
     missing: tuple[str, ...] = ()
@@ -258,9 +252,7 @@ def evaluate(rule: CompiledRule, scope: Scope, board: Board) -> Outcome:
             for names in part
             for name in names
         )
-    return Outcome(
-        code, rule.spec.cause, scope, state, tuple(branches), guards, joins, missing, overruled_by
-    )
+    return Outcome(code, rule.spec.cause, scope, state, tuple(branches), guards, joins, missing, overruled_by)
 
 
 def check(condition: Condition, scope: Scope, board: Board) -> Checked:

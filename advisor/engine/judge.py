@@ -201,9 +201,7 @@ def health_withholder(inference: Inference) -> Outcome | None:
     return _first_fired(inference, lambda rule: rule.withholds_health)
 
 
-def _first_fired(
-    inference: Inference, flag: Callable[[CompiledRule], bool | Test]
-) -> Outcome | None:
+def _first_fired(inference: Inference, flag: Callable[[CompiledRule], bool | Test]) -> Outcome | None:
     fired = inference.in_state("fired")
     by_code = inference.program.by_code
     return next((o for o in fired if _holds(inference, flag(by_code[o.code]), o.scope)), None)

@@ -31,13 +31,7 @@ from advisor.engine.params import ParamValue, resolve_params
 from advisor.engine.source import Loc, Problem, refuse
 from advisor.engine.text import FORMATS, placeholders, stray_brace
 from advisor.model.facts import sees
-from advisor.model.rules import (
-    Comparison,
-    FactCondition,
-    RuleSpec,
-    SymptomCondition,
-    subject_of,
-)
+from advisor.model.rules import Comparison, FactCondition, RuleSpec, SymptomCondition, subject_of
 
 
 def lint(rules: RuleSet, known: Catalogues, *, need_cases: bool = True) -> list[Problem]:
@@ -261,10 +255,7 @@ def message_formats(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """Placeholders are well formed, and their formats fit the units."""
     for loc, template in templates(rule):
         if (stray := stray_brace(template)) is not None:
-            yield (
-                loc,
-                f"`{stray}` is no placeholder; write {{fact|format}} or {{param.NAME|format}}",
-            )
+            yield (loc, f"`{stray}` is no placeholder; write {{fact|format}} or {{param.NAME|format}}")
         for p in placeholders(template):
             if p.format not in FORMATS:
                 yield loc, f"there is no format {p.format}; use one of {', '.join(FORMATS)}"
@@ -295,9 +286,7 @@ def distinct_advice(rule: RuleSpec, _: Context) -> Iterator[Finding]:
     """One action may have a text for each kind of program; each says then when it applies."""
     ids = [r.id for r in rule.recommendations]
     for i, one in enumerate(rule.recommendations):
-        if one.id in ids[:i] and not all(
-            r.applies_when for r in rule.recommendations if r.id == one.id
-        ):
+        if one.id in ids[:i] and not all(r.applies_when for r in rule.recommendations if r.id == one.id):
             text = f"the recommendation {one.id} appears twice; say when each applies"
             yield ("recommendations", i, "id"), text
 

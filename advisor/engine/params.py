@@ -66,9 +66,7 @@ def _check_share(param: Param, name: str, value: ParamValue) -> None:
     if not share or not isinstance(value, int | float) or not isfinite(value) or 0 <= value <= 1:
         return
     hint = f"{value / 100:g} or {value:g}%" if 1 < value <= 100 else "0.2 or 20%"
-    raise RuleError(
-        f"the parameter {name} cannot be {value!r}: it is a share from 0 to 1, such as {hint}"
-    )
+    raise RuleError(f"the parameter {name} cannot be {value!r}: it is a share from 0 to 1, such as {hint}")
 
 
 def parse_params(rules: RuleSet, texts: Iterable[str]) -> dict[ParamKey, ParamValue]:

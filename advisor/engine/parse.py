@@ -35,9 +35,7 @@ def read(path: Path) -> Source:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         why = "not UTF-8 text" if isinstance(exc, UnicodeDecodeError) else exc.strerror or str(exc)
-        return Source(
-            shown, "", problems=[Problem(shown, 0, f"cannot be read ({why}); fix the file")]
-        )
+        return Source(shown, "", problems=[Problem(shown, 0, f"cannot be read ({why}); fix the file")])
     return parse(text, shown)
 
 

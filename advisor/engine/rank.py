@@ -20,11 +20,7 @@ from advisor.model.gain import HELD_FACTOR, WORTH, Gain, Ranking, saved_by
 from advisor.model.rules import Requirement, RuleSpec
 
 #: Severity from this share of the step saved on; below the last, info.
-SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = (
-    (0.20, "high"),
-    (0.10, "medium"),
-    (WORTH, "low"),
-)
+SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = ((0.20, "high"), (0.10, "medium"), (WORTH, "low"))
 
 
 def by_share(share: float) -> Severity:
@@ -60,16 +56,18 @@ def graded(finding: Finding) -> Finding:
     share, factor = (held, HELD_FACTOR) if saved is None else (saved, 1.0)
     if known.levels is not None:
         share, factor = held, 1.0
-    ranking = known.model_copy(update={
-        "share": share, "share_from": "impact" if share is held else "gain", "saved": saved,
-        "score": round(factor * share * finding.confidence, 6),
-        "throughput": finding.gain is not None and finding.gain.measure == "throughput",
-        "tier": 0 if finding.invalidates else 2 if known.cap == "info" else 1,
-    })  # fmt: skip
-    severity = severity_of(known, max(held, known.tail), saved)
-    return finding.model_copy(
-        update={"severity": severity, "score": ranking.score, "ranking": ranking}
+    ranking = known.model_copy(
+        update={
+            "share": share,
+            "share_from": "impact" if share is held else "gain",
+            "saved": saved,
+            "score": round(factor * share * finding.confidence, 6),
+            "throughput": finding.gain is not None and finding.gain.measure == "throughput",
+            "tier": 0 if finding.invalidates else 2 if known.cap == "info" else 1,
+        }
     )
+    severity = severity_of(known, max(held, known.tail), saved)
+    return finding.model_copy(update={"severity": severity, "score": ranking.score, "ranking": ranking})
 
 
 def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Finding, ...]:
@@ -86,12 +84,7 @@ def _wins_latency(finding: Finding) -> bool:
     """A fault whose fix is worth doing before the batch is made larger."""
     terms = finding.ranking
     assert terms is not None
-    return (
-        terms.tier == 1
-        and not terms.throughput
-        and finding.kind != "limit"
-        and finding.severity != "info"
-    )
+    return terms.tier == 1 and not terms.throughput and finding.kind != "limit" and finding.severity != "info"
 
 
 def _behind_latency(finding: Finding) -> Finding:
@@ -163,9 +156,7 @@ def because(finding: Finding, later: Sequence[Finding], rules: Mapping[str, Rule
     return next((f"before {o.cause}: {r.because}" for o, r in found if r is not None), "")
 
 
-def requirement(
-    finding: Finding, other: Finding, rules: Mapping[str, RuleSpec]
-) -> Requirement | None:
+def requirement(finding: Finding, other: Finding, rules: Mapping[str, RuleSpec]) -> Requirement | None:
     """Why the fix of a finding needs that of the other one first; None where it does not."""
     needs = (r for r in _requires(finding, rules) if r.cause == other.cause)
     return next(needs, None) if _meet(finding, other) else None

@@ -51,10 +51,14 @@ def without_repeats(
             mine = _at(left, declaring.code, declaring.scope)
             if mine is None or (entry.when and not holds(declaring.code, at, declaring.scope)):
                 continue
-            other = next((
-                i for i, f in enumerate(left)
-                if f.cause == entry.cause and _overlap(f.scope, declaring.scope)
-            ), None)  # fmt: skip
+            other = next(
+                (
+                    i
+                    for i, f in enumerate(left)
+                    if f.cause == entry.cause and _overlap(f.scope, declaring.scope)
+                ),
+                None,
+            )
             if other is None:
                 continue
             stays, goes = (mine, other) if _ahead(left[mine], left[other]) else (other, mine)
@@ -100,10 +104,10 @@ def _joined(stays: Finding, goes: Finding) -> Finding:
     told = {r.id for r in stays.recommendations}
     more = () if goes.kind == "symptom" else goes.recommendations
     own = Symptom(code=goes.code, cause=goes.cause, scope=goes.scope, message=goes.message)
-    return stays.model_copy(update={
-        "gain": goes.gain if saved_of(stays.gain) is None else stays.gain,
-        "explains": (*stays.explains, own, *(s for s in goes.explains if s not in stays.explains)),
-        "recommendations": (
-            *stays.recommendations, *(r for r in more if r.id not in told)
-        ),
-    })  # fmt: skip
+    return stays.model_copy(
+        update={
+            "gain": goes.gain if saved_of(stays.gain) is None else stays.gain,
+            "explains": (*stays.explains, own, *(s for s in goes.explains if s not in stays.explains)),
+            "recommendations": (*stays.recommendations, *(r for r in more if r.id not in told)),
+        }
+    )

@@ -59,7 +59,13 @@ def new_rule(code: str, cause: str, fact: str, spec: FactLike) -> tuple[str, str
     """``CODE.yaml`` and ``CODE.cases.yaml`` of a rule that fires where a number reaches a limit."""
     limit, below = ("0.10", "0.09") if spec.unit == "ratio" else ("10", "9")
     values = {
-        "code": code, "cause": cause, "fact": fact, "scope": spec.level, "unit": spec.unit,
-        "limit": limit, "below": below, "format": _FORMATS.get(spec.unit, "num"),
-    }  # fmt: skip
+        "code": code,
+        "cause": cause,
+        "fact": fact,
+        "scope": spec.level,
+        "unit": spec.unit,
+        "limit": limit,
+        "below": below,
+        "format": _FORMATS.get(spec.unit, "num"),
+    }
     return _RULE.format(**values), _CASES.format(**values)

@@ -100,9 +100,7 @@ def _with(program: Program, key: ParamKey, value: float) -> Program:
     """The program with one parameter changed; the other rules are taken over as they are."""
     params = {**program.params, key: value}
     rule = recompiled(program, key[0], params)
-    strata = tuple(
-        tuple(rule if r.spec.code == key[0] else r for r in stratum) for stratum in program.strata
-    )
+    strata = tuple(tuple(rule if r.spec.code == key[0] else r for r in stratum) for stratum in program.strata)
     return Program(strata, params, program.rules)
 
 
@@ -147,6 +145,5 @@ def _facts(touched: Sequence[_Use], new: float, inference: Inference) -> Iterato
         for fact in inference.facts if use.entity is None else ():
             if fact.name == use.test.fact and _between(use.test, new, fact.value):
                 yield FlipFact(
-                    fact=fact.name, op=use.test.op, value=fact.value, unit=fact.unit,
-                    scope=fact.scope,
-                )  # fmt: skip
+                    fact=fact.name, op=use.test.op, value=fact.value, unit=fact.unit, scope=fact.scope
+                )

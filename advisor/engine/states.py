@@ -77,9 +77,7 @@ def _near(conditions: Iterable[Checked]) -> bool:
     return bool(failed) and all(off is not None and off <= NEAR for off in failed)
 
 
-def telling_first(
-    entries: Iterable[Healthy], by_code: Mapping[str, CompiledRule]
-) -> tuple[Healthy, ...]:
+def telling_first(entries: Iterable[Healthy], by_code: Mapping[str, CompiledRule]) -> tuple[Healthy, ...]:
     """Notes, then rules by how heavy they would have been; what is said of the capture comes last.
     Among equals each family of rules has its first say before any has its second."""
     weighed = []

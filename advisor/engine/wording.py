@@ -15,19 +15,14 @@ from advisor.model.gain import WORTH, Choice
 from advisor.model.rules import RuleSpec
 
 
-def without_fault(
-    options: Sequence[Choice] | None, load: str, captures: str, bound: str = ""
-) -> str:
+def without_fault(options: Sequence[Choice] | None, load: str, captures: str, bound: str = "") -> str:
     """The verdict where nothing is at fault: what could be done all the same (`options`; None
     where nothing can be predicted from the `captures`), or how busy the GPU is (`load`)."""
     if options:
         offered = ", ".join(f"{o.title} {o.speedup.mid:.2f} x" for o in options)
         return f"No fault{bound}. Options: {offered}."
     if options is None:
-        return (
-            f"No fault found: {load}{bound}. What a fix would win cannot be predicted from "
-            f"{captures}."
-        )
+        return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."
     return f"Nothing to fix above {WORTH:.0%} of the step: {load}{bound}."
 
 

@@ -170,17 +170,14 @@ def _samples(analysis: Analysis, at: _Clock) -> Iterator[str]:
                 yield from _counter(process, name, samples, column, every, at)
 
 
-def _counter(
-    process: int, name: str, samples: Samples, column: str, every: int, at: _Clock
-) -> Iterator[str]:
+def _counter(process: int, name: str, samples: Samples, column: str, every: int, at: _Clock) -> Iterator[str]:
     starts = np.arange(0, len(samples), every)
     values = samples.values[column]
     known = ~np.isnan(values)
     total = np.add.reduceat(np.where(known, values, 0.0), starts)
     count = np.add.reduceat(known.astype(np.int64), starts)
     head = f'{{"ph":"C","pid":{process},"name":{_json(name)},"ts":'
-    for time, value, n in zip(samples.time[starts].tolist(), total.tolist(), count.tolist(),
-                              strict=True):  # fmt: skip
+    for time, value, n in zip(samples.time[starts].tolist(), total.tolist(), count.tolist(), strict=True):
         if n:
             yield f'{head}{at.stamp(time)},"args":{{"value":{100.0 * value / n:.4g}}}}}'
 
@@ -207,18 +204,12 @@ def _name(kind: str, process: int, track: int, name: str) -> str:
 
 
 def _slice(
-    process: int,
-    track: int,
-    name: str,
-    span: str,
-    told: dict[str, Any],
-    colour: str | None = None,
+    process: int, track: int, name: str, span: str, told: dict[str, Any], colour: str | None = None
 ) -> str:
     tint = f',"cname":"{colour}"' if colour else ""
     args = f',"args":{_json(told)}' if told else ""
     return (
-        f'{{"ph":"X","pid":{process},"tid":{track},"cat":"advisor","name":{_json(name)},'
-        f"{span}{tint}{args}}}"
+        f'{{"ph":"X","pid":{process},"tid":{track},"cat":"advisor","name":{_json(name)},{span}{tint}{args}}}'
     )
 
 

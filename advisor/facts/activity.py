@@ -99,9 +99,7 @@ def _busy_share(busy: float, recorded: bool, scope: Scope, out: FactWriter) -> N
     out.put("activity.idle_ratio", 1.0 - busy, scope)
 
 
-def _while_busy(
-    samples: Samples, busy: float, inside: Array | None, scope: Scope, out: FactWriter
-) -> None:
+def _while_busy(samples: Samples, busy: float, inside: Array | None, scope: Scope, out: FactWriter) -> None:
     """Means over the busy share of the window. `inside` is how much of each sample the device is
     busy, given where the samples do not resolve kernels: then each counts as a whole."""
     if busy <= 0:
@@ -174,21 +172,43 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
         out.put("activity.dram_bound_level_ratio", level, scope)
         known = float(shares[found.resolved("dram")].sum())
         out.put("activity.resolved_ratio", min(known / busy, 1.0) if busy else None, scope)
-    weighted = [(found.of(f, "tensor"), sum(s for (g, _), s in zip(
-        found.groups, shares, strict=True) if g == f)) for f in sorted(MATMUL)]  # fmt: skip
+    weighted = [
+        (found.of(f, "tensor"), sum(s for (g, _), s in zip(found.groups, shares, strict=True) if g == f))
+        for f in sorted(MATMUL)
+    ]
     known_ = [(v, s) for v, s in weighted if v is not None]
     if known_:
-        out.put("activity.matmul_tensor_ratio",
-                sum(v * s for v, s in known_) / sum(s for _, s in known_), scope)  # fmt: skip
+        out.put(
+            "activity.matmul_tensor_ratio", sum(v * s for v, s in known_) / sum(s for _, s in known_), scope
+        )
     safe = {measure: found.safe(measure) for measure in found.level}
-    out.table("activity.groups", scope, "Sampled activity inside kernels (least squares)",
-              ("family", "kernel and blocks", "share:ratio", "DRAM:ratio", "SM:ratio",
-               "Tensor:ratio", "error:ratio"),
-              [[f, label or "all", float(shares[i]),
-                *(float(found.level[m][i]) if m in safe and safe[m][i] else None
-                  for m in ("dram", "sm", "tensor")),
-                max((float(found.error[m][i]) for m in safe if safe[m][i]), default=None)]
-               for i, (f, label) in enumerate(found.groups)])  # fmt: skip
+    out.table(
+        "activity.groups",
+        scope,
+        "Sampled activity inside kernels (least squares)",
+        (
+            "family",
+            "kernel and blocks",
+            "share:ratio",
+            "DRAM:ratio",
+            "SM:ratio",
+            "Tensor:ratio",
+            "error:ratio",
+        ),
+        [
+            [
+                f,
+                label or "all",
+                float(shares[i]),
+                *(
+                    float(found.level[m][i]) if m in safe and safe[m][i] else None
+                    for m in ("dram", "sm", "tensor")
+                ),
+                max((float(found.error[m][i]) for m in safe if safe[m][i]), default=None),
+            ]
+            for i, (f, label) in enumerate(found.groups)
+        ],
+    )
 
 
 def read_ratio(a: Analysis, device: int, size: int, time_ns: float) -> float | None:

@@ -24,9 +24,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 
 
-def build_facts(
-    a: Analysis, weight_bytes: int | None = None, ranks: CrossRank | None = None
-) -> FactBase:
+def build_facts(a: Analysis, weight_bytes: int | None = None, ranks: CrossRank | None = None) -> FactBase:
     """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights,
     `ranks` what several ranks in this capture tell together."""
     window = a.window

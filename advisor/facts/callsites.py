@@ -24,9 +24,14 @@ def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
     if feeder is None:
         return
     finder = CallSiteFinder(
-        a.trace, a.ranges, a.threads.of(feeder), a.host_window, a.budgets[device].gaps,
-        call_site_patterns(), step_patterns(),
-    )  # fmt: skip
+        a.trace,
+        a.ranges,
+        a.threads.of(feeder),
+        a.host_window,
+        a.budgets[device].gaps,
+        call_site_patterns(),
+        step_patterns(),
+    )
     scope = Scope(device=device)
     known = False
     for group in GROUPS:
@@ -71,9 +76,12 @@ def _rows(found: CallSites, steps: int) -> list[list[Value | None]]:
     rows: list[list[Value | None]] = []
     for site in sorted(found.sites, key=lambda s: s.where is None)[:_ROWS]:
         row: list[Value | None] = [
-            site.where or _NAMELESS[found.source], site.call, site.calls, site.time_ns / 1e6,
+            site.where or _NAMELESS[found.source],
+            site.call,
+            site.calls,
+            site.time_ns / 1e6,
             site.time_ns / max(found.time_ns, 1),
-        ]  # fmt: skip
+        ]
         if found.source != "samples":
             row.insert(3, site.calls / steps if steps else None)
             row.append(site.idle_ns / 1e6)

@@ -27,9 +27,7 @@ _EVENT_TABLES = (
     "kernels", "copies", "memsets", "graph_runs", "api_calls", "ranges", "samples",
     "allocations", "host_calls", "overheads",
 )  # fmt: skip
-_SECRET = re.compile(
-    r"(?i)(token|secret|passw|passwd|api_?key|access_?key|credential|private_?key)"
-)
+_SECRET = re.compile(r"(?i)(token|secret|passw|passwd|api_?key|access_?key|credential|private_?key)")
 _DEBUG = re.compile(r"(?:^|\s)-O0(?:\s|$)|CUDA_LAUNCH_BLOCKING=[1-9]|(?:^|/)debug/[^/\s]+(?:\s|$)")
 _CLIENT = re.compile(
     r"(?:^|/|\s)(?:curl|wget|ab|wrk|hey|locust|genai-perf|benchmark_serving(?:\.py)?|aiperf)(?:\s|$)"
@@ -56,12 +54,8 @@ _SCHEMA = Need("the export does not tell its schema version")
 _TWO_SAMPLES = Need(
     "fewer than two samples are recorded", needs.SECONDS, lambda a: a.trace.rows("samples") > 1
 )
-_WRITTEN = Need(
-    "the program marks no ranges of its own", needs.STEP_RANGES, lambda a: _written_ranges(a) > 0
-)
-_WORK = Need(
-    "no kernels and no steps to tell it by", needs.CUDA, lambda a: a.workload != NO_KERNELS
-)
+_WRITTEN = Need("the program marks no ranges of its own", needs.STEP_RANGES, lambda a: _written_ranges(a) > 0)
+_WORK = Need("no kernels and no steps to tell it by", needs.CUDA, lambda a: a.workload != NO_KERNELS)
 _KIND = Need("the kind of program is not known", None, lambda a: a.workload != UNKNOWN)
 
 _WSL = Need("nothing says that CUDA runs in an unusual place")
@@ -147,32 +141,31 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         return
     graph_launches = _graph_launches(a)
     rows = sum(trace.rows(t) for t in _EVENT_TABLES)
-    out.put_all({
-        "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
-        "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
-        "capture.kernel_count": None if alone else trace.rows("kernels"),
-        "capture.cuda_traced": capture.cuda_traced,
-        "capture.nsys_recorded": capture.recorder.nsys_options,
-        "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
-        "capture.compute_capability": max(_majors(a), default=None),
-        "capture.stack_recorded": _stacks(capture),
-        "capture.stack_option": "with_stack" if _stacks(capture) else None,
-        "capture.node_traced_count": int((a.ops.graph_node != 0).sum())
-        if trace.has("kernels") else None,
-        "capture.startup_ms": a.startup.length / 1e6,
-        "capture.size_bytes": capture.size_bytes,
-        "capture.event_count": rows,
-        "capture.nvtx_range_count": _written_ranges(a),
-        # No tool that is read here samples other GPUs: that there are none says nothing then.
-        "capture.sample_count":
-            trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
-        "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
-        "capture.step_method": a.steps.method if len(a.steps) else None,
-        "capture.step_confidence": a.steps.confidence if len(a.steps) else None,
-        "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in
-                                         capture.environment_names),
-        "capture.range_count": len(a.pauses) + 1 if trace.has("api_calls") else None,
-    })  # fmt: skip
+    out.put_all(
+        {
+            "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
+            "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
+            "capture.kernel_count": None if alone else trace.rows("kernels"),
+            "capture.cuda_traced": capture.cuda_traced,
+            "capture.nsys_recorded": capture.recorder.nsys_options,
+            "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
+            "capture.compute_capability": max(_majors(a), default=None),
+            "capture.stack_recorded": _stacks(capture),
+            "capture.stack_option": "with_stack" if _stacks(capture) else None,
+            "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
+            "capture.startup_ms": a.startup.length / 1e6,
+            "capture.size_bytes": capture.size_bytes,
+            "capture.event_count": rows,
+            "capture.nvtx_range_count": _written_ranges(a),
+            # No tool that is read here samples other GPUs: that there are none says nothing then.
+            "capture.sample_count": trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
+            "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
+            "capture.step_method": a.steps.method if len(a.steps) else None,
+            "capture.step_confidence": a.steps.confidence if len(a.steps) else None,
+            "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in capture.environment_names),
+            "capture.range_count": len(a.pauses) + 1 if trace.has("api_calls") else None,
+        }
+    )
     span = a.span[1] - min(a.span[0], a.startup.begin)
     if span > 0:
         _startup(a, span, out)
@@ -189,11 +182,17 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     damage_facts(a, out, rows)
     _sampling(a, out)
     _coverage(a, out)
-    out.table("capture.options", TRACE, "How it was recorded", ("option", "value"), [
-        ["trace sources", _sources(capture.trace_sources) or "unknown"],
-        ["CUDA graph trace", capture.graph_trace_mode or "unknown"],
-        ["GPU metrics", f"{capture.sample_hz:.0f} Hz" if capture.sample_hz else "none"],
-    ])  # fmt: skip
+    out.table(
+        "capture.options",
+        TRACE,
+        "How it was recorded",
+        ("option", "value"),
+        [
+            ["trace sources", _sources(capture.trace_sources) or "unknown"],
+            ["CUDA graph trace", capture.graph_trace_mode or "unknown"],
+            ["GPU metrics", f"{capture.sample_hz:.0f} Hz" if capture.sample_hz else "none"],
+        ],
+    )
 
 
 def _startup(a: Analysis, span: int, out: FactWriter) -> None:
@@ -203,26 +202,37 @@ def _startup(a: Analysis, span: int, out: FactWriter) -> None:
     idle = np.mean([b.ns["startup"] for b in a.budgets.values()]) if a.budgets else 0.0
     steady = min(max(a.window.length - float(idle), 0.0) / span, 1.0 - cold)
     teardown = min(found.teardown.total / span, 1.0 - cold - steady)
-    out.put_all({
-        "capture.startup_ratio": cold,
-        "capture.steady_ratio": steady,
-        "capture.teardown_ratio": teardown,
-        "capture.unused_ratio": max(1.0 - cold - steady - teardown, 0.0),
-    })  # fmt: skip
+    out.put_all(
+        {
+            "capture.startup_ratio": cold,
+            "capture.steady_ratio": steady,
+            "capture.teardown_ratio": teardown,
+            "capture.unused_ratio": max(1.0 - cold - steady - teardown, 0.0),
+        }
+    )
     for kind in KINDS:
         spans = found.parts.get(kind)
         out.put(f"startup.{kind}_ratio", spans.total / span if spans else 0.0)
-    out.table("capture.startup_parts", TRACE, "What start-up was made of",
-              ("part", "length:ms", "share of the capture:ratio", "what would shorten it"),
-              [[_STARTUP_WORDS[kind][0], spans.total / 1e6, spans.total / span,
-                _STARTUP_WORDS[kind][1]]
-               for kind, spans in sorted(found.parts.items(), key=lambda p: -p[1].total)],
-    )  # fmt: skip
-    out.table("capture.startup_events", TRACE, "What start-up and tear-down did",
-              ("what", "length:ms", "at:s"),
-              [[e.what, (e.end - e.start) / 1e6, e.start / 1e9]
-               for e in sorted(found.events, key=lambda e: e.start - e.end)[:20]],
-    )  # fmt: skip
+    out.table(
+        "capture.startup_parts",
+        TRACE,
+        "What start-up was made of",
+        ("part", "length:ms", "share of the capture:ratio", "what would shorten it"),
+        [
+            [_STARTUP_WORDS[kind][0], spans.total / 1e6, spans.total / span, _STARTUP_WORDS[kind][1]]
+            for kind, spans in sorted(found.parts.items(), key=lambda p: -p[1].total)
+        ],
+    )
+    out.table(
+        "capture.startup_events",
+        TRACE,
+        "What start-up and tear-down did",
+        ("what", "length:ms", "at:s"),
+        [
+            [e.what, (e.end - e.start) / 1e6, e.start / 1e9]
+            for e in sorted(found.events, key=lambda e: e.start - e.end)[:20]
+        ],
+    )
 
 
 def _workload(a: Analysis, out: FactWriter) -> None:
@@ -233,21 +243,25 @@ def _workload(a: Analysis, out: FactWriter) -> None:
         out.put("capture.is_inference", language_model or "inference" in kind)
     if kind == NO_KERNELS:
         return
-    out.put_all({
-        "workload.kind": kind,
-        "workload.confidence": a.program.confidence,
-        "workload.framework": a.program.framework,
-    })  # fmt: skip
+    out.put_all(
+        {
+            "workload.kind": kind,
+            "workload.confidence": a.program.confidence,
+            "workload.framework": a.program.framework,
+        }
+    )
     if kind == UNKNOWN and not a.trace.has("kernels"):
         return  # opaque graphs, for one: advice for any program may fit
     model = language_model or training or "inference" in kind
     unknown_model = kind == UNKNOWN and a.program.framework != CUDA_CPP
-    out.put_all({
-        "workload.is_language_model": language_model,
-        "workload.is_training": training,
-        "workload.is_model": None if unknown_model else model,
-        "workload.is_pytorch": a.program.framework == "pytorch",
-    })  # fmt: skip
+    out.put_all(
+        {
+            "workload.is_language_model": language_model,
+            "workload.is_training": training,
+            "workload.is_model": None if unknown_model else model,
+            "workload.is_pytorch": a.program.framework == "pytorch",
+        }
+    )
 
 
 def samples_alone(a: Analysis) -> bool:
@@ -295,16 +309,21 @@ def _calls(a: Analysis, out: FactWriter) -> None:
     if (calls["result"] != MISSING).any():
         out.put("capture.error_call_count", len(bad))
     names = a.trace.texts(calls["name_id"][bad[:20]].tolist())
-    out.table("capture.errors", TRACE, "Calls that returned an error", ("call", "code", "at:s"), [
-        [name, int(calls["result"][i]), float(calls["start"][i] / 1e9)]
-        for name, i in zip(names, bad[:20].tolist(), strict=True)
-    ])  # fmt: skip
+    out.table(
+        "capture.errors",
+        TRACE,
+        "Calls that returned an error",
+        ("call", "code", "at:s"),
+        [
+            [name, int(calls["result"][i]), float(calls["start"][i] / 1e9)]
+            for name, i in zip(names, bad[:20].tolist(), strict=True)
+        ],
+    )
     eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET))
     if a.window.length:
         out.put("capture.traced_call_cost_ratio", eager * TRACED_CALL_NS / a.window.length)
     if a.budgets:
-        out.put("capture.overhead_idle_ratio",
-                max(b.share("profiler") for b in a.budgets.values()))  # fmt: skip
+        out.put("capture.overhead_idle_ratio", max(b.share("profiler") for b in a.budgets.values()))
 
 
 def _sampling(a: Analysis, out: FactWriter) -> None:
@@ -363,6 +382,4 @@ def _coverage(a: Analysis, out: FactWriter) -> None:
         if len(spans):
             covered &= begun < spans.end[np.maximum(k, 0)]
     if duration.sum() > 0:
-        out.put(
-            "capture.nvtx_coverage_ratio", float(duration[covered].sum()) / float(duration.sum())
-        )
+        out.put("capture.nvtx_coverage_ratio", float(duration[covered].sum()) / float(duration.sum()))

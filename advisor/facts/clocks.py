@@ -91,8 +91,13 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         ["held down by the driver", _percent(held), "% of samples"],
         ["highest temperature", None if np.isnan(heat).all() else float(np.nanmax(heat)), "C"],
     ]
-    out.table("clock.samples", scope, "Clocks, power and temperature while busy",
-              ("what", "value", "unit"), [row for row in table if row[1] is not None])  # fmt: skip
+    out.table(
+        "clock.samples",
+        scope,
+        "Clocks, power and temperature while busy",
+        ("what", "value", "unit"),
+        [row for row in table if row[1] is not None],
+    )
 
 
 def _mean(values: Array) -> float | None:

@@ -94,13 +94,7 @@ class CrossRank(NamedTuple):
 
 
 def call_facts(
-    kind: Array,
-    duration: Array,
-    exposed: Array,
-    size: Array,
-    place: Array,
-    window: int,
-    steps: int,
+    kind: Array, duration: Array, exposed: Array, size: Array, place: Array, window: int, steps: int
 ) -> dict[str, Value | None]:
     """Numbers about the single calls: `duration` and `exposed` in ns, without waiting where that
     is known. Only calls of one kind and size are alike, or of one place in the step where the size
@@ -145,18 +139,21 @@ def transfer_facts(
     part = float(duration[found].sum()) / max(float(duration.sum()), 1.0)
     waiting = float(np.minimum(known, wait[found]).sum()) / max(float(known.sum()), 1.0)
     some = call_facts(
-        kind[found], (duration - wait)[found], np.maximum(known - wait[found], 0),
-        size[found], place[found], max(round(window * part), 1), steps,
-    )  # fmt: skip
+        kind[found],
+        (duration - wait)[found],
+        np.maximum(known - wait[found], 0),
+        size[found],
+        place[found],
+        max(round(window * part), 1),
+        steps,
+    )
     per_step = some.get("comm.small_calls_per_step")
     if isinstance(per_step, float):
         some["comm.small_calls_per_step"] = per_step * len(found) / max(int(found.sum()), 1)
     return {"comm.exposed_transfer_ratio": max(exposed_ratio * (1.0 - waiting), 0.0), **some}
 
 
-def communication_facts(
-    a: Analysis, device: int, out: FactWriter, waits: Array | None = None
-) -> None:
+def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
     """Where kernels are recorded and none of them is a collective, there is no communication.
     `waits` has a time for each collective, negative where it is not known."""
     if not a.trace.has("kernels"):
@@ -173,35 +170,64 @@ def communication_facts(
     known = waits is not None and bool((waits >= 0).any())
     if waits is None or not known:
         waits = np.zeros(len(found), np.int64)
-    out.put_all({
-        "comm.time_ratio": time / window,
-        "comm.exposed_ratio": exposed,
-        "comm.blocking_ratio": blocking(a, device, found),
-        "comm.waiting_known": known,
-        "comm.overlap_ratio": hidden / max(time, 1),
-        "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
-        **transfer_facts(
-            found.kind, found.duration, found.exposed, found.bytes, found.place, waits,
-            waits >= 0, exposed, window, a.step_count,
-        ),
-    }, scope)  # fmt: skip
+    out.put_all(
+        {
+            "comm.time_ratio": time / window,
+            "comm.exposed_ratio": exposed,
+            "comm.blocking_ratio": blocking(a, device, found),
+            "comm.waiting_known": known,
+            "comm.overlap_ratio": hidden / max(time, 1),
+            "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
+            **transfer_facts(
+                found.kind,
+                found.duration,
+                found.exposed,
+                found.bytes,
+                found.place,
+                waits,
+                waits >= 0,
+                exposed,
+                window,
+                a.step_count,
+            ),
+        },
+        scope,
+    )
     _evidence(found, scope, window, out)
 
 
 def _evidence(found: Collectives, scope: Scope, window: int, out: FactWriter) -> None:
     d = distribution(found.kind, found.duration, len(found.kinds))
     exposed_by_kind = np.bincount(found.kind, found.exposed, minlength=len(found.kinds))
-    out.table("comm.kinds", scope, "Collectives by kind",
-              ("kind", "calls", "total:ms", "share:ratio", "exposed:ratio", "p50:us", "max:us"),
-              [[kind, int(d.count[i]), float(d.total[i]) / 1e6, float(d.total[i]) / window,
-                float(exposed_by_kind[i]) / window, float(d.p50[i]) / 1e3,
-                float(d.maximum[i]) / 1e3]
-               for i, kind in enumerate(found.kinds) if d.count[i]])  # fmt: skip
+    out.table(
+        "comm.kinds",
+        scope,
+        "Collectives by kind",
+        ("kind", "calls", "total:ms", "share:ratio", "exposed:ratio", "p50:us", "max:us"),
+        [
+            [
+                kind,
+                int(d.count[i]),
+                float(d.total[i]) / 1e6,
+                float(d.total[i]) / window,
+                float(exposed_by_kind[i]) / window,
+                float(d.p50[i]) / 1e3,
+                float(d.maximum[i]) / 1e3,
+            ]
+            for i, kind in enumerate(found.kinds)
+            if d.count[i]
+        ],
+    )
     longest = np.argsort(-found.exposed, kind="stable")[:50]
-    out.places("communication", scope, [
-        Interval(int(found.start[i]), int(found.end[i]), None, None, found.kinds[found.kind[i]])
-        for i in longest.tolist() if found.exposed[i] > 0
-    ])  # fmt: skip
+    out.places(
+        "communication",
+        scope,
+        [
+            Interval(int(found.start[i]), int(found.end[i]), None, None, found.kinds[found.kind[i]])
+            for i in longest.tolist()
+            if found.exposed[i] > 0
+        ],
+    )
 
 
 def rank_facts(a: Analysis, out: FactWriter) -> None:

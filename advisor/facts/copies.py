@@ -80,21 +80,34 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     practical = practical_rate(a, device)
     large = pageable & (size > _LARGE)
     rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
-    out.put_all({
-        "copy.pageable_ratio": spans.total / window if told else None,
-        "copy.pageable_exposed_ratio": exposed / window if told else None,
-        "copy.pageable_excess_ratio":
-            exposed / window * max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
-            if told else None,
-        "copy.exposed_ratio": budget.share("htod") + budget.share("dtoh"),
-        "copy.tiny_time_ratio": float(length[tiny].sum()) / window,
-        "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
-        "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
-    }, scope)  # fmt: skip
-    out.put_all({**a.rates(device, {
-        "copy.pageable_large": float((pageable & (size > _LARGE)).sum()) if told else None,
-        "copy.tiny": float(tiny.sum()),
-    })}, scope)  # fmt: skip
+    out.put_all(
+        {
+            "copy.pageable_ratio": spans.total / window if told else None,
+            "copy.pageable_exposed_ratio": exposed / window if told else None,
+            "copy.pageable_excess_ratio": exposed
+            / window
+            * max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
+            if told
+            else None,
+            "copy.exposed_ratio": budget.share("htod") + budget.share("dtoh"),
+            "copy.tiny_time_ratio": float(length[tiny].sum()) / window,
+            "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
+            "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
+        },
+        scope,
+    )
+    out.put_all(
+        {
+            **a.rates(
+                device,
+                {
+                    "copy.pageable_large": float((pageable & (size > _LARGE)).sum()) if told else None,
+                    "copy.tiny": float(tiny.sum()),
+                },
+            )
+        },
+        scope,
+    )
     if a.step_count:
         out.put("copy.htod_bytes_per_step", float(size[kind == HTOD].sum()) / a.step_count, scope)
     pinned = crosses & (host_side == PINNED) & (size >= _RATE_FROM)
@@ -142,20 +155,23 @@ def _places(a: Analysis, scope: Scope, out: FactWriter, at: Array, kind: Array) 
     """The longest copies of each direction, as places on the timeline."""
     length = (a.ops.end - a.ops.start)[at]
     for part, mine in (
-        ("htod", kind == HTOD), ("dtoh", kind == DTOH),
+        ("htod", kind == HTOD),
+        ("dtoh", kind == DTOH),
         ("other_copy", (kind != HTOD) & (kind != DTOH)),
-    ):  # fmt: skip
+    ):
         chosen = np.flatnonzero(mine)
         chosen = chosen[np.argsort(-length[chosen], kind="stable")[:_PLACES]]
-        out.places(part, scope, [
-            Interval(int(a.ops.start[i]), int(a.ops.end[i]), int(a.ops.stream[i]), None, part)
-            for i in at[chosen].tolist()
-        ])  # fmt: skip
+        out.places(
+            part,
+            scope,
+            [
+                Interval(int(a.ops.start[i]), int(a.ops.end[i]), int(a.ops.stream[i]), None, part)
+                for i in at[chosen].tolist()
+            ],
+        )
 
 
-def _classes(
-    a: Analysis, scope: Scope, out: FactWriter, columns: tuple[Array, ...], window: int
-) -> None:
+def _classes(a: Analysis, scope: Scope, out: FactWriter, columns: tuple[Array, ...], window: int) -> None:
     """Rows of the entity `copy_class` and the evidence table of the same content."""
     kind, host_side, size, start, end = columns
     budget = a.budgets[scope.device or 0]
@@ -165,23 +181,45 @@ def _classes(
             mine = (kind == direction) & (host_side == memory)
             spans = budget.window.cut(union(start[mine], end[mine]))
             time = float((end - start)[mine].sum())
-            rows.append({
-                "device": scope.device,
-                "kind": COPY_KIND_NAMES.get(direction, "other"),
-                "memory": _MEMORY_NAMES.get(memory, "device")
-                if direction in (HTOD, DTOH) else "device",
-                "count": int(mine.sum()),
-                "per_step": float(mine.sum()) / a.step_count if a.step_count else None,
-                "bytes": int(size[mine].sum()),
-                "mean_bytes": float(size[mine].mean()),
-                "time_ratio": spans.total / window,
-                "exposed_ratio": subtract(spans, budget.compute).total / window,
-                "rate_bytes_per_s": float(size[mine].sum()) / time * 1e9 if time else None,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "device": scope.device,
+                    "kind": COPY_KIND_NAMES.get(direction, "other"),
+                    "memory": _MEMORY_NAMES.get(memory, "device") if direction in (HTOD, DTOH) else "device",
+                    "count": int(mine.sum()),
+                    "per_step": float(mine.sum()) / a.step_count if a.step_count else None,
+                    "bytes": int(size[mine].sum()),
+                    "mean_bytes": float(size[mine].mean()),
+                    "time_ratio": spans.total / window,
+                    "exposed_ratio": subtract(spans, budget.compute).total / window,
+                    "rate_bytes_per_s": float(size[mine].sum()) / time * 1e9 if time else None,
+                }
+            )
     rows.sort(key=lambda r: -float(r["time_ratio"] or 0))
     out.entity("copy_class", rows)
-    out.table("copies.classes", scope, "Copies in the window",
-              ("direction", "memory", "count", "mean size:bytes", "share:ratio",
-               "exposed:ratio", "rate:bytes_per_s"),
-              [[r["kind"], r["memory"], r["count"], r["mean_bytes"], r["time_ratio"],
-                r["exposed_ratio"], r["rate_bytes_per_s"]] for r in rows])  # fmt: skip
+    out.table(
+        "copies.classes",
+        scope,
+        "Copies in the window",
+        (
+            "direction",
+            "memory",
+            "count",
+            "mean size:bytes",
+            "share:ratio",
+            "exposed:ratio",
+            "rate:bytes_per_s",
+        ),
+        [
+            [
+                r["kind"],
+                r["memory"],
+                r["count"],
+                r["mean_bytes"],
+                r["time_ratio"],
+                r["exposed_ratio"],
+                r["rate_bytes_per_s"],
+            ]
+            for r in rows
+        ],
+    )

@@ -58,8 +58,9 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     shares = ("capture.damaged_ratio", "capture.lost_row_ratio", "capture.invalid_row_ratio")
     out.put("capture.lost_ratio", max(out.value(name) or 0.0 for name in shares))
     out.put("capture.damage_signs", "; ".join(text for text, _ in signs) or "none")
-    out.table("capture.damage", TRACE, "Signs of lost events", ("sign", "value"),
-              [list(sign) for sign in signs])  # fmt: skip
+    out.table(
+        "capture.damage", TRACE, "Signs of lost events", ("sign", "value"), [list(sign) for sign in signs]
+    )
     _refused(out, texts)
 
 

@@ -138,9 +138,11 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
         return
     window, steps = max(budget.window.length, 1), a.step_count
     out.put("launch.process_count", len(np.unique(a.ops.process[a.device_ops(device)])), scope)
-    out.put("launch.idle_ratio",
-            budget.share("launch_call") + budget.share("launch_latency")
-            + budget.share("host_between_launches"), scope)  # fmt: skip
+    out.put(
+        "launch.idle_ratio",
+        budget.share("launch_call") + budget.share("launch_latency") + budget.share("host_between_launches"),
+        scope,
+    )
     out.put("launch.empty_queue_ratio", empty_queue_share(budget.gaps), scope)
     calls = a.trace.columns("api_calls", ("start", "end", "thread", "call"))
     feeder = a.feeder(device)
@@ -188,12 +190,15 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
     blocks = a.trace.columns("kernels", ("blocks",))["blocks"][row]
     busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
     total = float(duration.sum())
-    out.put_all({
-        "kernel.duration_p50_ns": float(np.median(duration)),
-        "kernel.short_ratio": float((duration < _SHORT_NS).mean()),
-        "kernel.per_step": len(at) / a.step_count if a.step_count else None,
-        "graph.kernel_ratio": float(duration[a.ops.graph_node[at] != 0].sum()) / total,
-    }, scope)  # fmt: skip
+    out.put_all(
+        {
+            "kernel.duration_p50_ns": float(np.median(duration)),
+            "kernel.short_ratio": float((duration < _SHORT_NS).mean()),
+            "kernel.per_step": len(at) / a.step_count if a.step_count else None,
+            "graph.kernel_ratio": float(duration[a.ops.graph_node[at] != 0].sum()) / total,
+        },
+        scope,
+    )
 
     def held(wanted: Any) -> float:
         """ns of kernels whose family satisfies `wanted`, at most the busy time."""
@@ -214,26 +219,31 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         """Share of a family: what no one knows may belong to it or not."""
         return time / whole, min(time + unknown, busy, whole) / whole
 
-    out.put_between({
-        "kernel.matmul_attention_ratio":
-            between(held(lambda k: k.family in MATMUL | ATTENTION), total),
-        "kernel.matmul_gemm_ratio": between(matmul, busy),
-        "kernel.matmul_gemm_window_ratio": between(matmul, window),
-        "kernel.moe_ratio": between(held(lambda k: k.family == "moe"), busy),
-        "kernel.skinny_gemm_ratio": between(held(is_skinny), busy),
-        "kernel.unfused_ratio": between(unfused, busy),
-        "kernel.unfused_window_ratio": between(unfused, window),
-        "kernel.fp32_matmul_ratio": between(fp32, busy),
-        "kernel.fp32_matmul_window_ratio": between(fp32, window),
-    }, scope)  # fmt: skip
+    out.put_between(
+        {
+            "kernel.matmul_attention_ratio": between(held(lambda k: k.family in MATMUL | ATTENTION), total),
+            "kernel.matmul_gemm_ratio": between(matmul, busy),
+            "kernel.matmul_gemm_window_ratio": between(matmul, window),
+            "kernel.moe_ratio": between(held(lambda k: k.family == "moe"), busy),
+            "kernel.skinny_gemm_ratio": between(held(is_skinny), busy),
+            "kernel.unfused_ratio": between(unfused, busy),
+            "kernel.unfused_window_ratio": between(unfused, window),
+            "kernel.fp32_matmul_ratio": between(fp32, busy),
+            "kernel.fp32_matmul_window_ratio": between(fp32, window),
+        },
+        scope,
+    )
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
     of_framework = a.names.mask(lambda k: k.of_framework)[name]
-    out.put_all({
-        "kernel.unfused_p50_ns": float(np.median(duration[small])) if small.any() else None,
-        "kernel.framework_ratio": float(of_framework.mean()),
-        "kernel.top_operation_ratio": max(by_operation.values()) / total,
-        "kernel.unmapped_ratio": unknown / total,
-    }, scope)  # fmt: skip
+    out.put_all(
+        {
+            "kernel.unfused_p50_ns": float(np.median(duration[small])) if small.any() else None,
+            "kernel.framework_ratio": float(of_framework.mean()),
+            "kernel.top_operation_ratio": max(by_operation.values()) / total,
+            "kernel.unmapped_ratio": unknown / total,
+        },
+        scope,
+    )
     about = a.device(device)
     old = of_older_architecture(a, device)
     if old is not None:
@@ -281,15 +291,20 @@ def at_dram_limit(a: Analysis, device: int) -> Array:
 
 def is_skinny(kernel: Any) -> bool:
     """GEMV, or a GEMM with few output columns: it reads weights for a handful of tokens."""
-    return kernel.family == "gemv" or (
-        kernel.family in MATMUL and kernel.traits.get("skinny") is True
-    )
+    return kernel.family == "gemv" or (kernel.family in MATMUL and kernel.traits.get("skinny") is True)
 
 
 def _grids(
-    a: Analysis, device: int, at: Array, blocks: Array, duration: Array, sms: int,
-    budget: DeviceBudget, scope: Scope, out: FactWriter,
-) -> None:  # fmt: skip
+    a: Analysis,
+    device: int,
+    at: Array,
+    blocks: Array,
+    duration: Array,
+    sms: int,
+    budget: DeviceBudget,
+    scope: Scope,
+    out: FactWriter,
+) -> None:
     busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
     # Collectives take few blocks by design: they wait for links and for other GPUs.
     # A kernel that streams at the limit is not held back by the number of its blocks.
@@ -298,13 +313,14 @@ def _grids(
     out.put("kernel.small_grid_ratio", held / busy, scope)
     out.put("kernel.small_grid_window_ratio", held / window, scope)
     unfused = a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[at]]
-    out.put("kernel.small_unfused_ratio",
-            float(duration[small & unfused].sum())
-            / max(float(duration[small | unfused].sum()), 1.0), scope)  # fmt: skip
+    out.put(
+        "kernel.small_unfused_ratio",
+        float(duration[small & unfused].sum()) / max(float(duration[small | unfused].sum()), 1.0),
+        scope,
+    )
     heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[a.op_name[at]]
     waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
-    out.put("kernel.several_waves_ratio",
-            min(float(duration[heavy & waves].sum()) / busy, 1.0), scope)  # fmt: skip
+    out.put("kernel.several_waves_ratio", min(float(duration[heavy & waves].sum()) / busy, 1.0), scope)
 
 
 def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
@@ -318,12 +334,15 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
         places = []
         for i in top.tolist():
             nxt = int(gaps.next_op[i])
-            places.append(Interval(
-                int(gaps.start[i]), int(gaps.end[i]),
-                int(ops.stream[mine[nxt]]) if nxt >= 0 else None,
-                int(gaps.thread[i]) if gaps.thread[i] >= 0 else None,
-                f"{held[i] / 1e3:.1f} us {part.replace('_', ' ')}",
-            ))  # fmt: skip
+            places.append(
+                Interval(
+                    int(gaps.start[i]),
+                    int(gaps.end[i]),
+                    int(ops.stream[mine[nxt]]) if nxt >= 0 else None,
+                    int(gaps.thread[i]) if gaps.thread[i] >= 0 else None,
+                    f"{held[i] / 1e3:.1f} us {part.replace('_', ' ')}",
+                )
+            )
         out.places(part, scope, places)
 
 

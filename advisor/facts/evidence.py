@@ -32,15 +32,26 @@ def evidence(a: Analysis, device: int, out: FactWriter) -> None:
     budget = a.budgets[device]
     window = max(budget.window.length, 1)
     idle = [(p, budget.ns[p]) for p in IDLE_PARTS if budget.ns[p]]
-    out.table("idle.parts", scope, "Where the idle time goes", ("part", "time:ms", "share:ratio"),
-              [[p.replace("_", " "), ns / 1e6, ns / window]
-               for p, ns in sorted(idle, key=lambda x: -x[1])])  # fmt: skip
+    out.table(
+        "idle.parts",
+        scope,
+        "Where the idle time goes",
+        ("part", "time:ms", "share:ratio"),
+        [[p.replace("_", " "), ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])],
+    )
     gap = budget.gap_parts["host_gap"]
     top = np.argsort(-gap, kind="stable")[:_FEW]
-    out.table("host.gaps", scope, "Longest stretches of host code with an idle device",
-              ("at:s", "length:ms", "thread"),
-              [[float(budget.gaps.start[i]) / 1e9, float(gap[i]) / 1e6, int(budget.gaps.thread[i])]
-               for i in top.tolist() if gap[i] > 0])  # fmt: skip
+    out.table(
+        "host.gaps",
+        scope,
+        "Longest stretches of host code with an idle device",
+        ("at:s", "length:ms", "thread"),
+        [
+            [float(budget.gaps.start[i]) / 1e9, float(gap[i]) / 1e6, int(budget.gaps.thread[i])]
+            for i in top.tolist()
+            if gap[i] > 0
+        ],
+    )
     _collections(a, device, scope, out)
     _holders(a, device, scope, out)
 
@@ -54,10 +65,16 @@ def _collections(a: Analysis, device: int, scope: Scope, out: FactWriter) -> Non
     idle = Coverage(Spans(budget.gaps.start, budget.gaps.end)).within(spans.start, spans.end)
     length = spans.end - spans.start
     top = np.argsort(-length, kind="stable")[:_FEW]
-    out.table("host.collections", scope, "Longest garbage collections",
-              ("at:s", "length:ms", "GPU idle:ms", "thread"),
-              [[float(spans.start[i]) / 1e9, float(length[i]) / 1e6, float(idle[i]) / 1e6, feeder]
-               for i in top.tolist()])  # fmt: skip
+    out.table(
+        "host.collections",
+        scope,
+        "Longest garbage collections",
+        ("at:s", "length:ms", "GPU idle:ms", "thread"),
+        [
+            [float(spans.start[i]) / 1e9, float(length[i]) / 1e6, float(idle[i]) / 1e6, feeder]
+            for i in top.tolist()
+        ],
+    )
 
 
 def _holders(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
@@ -72,10 +89,13 @@ def _holders(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     threads, of = np.unique(rows["thread"], return_inverse=True)
     time = np.bincount(of, held, minlength=len(threads))
     top = [i for i in np.argsort(-time, kind="stable")[:_FEW].tolist() if time[i]]
-    out.table("host.gil_holders", scope, "Who holds the GIL while the launching thread waits",
-              ("thread", "holds it:ms", "share of the waiting:ratio"),
-              [[int(threads[i]), float(time[i]) / 1e6, float(time[i]) / max(waits.total, 1)]
-               for i in top])  # fmt: skip
+    out.table(
+        "host.gil_holders",
+        scope,
+        "Who holds the GIL while the launching thread waits",
+        ("thread", "holds it:ms", "share of the waiting:ratio"),
+        [[int(threads[i]), float(time[i]) / 1e6, float(time[i]) / max(waits.total, 1)] for i in top],
+    )
 
 
 def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
@@ -87,13 +107,35 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     d = distribution(name, duration, len(a.names.ids))
     total = max(float(d.total.sum()), 1.0)
     order = [int(i) for i in np.argsort(-d.total, kind="stable") if d.count[i]]
-    out.table("kernels.top", scope, "Kernels by time",
-              ("kernel", "operation", "family", "calls", "total:ms", "share:ratio", "p50:us",
-               "p95:us", "p99:us", "max:us"),
-              [[a.names.texts[i], a.names.operations[i], a.names.families[i], int(d.count[i]),
-                float(d.total[i]) / 1e6, float(d.total[i]) / total,
-                *(float(v[i]) / 1e3 for v in (d.p50, d.p95, d.p99, d.maximum))]
-               for i in order[:_ROWS]])  # fmt: skip
+    out.table(
+        "kernels.top",
+        scope,
+        "Kernels by time",
+        (
+            "kernel",
+            "operation",
+            "family",
+            "calls",
+            "total:ms",
+            "share:ratio",
+            "p50:us",
+            "p95:us",
+            "p99:us",
+            "max:us",
+        ),
+        [
+            [
+                a.names.texts[i],
+                a.names.operations[i],
+                a.names.families[i],
+                int(d.count[i]),
+                float(d.total[i]) / 1e6,
+                float(d.total[i]) / total,
+                *(float(v[i]) / 1e3 for v in (d.p50, d.p95, d.p99, d.maximum)),
+            ]
+            for i in order[:_ROWS]
+        ],
+    )
     families: dict[str, list[float]] = {}
     for i in order:
         row = families.setdefault(a.names.families[i], [0.0, 0.0])
@@ -101,19 +143,40 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
         row[1] += float(d.total[i])
     ranked = sorted(families.items(), key=lambda kv: (-kv[1][1], kv[0]))
     found = a.activity.get(device)
-    out.table("kernels.families", scope, "Kernel families",
-              ("family", "calls", "time:ms", "share:ratio"),
-              [[f, int(n), t / 1e6, t / total] for f, (n, t) in ranked])  # fmt: skip
-    out.entity("family", [{
-        "device": device, "family": f, "count": int(n), "time_ratio": t / total,
-        **{f"{m}_ratio": found.of(f, m) if found else None for m in ("dram", "sm", "tensor")},
-    } for f, (n, t) in ranked])  # fmt: skip
+    out.table(
+        "kernels.families",
+        scope,
+        "Kernel families",
+        ("family", "calls", "time:ms", "share:ratio"),
+        [[f, int(n), t / 1e6, t / total] for f, (n, t) in ranked],
+    )
+    out.entity(
+        "family",
+        [
+            {
+                "device": device,
+                "family": f,
+                "count": int(n),
+                "time_ratio": t / total,
+                **{f"{m}_ratio": found.of(f, m) if found else None for m in ("dram", "sm", "tensor")},
+            }
+            for f, (n, t) in ranked
+        ],
+    )
     blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
     sms = a.device(device).sm_count
     if sms:
-        _few(out, scope, "kernels.small_grid", f"Kernels that launch fewer than {sms // 2} blocks",
-             a, name, duration, (blocks > 0) & (blocks * 2 < sms) & ~a.communication[at],
-             blocks)  # fmt: skip
+        _few(
+            out,
+            scope,
+            "kernels.small_grid",
+            f"Kernels that launch fewer than {sms // 2} blocks",
+            a,
+            name,
+            duration,
+            (blocks > 0) & (blocks * 2 < sms) & ~a.communication[at],
+            blocks,
+        )
     fp32 = a.names.mask(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
     _few(out, scope, "kernels.fp32", "FP32 matrix kernels", a, name, duration, fp32[name], blocks)
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
@@ -123,9 +186,16 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
 
 
 def _few(
-    out: FactWriter, scope: Scope, key: str, title: str, a: Analysis, name: Array,
-    duration: Array, mask: Array, blocks: Array,
-) -> None:  # fmt: skip
+    out: FactWriter,
+    scope: Scope,
+    key: str,
+    title: str,
+    a: Analysis,
+    name: Array,
+    duration: Array,
+    mask: Array,
+    blocks: Array,
+) -> None:
     if not mask.any():
         return
     time = np.bincount(name[mask], duration[mask], minlength=len(a.names.ids))
@@ -134,13 +204,20 @@ def _few(
     np.maximum.at(most, name[mask], blocks[mask])
     order = [int(i) for i in np.argsort(-time, kind="stable")[:_FEW] if time[i]]
     whole = max(float(duration.sum()), 1.0)
-    out.table(key, scope, title, ("kernel", "operation", "calls", "share:ratio", "blocks"),
-              [[a.names.texts[i], a.names.operations[i], int(count[i]), float(time[i]) / whole,
-                int(most[i])] for i in order])  # fmt: skip
+    out.table(
+        key,
+        scope,
+        title,
+        ("kernel", "operation", "calls", "share:ratio", "blocks"),
+        [
+            [a.names.texts[i], a.names.operations[i], int(count[i]), float(time[i]) / whole, int(most[i])]
+            for i in order
+        ],
+    )
 
 
 def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
-    rows = a.calls_in_window()
+    rows = a.calls_in_window
     calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
     ids, group = np.unique(calls["name_id"][rows], return_inverse=True)
     names = [re.sub(_API_SUFFIX, "", t) for t in a.trace.texts(ids.tolist())]
@@ -155,10 +232,18 @@ def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
 
     def table(wanted: set[Call] | None, limit: int) -> list[list[Value | None]]:
         rows: list[list[Value | None]] = [
-            [names[i], int(d.count[i]), per_step(float(d.count[i])), float(d.total[i]) / 1e6,
-             float(d.total[i]) / host, float(d.p50[i]) / 1e3, float(d.maximum[i]) / 1e3]
-            for i in order if wanted is None or kind[i] in wanted
-        ]  # fmt: skip
+            [
+                names[i],
+                int(d.count[i]),
+                per_step(float(d.count[i])),
+                float(d.total[i]) / 1e6,
+                float(d.total[i]) / host,
+                float(d.p50[i]) / 1e3,
+                float(d.maximum[i]) / 1e3,
+            ]
+            for i in order
+            if wanted is None or kind[i] in wanted
+        ]
         return rows[:limit]
 
     head = ("call", "count", "a step", "total:ms", "share:ratio", "p50:us", "max:us")
@@ -177,13 +262,18 @@ def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
             continue
         mine = rows[(group == i) & (calls["thread"][rows] == feeder)]
         spans = union(calls["start"][mine], calls["end"][mine])
-        entity.append({
-            "device": device, "name": names[i], "count": len(mine),
-            "per_step": len(mine) / a.step_count if a.step_count else None,
-            "time_ratio": spans.total / host,
-            "idle_ratio": a.budgets[device].idle_inside(spans) / window,
-            "p50_ns": float(d.p50[i]), "max_ns": float(d.maximum[i]),
-        })  # fmt: skip
+        entity.append(
+            {
+                "device": device,
+                "name": names[i],
+                "count": len(mine),
+                "per_step": len(mine) / a.step_count if a.step_count else None,
+                "time_ratio": spans.total / host,
+                "idle_ratio": a.budgets[device].idle_inside(spans) / window,
+                "p50_ns": float(d.p50[i]),
+                "max_ns": float(d.maximum[i]),
+            }
+        )
     out.entity("sync_call", entity)
 
 
@@ -195,12 +285,36 @@ def _steps(a: Analysis, scope: Scope, out: FactWriter) -> None:
     rows = []
     for phase in sorted(set(phases.tolist())):
         mine = times[phases == phase]
-        rows.append([phase, len(mine), float(np.median(mine)), float(mine.mean()),
-                     float(np.percentile(mine, 99)), float(mine.max())])  # fmt: skip
-    out.table("steps.phases", scope, "Steps by phase",
-              ("phase", "count", "median:ms", "mean:ms", "p99:ms", "max:ms"), rows)  # fmt: skip
+        rows.append(
+            [
+                phase,
+                len(mine),
+                float(np.median(mine)),
+                float(mine.mean()),
+                float(np.percentile(mine, 99)),
+                float(mine.max()),
+            ]
+        )
+    out.table(
+        "steps.phases",
+        scope,
+        "Steps by phase",
+        ("phase", "count", "median:ms", "mean:ms", "p99:ms", "max:ms"),
+        rows,
+    )
     slowest = np.argsort(-times, kind="stable")[:5]
-    out.table("steps.slowest", scope, "Slowest steps", ("step", "phase", "time:ms", "end:s"),
-              [[int(a.window_steps[i]), str(phases[i]), float(times[i]),
-                float(a.steps.gpu_end[a.window_steps[i]]) / 1e9]
-               for i in slowest.tolist()])  # fmt: skip
+    out.table(
+        "steps.slowest",
+        scope,
+        "Slowest steps",
+        ("step", "phase", "time:ms", "end:s"),
+        [
+            [
+                int(a.window_steps[i]),
+                str(phases[i]),
+                float(times[i]),
+                float(a.steps.gpu_end[a.window_steps[i]]) / 1e9,
+            ]
+            for i in slowest.tolist()
+        ],
+    )

@@ -27,10 +27,13 @@ def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if found is None:
         return
     window = max(a.budgets[device].window.length, 1)
-    out.put_all({
-        "experts.topk_per_step": found.topk,
-        "experts.grouping_per_step": found.grouping,
-        "experts.combine_per_step": found.combine,
-        "experts.loose_window_ratio": min(float((found.end - found.start).sum()) / window, 1.0),
-        "experts.kernels_per_layer": float(found.kernels.mean()) if len(found.kernels) else None,
-    }, Scope(device=device))  # fmt: skip
+    out.put_all(
+        {
+            "experts.topk_per_step": found.topk,
+            "experts.grouping_per_step": found.grouping,
+            "experts.combine_per_step": found.combine,
+            "experts.loose_window_ratio": min(float((found.end - found.start).sum()) / window, 1.0),
+            "experts.kernels_per_layer": float(found.kernels.mean()) if len(found.kernels) else None,
+        },
+        Scope(device=device),
+    )

@@ -25,17 +25,13 @@ _STALL_NS = 1_000_000
 #: A read-back is a small copy whose wait follows within this many calls of the thread.
 _WAIT_WITHIN = 3
 
-_GC = Need(
-    "no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks", switch="gc"
-)
+_GC = Need("no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks", switch="gc")
 _GIL = Need("waiting for the GIL is not recorded", needs.GIL)
 _PREPARATION = Need(
     "no range names input preparation", "NVTX ranges of input preparation",
     lambda a: not {"preparation", "data_loading"}.isdisjoint(a.roles.values()), "preparation",
 )  # fmt: skip
-_IN_GAPS = Need(
-    "the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0
-)
+_IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
 _COVERED = Need(
     "no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work"
 )
@@ -135,10 +131,17 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
     window, host = max(budget.window.length, 1), max(a.host_window[1] - a.host_window[0], 1)
     parts, gaps = budget.gap_parts, budget.gaps
     waits = parts["sync"] > 0
-    refill = sum(parts[p] for p in (
-        "sync", "copy_call", "launch_call", "graph_launch_call", "launch_latency",
-        "host_between_launches",
-    ))  # fmt: skip
+    refill = sum(
+        parts[p]
+        for p in (
+            "sync",
+            "copy_call",
+            "launch_call",
+            "graph_launch_call",
+            "launch_latency",
+            "host_between_launches",
+        )
+    )
     out.put("sync.idle_ratio", budget.share("sync"), scope)
     out.put("sync.idle_after_ratio", float(np.asarray(refill)[waits].sum()) / window, scope)
     rows = _mine(a, feeder, Call.SYNC)
@@ -152,8 +155,9 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
         mine = np.flatnonzero(a.ops.device == scope.device)
         previous = mine[np.maximum(gaps.prev_op, 0)]
         small = np.isin(previous, readback)
-        out.put("sync.readback_idle_ratio",
-                float(np.asarray(refill)[from_copy & small].sum()) / window, scope)  # fmt: skip
+        out.put(
+            "sync.readback_idle_ratio", float(np.asarray(refill)[from_copy & small].sum()) / window, scope
+        )
     else:
         out.put("sync.readback_idle_ratio", 0.0, scope)
     implicit = np.union1d(blocking, _synchronous_allocations(a, feeder))
@@ -168,12 +172,20 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
     out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window, scope)
     if a.step_count:
         out.put("sync.calls_per_step", len(rows) / a.step_count, scope)
-    out.put_all({**a.rates(budget.device, {
-        "sync.device_wide": len(wide),
-        "sync.implicit_calls": len(implicit),
-        "sync.memset": len(blocking_sets),
-        "sync.readbacks": len(readback) if a.trace.has("copies") else None,
-    })}, scope)  # fmt: skip
+    out.put_all(
+        {
+            **a.rates(
+                budget.device,
+                {
+                    "sync.device_wide": len(wide),
+                    "sync.implicit_calls": len(implicit),
+                    "sync.memset": len(blocking_sets),
+                    "sync.readbacks": len(readback) if a.trace.has("copies") else None,
+                },
+            )
+        },
+        scope,
+    )
 
 
 def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
@@ -233,22 +245,22 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fa
     stalls = rows[length > _STALL_NS]
     host = max(a.host_window[1] - a.host_window[0], 1)
     slow = budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
-    out.put_all({
-        **a.rates(budget.device, {"alloc.calls": len(rows)}),
-        "alloc.time_ratio": float(length.sum()) / host,
-        "alloc.idle_ratio": budget.share("alloc"),
-        "alloc.stall_max_ns": float(length.max(initial=0)),
-        "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / host,
-        "alloc.stall_idle_ratio": slow / max(budget.window.length, 1),
-        "alloc.stall_of_idle_ratio": min(slow / max(budget.ns["alloc"], 1), 1.0),
-        "alloc.stall_max_over_p50":
-            float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
-    }, scope)  # fmt: skip
+    out.put_all(
+        {
+            **a.rates(budget.device, {"alloc.calls": len(rows)}),
+            "alloc.time_ratio": float(length.sum()) / host,
+            "alloc.idle_ratio": budget.share("alloc"),
+            "alloc.stall_max_ns": float(length.max(initial=0)),
+            "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / host,
+            "alloc.stall_idle_ratio": slow / max(budget.window.length, 1),
+            "alloc.stall_of_idle_ratio": min(slow / max(budget.ns["alloc"], 1), 1.0),
+            "alloc.stall_max_over_p50": float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
+        },
+        scope,
+    )
 
 
-def _waiting(
-    a: Analysis, feeder: int | None, budget: DeviceBudget, scope: Scope, out: FactWriter
-) -> None:
+def _waiting(a: Analysis, feeder: int | None, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
     window = budget.window
     length = max(window.length, 1)
     lo, hi = np.array([window.start]), np.array([window.end])
@@ -293,15 +305,17 @@ def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> 
     gaps = budget.gaps
     inside = np.flatnonzero((gaps.start >= begin) & (gaps.start < end))
     at = int(gaps.start[inside[np.argmax(gaps.length[inside])]]) if len(inside) else begin
-    out.put_all({
-        "host.step_max_over_median": float(times.max()) / max(median, 1.0),
-        "host.step_outlier_ratio": float(slow.mean()),
-        "host.step_outlier_time_ratio":
-            float((times[slow] - median).sum()) / max(budget.window.length, 1),
-        "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
-        "host.step_rest_spread_ratio":
-            float(np.abs(rest - median).max(initial=0)) / max(median, 1.0),
-        "host.slowest_step": int(step[worst]),
-        "host.slowest_step_lost_ms": (float(times[worst]) - median) / 1e6,
-        "host.slowest_step_at": f"{at / 1e9:.4f} s",
-    }, scope)  # fmt: skip
+    out.put_all(
+        {
+            "host.step_max_over_median": float(times.max()) / max(median, 1.0),
+            "host.step_outlier_ratio": float(slow.mean()),
+            "host.step_outlier_time_ratio": float((times[slow] - median).sum())
+            / max(budget.window.length, 1),
+            "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
+            "host.step_rest_spread_ratio": float(np.abs(rest - median).max(initial=0)) / max(median, 1.0),
+            "host.slowest_step": int(step[worst]),
+            "host.slowest_step_lost_ms": (float(times[worst]) - median) / 1e6,
+            "host.slowest_step_at": f"{at / 1e9:.4f} s",
+        },
+        scope,
+    )

@@ -42,8 +42,9 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if whole := float(duration[a.communication[at]].sum()):
         out.put("comm.nccl_ratio", float(duration[nccl].sum()) / whole, scope)
     if capability and old is not None and len(at):
-        own = a.names.mask(lambda k: k.family in MATMUL | ATTENTION and k.sm is not None
-                           and k.sm // 10 >= capability[0])[name]  # fmt: skip
+        own = a.names.mask(
+            lambda k: k.family in MATMUL | ATTENTION and k.sm is not None and k.sm // 10 >= capability[0]
+        )[name]
         attention = a.names.mask(lambda k: k.family in ATTENTION)[name]
         out.put("kernel.current_architecture", bool(own.any()), scope)
         older = float(duration[old].sum())

@@ -64,5 +64,10 @@ def integrity_facts(a: Analysis, out: FactWriter) -> None:
         said.append(f"{count:,} of {of:,} {what} {_WORDS[check]}")
         rows.append([_WORDS[check], what, count, count / of])
     out.put("capture.invalid_rows", "; ".join(said) or "none")
-    out.table("capture.invalid", TRACE, "Rows that cannot be true",
-              ("what is wrong", "rows", "count", "share"), rows)  # fmt: skip
+    out.table(
+        "capture.invalid",
+        TRACE,
+        "Rows that cannot be true",
+        ("what is wrong", "rows", "count", "share"),
+        rows,
+    )

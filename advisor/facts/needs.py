@@ -24,18 +24,12 @@ SMI_LOG = "a log of nvidia-smi, laid over the capture as its GPU metrics"
 SIZES = "an nsys of 2026 or a PyTorch profiler trace, which record the arguments of NCCL"
 
 STEPS = Need("no step structure was found", STEP_RANGES, lambda a: a.step_count > 0)
-SURE = Need(
-    "it is uncertain that what was found are steps", STEP_RANGES, lambda a: a.steps.believed
-)
+SURE = Need("it is uncertain that what was found are steps", STEP_RANGES, lambda a: a.steps.believed)
 NO_STEPS = Need("it is counted by step", None, lambda a: not a.step_count)
 FEEDER = Need(
-    "no API call is known to issue the GPU work",
-    CUDA,
-    lambda a: a.feeder(a.main_device) is not None,
+    "no API call is known to issue the GPU work", CUDA, lambda a: a.feeder(a.main_device) is not None
 )
-KERNELS = Need(
-    "no kernel ran in the window", None, lambda a: len(a.device_kernels(a.main_device)) > 0
-)
+KERNELS = Need("no kernel ran in the window", None, lambda a: len(a.device_kernels(a.main_device)) > 0)
 CAPABILITY = Need(
     "the capture does not tell the compute capability of the GPU", None,
     lambda a: bool(a.device(a.main_device).compute_capability),
@@ -71,10 +65,14 @@ def counted(
 ) -> tuple[Entry, Entry]:
     """The two facts of a count by `Analysis.rates`: a step and, without steps, for 100 kernels."""
     return (
-        Entry(f"{name}_per_step", "count", tables, f"{what} a step", by_step, columns,
-              (*needs, STEPS)),
-        Entry(f"{name}_per_100_kernels", "count", tables,
-              f"{what} for every 100 kernels, where there are no steps",
-              "count in the window / kernels in the window x 100", columns,
-              (*needs, NO_STEPS, KERNELS)),
-    )  # fmt: skip
+        Entry(f"{name}_per_step", "count", tables, f"{what} a step", by_step, columns, (*needs, STEPS)),
+        Entry(
+            f"{name}_per_100_kernels",
+            "count",
+            tables,
+            f"{what} for every 100 kernels, where there are no steps",
+            "count in the window / kernels in the window x 100",
+            columns,
+            (*needs, NO_STEPS, KERNELS),
+        ),
+    )

@@ -66,36 +66,50 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         tail = float(spread.tail[telling].sum())
         told = np.isin(group, telling)
         lost = np.maximum(duration[told] - spread.p50[group[told]], 0)
-        out.put_all({
-            "operation.name": labels[i],
-            "operation.time_ratio": float(total[i] / max(total.sum(), 1)),
-            "operation.window_ratio": min(float(total[i]) / window, 1.0),
-            "operation.count": int(spread.count[mine].sum()),
-        }, scope)  # fmt: skip
+        out.put_all(
+            {
+                "operation.name": labels[i],
+                "operation.time_ratio": float(total[i] / max(total.sum(), 1)),
+                "operation.window_ratio": min(float(total[i]) / window, 1.0),
+                "operation.count": int(spread.count[mine].sum()),
+            },
+            scope,
+        )
         if len(telling) == 0:
             continue
         worst = int(telling[np.argmax(spread.tail[telling])])
-        out.put_all({
-            "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
-            "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
-            "operation.tail_window_ratio": tail / window,
-            "operation.tail_p99_ratio": _at_p99(a, like.at[told], lost) or tail / window,
-            "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
-        }, scope)  # fmt: skip
+        out.put_all(
+            {
+                "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
+                "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
+                "operation.tail_window_ratio": tail / window,
+                "operation.tail_p99_ratio": _at_p99(a, like.at[told], lost) or tail / window,
+                "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
+            },
+            scope,
+        )
         slow = (group == worst) & (duration > SLOW * spread.p50[worst])
         if slow.any():
             out.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at, slow), scope)
-        rows.append([
-            labels[i], shorten(a.names.texts[of_name[worst]], 60), int(spread.count[worst]),
-            *(float(v[worst]) / 1e3 for v in (spread.p50, spread.p99, spread.maximum)),
-            float(spread.tail[worst]) / 1e6,
-        ])  # fmt: skip
+        rows.append(
+            [
+                labels[i],
+                shorten(a.names.texts[of_name[worst]], 60),
+                int(spread.count[worst]),
+                *(float(v[worst]) / 1e3 for v in (spread.p50, spread.p99, spread.maximum)),
+                float(spread.tail[worst]) / 1e6,
+            ]
+        )
     rows.sort(key=lambda r: -float(r[-1]))
     head = ("operation", "kernel", "calls", "p50:us", "p99:us", "max:us", "lost in tail:ms")
     for label in [r[0] for r in rows]:
-        out.table("operations.tail", Scope(device=device, operation=str(label)),
-                  "Durations of the launch shape with the largest tail", head,
-                  [r for r in rows if r[0] == label])  # fmt: skip
+        out.table(
+            "operations.tail",
+            Scope(device=device, operation=str(label)),
+            "Durations of the launch shape with the largest tail",
+            head,
+            [r for r in rows if r[0] == label],
+        )
 
 
 def _at_p99(a: Analysis, at: Array, lost: Array) -> float | None:

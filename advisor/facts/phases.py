@@ -70,12 +70,15 @@ def _mixed_steps(
         return
     usual = float(np.median(times[decode]))
     longer = np.maximum(times[mixed] - usual, 0.0)
-    out.put_all({
-        "serving.decode_step_ms": usual / 1e6,
-        "serving.mixed_step_ms": float(np.median(times[mixed])) / 1e6,
-        "serving.mixed_over_decode": float(np.median(times[mixed])) / max(usual, 1.0),
-        "serving.held_window_ratio": min(float(longer.sum()) / window, 1.0),
-    }, scope)  # fmt: skip
+    out.put_all(
+        {
+            "serving.decode_step_ms": usual / 1e6,
+            "serving.mixed_step_ms": float(np.median(times[mixed])) / 1e6,
+            "serving.mixed_over_decode": float(np.median(times[mixed])) / max(usual, 1.0),
+            "serving.held_window_ratio": min(float(longer.sum()) / window, 1.0),
+        },
+        scope,
+    )
 
 
 def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
@@ -84,8 +87,9 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         return
     phases = a.window_phases
     times = step_times(a)
-    _mixed_steps(phases == "decode", phases == "mixed", times, Scope(device=device), out,
-                 max(budget.window.length, 1))  # fmt: skip
+    _mixed_steps(
+        phases == "decode", phases == "mixed", times, Scope(device=device), out, max(budget.window.length, 1)
+    )
     rows = budget.by_step[a.window_steps]
     window = max(budget.window.length, 1)
     at = a.device_kernels(device)
@@ -103,14 +107,17 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         length = max(parts.sum(), 1.0)
         name, time = a.op_name[at][mine], duration[mine]
         total = float(time.sum())
-        out.put_all({
-            "phase.is_decode": phase == "decode",
-            "phase.is_prefill": phase == "prefill",
-            "phase.step_ratio": float(times[phases == phase].sum()) / window,
-            "phase.busy_ratio": float(parts[_BUSY].sum()) / length,
-            "phase.idle_ratio": float(parts[_IDLE].sum()) / length,
-            "phase.launch_idle_ratio": float(parts[_LAUNCH].sum()) / length,
-        }, scope)  # fmt: skip
+        out.put_all(
+            {
+                "phase.is_decode": phase == "decode",
+                "phase.is_prefill": phase == "prefill",
+                "phase.step_ratio": float(times[phases == phase].sum()) / window,
+                "phase.busy_ratio": float(parts[_BUSY].sum()) / length,
+                "phase.idle_ratio": float(parts[_IDLE].sum()) / length,
+                "phase.launch_idle_ratio": float(parts[_LAUNCH].sum()) / length,
+            },
+            scope,
+        )
         if not total:
             continue
         by_name = np.bincount(name, time, minlength=len(a.names.ids))
@@ -130,19 +137,21 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             "phase.attention_ratio": attention / total,
             "phase.gemm_ratio": gemm / total,
             "phase.skinny_gemm_ratio": held(is_skinny) / total,
-            "phase.norm_activation_ratio":
-                held(lambda k: k.family in ("norm", "activation")) / total,
+            "phase.norm_activation_ratio": held(lambda k: k.family in ("norm", "activation")) / total,
             "phase.unfused_ratio": unfused / total,
-            "phase.other_ratio":
-                max(total - attention - gemm - unfused - unknown * total, 0.0) / total,
-        }  # fmt: skip
+            "phase.other_ratio": max(total - attention - gemm - unfused - unknown * total, 0.0) / total,
+        }
         out.put_between({n: (s, min(s + unknown, 1.0)) for n, s in shares.items()}, scope)
-        out.put_all({
-            "phase.gemm_window_ratio": min(gemm / window, 1.0),
-            "phase.attention_window_ratio": min(attention / window, 1.0),
-            # Samples are resolved over the window, so they speak for a phase that fills it.
-            "phase.gemm_dram_ratio": dram,
-            "phase.gemm_headroom_window_ratio": None if dram is None else
-                min(gemm / window, 1.0) * max(1.0 - dram / ACHIEVABLE, 0.0),
-            "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
-        }, scope)  # fmt: skip
+        out.put_all(
+            {
+                "phase.gemm_window_ratio": min(gemm / window, 1.0),
+                "phase.attention_window_ratio": min(attention / window, 1.0),
+                # Samples are resolved over the window, so they speak for a phase that fills it.
+                "phase.gemm_dram_ratio": dram,
+                "phase.gemm_headroom_window_ratio": None
+                if dram is None
+                else min(gemm / window, 1.0) * max(1.0 - dram / ACHIEVABLE, 0.0),
+                "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
+            },
+            scope,
+        )

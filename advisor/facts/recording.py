@@ -13,10 +13,7 @@ ASKED_TABLES = ("kernels", "api_calls", "samples", "ranges", "allocations", "hos
                 "callchains")  # fmt: skip
 
 _ROWS: tuple[tuple[str, Unit, str, str], ...] = (
-    *(
-        (f"has_{t}", "flag", f"The capture holds the table `{t}`", "row count")
-        for t in ASKED_TABLES
-    ),
+    *((f"has_{t}", "flag", f"The capture holds the table `{t}`", "row count") for t in ASKED_TABLES),
     ("has_backtraces", "flag", "CUDA calls carry backtraces", "call chains of the calls"),
     ("has_steps", "flag", "Steps were found in the window", "as capture.step_count"),
     ("step_method", "text", "How steps were found", "none without steps"),

@@ -45,13 +45,24 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     for i in np.flatnonzero(varies)[np.argsort(-time[varies], kind="stable")][:_ROWS].tolist():
         mine = name == i
         blocks = columns["blocks"][mine]
-        rows.append([
-            a.names.texts[i], a.names.operations[i], len(np.unique(shape[mine])),
-            int(blocks.min()), int(blocks.max()), int(mine.sum()), float(time[i]) / whole,
-        ])  # fmt: skip
-    out.table("kernels.shapes", scope, "Kernels whose launch shape changes between steps",
-              ("kernel", "operation", "grids", "least blocks", "most blocks", "calls",
-               "share:ratio"), rows)  # fmt: skip
+        rows.append(
+            [
+                a.names.texts[i],
+                a.names.operations[i],
+                len(np.unique(shape[mine])),
+                int(blocks.min()),
+                int(blocks.max()),
+                int(mine.sum()),
+                float(time[i]) / whole,
+            ]
+        )
+    out.table(
+        "kernels.shapes",
+        scope,
+        "Kernels whose launch shape changes between steps",
+        ("kernel", "operation", "grids", "least blocks", "most blocks", "calls", "share:ratio"),
+        rows,
+    )
 
 
 def _kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:

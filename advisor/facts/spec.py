@@ -100,13 +100,20 @@ def group(
     needs."""
     return tuple(
         FactSpec(
-            f.name, f.unit, level, f.meaning, tuple(f.tables.split()), f.how, flag,
+            f.name,
+            f.unit,
+            level,
+            f.meaning,
+            tuple(f.tables.split()),
+            f.how,
+            flag,
             _by_table(f.tables, columns if f.columns is None else f.columns),
-            needs if f.needs is None else f.needs, f.supply or supply,
+            needs if f.needs is None else f.needs,
+            f.supply or supply,
             windowed if f.windowed is None else f.windowed,
         )
         for f in entries
-    )  # fmt: skip
+    )
 
 
 def _by_table(tables: str, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -14,13 +14,7 @@ from advisor.metrics.intervals import intersect, union
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope
-from advisor.sources.schema import (
-    COPY_KIND_NAMES,
-    MIGRATIONS,
-    MISSING,
-    UNIFIED_DTOH,
-    USER_PREFETCH,
-)
+from advisor.sources.schema import COPY_KIND_NAMES, MIGRATIONS, MISSING, UNIFIED_DTOH, USER_PREFETCH
 
 #: Pages that migrate to and fro are followed in blocks of 2 MiB, the unit of the driver.
 _BLOCK_BITS = 21
@@ -75,24 +69,32 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     exposed = budget.share("migration") + budget.share("unified_memory")
     total = max(float(size.sum()), 1.0)
     told = bool((cause != MISSING).any())
-    out.put_all({
-        "unified.migration_count": len(at),
-        "unified.migrated_bytes": int(size.sum()),
-        "unified.migration_ratio": budget.window.cut(union(start, end)).total / window,
-        "unified.exposed_ratio": exposed,
-        "unified.stall_ratio": beside / window,
-        "unified.lost_ratio": exposed + beside / window,
-        "unified.unasked_ratio": float(size[forced].sum()) / total if told else None,
-        "unified.thrash_ratio": float(size[_again(start, kind, address)].sum()) / total
-        if len(at) and (address != MISSING).all() else None,
-    }, scope)  # fmt: skip
+    out.put_all(
+        {
+            "unified.migration_count": len(at),
+            "unified.migrated_bytes": int(size.sum()),
+            "unified.migration_ratio": budget.window.cut(union(start, end)).total / window,
+            "unified.exposed_ratio": exposed,
+            "unified.stall_ratio": beside / window,
+            "unified.lost_ratio": exposed + beside / window,
+            "unified.unasked_ratio": float(size[forced].sum()) / total if told else None,
+            "unified.thrash_ratio": float(size[_again(start, kind, address)].sum()) / total
+            if len(at) and (address != MISSING).all()
+            else None,
+        },
+        scope,
+    )
     _faults(a, device, scope, out)
     longest = np.argsort(start - end, kind="stable")[:_PLACES]
     for part in ("migration", "unified_memory"):
-        out.places(part, scope, [
-            Interval(int(start[i]), int(end[i]), None, None, COPY_KIND_NAMES[int(kind[i])])
-            for i in longest.tolist()
-        ])  # fmt: skip
+        out.places(
+            part,
+            scope,
+            [
+                Interval(int(start[i]), int(end[i]), None, None, COPY_KIND_NAMES[int(kind[i])])
+                for i in longest.tolist()
+            ],
+        )
     _table(scope, out, window, (size, kind, cause, end - start))
 
 
@@ -138,11 +140,21 @@ def _table(scope: Scope, out: FactWriter, window: int, columns: tuple[Array, ...
     for direction, why in np.unique(np.stack((kind, cause)), axis=1).T.tolist():
         mine = (kind == direction) & (cause == why)
         time = float(length[mine].sum())
-        rows.append([
-            COPY_KIND_NAMES[direction], _CAUSES.get(why, "unknown"), int(mine.sum()),
-            float(size[mine].mean()), time / window, float(size[mine].sum()) / max(time, 1) * 1e9,
-        ])  # fmt: skip
+        rows.append(
+            [
+                COPY_KIND_NAMES[direction],
+                _CAUSES.get(why, "unknown"),
+                int(mine.sum()),
+                float(size[mine].mean()),
+                time / window,
+                float(size[mine].sum()) / max(time, 1) * 1e9,
+            ]
+        )
     rows.sort(key=lambda r: -float(r[4]))
-    out.table("unified.migrations", scope, "Migrations of unified memory in the window",
-              ("direction", "reason", "count", "mean size:bytes", "share:ratio",
-               "rate:bytes_per_s"), rows)  # fmt: skip
+    out.table(
+        "unified.migrations",
+        scope,
+        "Migrations of unified memory in the window",
+        ("direction", "reason", "count", "mean size:bytes", "share:ratio", "rate:bytes_per_s"),
+        rows,
+    )

@@ -35,17 +35,23 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
     by_device = [_outside(a.on(int(d))) for d in np.unique(a.ops.device).tolist()]
     inside = sum(found.inside for found in by_device)
     outside = sum(found.outside for found in by_device)
-    out.put_all({
-        "capture.window_work_count": sum(len(a.device_ops(d)) for d in a.devices),
-        "capture.window_busy_ms": inside / 1e6,
-        "capture.window_chosen": bool(chosen.window or chosen.nvtx or chosen.phase),
-        "capture.outside_work_ratio": outside / (inside + outside) if inside + outside else 0.0,
-        "capture.whole_work_window": _whole(a, by_device),
-        "capture.step_levels": ", ".join(f"{n} {w}" for w, n in a.steps.levels) or None,
-    })  # fmt: skip
-    out.table("capture.outside_work", TRACE, "GPU work outside the window",
-              ("where", "GPU time:ms", "share:ratio", "from:s", "to:s"),
-              _rows(by_device, inside + outside))  # fmt: skip
+    out.put_all(
+        {
+            "capture.window_work_count": sum(len(a.device_ops(d)) for d in a.devices),
+            "capture.window_busy_ms": inside / 1e6,
+            "capture.window_chosen": bool(chosen.window or chosen.nvtx or chosen.phase),
+            "capture.outside_work_ratio": outside / (inside + outside) if inside + outside else 0.0,
+            "capture.whole_work_window": _whole(a, by_device),
+            "capture.step_levels": ", ".join(f"{n} {w}" for w, n in a.steps.levels) or None,
+        }
+    )
+    out.table(
+        "capture.outside_work",
+        TRACE,
+        "GPU work outside the window",
+        ("where", "GPU time:ms", "share:ratio", "from:s", "to:s"),
+        _rows(by_device, inside + outside),
+    )
 
 
 def _outside(own: Analysis) -> OutsideWork:
@@ -57,9 +63,12 @@ def _outside(own: Analysis) -> OutsideWork:
         begun = own.trace.columns("api_calls", ("start",))["start"][np.maximum(ops.api, 0)]
         launched = mine & (ops.api >= 0) & (begun >= lo) & (begun < hi)
     return outside_work(
-        union(ops.start[mine], ops.end[mine]), union(ops.start[launched], ops.end[launched]),
-        own.window, own.steps, own.startup,
-    )  # fmt: skip
+        union(ops.start[mine], ops.end[mine]),
+        union(ops.start[launched], ops.end[launched]),
+        own.window,
+        own.steps,
+        own.startup,
+    )
 
 
 def _whole(a: Analysis, by_device: list[OutsideWork]) -> str | None:
@@ -79,6 +88,13 @@ def _rows(by_device: list[OutsideWork], whole: int) -> list[list[Value | None]]:
         found = [f.places[place] for f in by_device if len(f.places[place])]
         if found:
             ns = sum(spans.total for spans in found)
-            rows.append([place, ns / 1e6, ns / whole, min(int(s.start[0]) for s in found) / 1e9,
-                         max(int(s.end[-1]) for s in found) / 1e9])  # fmt: skip
+            rows.append(
+                [
+                    place,
+                    ns / 1e6,
+                    ns / whole,
+                    min(int(s.start[0]) for s in found) / 1e9,
+                    max(int(s.end[-1]) for s in found) / 1e9,
+                ]
+            )
     return rows

@@ -11,16 +11,7 @@ import numpy as np
 from advisor.facts.missing import reason
 from advisor.facts.spec import FactSpec
 from advisor.metrics.analysis import Analysis
-from advisor.model.facts import (
-    TRACE,
-    Fact,
-    FactBase,
-    Interval,
-    Row,
-    Scope,
-    Table,
-    Value,
-)
+from advisor.model.facts import TRACE, Fact, FactBase, Interval, Row, Scope, Table, Value
 from advisor.sources.schema import MISSING
 
 
@@ -80,9 +71,7 @@ class FactWriter:
     ) -> None:
         """Keep an evidence table; an empty one is left out."""
         if rows:
-            self.base.tables[name, scope] = Table(
-                title, tuple(columns), tuple(tuple(r) for r in rows)
-            )
+            self.base.tables[name, scope] = Table(title, tuple(columns), tuple(tuple(r) for r in rows))
 
     def places(self, name: str, scope: Scope, intervals: Sequence[Interval]) -> None:
         if intervals:
@@ -107,8 +96,9 @@ class FactWriter:
             else:
                 devices = a.devices or (sampled if "samples" in spec.columns else [])
                 lacking = [
-                    a.on(d) for d in devices
+                    a.on(d)
+                    for d in devices
                     if spec.level != "device" or (name, Scope(device=d)) not in self.base.facts
-                ]  # fmt: skip
+                ]
             if name not in present or spec.level != "trace":
                 self.base.missing[name] = reason(spec, a.trace.tables, empty, lacking)

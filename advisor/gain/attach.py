@@ -40,9 +40,12 @@ class Gains:
     """Estimates for the findings of one capture; every replay is done once."""
 
     def __init__(
-        self, a: Analysis, weight_bytes: int | None = None, limit: int = DIAGNOSIS_OPS,
+        self,
+        a: Analysis,
+        weight_bytes: int | None = None,
+        limit: int = DIAGNOSIS_OPS,
         unprofiled_ns: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._why: str | None = None
         self._replayer: Replayer | None = None
         try:
@@ -63,14 +66,18 @@ class Gains:
     def with_gains(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings, each with its estimate or the reason why it has none."""
         return tuple(
-            self._doubted(f.model_copy(update={
-                "gain": self._gain(f, f.gain) or Gain(reason=no_estimate(f.cause)),
-                "alternatives": tuple(
-                    o.model_copy(update={"gain": self._gain(f, o.gain)}) for o in f.alternatives
-                ),
-            }))
+            self._doubted(
+                f.model_copy(
+                    update={
+                        "gain": self._gain(f, f.gain) or Gain(reason=no_estimate(f.cause)),
+                        "alternatives": tuple(
+                            o.model_copy(update={"gain": self._gain(f, o.gain)}) for o in f.alternatives
+                        ),
+                    }
+                )
+            )
             for f in findings
-        )  # fmt: skip
+        )
 
     def _doubted(self, finding: Finding) -> Finding:
         """A finding that tracing alone may have made: it says so and is medium at most."""
@@ -85,9 +92,9 @@ class Gains:
         if gain.step_before_ms.low > NEAR_OWN * own:
             return finding
         cap = terms.cap if terms.cap in ("low", "info") else "medium"
-        return finding.model_copy(update={
-            "message": f"{finding.message} {text}", "ranking": terms.model_copy(update={"cap": cap})
-        })  # fmt: skip
+        return finding.model_copy(
+            update={"message": f"{finding.message} {text}", "ranking": terms.model_copy(update={"cap": cap})}
+        )
 
     def _gain(self, finding: Finding, asked: Gain | None) -> Gain | None:
         """The estimate of what was asked, or why there is none; None where no what-if is named."""
@@ -101,13 +108,15 @@ class Gains:
         if isinstance(found, str):
             return asked.model_copy(update={"reason": found})
         assert self._replayer is not None
-        return asked.model_copy(update={
-            "params": fix.shown,
-            "step_before_ms": found.before,
-            "step_after_ms": found.after,
-            "speedup": found.speedup,
-            "assumptions": assumptions(self._replayer, [fix]),
-        })  # fmt: skip
+        return asked.model_copy(
+            update={
+                "params": fix.shown,
+                "step_before_ms": found.before,
+                "step_after_ms": found.after,
+                "speedup": found.speedup,
+                "assumptions": assumptions(self._replayer, [fix]),
+            }
+        )
 
     def _estimate(self, fix: Fix) -> Estimate | str:
         if fix.key not in self._known:
@@ -138,9 +147,7 @@ class Gains:
                 continue
             saved = saved_by(estimate.speedup)
             if saved >= WORTH:
-                found.append(Choice(
-                    what_if=name, title=spec.option, saved=saved, speedup=estimate.speedup
-                ))  # fmt: skip
+                found.append(Choice(what_if=name, title=spec.option, saved=saved, speedup=estimate.speedup))
         return tuple(sorted(found, key=lambda c: (-c.saved, c.what_if)))
 
     def combined(self, findings: Sequence[Finding]) -> Combined | None:
@@ -183,23 +190,35 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
             used = tried
         except NoEstimate as reason:
             failed, now, note = reason, last, str(reason)
-        steps.append(CombinedStep(
-            code=fix.code, cause=fix.cause, what_if=fix.what_if, params=fix.shown,
-            measure=catalogue().whatifs[fix.what_if].measure,
-            step_before_ms=last, step_after_ms=now, marginal_ms=last - now,
-            marginal_share=(last - now) / first if first else 0.0,
-            speedup=work_times(used) * first / now if now else 1.0,
-            bound_ms=replayer.bound_ns(used, replayer.middle_of(used)) / 1e6, note=note,
-        ))  # fmt: skip
+        steps.append(
+            CombinedStep(
+                code=fix.code,
+                cause=fix.cause,
+                what_if=fix.what_if,
+                params=fix.shown,
+                measure=catalogue().whatifs[fix.what_if].measure,
+                step_before_ms=last,
+                step_after_ms=now,
+                marginal_ms=last - now,
+                marginal_share=(last - now) / first if first else 0.0,
+                speedup=work_times(used) * first / now if now else 1.0,
+                bound_ms=replayer.bound_ns(used, replayer.middle_of(used)) / 1e6,
+                note=note,
+            )
+        )
         last = now
     if not used and failed is not None:
         raise failed
     found = replayer.estimate(used)
     return Combined(
-        steps=tuple(steps), step_before_ms=found.before, step_after_ms=found.after,
-        speedup=found.speedup, bound_ms=found.bound, bound_speedup=found.bound_speedup,
+        steps=tuple(steps),
+        step_before_ms=found.before,
+        step_after_ms=found.after,
+        speedup=found.speedup,
+        bound_ms=found.bound,
+        bound_speedup=found.bound_speedup,
         assumptions=assumptions(replayer, used),
-    )  # fmt: skip
+    )
 
 
 def _repeats(fix: Fix, other: Fix) -> bool:
@@ -214,9 +233,7 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     out = [text for fix in fixes for text in catalogue().whatifs[fix.what_if].assumptions]
     inputs = replayer.taken.inputs
     if replayer.unprofiled_ns is not None:
-        out.append(
-            f"a step without the profiler takes {replayer.unprofiled_ns / 1e6:.4g} ms, as given"
-        )
+        out.append(f"a step without the profiler takes {replayer.unprofiled_ns / 1e6:.4g} ms, as given")
         if abs(replayer.unexplained) > _EXPLAINED:
             longer = "longer" if replayer.unexplained > 0 else "shorter"
             out.append(

@@ -85,9 +85,7 @@ class Fix:
         default, whole numbers without a decimal point."""
         specs = catalogue().whatifs[self.what_if].params
         chosen = {k: v for k, v in self.params.items() if specs[k].always or v != specs[k].default}
-        return {
-            k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in chosen.items()
-        }
+        return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in chosen.items()}
 
     @property
     def key(self) -> tuple[str, tuple[tuple[str, Value], ...]]:
@@ -111,9 +109,7 @@ def no_estimate(cause: str) -> str:
     return catalogue().no_estimate.get(cause, "no what-if models the fix of this cause")
 
 
-def make_fix(
-    name: str, params: Mapping[str, Any], code: str | None = None, cause: str | None = None
-) -> Fix:
+def make_fix(name: str, params: Mapping[str, Any], code: str | None = None, cause: str | None = None) -> Fix:
     """A what-if with all its parameters filled in. Raises InputError for what it does not know."""
     known = catalogue().whatifs
     if name not in known:

@@ -327,9 +327,7 @@ def _span(middle: float, ends: Sequence[float], noise: float) -> Span:
     for a, b in zip(logs[::2], logs[1::2], strict=True):
         down += min(a, b, 0.0) ** 2
         up += max(a, b, 0.0) ** 2
-    return Span(
-        low=middle * math.exp(-math.sqrt(down)), mid=middle, high=middle * math.exp(math.sqrt(up))
-    )
+    return Span(low=middle * math.exp(-math.sqrt(down)), mid=middle, high=middle * math.exp(math.sqrt(up)))
 
 
 def _ratio_noise(before: float, after: float, noise: float) -> float:

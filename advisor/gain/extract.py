@@ -15,17 +15,7 @@ import numpy as np
 
 from advisor.gain.catalog import constant
 from advisor.gain.excerpt import Excerpt, NoReplay, host_span
-from advisor.gain.inputs import (
-    NEVER,
-    NONE,
-    Calls,
-    Handovers,
-    Inputs,
-    Joins,
-    Ops,
-    no_handovers,
-    no_joins,
-)
+from advisor.gain.inputs import NEVER, NONE, Calls, Handovers, Inputs, Joins, Ops, no_handovers, no_joins
 from advisor.gain.waits import CallTimes, find_waits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans
@@ -113,10 +103,16 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int) -> CallTimes:
         acts = np.isin(calls.call[i:j], _ACTING) | issues[calls.row[i:j]]
         mine = np.flatnonzero(acts) + i
         if len(mine):
-            parts.append((
-                np.full(len(mine), thread, np.int64), calls.start[mine], calls.end[mine],
-                calls.call[mine], calls.row[mine], columns["process"][calls.row[mine]],
-            ))  # fmt: skip
+            parts.append(
+                (
+                    np.full(len(mine), thread, np.int64),
+                    calls.start[mine],
+                    calls.end[mine],
+                    calls.call[mine],
+                    calls.row[mine],
+                    columns["process"][calls.row[mine]],
+                )
+            )
     if not parts:
         return CallTimes(*(np.empty(0, np.int64) for _ in range(6)))
     joined = [np.concatenate([p[k] for p in parts]) for k in range(6)]
@@ -152,10 +148,17 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
                 explained[name][mine] = np.minimum(held, pre[mine])
         step[mine], between[mine] = _between(issued[mine])
     calls = Calls(
-        dense.astype(np.int64), pre, (times.end - times.start).astype(float),
-        times.kind.astype(np.int64), times.row, step, between,
-        explained["gc"], explained["gil"], explained["os"],
-    )  # fmt: skip
+        dense.astype(np.int64),
+        pre,
+        (times.end - times.start).astype(float),
+        times.kind.astype(np.int64),
+        times.row,
+        step,
+        between,
+        explained["gc"],
+        explained["gil"],
+        explained["os"],
+    )
     return calls, begin
 
 
@@ -174,10 +177,11 @@ def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
     turns = (
         (calls.thread[call] != calls.thread[giver])
         & (times.process[call] == times.process[giver])
-        & (calls.pre[call] >= _HANDOVER_NS) & (following[giver] >= _HANDOVER_NS)
+        & (calls.pre[call] >= _HANDOVER_NS)
+        & (following[giver] >= _HANDOVER_NS)
         & (times.end[giver] <= times.start[call])
         & (times.start[call] - calls.pre[call] <= times.start[giver])
-    )  # fmt: skip
+    )
     call, giver = call[turns], giver[turns]
     if len(call) == 0:
         return no_handovers(), calls
@@ -238,9 +242,7 @@ def _device(
     latency = np.where(waits_for_stream, np.minimum(late, typical_late), late)
     latency = np.where(node | ~has, NEVER, latency)
     gap = np.where(waits_for_stream, gap, np.minimum(gap, typical_gap))
-    built = Ops(
-        placed, stream, end - start, latency, gap, by_start, at, step, node,
-    )  # fmt: skip
+    built = Ops(placed, stream, end - start, latency, gap, by_start, at, step, node)
     return built, streams, before.ready, order
 
 
@@ -253,9 +255,7 @@ class _Before:
     ready: Array
 
 
-def _before(
-    a: Analysis, ops: Operations, stream: Array, by_stream: Array, count: int, lo: int
-) -> _Before:
+def _before(a: Analysis, ops: Operations, stream: Array, by_stream: Array, count: int, lo: int) -> _Before:
     """Predecessors on each stream; before the first, the last operation that is not replayed."""
     ranked = stream[by_stream]
     ended = ops.end[by_stream].astype(float)
@@ -267,9 +267,11 @@ def _before(
         op = by_stream[head]
         until = int(np.searchsorted(a.ops.start, ops.start[op]))
         earlier = slice(max(until - 4096, 0), until)
-        mine = (a.ops.stream[earlier] == ops.stream[op]) & (
-            a.ops.device[earlier] == ops.device[op]
-        ) & (a.ops.process[earlier] == ops.process[op])  # fmt: skip
+        mine = (
+            (a.ops.stream[earlier] == ops.stream[op])
+            & (a.ops.device[earlier] == ops.device[op])
+            & (a.ops.process[earlier] == ops.process[op])
+        )
         ends = a.ops.end[earlier][mine]
         ready[ranked[head]] = min(float(ends.max()) if len(ends) else float(lo), start[head])
     previous = np.concatenate(([0.0], ended[:-1]))
@@ -291,16 +293,15 @@ def _streams(ops: Operations, call: Array) -> tuple[Array, Array]:
     if len(nodes) and len(streams) > 1:
         runs, run = np.unique(call[nodes], return_inverse=True)
         held = np.bincount(
-            run * len(streams) + dense[nodes], (ops.end - ops.start)[nodes],
+            run * len(streams) + dense[nodes],
+            (ops.end - ops.start)[nodes],
             minlength=len(runs) * len(streams),
-        ).reshape(len(runs), len(streams))  # fmt: skip
+        ).reshape(len(runs), len(streams))
         dense[nodes] = held.argmax(axis=1)[run]
     return dense, streams
 
 
-def _typical(
-    late: Array, gap: Array, submitted: Array, previous: Array, usual: Array
-) -> tuple[float, float]:
+def _typical(late: Array, gap: Array, submitted: Array, previous: Array, usual: Array) -> tuple[float, float]:
     """Median time from a call's return to its operation on a free stream, and median gap between
     two operations that were both queued; published figures where the capture shows none."""
     free = usual & (previous < submitted)

@@ -27,9 +27,7 @@ _EXPERTS = frozenset(("moe",))
 # ---------------------------------------------------------------- copies
 
 
-def pin_memory(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def pin_memory(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
     if not work.pageable.any():
         raise NoEstimate("the replayed steps copy nothing from or to pageable memory")
@@ -37,9 +35,7 @@ def pin_memory(
     return launched_ahead(fix, _unblocked(changed, work.pageable), work)
 
 
-def full_link_rate(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
     mine = work.large_pinned
     if not mine.any():
@@ -49,9 +45,7 @@ def full_link_rate(
     return inputs.with_ops(duration=np.minimum(inputs.ops.duration, duration))
 
 
-def overlap_copy(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Pessimistic: the kernels lose the time in which the copies use the DRAM."""
     moved = np.isin(work.direction, (HTOD, DTOH))
     if not moved.any():
@@ -63,8 +57,7 @@ def overlap_copy(
     # Each stream that copies gets a partner for its copies.
     streams = len(inputs.ready)
     changed = inputs.with_ops(
-        stream=np.where(moved, ops.stream + streams, ops.stream),
-        gap=np.where(moved, 0.0, ops.gap),
+        stream=np.where(moved, ops.stream + streams, ops.stream), gap=np.where(moved, 0.0, ops.gap)
     )
     changed = replace(changed, ready=np.concatenate((inputs.ready, inputs.ready)))
     if lean < 0 and work.peak:
@@ -76,18 +69,17 @@ def overlap_copy(
     return launched_ahead(fix, changed, work)
 
 
-def remove_copy(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     gone = np.isin(work.direction, (HTOD, DTOH)) & (work.copied >= fix.number("at_least"))
     if not gone.any():
         raise NoEstimate("the replayed steps copy nothing of that size between host and device")
     inputs = _off_the_path(inputs, gone)
     ops = inputs.ops
     changed = inputs.with_ops(
-        duration=np.where(gone, 0.0, ops.duration), gap=np.where(gone, 0.0, ops.gap),
+        duration=np.where(gone, 0.0, ops.duration),
+        gap=np.where(gone, 0.0, ops.gap),
         latency=np.where(gone, NEVER, ops.latency),
-    )  # fmt: skip
+    )
     return launched_ahead(fix, changed, work)
 
 
@@ -123,9 +115,7 @@ def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
     dropped = copying[waits.call] | behind
     latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
     return replace(
-        inputs.with_calls(own=own, pre=pre).with_ops(
-            by_start=ops.by_start & ~held, latency=latency
-        ),
+        inputs.with_calls(own=own, pre=pre).with_ops(by_start=ops.by_start & ~held, latency=latency),
         waits=waits.without(dropped),
     )
 
@@ -145,9 +135,7 @@ def _off_the_path(inputs: Inputs, mine: Array) -> Inputs:
 # ---------------------------------------------------------------- bytes
 
 
-def fp8_weights(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int
-) -> Inputs:  # fmt: skip
+def fp8_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Optimistic: kernels at the limit keep their bandwidth and take half the time. Pessimistic:
     each product is preceded by kernels that cast its input."""
     mine = _wide_weights(fix, work, 8)
@@ -161,9 +149,7 @@ def fp8_weights(
     return changed
 
 
-def int4_weights(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def int4_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of FP8 weights twice the share of the bytes stays. Pessimistic: widening the weights in the
     kernels takes a part of what the bytes save."""
     mine = _wide_weights(fix, work, 4)
@@ -183,9 +169,7 @@ def _wide_weights(fix: Fix, work: Work, bits: int) -> Array:
     return wide & ~work.once_a_step if fix.params["output_head"] == "keep" else wide
 
 
-def fp8_kv_cache(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def fp8_kv_cache(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     return _fewer_bytes(fix, inputs, work, work.attention, lean)
 
 
@@ -210,9 +194,7 @@ def _fewer_bytes(
     return inputs.with_ops(duration=inputs.ops.duration * factor)
 
 
-def tensor_rate(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Products take as much less time as the new rate is higher, as far as their kernels come as
     near to it. Optimistic: as near as to the old rate. Skinny ones wait for their bytes."""
     to: Precision = str(fix.params["precision"])  # type: ignore[assignment]
@@ -230,16 +212,13 @@ def tensor_rate(
     ratio = min(old / new * constant("rate_loss") ** (1 - lean), 1.0)
     bytes_ = 1.0 if to == "tf32" else 0.5
     factor = np.where(work.select(is_skinny), max(bytes_, ratio), ratio)
-    return inputs.with_ops(duration=np.where(mine, inputs.ops.duration * factor,
-                                             inputs.ops.duration))  # fmt: skip
+    return inputs.with_ops(duration=np.where(mine, inputs.ops.duration * factor, inputs.ops.duration))
 
 
 # ---------------------------------------------------------------- batch and fusion
 
 
-def batch(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Products grow from the ridge on, other kernels once they fill the device or its bandwidth.
     Optimistic: blocks limit nothing, and levels lie at the low end of what the samples allow.
     Pessimistic: blocks limit from half of the device on, levels lie at the high end, and attention
@@ -297,14 +276,10 @@ def speculate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: in
     before = inputs.ops.duration
     kernel = work.kind == Kind.KERNEL
     duration = np.where(kernel & ~work.attention, grown, before)
-    return inputs.with_ops(
-        duration=duration + np.where(kernel, fix.number("draft_share"), 0) * before
-    )
+    return inputs.with_ops(duration=duration + np.where(kernel, fix.number("draft_share"), 0) * before)
 
 
-def fuse_elementwise(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of the kernels of a chain the longest stays, and half of what the others take on the device
     and the host; optimistic: nothing of the others, pessimistic: three quarters."""
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
@@ -341,9 +316,7 @@ def fuse_elementwise(
     )
 
 
-def shorten_node_gaps(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def shorten_node_gaps(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     usual = usual_node_gaps(inputs)
     if not usual.any():
         raise NoEstimate("no graph run was traced node by node")
@@ -351,9 +324,7 @@ def shorten_node_gaps(
     return inputs.with_ops(gap=np.where(usual, inputs.ops.gap * stays, inputs.ops.gap))
 
 
-def overlap_communication(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     mine = work.communication
     if not mine.any():
         raise NoEstimate("the replayed steps hold no collectives")

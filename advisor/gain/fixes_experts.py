@@ -15,9 +15,7 @@ from advisor.metrics.operations import Kind
 from advisor.sources.schema import Call
 
 
-def fuse_experts(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of a layer's small kernels and of what launching them costs the share stays that a fused
     layer's kernels are of them; optimistic: two thirds of that, pessimistic: twice. Products keep
     their time; what is read back inside the layer, and the waits for it, go."""
@@ -48,7 +46,8 @@ def fuse_experts(
     held = np.minimum(calls.gc + calls.gil + calls.os, calls.pre)
     kernel = work.kind == Kind.KERNEL
     changed = inputs.with_ops(
-        duration=duration, gap=np.where(inside & kernel, ops.gap * kept, ops.gap),
+        duration=duration,
+        gap=np.where(inside & kernel, ops.gap * kept, ops.gap),
         by_start=ops.by_start & ~(inside & work.to_host),
-    ).with_calls(own=calls.own * share, pre=held + (calls.pre - held) * share)  # fmt: skip
+    ).with_calls(own=calls.own * share, pre=held + (calls.pre - held) * share)
     return replace(changed, waits=waits.without(gone))

@@ -21,9 +21,7 @@ _SMALL_COPY = 64 << 10
 _LAUNCHING = (Call.LAUNCH, Call.MEMSET, Call.COPY)
 
 
-def cuda_graphs(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int
-) -> Inputs:  # fmt: skip
+def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """One graph launch for each stretch of a step between two waits. Pessimistic: stretches whose
     launch shapes do not come again stay as they are."""
     waits = inputs.waits
@@ -62,9 +60,7 @@ def cuda_graphs(
     return changed.with_ops(gap=gap, latency=latency, node=ops.node | later)
 
 
-def _repeated(
-    piece: Array, first: Array, call: Array, shape: Array
-) -> tuple[Array, Array]:  # fmt: skip
+def _repeated(piece: Array, first: Array, call: Array, shape: Array) -> tuple[Array, Array]:
     """Only the pieces whose kernels and launch shapes some other piece has, too."""
     of_op = piece[call]
     mark = np.zeros(len(first), np.uint64)
@@ -133,9 +129,7 @@ def _without_waits(inputs: Inputs, dropped: Array) -> Inputs:
     )
 
 
-def remove_sync(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Also between steps, of steps that copy nothing to the host: nothing needs that wait to go on.
     Pessimistic: these stay, they may bound on purpose how far the host runs ahead, and so does a
     wait that hands over a result, which the host code after it needs."""
@@ -158,9 +152,7 @@ def _hands_over_nothing(inputs: Inputs, work: Work) -> Array:
     return np.asarray(~np.isin(step[inputs.waits.op], np.unique(step[work.to_host])))
 
 
-def async_readback(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     if not work.to_host.any():
         raise NoEstimate("the replayed steps copy nothing to the host")
     waits = inputs.waits
@@ -169,9 +161,7 @@ def async_readback(
     return _without_waits(inputs, small & ((kind == Call.SYNC) | (kind == Call.COPY)))
 
 
-def remove_allocations(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def remove_allocations(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     calls = inputs.calls
     mine = (calls.kind == Call.ALLOC) | (calls.kind == Call.FREE)
     if not mine.any():
@@ -196,19 +186,13 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
     return _without_waits(inputs, ends)
 
 
-def remove_host_gap(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Optimistic: the next step is launched before the result of the last one is read."""
     calls = inputs.calls
     if fix.params["what"] == "os":
         if not calls.os.any():
-            raise NoEstimate(
-                "no blocking calls into the operating system were recorded on these threads"
-            )
-        changed = inputs.with_calls(
-            pre=np.maximum(calls.pre - calls.os, 0.0), os=np.zeros(len(calls))
-        )
+            raise NoEstimate("no blocking calls into the operating system were recorded on these threads")
+        changed = inputs.with_calls(pre=np.maximum(calls.pre - calls.os, 0.0), os=np.zeros(len(calls)))
     else:
         kept = calls.gc + calls.gil + calls.os
         mine = calls.between | (calls.pre - kept >= LONG_HOST_NS)
@@ -216,16 +200,12 @@ def remove_host_gap(
     return launched_ahead(fix, changed, work, all_waits=lean > 0)
 
 
-def remove_gc(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def remove_gc(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     reason = "no garbage collection was recorded on these threads"
     return launched_ahead(fix, _explained_away(inputs, "gc", reason), work)
 
 
-def remove_gil_wait(
-    fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int  # noqa: ARG001
-) -> Inputs:  # fmt: skip
+def remove_gil_wait(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     reason = "no waits for the GIL were recorded on these threads"
     return launched_ahead(fix, _explained_away(inputs, "gil", reason), work)
 

@@ -69,9 +69,7 @@ def node_inflation(a: Analysis) -> float:
     shape = (columns["blocks"][row] << 11) | columns["threads"][row]  # at most 2^31 and 2^10
     _, group = np.unique((a.op_name[kernel] << 42) | shape, return_inverse=True)
     time = (a.ops.end - a.ops.start)[kernel].astype(float)
-    both = np.flatnonzero(
-        (np.bincount(group, node) >= _PROOF) & (np.bincount(group, ~node) >= _PROOF)
-    )
+    both = np.flatnonzero((np.bincount(group, node) >= _PROOF) & (np.bincount(group, ~node) >= _PROOF))
     inside = outside = 0.0
     for one in both.tolist():
         mine = group == one

@@ -59,18 +59,24 @@ def answer(
     specs = [catalogue().whatifs[f.what_if] for f in fixes]
     throughput = any(s.measure == "throughput" for s in specs)
     excerpt = replayer.excerpt
-    captured = (
-        a.steps.gpu_end[excerpt.measured] - a.steps.gpu_end[excerpt.measured - 1]
-    ).mean()  # fmt: skip
+    captured = (a.steps.gpu_end[excerpt.measured] - a.steps.gpu_end[excerpt.measured - 1]).mean()
     return WhatIfReport(
-        tool=tool, input=source, fixes=found.steps,
-        measure="throughput" if throughput else "latency", per="token" if throughput else "step",
-        step_before_ms=found.step_before_ms, step_after_ms=found.step_after_ms,
-        speedup=found.speedup, bound_ms=found.bound_ms, bound_speedup=found.bound_speedup,
+        tool=tool,
+        input=source,
+        fixes=found.steps,
+        measure="throughput" if throughput else "latency",
+        per="token" if throughput else "step",
+        step_before_ms=found.step_before_ms,
+        step_after_ms=found.step_after_ms,
+        speedup=found.speedup,
+        bound_ms=found.bound_ms,
+        bound_speedup=found.bound_speedup,
         assumptions=found.assumptions,
         replay=Replay(
-            steps=len(excerpt.measured), of_steps=excerpt.whole,
-            captured_ms=float(captured) / 1e6, replayed_ms=replayer.captured_ns / 1e6,
+            steps=len(excerpt.measured),
+            of_steps=excerpt.whole,
+            captured_ms=float(captured) / 1e6,
+            replayed_ms=replayer.captured_ns / 1e6,
             error=replayer.captured_ns / float(captured) - 1.0,
         ),
-    )  # fmt: skip
+    )

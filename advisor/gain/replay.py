@@ -47,9 +47,11 @@ class _Replay:
         self.order = _by(ops.stream)
         self.total = _running(ops.gap + ops.duration, ops.stream, np.zeros(len(inputs.ready)))
         self.thread = calls.thread[ops.call] if len(calls) else np.zeros(len(ops), np.int64)
-        submitted = self.clock[ops.call] - np.where(ops.by_start, calls.own[ops.call], 0.0) if len(
-            calls
-        ) else np.zeros(len(ops))  # fmt: skip
+        submitted = (
+            self.clock[ops.call] - np.where(ops.by_start, calls.own[ops.call], 0.0)
+            if len(calls)
+            else np.zeros(len(ops))
+        )
         #: What each operation asks of its stream's running maximum, unshifted.
         self.asked = submitted + ops.latency + ops.duration - self.total
 
@@ -70,52 +72,79 @@ class _Replay:
         """Carries stream and clock state from segment to segment. Returns the shift of each
         operation's clock and what each join asks of its stream; keeps the shifts of waits and
         handovers."""
-        inputs, ops, waits, joins = self.inputs, self.inputs.ops, self.inputs.waits, (
-            self.inputs.joins
-        )  # fmt: skip
+        inputs, ops, waits, joins = self.inputs, self.inputs.ops, self.inputs.waits, (self.inputs.joins)
         # One group of operations a segment, stream and thread: their highest demand.
         of_op = self.segment[ops.call] if len(self.segment) else np.zeros(len(ops), np.int64)
         key = (of_op * max(len(inputs.ready), 1) + ops.stream) * self.threads + self.thread
         order = _by(key)
         ranked = key[order]
-        first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1]))) if len(
-            ranked
-        ) else np.empty(0, np.int64)  # fmt: skip
+        first = (
+            np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+            if len(ranked)
+            else np.empty(0, np.int64)
+        )
         highest = np.maximum.reduceat(self.asked[order], first) if len(first) else np.empty(0)
         group = zip(
             (ranked[first] // self.threads // max(len(inputs.ready), 1)).tolist(),
             (ranked[first] // self.threads % max(len(inputs.ready), 1)).tolist(),
-            (ranked[first] % self.threads).tolist(), highest.tolist(), strict=True,
-        )  # fmt: skip
+            (ranked[first] % self.threads).tolist(),
+            highest.tolist(),
+            strict=True,
+        )
         keeps = np.unique(np.concatenate((waits.op, joins.on)))
         keep_at = np.argsort(of_op[keeps], kind="stable") if len(keeps) else keeps
-        keep = list(zip(
-            of_op[keeps[keep_at]].tolist(), keeps[keep_at].tolist(),
-            ops.stream[keeps[keep_at]].tolist(), self.total[keeps[keep_at]].tolist(), strict=True,
-        ))  # fmt: skip
+        keep = list(
+            zip(
+                of_op[keeps[keep_at]].tolist(),
+                keeps[keep_at].tolist(),
+                ops.stream[keeps[keep_at]].tolist(),
+                self.total[keeps[keep_at]].tolist(),
+                strict=True,
+            )
+        )
         join_at = np.argsort(of_op[joins.op], kind="stable") if len(joins) else joins.op
-        join = list(zip(
-            of_op[joins.op[join_at]].tolist(), joins.on[join_at].tolist(),
-            ops.stream[joins.op[join_at]].tolist(),
-            (joins.delay + ops.duration[joins.op] - self.total[joins.op])[join_at].tolist(),
-            join_at.tolist(), strict=True,
-        )) if len(joins) else []  # fmt: skip
+        join = (
+            list(
+                zip(
+                    of_op[joins.op[join_at]].tolist(),
+                    joins.on[join_at].tolist(),
+                    ops.stream[joins.op[join_at]].tolist(),
+                    (joins.delay + ops.duration[joins.op] - self.total[joins.op])[join_at].tolist(),
+                    join_at.tolist(),
+                    strict=True,
+                )
+            )
+            if len(joins)
+            else []
+        )
         handovers = inputs.handovers
-        hand = list(zip(
-            self.segment[handovers.call].tolist() if len(handovers) else [],
-            inputs.calls.thread[handovers.after].tolist() if len(handovers) else [],
-            inputs.calls.thread[handovers.call].tolist() if len(handovers) else [],
-            (
-                self.clock[handovers.after] + handovers.delay
-                - self.clock[handovers.call] + inputs.calls.own[handovers.call]
-            ).tolist() if len(handovers) else [], strict=True,
-        ))  # fmt: skip
-        wait = list(zip(
-            self.segment[waits.call].tolist() if len(waits) else [], waits.op.tolist(),
-            inputs.calls.thread[waits.call].tolist() if len(waits) else [],
-            waits.lag.tolist(), self.clock[waits.call].tolist() if len(waits) else [],
-            _early(inputs).tolist(), strict=True,
-        ))  # fmt: skip
+        hand = list(
+            zip(
+                self.segment[handovers.call].tolist() if len(handovers) else [],
+                inputs.calls.thread[handovers.after].tolist() if len(handovers) else [],
+                inputs.calls.thread[handovers.call].tolist() if len(handovers) else [],
+                (
+                    self.clock[handovers.after]
+                    + handovers.delay
+                    - self.clock[handovers.call]
+                    + inputs.calls.own[handovers.call]
+                ).tolist()
+                if len(handovers)
+                else [],
+                strict=True,
+            )
+        )
+        wait = list(
+            zip(
+                self.segment[waits.call].tolist() if len(waits) else [],
+                waits.op.tolist(),
+                inputs.calls.thread[waits.call].tolist() if len(waits) else [],
+                waits.lag.tolist(),
+                self.clock[waits.call].tolist() if len(waits) else [],
+                _early(inputs).tolist(),
+                strict=True,
+            )
+        )
         level = inputs.ready.tolist()
         shift = [0.0] * self.threads
         ended: dict[int, float] = {}

@@ -118,9 +118,7 @@ def _is_event_sync(a: Analysis, times: CallTimes, asks: Array) -> Array:
     return np.asarray(is_event[at])
 
 
-def _blocked_launches(
-    times: CallTimes, taken: Operations, ops: Ops, own: Array
-) -> list[tuple[int, int]]:
+def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array) -> list[tuple[int, int]]:
     """The last launch of each run of launches that waited for room in the queue, with the latest
     operation that had ended when it returned. The launches before it in the run follow suit; they
     lose their waiting time without a wait of their own (`own` is changed), so that a thousand
@@ -160,9 +158,7 @@ def _blocked_launches(
     place = np.searchsorted(launch, np.array([call for call, _ in blocked], np.int64))
     for i, (call, op) in enumerate(blocked):
         last = i + 1 == len(blocked)
-        if last or place[i + 1] - place[i] > 2 or (
-            times.thread[blocked[i + 1][0]] != times.thread[call]
-        ):  # fmt: skip
+        if last or place[i + 1] - place[i] > 2 or (times.thread[blocked[i + 1][0]] != times.thread[call]):
             kept.append((call, _end_of_call(ops, op)))
     return kept
 

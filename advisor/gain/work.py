@@ -200,9 +200,7 @@ class Work:
         resident = np.minimum(_SM_THREADS // threads, _SM_BLOCKS)
         registers = self._column("registers")
         fits = registers > 0
-        resident[fits] = np.minimum(resident, _SM_REGISTERS // np.maximum(registers * threads, 1))[
-            fits
-        ]
+        resident[fits] = np.minimum(resident, _SM_REGISTERS // np.maximum(registers * threads, 1))[fits]
         shared = self._column("shared_bytes")
         fits = shared > 0
         resident[fits] = np.minimum(resident, _SM_SHARED // np.maximum(shared, 1))[fits]
@@ -296,16 +294,20 @@ class Work:
 
     @cached_property
     def _copies(self) -> tuple[Array, Array, Array]:
-        size, way, memory = (np.zeros(len(self), np.int64), np.full(len(self), NONE),
-                             np.full(len(self), NONE))  # fmt: skip
+        size, way, memory = (
+            np.zeros(len(self), np.int64),
+            np.full(len(self), NONE),
+            np.full(len(self), NONE),
+        )
         ops = self.a.ops
         copy = (self.kind == Kind.COPY) & (ops.graph_node[self.at] == 0)
         if copy.any():
             columns = self.a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
             row = ops.row[self.at][copy]
             size[copy], way[copy] = columns["bytes"][row], columns["kind"][row]
-            side = np.where(columns["kind"][row] == HTOD, columns["src_memory"][row],
-                            columns["dst_memory"][row])  # fmt: skip
+            side = np.where(
+                columns["kind"][row] == HTOD, columns["src_memory"][row], columns["dst_memory"][row]
+            )
             crosses = np.isin(columns["kind"][row], (HTOD, DTOH))
             memory[copy] = np.where(crosses, side, NONE)
         return size, way, memory
@@ -351,7 +353,5 @@ class Work:
         NoEstimate."""
         known = practical_rate(self.a, int(self.device[0]))
         if known is None:
-            raise NoEstimate(
-                "the rate of pinned copies on this link is not known; give it as gb_per_s"
-            )
+            raise NoEstimate("the rate of pinned copies on this link is not known; give it as gb_per_s")
         return known

@@ -145,9 +145,7 @@ class KernelFamilies:
         """True for a name that kernels of all kinds share."""
         return self._nameless_names.found(name)
 
-    def by_launch(
-        self, name: str, registers: int, shared_bytes: int, median_ns: float
-    ) -> KernelFamily:
+    def by_launch(self, name: str, registers: int, shared_bytes: int, median_ns: float) -> KernelFamily:
         """What a kernel of a shared name is, as its launches tell; registers are a thread's, shared
         memory a block's."""
         known = self.classify([name])[0]
@@ -170,9 +168,13 @@ class KernelFamilies:
             for key, value in self._traits[i].items():
                 traits.setdefault(key, _fill(value, found))
         answer = KernelFamily(
-            entry.family, str(_fill(entry.operation, hit)), entry.phase, entry.engine,
-            MappingProxyType(traits), self._frameworks.found(known.full),
-        )  # fmt: skip
+            entry.family,
+            str(_fill(entry.operation, hit)),
+            entry.phase,
+            entry.engine,
+            MappingProxyType(traits),
+            self._frameworks.found(known.full),
+        )
         self._known[name] = answer
         return answer
 

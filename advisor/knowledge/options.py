@@ -26,19 +26,14 @@ class Program(NamedTuple):
         kernel that runs only then."""
         given = re.search(rf"(?<!\S){re.escape(option.line)}(?!\S)", self.command)
         pattern = option.in_use
-        return bool(given) or (
-            pattern is not None and any(re.search(pattern, name) for name in self.kernels)
-        )
+        return bool(given) or (pattern is not None and any(re.search(pattern, name) for name in self.kernels))
 
 
 UNKNOWN = Program()
 
 
 def options_for(
-    action_key: str,
-    engine_name: str | None,
-    program: Program = UNKNOWN,
-    version: str | None = None,
+    action_key: str, engine_name: str | None, program: Program = UNKNOWN, version: str | None = None
 ) -> tuple[Option, ...]:
     """At most three lines: of the engine, else of the library it extends, else of any engine;
     none that the program uses already. `version` is the release of the engine, where known: lines
@@ -58,14 +53,11 @@ def options_for(
     return _fitting(known["any"], action_key, program, None)
 
 
-def _fitting(
-    data: EngineData, action_key: str, program: Program, version: str | None
-) -> tuple[Option, ...]:
+def _fitting(data: EngineData, action_key: str, program: Program, version: str | None) -> tuple[Option, ...]:
     wanted = program.language_model
     options = (
         line.option(data.name, version)
         for line in data.options.get(action_key, [])
-        if (None in (wanted, line.language_model) or line.language_model == wanted)
-        and not program.uses(line)
+        if (None in (wanted, line.language_model) or line.language_model == wanted) and not program.uses(line)
     )
     return tuple(option for option in options if option is not None)[:MOST]

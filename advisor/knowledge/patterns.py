@@ -149,9 +149,7 @@ class _Reader:
     def _group(self) -> Literals:
         counts = True
         if self._next() == "?":
-            head = re.compile(r"\?(?:P<\w+>|P=\w+|<?[=!]|#[^)]*|[a-zA-Z-]*:?|>)").match(
-                self._text, self._at
-            )
+            head = re.compile(r"\?(?:P<\w+>|P=\w+|<?[=!]|#[^)]*|[a-zA-Z-]*:?|>)").match(self._text, self._at)
             assert head
             counts = head[0][1:2] == ":" or head[0].startswith("?P<")
             self._at = head.end()

@@ -11,9 +11,7 @@ from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, Family, File, Pattern, Text
 
 Kind = Literal["ranges", "operators", "modules", "kernels", "families", "command", "structure"]
-Feature = Literal[
-    "named_phases", "decode_attention", "few_tokens", "names", "launches", "framework"
-]
+Feature = Literal["named_phases", "decode_attention", "few_tokens", "names", "launches", "framework"]
 Share = Annotated[float, Field(ge=0, le=1)]
 #: Least and most, both included; None leaves a side open.
 Bounds = tuple[float | None, float | None]

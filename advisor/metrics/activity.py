@@ -96,9 +96,7 @@ def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
     if period <= 0:
         return None
     inside = mine & (time >= window.start) & (time + period <= window.end)
-    values = {
-        n: columns[n][inside] for n in SAMPLE_RATIOS if not np.isnan(columns[n][inside]).all()
-    }
+    values = {n: columns[n][inside] for n in SAMPLE_RATIOS if not np.isnan(columns[n][inside]).all()}
     if not inside.any():
         return None
     return Samples(time[inside], period, values)
@@ -140,8 +138,9 @@ class Activity:
         """Time-weighted activity inside a family; None where the samples do not resolve it."""
         if measure not in self.level:
             return None
-        weight = np.array([s if f == family else 0.0 for (f, _), s in
-                           zip(self.groups, self.share, strict=True)])  # fmt: skip
+        weight = np.array(
+            [s if f == family else 0.0 for (f, _), s in zip(self.groups, self.share, strict=True)]
+        )
         if weight.sum() == 0:
             return None
         weight /= weight.sum()
@@ -201,8 +200,11 @@ def kernel_activity(
         return None
     level, error, noise = {}, {}, {}
     doubts: dict[str, tuple[Array, ...]] = {}
-    measures = {"sm": samples.values.get("sm_active"), "dram": samples.dram,
-                "tensor": samples.values.get("tensor_active")}  # fmt: skip
+    measures = {
+        "sm": samples.values.get("sm_active"),
+        "dram": samples.dram,
+        "tensor": samples.values.get("tensor_active"),
+    }
     for name, column in measures.items():
         if column is None or np.isnan(column).any():
             continue
@@ -213,9 +215,7 @@ def kernel_activity(
         # give it back with all the noise: the truth lies between, and the middle is least off.
         level[name] = np.clip((bounded + free) / 2, 0.0, 1.0)
         noise[name] = robust_covariance(design, column - design @ bounded)
-        doubts[name] = (
-            (shifted[0] - shifted[1]) / 2, (bounded - free) / 2, level[name] * edge,
-        )  # fmt: skip
+        doubts[name] = ((shifted[0] - shifted[1]) / 2, (bounded - free) / 2, level[name] * edge)
         variance = np.diag(noise[name]) + sum(d**2 for d in doubts[name])
         error[name] = np.sqrt(np.maximum(variance, 0))
     if not level:

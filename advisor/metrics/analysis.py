@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -29,6 +28,7 @@ from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
 from advisor.metrics.window import (
+    Selection,
     Window,
     end_of_work,
     nvtx_window,
@@ -49,15 +49,6 @@ _SHARED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What the user wants looked at: a time window, a range, a phase."""
-
-    window: str | None = None
-    nvtx: str | None = None
-    phase: str | None = None
-
-
 def _heaviest(values: Array, weight: Array) -> int:
     """The value with the greatest sum of weights."""
     known, at = np.unique(values, return_inverse=True)
@@ -69,9 +60,7 @@ class Analysis:
     device and of the process with most GPU time on it: of the device with most GPU time, or of
     another with `on(device)`."""
 
-    def __init__(
-        self, trace: Trace, selection: Selection | None = None, device: int | None = None
-    ) -> None:
+    def __init__(self, trace: Trace, selection: Selection | None = None, device: int | None = None) -> None:
         self.trace: Trace = trace
         self.selection = selection or Selection()
         self._device = device
@@ -112,14 +101,27 @@ class Analysis:
     def ops(self) -> Operations:
         # One pass over each big table: what later stages need of it is read along.
         self.trace.columns(
-            "api_calls", ("start", "end", "process", "thread", "correlation", "call", "name_id",
-                          "result"),
-        )  # fmt: skip
+            "api_calls", ("start", "end", "process", "thread", "correlation", "call", "name_id", "result")
+        )
         self.trace.columns(
             "kernels",
-            ("start", "end", "device", "stream", "process", "correlation", "name_id",
-             "short_name_id", "grid_x", "grid_y", "grid_z", "blocks", "threads", "graph_node"),
-        )  # fmt: skip
+            (
+                "start",
+                "end",
+                "device",
+                "stream",
+                "process",
+                "correlation",
+                "name_id",
+                "short_name_id",
+                "grid_x",
+                "grid_y",
+                "grid_z",
+                "blocks",
+                "threads",
+                "graph_node",
+            ),
+        )
         return operations(self.trace)
 
     @cached_property
@@ -148,9 +150,7 @@ class Analysis:
     def steps(self) -> Steps:
         """What looks most like steps, with the confidence that it is."""
         kernels = self.trace.has("kernels")
-        heavy = (
-            self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
-        )
+        heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
         work = Work(self.trace, self.ops, self.main_process, self.main_device, self.op_name, heavy)
         families = self.names.families if kernels else []
         found = find_steps(work, self.ranges, step_patterns(), families)
@@ -230,8 +230,8 @@ class Analysis:
     @cached_property
     def window_steps(self) -> Array:
         """Positions of the steps that end inside the window (the budget's steps)."""
-        ends = self.steps.gpu_end
-        inside = (ends > self.window.start) & (ends <= self.window.end)
+        ends, window = self.steps.gpu_end, self.window
+        inside = (ends > window.start) & (ends <= window.end)
         if self.selection.phase:
             inside &= np.array([p == self.selection.phase for p in self.steps.phase], bool)
         return np.flatnonzero(inside)
@@ -253,9 +253,7 @@ class Analysis:
         if self.step_count:
             return {f"{n}_per_step": count / self.step_count for n, count in known.items()}
         kernels = len(self.device_kernels(device))
-        return (
-            {f"{n}_per_100_kernels": 100 * c / kernels for n, c in known.items()} if kernels else {}
-        )
+        return {f"{n}_per_100_kernels": 100 * c / kernels for n, c in known.items()} if kernels else {}
 
     @property
     def certain_step_count(self) -> int:
@@ -293,11 +291,16 @@ class Analysis:
         # Where the steps are uncertain, no gap is called one between steps.
         steps = self.steps if self.steps.believed else no_steps(len(self.ops))
         return device_budget(
-            self.trace, self.ops if whole else self.ops.take(mine),
+            self.trace,
+            self.ops if whole else self.ops.take(mine),
             self.communication if whole else self.communication[mine],
-            steps.op_step if whole else steps.op_step[mine], self.steps.gpu_end,
-            self.window, self.threads, self.states, device,
-        )  # fmt: skip
+            steps.op_step if whole else steps.op_step[mine],
+            self.steps.gpu_end,
+            self.window,
+            self.threads,
+            self.states,
+            device,
+        )
 
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
@@ -336,9 +339,13 @@ class Analysis:
                 continue
             at = self.device_kernels(device)
             out[device] = kernel_activity(
-                samples, self.budgets[device].compute, self.ops.start[at], self.ops.end[at],
-                *self.kernel_groups(device), launch_kinds(self.op_name[at], self._blocks(at)),
-            )  # fmt: skip
+                samples,
+                self.budgets[device].compute,
+                self.ops.start[at],
+                self.ops.end[at],
+                *self.kernel_groups(device),
+                launch_kinds(self.op_name[at], self._blocks(at)),
+            )
         return out
 
     def kernel_groups(self, device: int) -> tuple[Array, list[tuple[str, str]]]:
@@ -353,16 +360,13 @@ class Analysis:
         blocks = self.trace.columns("kernels", ("blocks",))["blocks"]
         return np.maximum(blocks[self.ops.row[at]], 0)
 
+    @cached_property
     def calls_in_window(self) -> Array:
         """Rows of api_calls that belong to the window: calls that start inside its host side.
 
         With asynchronous launching the host runs ahead of the device, so calls are taken from
         the host ranges of the window's steps where steps are known, else by time.
         """
-        return self._calls_in_window
-
-    @cached_property
-    def _calls_in_window(self) -> Array:
         if not self.trace.has("api_calls"):
             return np.empty(0, np.int64)
         calls = self.trace.columns("api_calls", ("start", "process"))
@@ -389,6 +393,6 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        rows = self.calls_in_window()
+        rows = self.calls_in_window
         call = self.trace.columns("api_calls", ("call",))["call"][rows]
         return np.asarray(rows[np.isin(call, kinds)])

@@ -116,24 +116,21 @@ def device_budget(
     direction = directions(trace, ops)
     found, busy = device_gaps(trace, ops, op_step, window, np.isin(direction, MIGRATIONS))
     spans = _busy_parts(ops, communication, direction, window)
-    bounds = np.concatenate(([window.start], np.clip(step_end, window.start, window.end),
-                             [window.end])).astype(np.int64)  # fmt: skip
+    bounds = np.concatenate(
+        ([window.start], np.clip(step_end, window.start, window.end), [window.end])
+    ).astype(np.int64)
     by_step = np.zeros((len(bounds) - 1, len(PARTS)))
     for name, part in spans.items():
         by_step[:, PARTS.index(name)] = Coverage(part).within(bounds[:-1], bounds[1:])
     split = _split_idle(found, threads, states)
-    at = np.searchsorted(step_end, found.start, "right") if len(step_end) else np.zeros(
-        len(found), np.int64
-    )  # fmt: skip
+    at = np.searchsorted(step_end, found.start, "right") if len(step_end) else np.zeros(len(found), np.int64)
     for name, length in split.items():
         by_step[:, PARTS.index(name)] = np.bincount(at, length, minlength=len(bounds) - 1)
     ns = {p: int(v) for p, v in zip(PARTS, by_step.sum(axis=0), strict=True)}
     return DeviceBudget(device, window, ns, by_step, busy, spans["compute"], found, split)
 
 
-def _busy_parts(
-    ops: Operations, communication: Array, direction: Array, window: Window
-) -> dict[str, Spans]:
+def _busy_parts(ops: Operations, communication: Array, direction: Array, window: Window) -> dict[str, Spans]:
     """Busy time in order of precedence: compute hides communication, which hides copies.
     `direction` is that of each copy, 0 for other operations."""
     kernel = (ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN) | (ops.kind == Kind.MEMSET)
@@ -149,9 +146,11 @@ def _busy_parts(
     }
     out: dict[str, Spans] = {}
     taken = EMPTY
-    recorded = subtract(
-        Spans(np.array([window.start]), np.array([window.end])), window.holes
-    ) if len(window.holes) else None  # fmt: skip
+    recorded = (
+        subtract(Spans(np.array([window.start]), np.array([window.end])), window.holes)
+        if len(window.holes)
+        else None
+    )
     for name, mask in masks.items():
         own = window.cut(union(ops.start[mask], ops.end[mask]))
         if recorded is not None:
@@ -239,9 +238,9 @@ def gap_slices(
             if thread not in known:
                 known[thread] = _ThreadStates(threads, thread, int(found.process[i]), states)
             host = "host_gap" if booked["host_gap"][i] else "host_between_launches"
-            slices = list(_cut_launches(
-                known[thread].slices(start, cut, host), int(booked["graph_launch_call"][i])
-            ))  # fmt: skip
+            slices = list(
+                _cut_launches(known[thread].slices(start, cut, host), int(booked["graph_launch_call"][i]))
+            )
         slices.append((IDLE_PARTS[after[i]], cut, end))
         out.append([s for s in slices if s[1] < s[2]])
     return out
@@ -312,10 +311,13 @@ class _ThreadStates:
         for name, spans in self._spans.items():
             inside = clip(spans, lo, hi)
             found += [(a, b, name) for a, b in zip(*map(np.ndarray.tolist, inside), strict=True)]
-        calls = range(int(np.searchsorted(self._end, lo, "right")),
-                      int(np.searchsorted(self._start, hi, "left")))  # fmt: skip
-        found += [(max(int(self._start[k]), lo), min(int(self._end[k]), hi),
-                   THREAD_STATES[int(self._state[k])]) for k in calls]  # fmt: skip
+        calls = range(
+            int(np.searchsorted(self._end, lo, "right")), int(np.searchsorted(self._start, hi, "left"))
+        )
+        found += [
+            (max(int(self._start[k]), lo), min(int(self._end[k]), hi), THREAD_STATES[int(self._state[k])])
+            for k in calls
+        ]
         for start, end, name in sorted(found):
             if lo < start:
                 yield host, lo, start
@@ -374,9 +376,10 @@ def host_states(
 
     gc, gil = (
         covered(ranges.rows([i for i, r in roles.items() if r == role]), "thread")
-        if role in roles.values() else {}
+        if role in roles.values()
+        else {}
         for role in ("gc", "gil_wait")
-    )  # fmt: skip
+    )
     calls, overheads = (
         covered(trace.columns(table, ("start", "end", key)), key) if trace.has(table) else {}
         for table, key in (("host_calls", "thread"), ("overheads", "process"))

@@ -133,8 +133,7 @@ class CallSiteFinder:
     @cached_property
     def _names(self) -> tuple[Array, list[str]]:
         """Name of each call as a position in the list, without version suffix."""
-        ids, position = dense(self._trace.columns("api_calls", ("name_id",))["name_id"][
-            self._calls.row])  # fmt: skip
+        ids, position = dense(self._trace.columns("api_calls", ("name_id",))["name_id"][self._calls.row])
         bases = [base_name(t) for t in self._trace.texts(ids.tolist())]
         known = sorted(set(bases))
         return np.array([known.index(b) for b in bases], np.int64)[position], known
@@ -152,16 +151,19 @@ class CallSiteFinder:
         count = np.bincount(group, minlength=len(key))
         share = total / max(len(calls_at), 1)
         time = count * share if sampled else np.bincount(group, length[calls_at], len(key))
-        idle = np.zeros(len(key)) if sampled else np.bincount(
-            group, self._idle_at(calls_at), len(key)
-        )  # fmt: skip
+        idle = np.zeros(len(key)) if sampled else np.bincount(group, self._idle_at(calls_at), len(key))
         sites = []
         for i, k in enumerate(key.tolist()):
             where, call = divmod(k, len(names))
-            sites.append(Site(
-                labels[where - 1] if where else None, names[call], int(count[i]), round(time[i]),
-                int(idle[i]),
-            ))  # fmt: skip
+            sites.append(
+                Site(
+                    labels[where - 1] if where else None,
+                    names[call],
+                    int(count[i]),
+                    round(time[i]),
+                    int(idle[i]),
+                )
+            )
         sites.sort(key=lambda s: (-s.idle_ns, -s.time_ns, -s.calls, s.where or "~", s.call))
         return CallSites(source, tuple(sites), len(at), total)
 
@@ -220,8 +222,7 @@ class CallSiteFinder:
         and innermost ones; without those, the library that made the call.
         """
         used, back = np.unique(chain, return_inverse=True)
-        columns = self._trace.columns("callchains", ("callchain", "depth", "symbol_id",
-                                                     "module_id"))  # fmt: skip
+        columns = self._trace.columns("callchains", ("callchain", "depth", "symbol_id", "module_id"))
         at = np.flatnonzero(np.isin(columns["callchain"], used))
         of = np.searchsorted(used, columns["callchain"][at])
         order = np.lexsort((columns["depth"][at], of))
@@ -280,8 +281,7 @@ class CallSiteFinder:
             codes = []
             for pair in pairs.tolist():
                 ends = dict.fromkeys(texts[i] for i in divmod(pair, len(texts)))
-                codes.append(MISSING if pair < 0 else known.setdefault(" > ".join(ends),
-                                                                       len(known)))  # fmt: skip
+                codes.append(MISSING if pair < 0 else known.setdefault(" > ".join(ends), len(known)))
             site[open_] = np.array(codes, np.int64)[which]
             texts = list(known)
         return (site, texts, at) if (site >= 0).any() else None

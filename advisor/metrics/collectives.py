@@ -91,10 +91,18 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     cover = Coverage(a.budgets[device].compute)
     size, groups, group, sequence = _arguments(a, device, mine)
     return Collectives(
-        kinds, kind, np.argsort(np.argsort(first))[stream], start, end,
-        (end - start) - cover.within(start, end), _places(a.on(device), mine, kind), size,
-        groups, group, sequence,
-    )  # fmt: skip
+        kinds,
+        kind,
+        np.argsort(np.argsort(first))[stream],
+        start,
+        end,
+        (end - start) - cover.within(start, end),
+        _places(a.on(device), mine, kind),
+        size,
+        groups,
+        group,
+        sequence,
+    )
 
 
 def _places(a: Analysis, mine: Array, kind: Array) -> Array:
@@ -137,9 +145,7 @@ def leads(a: Analysis, device: int, found: Collectives) -> Array:
     copies = np.maximum(rest - compute - parts.sum(axis=1), 0)
     at = a.device_kernels(device)
     at = at[a.names.mask(lambda k: k.family == "moe")[a.op_name[at]]]
-    experts = np.minimum(
-        Coverage(union(a.ops.start[at], a.ops.end[at])).within(before, start), compute
-    )
+    experts = np.minimum(Coverage(union(a.ops.start[at], a.ops.end[at])).within(before, start), compute)
     columns = [compute - experts, experts, copies]
     for names in _LEAD_PARTS.values():
         columns.append(parts[:, [IDLE_PARTS.index(n) for n in names]].sum(axis=1))
@@ -178,9 +184,7 @@ def _rows(a: Analysis, device: int) -> Array:
     return at[a.communication[at]]
 
 
-def _arguments(
-    a: Analysis, device: int, mine: Array
-) -> tuple[Array, tuple[str, ...], Array, Array]:
+def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, tuple[str, ...], Array, Array]:
     """Bytes, communicator and sequence number of each collective, by device, stream and start."""
     missing = np.full(len(mine), MISSING, np.int64)
     if not a.trace.has("collectives") or len(mine) == 0:
@@ -207,6 +211,8 @@ def _arguments(
     texts = a.trace.texts(int(i) for i in ids if i != MISSING)
     known = (ids != MISSING).cumsum() - 1
     return (
-        column("bytes"), tuple(texts), np.where(ids[group] == MISSING, MISSING, known[group]),
+        column("bytes"),
+        tuple(texts),
+        np.where(ids[group] == MISSING, MISSING, known[group]),
         column("sequence"),
-    )  # fmt: skip
+    )

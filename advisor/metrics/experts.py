@@ -51,6 +51,10 @@ def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
     opens, closes = opens[whole], closes[whole]
     steps = a.step_count
     return LooseExperts(
-        len(topk) / steps, len(grouping) / steps, len(combine) / steps,
-        a.ops.start[at[opens]], a.ops.end[at[closes]], closes - opens + 1,
-    )  # fmt: skip
+        len(topk) / steps,
+        len(grouping) / steps,
+        len(combine) / steps,
+        a.ops.start[at[opens]],
+        a.ops.end[at[closes]],
+        closes - opens + 1,
+    )

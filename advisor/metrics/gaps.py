@@ -84,13 +84,22 @@ def device_gaps(
     call_kind, thread = call.astype(np.int8), thread.astype(np.int32)
     return (
         Gaps(
-            idle.start, idle.end, np.where(known, at, MISSING).astype(np.int32),
-            np.where(has_prev, prev, MISSING).astype(np.int32), call_start, call_end, call_kind,
-            thread, np.where(known, ops.process[at], MISSING).astype(np.int32), internal, crosses,
-            migrated, LONG_HOST_NS if (op_step >= 0).any() else LONG_HOST_STEPLESS_NS,
+            idle.start,
+            idle.end,
+            np.where(known, at, MISSING).astype(np.int32),
+            np.where(has_prev, prev, MISSING).astype(np.int32),
+            call_start,
+            call_end,
+            call_kind,
+            thread,
+            np.where(known, ops.process[at], MISSING).astype(np.int32),
+            internal,
+            crosses,
+            migrated,
+            LONG_HOST_NS if (op_step >= 0).any() else LONG_HOST_STEPLESS_NS,
         ),
         busy,
-    )  # fmt: skip
+    )
 
 
 def empty_queue_share(found: Gaps) -> float | None:

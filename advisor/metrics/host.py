@@ -125,9 +125,11 @@ class Ranges:
         `domain` and `text` (position in `texts`)."""
         columns = self._columns
         at = np.flatnonzero(
-            (columns["thread"] == thread) & (columns["start"] < hi) & (columns["end"] > lo)
+            (columns["thread"] == thread)
+            & (columns["start"] < hi)
+            & (columns["end"] > lo)
             & ((columns["style"] == PUSH_POP) | (columns["style"] == START_END))
-        )  # fmt: skip
+        )
         at = at[np.argsort(columns["start"][at], kind="stable")]
         out = {n: columns[n][at] for n in ("start", "end", "domain")}
         out["text"] = self._inverse[at]

@@ -115,8 +115,18 @@ def _before_launch(trace: Trace, ops: Operations, at: Array) -> Array:
 
 def _repeated(trace: Trace, table: str) -> Array:
     """Rows that equal an earlier one in time, place, correlation and name."""
-    same = ("start", "end", "device", "stream", "process", "thread", "correlation", "graph_node",
-            "name_id", "bytes")  # fmt: skip
+    same = (
+        "start",
+        "end",
+        "device",
+        "stream",
+        "process",
+        "thread",
+        "correlation",
+        "graph_node",
+        "name_id",
+        "bytes",
+    )
     columns = trace.columns(table, [c for c in same if c in TABLES[table]])
     rows = np.argsort(columns["start"], kind="stable")
     at_once = columns["start"][rows][1:] == columns["start"][rows][:-1]

@@ -13,9 +13,7 @@ from advisor.model.arrays import Array
 from advisor.sources.trace import Trace
 
 #: Families whose work a fused kernel would do on the way (catalogue: unfused elementwise).
-UNFUSED = frozenset(
-    ("elementwise", "activation", "norm", "rope", "copy", "softmax", "index", "quantise")
-)
+UNFUSED = frozenset(("elementwise", "activation", "norm", "rope", "copy", "softmax", "index", "quantise"))
 MATMUL = frozenset(("gemm", "gemv", "conv", "moe"))
 ATTENTION = frozenset(("attention",))
 
@@ -69,9 +67,7 @@ def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
     return _told_by_launch(trace, names, families, nameless) if nameless else names
 
 
-def _told_by_launch(
-    trace: Trace, names: Names, families: KernelFamilies, nameless: list[int]
-) -> Names:
+def _told_by_launch(trace: Trace, names: Names, families: KernelFamilies, nameless: list[int]) -> Names:
     """Names of which each stands for kernels of all kinds become one entry for each kind."""
     columns = trace.columns("kernels", ("start", "end", "registers", "shared_bytes"))
     duration = columns["end"] - columns["start"]
@@ -85,9 +81,11 @@ def _told_by_launch(
         for k in range(len(keys)):
             mine = rows[kind == k]
             told = families.by_launch(
-                names.texts[i], int(columns["registers"][mine[0]]),
-                int(columns["shared_bytes"][mine[0]]), float(np.median(duration[mine])),
-            )  # fmt: skip
+                names.texts[i],
+                int(columns["registers"][mine[0]]),
+                int(columns["shared_bytes"][mine[0]]),
+                float(np.median(duration[mine])),
+            )
             if not found:
                 known[i] = told
             elif told.operation not in found:
@@ -95,9 +93,8 @@ def _told_by_launch(
                 origin.append(i)
             index[mine] = found.setdefault(told.operation, len(known) - 1 if found else i)
     return Names(
-        names.ids[origin], [names.texts[i] for i in origin], [names.short[i] for i in origin],
-        index, known,
-    )  # fmt: skip
+        names.ids[origin], [names.texts[i] for i in origin], [names.short[i] for i in origin], index, known
+    )
 
 
 def dense(values: Array) -> tuple[Array, Array]:

@@ -116,9 +116,7 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array) -> Array:
         return none
     calls = trace.columns("api_calls", ("process", "correlation", "call"))
     linked = calls["correlation"] != MISSING
-    issuing = linked & np.isin(
-        calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
-    )
+    issuing = linked & np.isin(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET))
     result = none
     # Some libraries issue work through calls of other classes (batched copies, prefetches), so
     # what the issuing classes leave open is looked up among all calls.
@@ -127,10 +125,7 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array) -> Array:
         if len(candidates) == 0 or len(open_) == 0:
             continue
         keys, wanted = call_keys(
-            calls["process"][candidates],
-            calls["correlation"][candidates],
-            process[open_],
-            correlation[open_],
+            calls["process"][candidates], calls["correlation"][candidates], process[open_], correlation[open_]
         )
         at = join(keys, wanted)
         hit = at != MISSING

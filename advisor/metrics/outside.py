@@ -31,9 +31,7 @@ class OutsideWork:
         return sum(spans.total for spans in self.places.values())
 
 
-def outside_work(
-    busy: Spans, launched: Spans, window: Window, steps: Steps, startup: Startup
-) -> OutsideWork:
+def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, startup: Startup) -> OutsideWork:
     """Where a device worked outside its window. `busy` is when it worked at all, `launched` when it
     ran what the host launched within the window.
 

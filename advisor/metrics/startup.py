@@ -92,9 +92,8 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
 
 
 def find_startup(
-    trace: Trace, ops: Operations, ranges: Ranges, roles: Mapping[int, str], steps: Steps,
-    op_name: Array,
-) -> Startup:  # fmt: skip
+    trace: Trace, ops: Operations, ranges: Ranges, roles: Mapping[int, str], steps: Steps, op_name: Array
+) -> Startup:
     """Start-up of a capture; `roles` are those of ranges by position of their text, `op_name` is
     the position of each operation's kernel name, MISSING for other operations."""
     begin, _ = activity_span(trace, ops)
@@ -127,8 +126,7 @@ def find_startup(
     parts = _parts(calls, found, events)
     teardown = _teardown(calls, ops)
     if len(teardown):
-        events.append(Event("teardown", "frees and unloads", int(teardown.start[0]),
-                            int(teardown.end[-1])))  # fmt: skip
+        events.append(Event("teardown", "frees and unloads", int(teardown.start[0]), int(teardown.end[-1])))
     events.sort(key=lambda e: e.start)
     return Startup(begin, end, tuple(events), _by_thread(calls, told, spans), parts, teardown)
 
@@ -149,10 +147,12 @@ def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -
     loads = np.flatnonzero((kind == Call.MODULE) & (length >= _MODULE_NS))
     modules = np.concatenate((loads, _first_launches(calls, ops, op_name, length)))
     found: dict[str, Any] = {
-        "context": context, "modules": modules, "allocation": allocation,
+        "context": context,
+        "modules": modules,
+        "allocation": allocation,
         "libraries": _library_calls(calls, length, modules),
         "graphs": _graph_calls(trace, calls, length),
-    }  # fmt: skip
+    }
     return {k: np.asarray(rows, np.int64) for k, rows in found.items() if len(rows)}
 
 
@@ -243,8 +243,9 @@ def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict
             own = union(calls["start"][found[kind]], calls["end"][found[kind]])
         else:
             mine = [e for e in events if e.kind == kind]
-            own = union(np.array([e.start for e in mine], np.int64),
-                        np.array([e.end for e in mine], np.int64))  # fmt: skip
+            own = union(
+                np.array([e.start for e in mine], np.int64), np.array([e.end for e in mine], np.int64)
+            )
         alone = subtract(own, taken)
         if alone.total:
             out[kind] = alone

@@ -70,9 +70,7 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
 
 
 def _call_key(name: Array, shape: Array) -> Array:
-    return np.asarray(
-        name.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ shape.astype(np.uint64)
-    )
+    return np.asarray(name.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ shape.astype(np.uint64))
 
 
 def _place(name: Array, shape: Array, stream: Array) -> Array:
@@ -183,9 +181,7 @@ def _other_streams(a: Analysis, kernels: Array, at: Array) -> Array:
     count = _overlapping(ops.start[kernels], ops.end[kernels], ops.start[at], ops.end[at])
     for one in np.unique(stream[at]).tolist():
         own, here = kernels[stream[kernels] == one], np.flatnonzero(stream[at] == one)
-        count[here] -= _overlapping(
-            ops.start[own], ops.end[own], ops.start[at[here]], ops.end[at[here]]
-        )
+        count[here] -= _overlapping(ops.start[own], ops.end[own], ops.start[at[here]], ops.end[at[here]])
     return count > 0
 
 

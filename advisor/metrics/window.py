@@ -21,6 +21,15 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|ms|us|ns)")
 
 
 @dataclass(frozen=True)
+class Selection:
+    """What the user wants looked at: a time window, a range, a phase."""
+
+    window: str | None = None
+    nvtx: str | None = None
+    phase: str | None = None
+
+
+@dataclass(frozen=True)
 class Window:
     """[start, end) in ns; `holes` inside it were not recorded and are neither busy nor idle."""
 
@@ -111,9 +120,7 @@ def outside_phase(steps: Steps, phase: str, window: Window) -> Spans:
     is of that phase."""
     known = sorted(set(steps.phase))
     if phase not in known:
-        raise InputError(
-            f"--phase: no step is {phase}; the capture has {', '.join(known) or 'no steps'}"
-        )
+        raise InputError(f"--phase: no step is {phase}; the capture has {', '.join(known) or 'no steps'}")
     mine = np.array([p == phase for p in steps.phase])
     return gaps(union(steps.begin[mine], steps.gpu_end[mine]), window.start, window.end)
 

@@ -107,15 +107,15 @@ def _with_kernels(seen: Seen, names: Names, duration: Array) -> Seen:
         return seen
     shares = {
         text: share
-        for text, family, share in zip(
-            names.texts, names.families, (by_name / whole).tolist(), strict=True
-        )
+        for text, family, share in zip(names.texts, names.families, (by_name / whole).tolist(), strict=True)
         if family != "communication"
     }
     return replace(
-        seen, kernels=shares, families={family: t / whole for family, t in time.items()},
+        seen,
+        kernels=shares,
+        families={family: t / whole for family, t in time.items()},
         features={**seen.features, **_features(names, by_name)},
-    )  # fmt: skip
+    )
 
 
 def _features(names: Names, by_name: Array) -> dict[str, float]:
@@ -158,8 +158,7 @@ def judge(seen: Seen, known: WorkloadFile) -> Judgement:
     score = {name: sum(e.weight for e in evidence) for name, evidence in found.items()}
     order = sorted(score, key=lambda name: -score[name])  # stable: ties as in the file
     best = next(
-        (w.name for w in known.workloads if w.contains_others and score[w.name] >= known.decisive),
-        order[0],
+        (w.name for w in known.workloads if w.contains_others and score[w.name] >= known.decisive), order[0]
     )
     if score[best] < known.least:
         return Judgement(UNKNOWN, 0.0, made_by)

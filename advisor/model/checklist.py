@@ -14,12 +14,7 @@ Stage = Literal["before", "during", "after"]
 Answer = Literal["yes", "no", "not_applicable", "later"]
 ANSWERS: tuple[Answer, ...] = ("yes", "no", "not_applicable", "later")
 #: Answers as people read them.
-WORDS: dict[str, str] = {
-    "yes": "yes",
-    "no": "no",
-    "not_applicable": "not applicable",
-    "later": "later",
-}
+WORDS: dict[str, str] = {"yes": "yes", "no": "no", "not_applicable": "not applicable", "later": "later"}
 
 
 class CheckEntry(Frozen):

@@ -194,9 +194,7 @@ class GainCheck(Frozen):
     measured_before_ms: float
     measured_after_ms: float
     measured_speedup: float
-    outcome: Literal[
-        "as predicted", "less than predicted", "more than predicted", "no effect", "not applied"
-    ]
+    outcome: Literal["as predicted", "less than predicted", "more than predicted", "no effect", "not applied"]
 
 
 class Comparison(Judged):

@@ -51,9 +51,7 @@ class Scope:
 
     def encloses(self, other: Scope) -> bool:
         """True when all that is named here is named alike in `other`; itself included."""
-        return all(
-            mine is None or mine == getattr(other, name) for name, mine in self.as_dict().items()
-        )
+        return all(mine is None or mine == getattr(other, name) for name, mine in self.as_dict().items())
 
     def without_process(self) -> Scope:
         """The same in another run, which has other process ids."""
@@ -228,9 +226,7 @@ class FactBase:
 def enclosing(scope: Scope) -> Iterator[Scope]:
     """Every wider scope of `scope`, narrowest first, the whole trace last."""
     named = [k for k, v in scope.as_dict().items() if v is not None]
-    for keep in sorted(
-        (c for c in _subsets(named) if len(c) < len(named)), key=lambda c: (-len(c), c)
-    ):
+    for keep in sorted((c for c in _subsets(named) if len(c) < len(named)), key=lambda c: (-len(c), c)):
         yield scope.only(keep)
 
 

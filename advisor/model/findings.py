@@ -357,8 +357,7 @@ class Diagnosis(Frozen):
                 for f in self.findings
             ],
             "facts": [
-                {"name": f.name, "value": f.value, "unit": f.unit, **f.scope.as_dict()}
-                for f in self.facts
+                {"name": f.name, "value": f.value, "unit": f.unit, **f.scope.as_dict()} for f in self.facts
             ],
             "budget": [
                 {"rank": b.rank, "device": b.device, "phase": b.phase, **p.model_dump()}

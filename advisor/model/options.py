@@ -32,12 +32,8 @@ class Options:
     window: Annotated[str | None, Flag("FROM/TO", "Analyse this part: 5s/7s, 5s/, 1s2ms/.")] = None
     nvtx: Annotated[str | None, Flag("RANGE[@DOMAIN][/N]", "Analyse these NVTX ranges.")] = None
     phase: Annotated[str | None, one_of("Analyse this phase.", "prefill", "decode")] = None
-    weight_bytes: Annotated[
-        str | None, Flag("N|config.json", "Size of the weights, for bandwidth.")
-    ] = None
-    unprofiled_step: Annotated[
-        str | None, Flag("MS", "Step time of a run without the profiler, ms.")
-    ] = None
+    weight_bytes: Annotated[str | None, Flag("N|config.json", "Size of the weights, for bandwidth.")] = None
+    unprofiled_step: Annotated[str | None, Flag("MS", "Step time of a run without the profiler, ms.")] = None
     gpu_metrics: Annotated[
         Path | None, Flag("FILE", "Log of nvidia-smi or dcgmi: alone, or joined to TRACE.")
     ] = None
@@ -52,8 +48,7 @@ class Options:
         tuple[str, ...], Flag("CODE.NAME=VALUE", "Change a threshold (repeatable).", key="param")
     ] = ()
     engine: Annotated[
-        Literal["durable", "python"] | None,
-        one_of("Inference engine of the rules.", "durable", "python"),
+        Literal["durable", "python"] | None, one_of("Inference engine of the rules.", "durable", "python")
     ] = None
     sensitivity: Annotated[bool, Flag("", "List verdicts near a threshold.")] = False
     strict: bool = False  # a disagreement of the engines is an error

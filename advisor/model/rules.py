@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    ConfigDict,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    model_validator,
-)
+from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from advisor.model.capture import Frozen
 from advisor.model.facts import Level, Unit
@@ -62,9 +55,7 @@ class Param(Strict):
     unit: Unit
     origin: Literal["seed", "peer", "measured"]
     source: str | None = None
-    sets: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}\d{3}\.[a-z][a-z0-9_]*$")] | None = (
-        None
-    )
+    sets: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}\d{3}\.[a-z][a-z0-9_]*$")] | None = None
 
 
 class Comparison(Strict):

@@ -44,9 +44,7 @@ class Column:
     def take(self, rows: Array) -> Column:
         """The column of these rows (positions)."""
         values = self.values
-        picked = (
-            values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows.tolist()]
-        )
+        picked = values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows.tolist()]
         absent = None if self.absent is None else self.absent[rows]
         return replace(self, values=picked, absent=absent)
 

@@ -12,12 +12,7 @@ from advisor.pipeline.diagnose import Options, Progress, diagnose
 
 if TYPE_CHECKING:
     from advisor.compare.sides import Side
-    from advisor.model.comparison import (
-        Comparison,
-        ContextScaling,
-        FrameworkTable,
-        RouterExperiment,
-    )
+    from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, RouterExperiment
     from advisor.model.findings import Diagnosis
 
 
@@ -50,9 +45,8 @@ def load(
 
 
 def side(
-    name: str, sources: Sequence[str], options: CompareOptions | None = None,
-    progress: Progress | None = None,
-) -> Side:  # fmt: skip
+    name: str, sources: Sequence[str], options: CompareOptions | None = None, progress: Progress | None = None
+) -> Side:
     """One side of a comparison; each source is a capture of the same thing."""
     from advisor.compare.sides import Side
 
@@ -63,8 +57,7 @@ def side(
             twin = next((s for s, d in found if _same_steps(d, diagnosis)), None)
             if twin is not None:
                 raise InputError(
-                    f"{name}: {source} holds the same steps as {twin}; repeats must be captures of "
-                    "their own"
+                    f"{name}: {source} holds the same steps as {twin}; repeats must be captures of their own"
                 )
             found.append((source, diagnosis))
     return Side(name, [d for _, d in found])
@@ -78,58 +71,68 @@ def _same_steps(one: Diagnosis, other: Diagnosis) -> bool:
 
 
 def compare(
-    before: Sequence[str], after: Sequence[str], options: CompareOptions | None = None,
+    before: Sequence[str],
+    after: Sequence[str],
+    options: CompareOptions | None = None,
     progress: Progress | None = None,
-) -> Comparison:  # fmt: skip
+) -> Comparison:
     """Before against after. Raises InputError for what cannot be read, RuleError for bad rules."""
     from advisor.compare.build import compare as build
 
     return build(
-        side("before", before, options, progress), side("after", after, options, progress),
-        _rules(options),
-    )  # fmt: skip
+        side("before", before, options, progress), side("after", after, options, progress), _rules(options)
+    )
 
 
 def context(
-    short: Sequence[str], long: Sequence[str], tokens: tuple[int, int] | None = None,
-    options: CompareOptions | None = None, progress: Progress | None = None,
-) -> ContextScaling:  # fmt: skip
+    short: Sequence[str],
+    long: Sequence[str],
+    tokens: tuple[int, int] | None = None,
+    options: CompareOptions | None = None,
+    progress: Progress | None = None,
+) -> ContextScaling:
     """Which operations grow with the context."""
     from advisor.compare.context import scaling
 
     return scaling(
-        side("short", short, options, progress), side("long", long, options, progress), tokens,
+        side("short", short, options, progress),
+        side("long", long, options, progress),
+        tokens,
         _rules(options),
-    )  # fmt: skip
+    )
 
 
 def frameworks(
-    engines: Sequence[tuple[str | None, str]], throughput: Mapping[str, float] | None = None,
-    batch: Mapping[str, float] | None = None, phase: str | None = None,
-    options: CompareOptions | None = None, progress: Progress | None = None,
-) -> FrameworkTable:  # fmt: skip
+    engines: Sequence[tuple[str | None, str]],
+    throughput: Mapping[str, float] | None = None,
+    batch: Mapping[str, float] | None = None,
+    phase: str | None = None,
+    options: CompareOptions | None = None,
+    progress: Progress | None = None,
+) -> FrameworkTable:
     """Serving engines side by side; (name, source) each, named by their kernels where None."""
     from advisor.compare.frameworks import table
 
-    columns = [
-        (name, side(name or source, [source], options, progress)) for name, source in engines
-    ]
+    columns = [(name, side(name or source, [source], options, progress)) for name, source in engines]
     return table(columns, throughput or {}, batch or {}, phase)
 
 
 def router(
-    learned: Sequence[str], perfect: Sequence[str], unit: str | None = None,
-    metric: str | None = None, traces: tuple[str, str] | None = None,
-    options: CompareOptions | None = None, progress: Progress | None = None,
-) -> RouterExperiment:  # fmt: skip
+    learned: Sequence[str],
+    perfect: Sequence[str],
+    unit: str | None = None,
+    metric: str | None = None,
+    traces: tuple[str, str] | None = None,
+    options: CompareOptions | None = None,
+    progress: Progress | None = None,
+) -> RouterExperiment:
     """The perfect-router experiment from benchmark reports or bare numbers."""
     from advisor.compare.router import experiment
 
     sides = None
     if traces is not None:
         sides = tuple(
-            side(n, [t], options, progress)
-            for n, t in zip(("learned", "perfect"), traces, strict=True)
+            side(n, [t], options, progress) for n, t in zip(("learned", "perfect"), traces, strict=True)
         )
     return experiment(learned, perfect, unit, metric, sides, _rules(options))
 

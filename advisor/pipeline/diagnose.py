@@ -71,9 +71,10 @@ class Analysed:
         from advisor.gain.attach import Gains
 
         return Gains(
-            self.analysis, given_weights(self.options.weight_bytes),
+            self.analysis,
+            given_weights(self.options.weight_bytes),
             unprofiled_ns=given_step_ns(self.options.unprofiled_step),
-        )  # fmt: skip
+        )
 
 
 @contextmanager
@@ -90,7 +91,8 @@ def analyse(
     from advisor.engine.params import parse_params
     from advisor.engine.undecided import take_out_undecided
     from advisor.facts.build import build_facts
-    from advisor.metrics.analysis import Analysis, Selection
+    from advisor.metrics.analysis import Analysis
+    from advisor.metrics.window import Selection
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import cross_rank, waits_inside
     from advisor.sources.open import needs_export
@@ -116,9 +118,7 @@ def analyse(
         yield Analysed(analysis, facts, inference, serving, chosen, waits)
 
 
-def diagnose(
-    path: str | Path, options: Options | None = None, progress: Progress | None = None
-) -> Diagnosis:
+def diagnose(path: str | Path, options: Options | None = None, progress: Progress | None = None) -> Diagnosis:
     """Diagnose one capture. `progress` is told the name of each stage as it begins.
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
@@ -161,10 +161,12 @@ def assemble(done: Analysed) -> Diagnosis:
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
     budget = document.budgets(analysis)
     if analysis.step_count:
-        source = source.model_copy(update={
-            "step_ms": float(step_times(analysis).mean()) / 1e6,
-            "untraced_step_ms": done.gains.untraced,
-        })  # fmt: skip
+        source = source.model_copy(
+            update={
+                "step_ms": float(step_times(analysis).mean()) / 1e6,
+                "untraced_step_ms": done.gains.untraced,
+            }
+        )
     if done.waits is not None:
         source = source.model_copy(update={"ranks": len(done.waits.ranks)})
         tables["ranks"] = rank_section(done.waits, budget, facts)
@@ -184,9 +186,7 @@ def assemble(done: Analysed) -> Diagnosis:
         overruled=found.overruled,
         healthy=found.healthy,
         not_evaluated=document.with_remedies(
-            found.not_evaluated,
-            document.remedies(analysis, facts, serving),
-            analysis.trace.capture.recorder,
+            found.not_evaluated, document.remedies(analysis, facts, serving), analysis.trace.capture.recorder
         ),
         budget=budget,
         steps=document.steps(analysis),

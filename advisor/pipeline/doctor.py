@@ -21,22 +21,13 @@ from advisor.model.checkup import Checkup
 from advisor.model.facts import Value
 from advisor.model.findings import Tool
 from advisor.pipeline import document
-from advisor.pipeline.diagnose import (
-    Analysed,
-    Options,
-    Progress,
-    all_rules,
-    analyse,
-    conclusions,
-)
+from advisor.pipeline.diagnose import Analysed, Options, Progress, all_rules, analyse, conclusions
 from advisor.sources.schema import MISSING, Call
 
 _PHASES = ("prefill", "decode", "mixed")
 
 
-def doctor(
-    path: str | Path, options: Options | None = None, progress: Progress | None = None
-) -> Checkup:
+def doctor(path: str | Path, options: Options | None = None, progress: Progress | None = None) -> Checkup:
     """Check one capture. Raises InputError for a capture that cannot be used."""
     chosen = options or Options()
     asking = all_rules((builtin_dir(), *chosen.rules)).about("recording")
@@ -79,9 +70,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
         tool=Tool(version=__version__, engine=done.inference.engine),
         input=document.input_of(a, done.serving),
         sentence=checks.sentence(asked, findings, len(needs), rules),
-        recorded=checks.recorded(
-            capture, recording, {t: trace.rows(t) for t in sorted(trace.tables)}
-        ),
+        recorded=checks.recorded(capture, recording, {t: trace.rows(t) for t in sorted(trace.tables)}),
         questions=asked,
         findings=findings,
         rules=rules,

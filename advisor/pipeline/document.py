@@ -63,9 +63,7 @@ def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
     times: dict[str, float] = {}
     if a.trace.has("kernels"):
         span = a.trace.columns("kernels", ("start", "end"))
-        total = np.bincount(
-            a.names.index, span["end"] - span["start"], minlength=len(a.names.texts)
-        )
+        total = np.bincount(a.names.index, span["end"] - span["start"], minlength=len(a.names.texts))
         times = dict(zip(a.names.texts, total.tolist(), strict=True))
     examples = dict.fromkeys(a.ranges.matching(lambda t: t).values())
     distinct = list(examples)[:5_000]
@@ -127,10 +125,15 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
         if name not in CATALOGUE or name in base.undecided:
             return None
         found = remedy(
-            CATALOGUE[name], a.trace.tables, base.missing.get(name), hidden_graphs=hidden,
-            no_gpu_work=idle, lost_work=lost_work(base), nvtx="nvtxevents" in traced,
+            CATALOGUE[name],
+            a.trace.tables,
+            base.missing.get(name),
+            hidden_graphs=hidden,
+            no_gpu_work=idle,
+            lost_work=lost_work(base),
+            nvtx="nvtxevents" in traced,
             serving=serving.name,
-        )  # fmt: skip
+        )
         # nsys records nothing of another vendor's GPUs.
         return None if foreign and found is not None and _of_nsys(found) else found
 
@@ -250,12 +253,14 @@ def budgets(a: Analysis) -> tuple[Budget, ...]:
 def _budget(device: int, phase: str | None, ns: Any) -> Budget:
     whole = float(ns.sum())
     return Budget(
-        device=device, phase=phase, window_ms=whole / 1e6,
+        device=device,
+        phase=phase,
+        window_ms=whole / 1e6,
         parts=tuple(
             Part(part=p, ms=float(v) / 1e6, share=float(v) / whole if whole else 0.0)
             for p, v in zip(PARTS, ns, strict=True)
         ),
-    )  # fmt: skip
+    )
 
 
 def steps(a: Analysis) -> tuple[StepSummary, ...]:
@@ -266,11 +271,17 @@ def steps(a: Analysis) -> tuple[StepSummary, ...]:
         times, phases = step_times(own) / 1e6, own.window_phases
         for phase in sorted(set(phases.tolist())):
             mine = times[phases == phase]
-            out.append(StepSummary(
-                phase=phase, count=len(mine), median_ms=float(np.median(mine)),
-                mean_ms=float(mine.mean()), p99_ms=float(np.percentile(mine, 99)),
-                process=own.main_process if own.main_process >= 0 else None, device=device,
-            ))  # fmt: skip
+            out.append(
+                StepSummary(
+                    phase=phase,
+                    count=len(mine),
+                    median_ms=float(np.median(mine)),
+                    mean_ms=float(mine.mean()),
+                    p99_ms=float(np.percentile(mine, 99)),
+                    process=own.main_process if own.main_process >= 0 else None,
+                    device=device,
+                )
+            )
     return tuple(out)
 
 
@@ -279,9 +290,13 @@ def tables(a: Analysis, base: FactBase) -> dict[str, Table]:
     scope = Scope(device=a.devices[0]) if a.devices else Scope()
     out = {}
     for key, name in (
-        ("kernels", "kernels.top"), ("families", "kernels.families"), ("api", "api.top"),
-        ("copies", "copies.classes"), ("steps", "steps.phases"), ("activity", "activity.groups"),
-    ):  # fmt: skip
+        ("kernels", "kernels.top"),
+        ("families", "kernels.families"),
+        ("api", "api.top"),
+        ("copies", "copies.classes"),
+        ("steps", "steps.phases"),
+        ("activity", "activity.groups"),
+    ):
         table = base.table(name, scope)
         if table is not None:
             out[key] = table.first(_TABLE_ROWS)
@@ -300,8 +315,13 @@ def timeline(a: Analysis) -> Timeline:
     lanes = []
 
     def lane(name: str, device: int | None, values: Any) -> None:
-        lanes.append(Lane(name=name, device=device, values=tuple(
-            None if np.isnan(v) else round(float(v), 4) for v in values)))  # fmt: skip
+        lanes.append(
+            Lane(
+                name=name,
+                device=device,
+                values=tuple(None if np.isnan(v) else round(float(v), 4) for v in values),
+            )
+        )
 
     for device, budget in a.budgets.items():
         lane("compute", device, Coverage(budget.compute).within(edges[:-1], edges[1:]) / width)
@@ -314,8 +334,7 @@ def timeline(a: Analysis) -> Timeline:
         if feeder is not None:
             calls = a.threads.of(feeder)
             spans = union(calls.start, calls.end)
-            lane("host in CUDA calls", device,
-                 Coverage(spans).within(edges[:-1], edges[1:]) / width)  # fmt: skip
+            lane("host in CUDA calls", device, Coverage(spans).within(edges[:-1], edges[1:]) / width)
         samples = a.samples(device)
         if samples is None:
             continue
@@ -323,8 +342,9 @@ def timeline(a: Analysis) -> Timeline:
         count = np.bincount(at_bin, minlength=bins)
         for name, values in (
             ("SM Active", samples.values.get("sm_active")),
-            ("Tensor Active", samples.values.get("tensor_active")), ("DRAM", samples.dram),
-        ):  # fmt: skip
+            ("Tensor Active", samples.values.get("tensor_active")),
+            ("DRAM", samples.dram),
+        ):
             if values is not None:
                 total = np.bincount(at_bin, np.nan_to_num(values), minlength=bins)
                 with np.errstate(invalid="ignore", divide="ignore"):
@@ -332,13 +352,12 @@ def timeline(a: Analysis) -> Timeline:
     marks = [
         Interval(
             start_ns=int(a.steps.gpu_end[i - 1] if i else a.steps.gpu_start[0]),
-            end_ns=int(a.steps.gpu_end[i]), label=a.steps.phase[i],
+            end_ns=int(a.steps.gpu_end[i]),
+            label=a.steps.phase[i],
         )
         for i in a.window_steps[:_MARKS].tolist()
-    ]  # fmt: skip
-    return Timeline(
-        start_ns=window.start, bin_ns=int(width[0]), lanes=tuple(lanes), marks=tuple(marks)
-    )
+    ]
+    return Timeline(start_ns=window.start, bin_ns=int(width[0]), lanes=tuple(lanes), marks=tuple(marks))
 
 
 def next_target(a: Analysis) -> NextTarget | None:
@@ -356,19 +375,23 @@ def next_target(a: Analysis) -> NextTarget | None:
     i = int(np.argmax(np.where(a.names.mask(lambda k: k.family == family), by_name, -1.0)))
     total = sum(times.values())
     return NextTarget(
-        family=family, share=times[family] / total, kernel=a.names.texts[i],
+        family=family,
+        share=times[family] / total,
+        kernel=a.names.texts[i],
         command=_measure(_regex(a.names.short[i]), a.trace.capture.vendor),
         why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in "
-            f"{np.count_nonzero(names == i)} calls",
-    )  # fmt: skip
+        f"{np.count_nonzero(names == i)} calls",
+    )
 
 
 def _measure(kernel: str, vendor: str) -> str:
     """The command that looks at some calls of one kernel, with the tool of the GPU's vendor."""
     if vendor == "AMD":
         return f"rocprof-compute profile --name measured --kernel {kernel} -- COMMAND"
-    return (f"ncu --set full --kernel-name-base function -k regex:{kernel} "
-            "--launch-skip 50 --launch-count 5 COMMAND")  # fmt: skip
+    return (
+        f"ncu --set full --kernel-name-base function -k regex:{kernel} "
+        "--launch-skip 50 --launch-count 5 COMMAND"
+    )
 
 
 def _regex(name: str) -> str:

@@ -34,10 +34,7 @@ from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conc
 
 
 def explain(
-    path: str | Path,
-    code: str,
-    options: Options | None = None,
-    progress: Progress | None = None,
+    path: str | Path, code: str, options: Options | None = None, progress: Progress | None = None
 ) -> Explanation:
     """What a rule, named by code or cause, makes of a capture.
 
@@ -99,10 +96,7 @@ class _About:
     """Turns outcomes of one inference into documents."""
 
     def __init__(
-        self,
-        explainer: Explainer,
-        findings: dict[tuple[str, Scope], Finding],
-        remedy: document.Remedy,
+        self, explainer: Explainer, findings: dict[tuple[str, Scope], Finding], remedy: document.Remedy
     ) -> None:
         self._explainer = explainer
         self._findings = findings
@@ -112,11 +106,7 @@ class _About:
     def scope(self, outcome: Outcome, reasons: tuple[Reason, ...]) -> ScopeExplanation:
         explainer, inference, scope = self._explainer, self._explainer.inference, outcome.scope
         spec = inference.program.by_code[outcome.code].spec
-        common: dict[str, Any] = {
-            "scope": scope,
-            "state": STATES[outcome.state],
-            "reasons": reasons,
-        }
+        common: dict[str, Any] = {"scope": scope, "state": STATES[outcome.state], "reasons": reasons}
         if outcome.state not in ("fired", "overruled"):
             stop = stopper(inference, outcome)
             return ScopeExplanation(
@@ -185,9 +175,7 @@ def _sources(
             how=fact.method,
             sources=tuple(
                 TableSource(
-                    table=table,
-                    native=native.get(table),
-                    columns=tuple(c for t, c in pairs if t == table),
+                    table=table, native=native.get(table), columns=tuple(c for t, c in pairs if t == table)
                 )
                 for table in tables
             ),
@@ -198,9 +186,7 @@ def _sources(
 # --- one sentence ----------------------------------------------------------------------------
 
 
-def _sentence(
-    code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findings: int, steps: int
-) -> str:
+def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findings: int, steps: int) -> str:
     """What became of the rule, with the number that decided it."""
     first, name = scopes[0], f"{code} {cause}"
     where = _where(first)

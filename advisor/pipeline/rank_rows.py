@@ -83,11 +83,26 @@ def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> Ran
     lead = leads(a, device, found) if len(found) else np.empty((0, len(LEADS)))
     length = a.budgets[device].window.length if device in a.budgets else window.length
     return RankRows(
-        rank, device, a.trace.capture.start_utc_ns, (window.start, window.end), length,
-        a.step_count, found.kinds, found.groups, LEADS, found.kind, found.stream, found.start,
-        found.duration, found.exposed, found.place, found.bytes, found.group, found.sequence,
+        rank,
+        device,
+        a.trace.capture.start_utc_ns,
+        (window.start, window.end),
+        length,
+        a.step_count,
+        found.kinds,
+        found.groups,
+        LEADS,
+        found.kind,
+        found.stream,
+        found.start,
+        found.duration,
+        found.exposed,
+        found.place,
+        found.bytes,
+        found.group,
+        found.sequence,
         np.where(np.isnan(lead), UNKNOWN, lead).astype(np.int64),
-    )  # fmt: skip
+    )
 
 
 def _none() -> Collectives:

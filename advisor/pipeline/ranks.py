@@ -77,9 +77,10 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     codes = communication_codes(program)
     kept = tuple(o for o in done.inference.outcomes if o.code not in codes)
     alone = replace(
-        done, inference=replace(done.inference, outcomes=kept),
+        done,
+        inference=replace(done.inference, outcomes=kept),
         options=replace(done.options, sensitivity=False),
-    )  # fmt: skip
+    )
     specs = [program.by_code[c].spec for c in codes]
     evidence = {name for spec in specs for name in spec.evidence}
     parts = {spec.impact.part for spec in specs if spec.impact is not None}
@@ -87,24 +88,29 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     rows, known = rank_rows(done.analysis)
     opaque = base.value("capture.opaque_graph_ratio")
     names = done.analysis.names if done.analysis.trace.has("kernels") else None
-    of_all = replace(done.inference, outcomes=tuple(
-        o for o in done.inference.outcomes if o.code in codes
-    ))  # fmt: skip
+    of_all = replace(done.inference, outcomes=tuple(o for o in done.inference.outcomes if o.code in codes))
     gains = tuple(
-        (f.scope.device, f.code, f.gain) for f in conclusions(done, of_all).findings
+        (f.scope.device, f.code, f.gain)
+        for f in conclusions(done, of_all).findings
         if f.scope.device is not None and f.gain is not None and f.gain.what_if is not None
-    )  # fmt: skip
+    )
     return RankSummary(
         trimmed(assemble(alone), whole),
         flat_facts(base),
         tuple(sorted(done.analysis.trace.tables)),
         {key: table for key, table in base.tables.items() if key[0] in evidence},
         {key: tuple(places) for key, places in base.intervals.items() if key[0] in parts},
-        rows, capture.rank, capture.world_size, known,
-        isinstance(opaque, float) and opaque >= _OPAQUE, capture.recorder,
-        _operations(names, "communication"), _operations(names, "moe"), gains,
+        rows,
+        capture.rank,
+        capture.world_size,
+        known,
+        isinstance(opaque, float) and opaque >= _OPAQUE,
+        capture.recorder,
+        _operations(names, "communication"),
+        _operations(names, "moe"),
+        gains,
         done.gains.predicts,
-    )  # fmt: skip
+    )
 
 
 def _operations(names: Names | None, family: str) -> tuple[str, ...]:
@@ -208,9 +214,11 @@ def _document(
     first = job.parts[0].summary.diagnosis
     source = first.inputs[0]
     serving = ServingEngine(
-        source.serving_engine, source.serving_confidence or 1.0, source.serving_evidence,
+        source.serving_engine,
+        source.serving_confidence or 1.0,
+        source.serving_evidence,
         source.serving_version,
-    )  # fmt: skip
+    )
     codes = communication_codes(program)
     known = Program(document.is_language_model(first.inputs[0].workload))
     findings = tuple(
@@ -222,22 +230,31 @@ def _document(
     tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)
     recorder = job.parts[0].summary.recorder
     not_evaluated = tuple(
-        entry if entry.code not in codes else entry.model_copy(update={
-            "flag": (flag := combine(
-                f for n in entry.missing if n in CATALOGUE
-                and (f := remedy(CATALOGUE[n], tables, job.facts.missing.get(n)))
-            )) and document.by_tool(flag, recorder)
-        })
+        entry
+        if entry.code not in codes
+        else entry.model_copy(
+            update={
+                "flag": (
+                    flag := combine(
+                        f
+                        for n in entry.missing
+                        if n in CATALOGUE and (f := remedy(CATALOGUE[n], tables, job.facts.missing.get(n)))
+                    )
+                )
+                and document.by_tool(flag, recorder)
+            }
+        )
         for entry in job.not_evaluated
-    )  # fmt: skip
+    )
     numbers = {number for number, _, _ in lost if number is not None}
     diagnoses = [p.summary.diagnosis for p in job.parts]
     budget = sections.budgets([(p.summary, p.rank_of) for p in job.parts])
     overlaps = {
         (r.rank, r.device): ratio
-        for p in job.parts for r in p.rows
+        for p in job.parts
+        for r in p.rows
         if isinstance(ratio := p.summary.value("comm.overlap_ratio", Scope(device=r.device)), float)
-    }  # fmt: skip
+    }
     shown = job.parts[0].ranks[0]
     rules = program.rules.by_code
     options = () if worth_telling(findings) else sections.options([p.summary for p in job.parts])
@@ -248,12 +265,9 @@ def _document(
         options=options or (),
         inputs=(
             *sections.inputs([(p.summary, p.ranks) for p in job.parts]),
-            *(Input(path=str(path), format=UNREADABLE, rank=n, warnings=(why,))
-              for n, path, why in lost),
+            *(Input(path=str(path), format=UNREADABLE, rank=n, warnings=(why,)) for n, path, why in lost),
         ),
-        verdict=sections.verdict(
-            diagnoses, job.count, job.world, findings, sorted(numbers), options
-        ),
+        verdict=sections.verdict(diagnoses, job.count, job.world, findings, sorted(numbers), options),
         findings=findings,
         overruled=job.overruled,
         healthy=job.healthy,
@@ -263,14 +277,16 @@ def _document(
         facts=tuple(_facts(job)),
         thresholds=job.thresholds,
         tables={
-            **{name: replace(table, title=f"{table.title} (rank {shown})")
-               for name, table in first.tables.items()},
+            **{
+                name: replace(table, title=f"{table.title} (rank {shown})")
+                for name, table in first.tables.items()
+            },
             "ranks": sections.rank_table(job.waits, budget, overlaps),
         },
         timeline=sections.timeline(job.waits),
         next_target=first.next_target,
         work=first.work,
-    )  # fmt: skip
+    )
 
 
 def _facts(job: Job) -> Iterable[Fact]:

@@ -52,13 +52,17 @@ def to_do(
     in_plan = {s.code: s.marginal_share for s in (combined.steps if combined else ()) if s.code}
     return tuple(
         ToDo(
-            code=f.code, cause=f.cause, id=f.recommendations[0].id,
-            action=f.recommendations[0].action, saved=_of_the_step(f),
-            saved_in_plan=in_plan.get(f.code), because=because(f, ordered[i + 1 :], rules),
+            code=f.code,
+            cause=f.cause,
+            id=f.recommendations[0].id,
+            action=f.recommendations[0].action,
+            saved=_of_the_step(f),
+            saved_in_plan=in_plan.get(f.code),
+            because=because(f, ordered[i + 1 :], rules),
         )
         for i, f in enumerate(ordered)
         if f.recommendations
-    )  # fmt: skip
+    )
 
 
 def headline(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> Headline | None:

@@ -36,9 +36,7 @@ def parse_weights(text: str) -> int:
         return round(size)
     path = Path(text)
     if not path.is_file():
-        raise InputError(
-            f"--weight-bytes: '{text}' is neither a size such as 16GB nor a config.json"
-        )
+        raise InputError(f"--weight-bytes: '{text}' is neither a size such as 16GB nor a config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         return _weights_of(config.get("text_config") or config)

@@ -9,7 +9,8 @@ from advisor import __version__
 from advisor.engine.infer import default_engine
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain.question import answer, parse_fixes
-from advisor.metrics.analysis import Analysis, Selection
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.window import Selection
 from advisor.model.findings import Tool
 from advisor.model.whatif import WhatIfReport
 from advisor.pipeline import document
@@ -19,10 +20,7 @@ from advisor.pipeline.weights import given_weights
 
 
 def whatif(
-    path: str | Path,
-    fixes: Sequence[str],
-    options: Options | None = None,
-    progress: Progress | None = None,
+    path: str | Path, fixes: Sequence[str], options: Options | None = None, progress: Progress | None = None
 ) -> WhatIfReport:
     """What changes would win, applied in order: ``whatif("t.sqlite", ["batch:n=8"])``.
 

@@ -35,9 +35,7 @@ _TRIES = 2
 _WORTH_BYTES = 4_000_000
 #: How many times as large a capture is unpacked; 5 to 12 in the captures at hand.
 _PACKED = 8
-_KILLED = (
-    "{path}: its worker was killed (out of memory?); give more memory, fewer --jobs, or a --window"
-)
+_KILLED = "{path}: its worker was killed (out of memory?); give more memory, fewer --jobs, or a --window"
 
 
 def cores() -> int:
@@ -48,10 +46,7 @@ def cores() -> int:
 
 
 def runner(
-    jobs: int = 0,
-    dask: str | None = None,
-    count: Count | None = None,
-    work: Work = reduce_capture,
+    jobs: int = 0, dask: str | None = None, count: Count | None = None, work: Work = reduce_capture
 ) -> Run:
     """What reduces the captures: on the cluster `dask` names, else in `jobs` processes (0: one a
     core, or none where the captures are small). What comes of it does not depend on the choice."""
@@ -169,9 +164,7 @@ def _hold_ctrl_c(how: int) -> None:
 # --- Dask ----------------------------------------------------------------------------------------
 
 
-def _on_cluster(
-    tasks: Sequence[Task], address: str, workers: int, count: Count, work: Work
-) -> list[Reduced]:
+def _on_cluster(tasks: Sequence[Task], address: str, workers: int, count: Count, work: Work) -> list[Reduced]:
     """The scheduler gives what a dead worker left to another one, a few times."""
     distributed = _distributed()
     tasks = [_absolute(task) for task in tasks]
@@ -189,9 +182,7 @@ def _on_cluster(
                     ).done
             except TimeoutError:
                 if gone := _gone(client):
-                    done |= {
-                        futures[f]: Reduced(None, f"{tasks[futures[f]].path}: {gone}") for f in left
-                    }
+                    done |= {futures[f]: Reduced(None, f"{tasks[futures[f]].path}: {gone}") for f in left}
                     break
                 continue
             for future in finished:
@@ -235,11 +226,15 @@ def _client(distributed: Any, address: str, workers: int, folder: str) -> Iterat
     if address == "local":
         with (
             distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0",
-                silence_logs="CRITICAL", local_directory=folder,
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=":0",
+                silence_logs="CRITICAL",
+                local_directory=folder,
             ) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,
-        ):  # fmt: skip
+        ):
             yield client
         return
     try:
@@ -252,8 +247,7 @@ def _client(distributed: Any, address: str, workers: int, folder: str) -> Iterat
     with client:
         if not client.nthreads():
             raise InputError(
-                f"--dask: the scheduler at {address} has no workers; start one with "
-                f"'dask worker {address}'"
+                f"--dask: the scheduler at {address} has no workers; start one with 'dask worker {address}'"
             )
         yield client
 

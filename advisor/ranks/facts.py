@@ -22,22 +22,20 @@ UNSEEN = "what lies before its window"
 
 
 def job_facts(
-    out: FactWriter,
-    waits: Waits,
-    *,
-    world_size: int | None,
-    busy: Sequence[float],
-    visible: bool = True,
+    out: FactWriter, waits: Waits, *, world_size: int | None, busy: Sequence[float], visible: bool = True
 ) -> None:
     """Facts about all ranks and about each. `busy` are the busy shares of the ranks that did GPU
     work; `visible` is false where collectives may hide inside opaque CUDA graphs."""
     ranks = waits.ranks
     size = max([world_size or 0, *(r.rank + 1 for r in ranks)])
-    out.put_all({
-        "ranks.count": len(ranks), "ranks.world_size": size,
-        "ranks.missing_count": size - len(ranks),
-        "ranks.busy_spread": max(busy) - min(busy) if busy else None,
-    })  # fmt: skip
+    out.put_all(
+        {
+            "ranks.count": len(ranks),
+            "ranks.world_size": size,
+            "ranks.missing_count": size - len(ranks),
+            "ranks.busy_spread": max(busy) - min(busy) if busy else None,
+        }
+    )
     if not waits.matched and not visible:
         return
     out.put("ranks.matched_count", waits.matched)
@@ -46,12 +44,14 @@ def job_facts(
     shares = [waits.window_share(i, w) for i, w in enumerate(waits.exposed)]
     total = waits.total
     uneven = [waits.window_share(i, w) for i, w in enumerate(waits.experts)]
-    out.put_all({
-        "ranks.expert_wait_ratio": sum(waits.experts) / max(sum(waits.exposed), 1),
-        "ranks.expert_wait_window_ratio": float(np.mean(uneven)),
-        "ranks.wait_ratio": total / max(waits.time, 1),
-        "ranks.wait_window_ratio": float(np.mean(shares)),
-    })  # fmt: skip
+    out.put_all(
+        {
+            "ranks.expert_wait_ratio": sum(waits.experts) / max(sum(waits.exposed), 1),
+            "ranks.expert_wait_window_ratio": float(np.mean(uneven)),
+            "ranks.wait_ratio": total / max(waits.time, 1),
+            "ranks.wait_window_ratio": float(np.mean(shares)),
+        }
+    )
     out.put("ranks.most_caused_ratio", max(waits.caused) / total if total else 0.0)
     _late_parts(out, waits)
     for i, rows in enumerate(ranks):
@@ -74,10 +74,14 @@ def job_facts(
         out.put_all(values, scope)
         if late is not None:
             _late_table(out, scope, late, rows.leads)
-            out.places("communication", scope, [
-                Interval(a, b, None, None, f"the others wait {waited / 1e6:.3g} ms in all")
-                for a, b, waited in late.worst
-            ])  # fmt: skip
+            out.places(
+                "communication",
+                scope,
+                [
+                    Interval(a, b, None, None, f"the others wait {waited / 1e6:.3g} ms in all")
+                    for a, b, waited in late.worst
+                ],
+            )
     _arrivals(out, waits)
 
 
@@ -107,9 +111,13 @@ def _late_parts(out: FactWriter, waits: Waits) -> None:
     lateness = max(sum(late.late for late in waits.late if late is not None), 1)
     out.put("ranks.late_part", ranked[0][0])
     out.put("ranks.late_part_ratio", min(ranked[0][1] / lateness, 1.0))
-    out.table("ranks.parts", TRACE, "What late ranks did longer than the others",
-              ("since_the_collective_before", "longer:ms", "of_the_lateness:ratio"),
-              [[name, ns / 1e6, min(ns / lateness, 1.0)] for name, ns in ranked])  # fmt: skip
+    out.table(
+        "ranks.parts",
+        TRACE,
+        "What late ranks did longer than the others",
+        ("since_the_collective_before", "longer:ms", "of_the_lateness:ratio"),
+        [[name, ns / 1e6, min(ns / lateness, 1.0)] for name, ns in ranked],
+    )
 
 
 def rank_call_facts(
@@ -123,9 +131,17 @@ def rank_call_facts(
         if exposed is None or not found.any():
             continue
         told = transfer_facts(
-            rows.kind, rows.duration, rows.exposed, rows.bytes, rows.place, wait, found, exposed,
-            rows.window_ns, rows.steps,
-        )  # fmt: skip
+            rows.kind,
+            rows.duration,
+            rows.exposed,
+            rows.bytes,
+            rows.place,
+            wait,
+            found,
+            exposed,
+            rows.window_ns,
+            rows.steps,
+        )
         out[Scope(rank=rows.rank, device=rows.device)] = told | {"comm.waiting_known": True}
     for name in TRANSFERS:
         some = [v for told in out.values() if isinstance(v := told.get(name), float)]
@@ -154,13 +170,21 @@ def _arrivals(out: FactWriter, waits: Waits) -> None:
     """One row a rank, the one that causes most waiting first."""
     total = max(waits.total, 1)
     order = sorted(range(len(waits.ranks)), key=lambda i: (-waits.caused[i], i))
-    out.table("ranks.arrivals", TRACE, "Who comes last, and who waits",
-              ("rank", "last", "of", "causes:ratio", "late_on_average:ms", "waits:ms",
-               "clock_offset:us"),
-              [[
-                  waits.ranks[i].rank, waits.last[i], int(waits.found[i].sum()),
-                  waits.caused[i] / total,
-                  late.late / late.calls / 1e6 if (late := waits.late[i]) else None,
-                  float(waits.wait[i].sum()) / 1e6,
-                  None if (offset := waits.offset(i)) is None else offset / 1e3,
-              ] for i in order])  # fmt: skip
+    out.table(
+        "ranks.arrivals",
+        TRACE,
+        "Who comes last, and who waits",
+        ("rank", "last", "of", "causes:ratio", "late_on_average:ms", "waits:ms", "clock_offset:us"),
+        [
+            [
+                waits.ranks[i].rank,
+                waits.last[i],
+                int(waits.found[i].sum()),
+                waits.caused[i] / total,
+                late.late / late.calls / 1e6 if (late := waits.late[i]) else None,
+                float(waits.wait[i].sum()) / 1e6,
+                None if (offset := waits.offset(i)) is None else offset / 1e3,
+            ]
+            for i in order
+        ],
+    )

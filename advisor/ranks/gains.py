@@ -69,11 +69,9 @@ def transfer_gain(alone: Gain, transfer: float, exposed: float) -> Gain:
     if alone.speedup is None or alone.step_before_ms is None or exposed <= 0:
         return alone
     part = min(transfer / exposed, 1.0)
-    saved = [part * (1 - 1 / max(s, 1.0)) for s in
-             (alone.speedup.low, alone.speedup.mid, alone.speedup.high)]  # fmt: skip
+    saved = [part * (1 - 1 / max(s, 1.0)) for s in (alone.speedup.low, alone.speedup.mid, alone.speedup.high)]
     said = f"{part:.0%} of the exposed time is transfer; the waiting for late ranks stays"
-    return _gain(alone, alone.step_before_ms, (saved[0], saved[1], saved[2]),
-                 (*alone.assumptions, said))  # fmt: skip
+    return _gain(alone, alone.step_before_ms, (saved[0], saved[1], saved[2]), (*alone.assumptions, said))
 
 
 def with_gain(
@@ -103,15 +101,15 @@ def _job_share(waits: Waits, ns: int) -> float:
     return sum(waits.window_share(i, ns) for i in range(count)) / count
 
 
-def _gain(
-    gain: Gain, before: Span, saved: tuple[float, float, float], assumptions: tuple[str, ...]
-) -> Gain:
+def _gain(gain: Gain, before: Span, saved: tuple[float, float, float], assumptions: tuple[str, ...]) -> Gain:
     low, mid, high = (min(s, 0.95) for s in saved)
-    return gain.model_copy(update={
-        "step_before_ms": before,
-        "step_after_ms": Span(
-            low=before.low * (1 - high), mid=before.mid * (1 - mid), high=before.high * (1 - low)
-        ),
-        "speedup": Span(low=1 / (1 - low), mid=1 / (1 - mid), high=1 / (1 - high)),
-        "assumptions": assumptions,
-    })  # fmt: skip
+    return gain.model_copy(
+        update={
+            "step_before_ms": before,
+            "step_after_ms": Span(
+                low=before.low * (1 - high), mid=before.mid * (1 - mid), high=before.high * (1 - low)
+            ),
+            "speedup": Span(low=1 / (1 - low), mid=1 / (1 - mid), high=1 / (1 - high)),
+            "assumptions": assumptions,
+        }
+    )

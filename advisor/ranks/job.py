@@ -113,9 +113,7 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     own: list[Finding] = []
     overruled = [(p.about(o.scope.device), o) for p in parts for o in p.summary.diagnosis.overruled]
     healthy = [(p.about(h.scope.device), h) for p in parts for h in p.summary.diagnosis.healthy]
-    missing = [
-        (p.about(n.scope.device), n) for p in parts for n in p.summary.diagnosis.not_evaluated
-    ]
+    missing = [(p.about(n.scope.device), n) for p in parts for n in p.summary.diagnosis.not_evaluated]
     by_code = program.rules.by_code
     part_of = {r: p for p in parts for r in p.ranks}
     thresholds: tuple[Threshold, ...] = ()
@@ -140,11 +138,16 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     merged = without_repeats(refolded, by_code, unconditional)
     fired = {f.code for f in merged} | {s.code for f in merged for s in f.explains}
     return Job(
-        parts, world, waits, facts, rank(merged, by_code),
+        parts,
+        world,
+        waits,
+        facts,
+        rank(merged, by_code),
         tuple(merge.merge_overruled(overruled, total)),
         tuple(merge.merge_healthy(healthy, fired, total, world)),
-        tuple(merge.merge_not_evaluated(missing, total)), thresholds,
-    )  # fmt: skip
+        tuple(merge.merge_not_evaluated(missing, total)),
+        thresholds,
+    )
 
 
 def _without_waiting(
@@ -171,15 +174,17 @@ def _without_waiting(
         if by is None:
             kept.append(one)
         else:
-            explained.append((one.ranks, Overruled(
-                code=what.code, cause=what.cause, by=by.code, scope=what.scope
-            ), by.cause))  # fmt: skip
+            explained.append(
+                (
+                    one.ranks,
+                    Overruled(code=what.code, cause=what.cause, by=by.code, scope=what.scope),
+                    by.cause,
+                )
+            )
     return kept, explained
 
 
-def _estimated(
-    finding: Finding, waits: Waits, part_of: Mapping[int, Part], base: FactBase
-) -> Finding:
+def _estimated(finding: Finding, waits: Waits, part_of: Mapping[int, Part], base: FactBase) -> Finding:
     """The finding with what its end would win the job."""
     rank_, device = finding.scope.rank, finding.scope.device
     alone: dict[str, Gain] = {}
@@ -211,9 +216,7 @@ def _world_size(parts: Sequence[Part], given: int) -> int:
 # --- facts ---------------------------------------------------------------------------------------
 
 
-def _facts(
-    parts: Sequence[Part], waits: Waits, world_size: int, wanted: frozenset[str]
-) -> FactBase:
+def _facts(parts: Sequence[Part], waits: Waits, world_size: int, wanted: frozenset[str]) -> FactBase:
     """Facts about the job, and of each rank those about its collectives and the `wanted` ones."""
     out = FactWriter(CATALOGUE)
     busy, exposed = [], {}
@@ -230,9 +233,7 @@ def _facts(
                 exposed[rows.rank, rows.device] = ratio
             visible &= len(rows) > 0 or not summary.opaque
     job_facts(out, waits, world_size=world_size, busy=busy, visible=visible)
-    counts = [
-        v for p in parts if isinstance(v := p.summary.value("capture.step_count", TRACE), int)
-    ]
+    counts = [v for p in parts if isinstance(v := p.summary.value("capture.step_count", TRACE), int)]
     if counts:
         out.put("capture.step_count", int(median(counts)))
     calls = rank_call_facts(waits, exposed)
@@ -307,9 +308,7 @@ def _subset(program: Program) -> Program:
         needed = {by_cause[s.cause] for s in rule.states() if isinstance(s, State)}
         open_ += needed - wanted
         wanted |= needed
-    strata = tuple(
-        some for s in program.strata if (some := tuple(r for r in s if r.spec.code in wanted))
-    )
+    strata = tuple(some for s in program.strata if (some := tuple(r for r in s if r.spec.code in wanted)))
     return Program(strata, program.params, program.rules)
 
 
@@ -318,8 +317,12 @@ def _looked_at(program: Program) -> frozenset[str]:
     names = {n for n in CATALOGUE if n.startswith("comm.")}
     for rule in program.by_code.values():
         spec = rule.spec
-        texts = (spec.message, spec.healthy or "", *(d.text for d in spec.doubts),
-                 *(r.action for r in spec.recommendations))  # fmt: skip
+        texts = (
+            spec.message,
+            spec.healthy or "",
+            *(d.text for d in spec.doubts),
+            *(r.action for r in spec.recommendations),
+        )
         names |= {t.fact for t in rule.tests()} | {t.fact for some in rule.applies for t in some}
         names |= {p.name for text in texts for p in placeholders(text)}
         names |= {r.verify.fact for r in spec.recommendations if r.verify is not None}

@@ -36,9 +36,7 @@ class Matches:
         """Mask of the calls that belong to a complete collective."""
         if len(self.complete) == 0:
             return np.zeros(len(self.of), bool)
-        return np.asarray(
-            (self.collective != UNKNOWN) & self.complete[np.maximum(self.collective, 0)]
-        )
+        return np.asarray((self.collective != UNKNOWN) & self.complete[np.maximum(self.collective, 0)])
 
     @property
     def count(self) -> int:

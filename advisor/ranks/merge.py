@@ -59,23 +59,21 @@ def _merged(group: list[Said], total: int, world: int) -> Finding:
     changes: dict[str, object] = {
         "scope": scope,
         "message": f"{worst.what.message} {extent}".strip(),
-        "time_ranges": tuple(
-            replace(t, label=f"rank {shown}: {t.label}") for t in worst.what.time_ranges
-        ),
+        "time_ranges": tuple(replace(t, label=f"rank {shown}: {t.label}") for t in worst.what.time_ranges),
     }
     if len(shares) > 1:
-        by_rank = Table(
-            title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES])
-        )
+        by_rank = Table(title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES]))
         changes["evidence"] = (*worst.what.evidence, by_rank)
     return worst.what.model_copy(update=changes)
 
 
 def _order(scope: Scope) -> tuple[int, int, str, str]:
     return (
-        -1 if scope.device is None else scope.device, scope.process or -1, scope.phase or "",
+        -1 if scope.device is None else scope.device,
+        scope.process or -1,
+        scope.phase or "",
         scope.operation or "",
-    )  # fmt: skip
+    )
 
 
 def _weight(finding: Finding) -> float:
@@ -84,9 +82,8 @@ def _weight(finding: Finding) -> float:
 
 
 def _extent(
-    ranks: Sequence[int], total: int, world: int, shown: tuple[int, ...], most: bool,
-    shares: Sequence[float],
-) -> str:  # fmt: skip
+    ranks: Sequence[int], total: int, world: int, shown: tuple[int, ...], most: bool, shares: Sequence[float]
+) -> str:
     """Where else it holds, and how much there."""
     if world == 1:
         return ""
@@ -137,10 +134,11 @@ def refold(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> list[F
             about_job = cause.scope.device is None
             if about_job or cause.scope.rank in (None, symptom.scope.rank):
                 folded.add(i)
-                explained.setdefault(j, []).append(Symptom(
-                    code=symptom.code, cause=symptom.cause, scope=symptom.scope,
-                    message=symptom.message,
-                ))  # fmt: skip
+                explained.setdefault(j, []).append(
+                    Symptom(
+                        code=symptom.code, cause=symptom.cause, scope=symptom.scope, message=symptom.message
+                    )
+                )
     out = []
     for i, finding in enumerate(listed_):
         if i in folded:
@@ -150,25 +148,18 @@ def refold(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> list[F
     return out
 
 
-def merge_overruled(
-    said: Iterable[tuple[tuple[int, ...], Overruled]], total: int
-) -> list[Overruled]:
+def merge_overruled(said: Iterable[tuple[tuple[int, ...], Overruled]], total: int) -> list[Overruled]:
     return _alike(said, lambda o: (o.code, o.by, o.scope.phase, o.scope.operation), total)
 
 
 def merge_not_evaluated(
     said: Iterable[tuple[tuple[int, ...], NotEvaluated]], total: int
 ) -> list[NotEvaluated]:
-    return _alike(
-        said, lambda n: (n.code, n.missing, n.stopped_by, n.scope.phase, n.scope.operation), total
-    )
+    return _alike(said, lambda n: (n.code, n.missing, n.stopped_by, n.scope.phase, n.scope.operation), total)
 
 
 def merge_healthy(
-    said: Iterable[tuple[tuple[int, ...], Healthy]],
-    unhealthy: Iterable[str],
-    total: int,
-    world: int,
+    said: Iterable[tuple[tuple[int, ...], Healthy]], unhealthy: Iterable[str], total: int, world: int
 ) -> list[Healthy]:
     """What is in order on all `total` ranks that were read, in the words of the first one;
     `unhealthy` are codes of which some rank says otherwise."""
@@ -188,18 +179,14 @@ def merge_healthy(
         on_all = on_all if world > total else f"all {total} ranks"
         text = what.text if world == 1 else f"On {on_all}; on rank {first[0]}: {what.text}"
         devices = {w.scope.device for _, w in group}
-        scope = replace(
-            what.scope, device=what.scope.device if len(devices) == 1 else None, process=None
-        )
+        scope = replace(what.scope, device=what.scope.device if len(devices) == 1 else None, process=None)
         close = any(w.close for _, w in group)
         out.append(what.model_copy(update={"text": text, "scope": scope, "close": close}))
     return out
 
 
 def _alike(
-    said: Iterable[tuple[tuple[int, ...], Item]],
-    key_of: Callable[[Item], Hashable],
-    total: int,
+    said: Iterable[tuple[tuple[int, ...], Item]], key_of: Callable[[Item], Hashable], total: int
 ) -> list[Item]:
     """One entry for all that say the same: about no rank where they are most, else about the only
     one, else about each."""

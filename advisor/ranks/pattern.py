@@ -50,9 +50,7 @@ def evidence(apart: Array, real: Array, gap: float) -> Array:
     return best
 
 
-def best_shift(
-    a: Array, code_a: Array, b: Array, code_b: Array, limit: int | None
-) -> tuple[int, int] | None:
+def best_shift(a: Array, code_a: Array, b: Array, code_b: Array, limit: int | None) -> tuple[int, int] | None:
     """(index shift, time shift) under which the ends `b` come with those of `a`; both ascending,
     `code_*` says of each what kind it is. `limit`: how far they may be apart in time, ns.
 

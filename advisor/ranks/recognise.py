@@ -12,9 +12,7 @@ from advisor.errors import InputError
 from advisor.model.capture import Capture
 
 #: `report_rank3.sqlite`, `worker3_step_12.pt.trace.json`, `rank-003.json.gz`.
-_NAMED = tuple(
-    re.compile(rf"(?i)(?<![a-z]){word}[-_.=]?(\d+)(?!\d)") for word in ("rank", "worker")
-)
+_NAMED = tuple(re.compile(rf"(?i)(?<![a-z]){word}[-_.=]?(\d+)(?!\d)") for word in ("rank", "worker"))
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -55,10 +53,7 @@ def recognise(
     if _distinct(numbers):
         return _plan(paths, numbers, "the ranks in their names"), None
     seen = [_metadata(p, look) for p in paths]
-    told = [
-        m.rank if m is not None and m.rank is not None else n
-        for m, n in zip(seen, numbers, strict=True)
-    ]
+    told = [m.rank if m is not None and m.rank is not None else n for m, n in zip(seen, numbers, strict=True)]
     sizes = {m.world_size for m in seen if m is not None} - {None}
     # A capture that cannot be read says nothing of its rank; it must not hide what the others say.
     readable = [n for n, m in zip(told, seen, strict=True) if n is not None or m is not None]
@@ -69,8 +64,7 @@ def recognise(
             twice = next(n for n, count in Counter(told).items() if n is not None and count > 1)
             both = [str(p) for p, n in zip(paths, told, strict=True) if n == twice]
             raise InputError(
-                f"--ranks: rank {twice} is given twice ({', '.join(both[:2])}); "
-                "give the captures of one run"
+                f"--ranks: rank {twice} is given twice ({', '.join(both[:2])}); give the captures of one run"
             )
         if not _distinct(told):
             told = [None] * len(paths)
@@ -81,9 +75,7 @@ def recognise(
             return _plan(paths, told, f"the world size {size} in their metadata"), None
     known = sum(n is not None for n in told)
     if 0 < known < len(paths) and _distinct([n for n in told if n is not None]):
-        return None, (
-            f"{known} of {len(paths)} captures tell their rank; give --ranks if they are one job"
-        )
+        return None, (f"{known} of {len(paths)} captures tell their rank; give --ranks if they are one job")
     return None, None
 
 

@@ -54,17 +54,17 @@ def steps(diagnoses: Iterable[Diagnosis]) -> tuple[StepSummary, ...]:
             by_phase.setdefault(one.phase, []).append(one)
     return tuple(
         StepSummary(
-            phase=phase, count=int(median(s.count for s in some)),
-            median_ms=median(s.median_ms for s in some), mean_ms=median(s.mean_ms for s in some),
+            phase=phase,
+            count=int(median(s.count for s in some)),
+            median_ms=median(s.median_ms for s in some),
+            mean_ms=median(s.mean_ms for s in some),
             p99_ms=median(s.p99_ms for s in some),
         )
         for phase, some in sorted(by_phase.items())
-    )  # fmt: skip
+    )
 
 
-def rank_table(
-    waits: Waits, budget: Sequence[Budget], overlaps: Mapping[tuple[int, int], float]
-) -> Table:
+def rank_table(waits: Waits, budget: Sequence[Budget], overlaps: Mapping[tuple[int, int], float]) -> Table:
     """One row a rank: where its window goes, what it hides, whom it waits for."""
     total = max(waits.total, 1)
     whole = {(b.rank, b.device): b for b in budget if b.phase is None}
@@ -73,14 +73,21 @@ def rank_table(
         own = whole.get((r.rank, r.device))
         shares = {p.part: p.share for p in own.parts} if own is not None else {}
         busy = sum(shares.get(p, 0.0) for p in BUSY) if shares else None
-        rows.append((
-            r.rank, r.device, r.window_ns / 1e6, busy, shares.get("compute"),
-            shares.get("communication"), overlaps.get((r.rank, r.device)),
-            waits.window_share(i, int(waits.wait[i].sum())) if waits.judged else None,
-            waits.last[i] / waits.judged if waits.judged else None,
-            waits.caused[i] / total if waits.judged else None,
-            None if (offset := waits.offset(i)) is None else offset / 1e3,
-        ))  # fmt: skip
+        rows.append(
+            (
+                r.rank,
+                r.device,
+                r.window_ns / 1e6,
+                busy,
+                shares.get("compute"),
+                shares.get("communication"),
+                overlaps.get((r.rank, r.device)),
+                waits.window_share(i, int(waits.wait[i].sum())) if waits.judged else None,
+                waits.last[i] / waits.judged if waits.judged else None,
+                waits.caused[i] / total if waits.judged else None,
+                None if (offset := waits.offset(i)) is None else offset / 1e3,
+            )
+        )
     return Table(title="Ranks", columns=_HEADS, rows=tuple(rows))
 
 
@@ -103,10 +110,9 @@ def timeline(waits: Waits) -> Timeline:
         start = clock(rows.start)
         for name, length in (("collectives", rows.duration), ("waiting", waits.wait[i])):
             share = Coverage(union(start, start + length)).within(edges[:-1], edges[1:]) / width
-            lanes.append(Lane(
-                name=f"rank {rows.rank}: {name}",
-                values=tuple(round(float(v), 4) for v in share),
-            ))  # fmt: skip
+            lanes.append(
+                Lane(name=f"rank {rows.rank}: {name}", values=tuple(round(float(v), 4) for v in share))
+            )
     return Timeline(start_ns=0, bin_ns=int(width[0]), lanes=tuple(lanes))
 
 
@@ -156,9 +162,8 @@ def options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:
 def _began_later(findings: Iterable[Finding]) -> str:
     """What is to be known first where captures of ranks did not begin together."""
     ranks = sorted(
-        f.scope.rank for f in findings
-        if f.cause == "rank-began-later" and f.scope.rank is not None
-    )  # fmt: skip
+        f.scope.rank for f in findings if f.cause == "rank-began-later" and f.scope.rank is not None
+    )
     if not ranks:
         return ""
     verb = "begin" if len(ranks) > 1 else "begins"

@@ -65,12 +65,14 @@ def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
     """The document without what the others' would only repeat; `whole` for the first rank, whose
     tables stand for all."""
     changes: dict[str, object] = {
-        "facts": (), "thresholds": (), "timeline": Timeline(), "sensitivity": None, "combined": None
-    }  # fmt: skip
+        "facts": (),
+        "thresholds": (),
+        "timeline": Timeline(),
+        "sensitivity": None,
+        "combined": None,
+    }
     if not whole:
-        changes["tables"] = {
-            name: table.first(_TABLE_ROWS) for name, table in diagnosis.tables.items()
-        }
+        changes["tables"] = {name: table.first(_TABLE_ROWS) for name, table in diagnosis.tables.items()}
         changes["work"] = None
     return diagnosis.model_copy(update=changes)
 
@@ -100,11 +102,21 @@ def encode(summary: RankSummary) -> bytes:
     """The summary in few bytes."""
     document = summary.diagnosis.model_dump_json().encode()
     rest = (
-        summary.facts, summary.trace_tables, summary.tables, summary.places,
-        tuple(r.packed() for r in summary.rows), summary.rank, summary.world_size,
-        summary.numbered, summary.opaque, summary.recorder, summary.collectives, summary.experts,
-        summary.gains, summary.predicts,
-    )  # fmt: skip
+        summary.facts,
+        summary.trace_tables,
+        summary.tables,
+        summary.places,
+        tuple(r.packed() for r in summary.rows),
+        summary.rank,
+        summary.world_size,
+        summary.numbered,
+        summary.opaque,
+        summary.recorder,
+        summary.collectives,
+        summary.experts,
+        summary.gains,
+        summary.predicts,
+    )
     return zlib.compress(pickle.dumps((document, rest), protocol=5), 1)
 
 

@@ -124,7 +124,9 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
     parts = tuple(wait[a:b] for a, b in pairwise(edges.tolist()))
     uneven = _experts(ordered, calls, first, size, wait)
     return Waits(
-        ordered, clocks, found.count,
+        ordered,
+        clocks,
+        found.count,
         tuple(matched[a:b] for a, b in pairwise(edges.tolist())),
         parts,
         tuple(int(v) for v in np.bincount(found.of[calls], bare, minlength=count)),
@@ -135,7 +137,7 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
         _late(ordered, calls, first, size, wait, bare, charged, telling),
         tuple(int((left_out & (begun_last == i)).sum()) for i in range(count)),
         tuple(int(early[begun_last == i].max(initial=0)) for i in range(count)),
-    )  # fmt: skip
+    )
 
 
 def _begun_last(
@@ -154,9 +156,7 @@ def _begun_last(
     return rank, latest - np.minimum.reduceat(entered, first)
 
 
-def _experts(
-    ranks: Sequence[RankRows], calls: Array, first: Array, size: Array, wait: Array
-) -> Array:
+def _experts(ranks: Sequence[RankRows], calls: Array, first: Array, size: Array, wait: Array) -> Array:
     """ns of each call's exposed wait for which the experts of the rank that came last took longer
     since the collective before than those of the rank that waits."""
     out = np.zeros(len(wait), np.int64)
@@ -205,12 +205,23 @@ def _late(
         unseen = np.setdiff1d(mine, seen, assume_unique=True)
         worst = mine[np.argsort(-waited[mine], kind="stable")[:50]]
         own = calls[first[worst]] - offset[i]
-        out.append(Late(
-            len(mine), int(lateness[mine].sum()), values[first[seen]].sum(axis=0, dtype=np.int64),
-            np.rint((total[seen] / number[seen][:, None]).sum(axis=0)).astype(np.int64),
-            int(lateness[unseen].sum()),
-            int(surplus[seen].sum()), int(shared[seen].sum()),
-            tuple(zip(rows.start[own].tolist(), (rows.start + rows.duration)[own].tolist(),
-                      waited[worst].tolist(), strict=True)),
-        ))  # fmt: skip
+        out.append(
+            Late(
+                len(mine),
+                int(lateness[mine].sum()),
+                values[first[seen]].sum(axis=0, dtype=np.int64),
+                np.rint((total[seen] / number[seen][:, None]).sum(axis=0)).astype(np.int64),
+                int(lateness[unseen].sum()),
+                int(surplus[seen].sum()),
+                int(shared[seen].sum()),
+                tuple(
+                    zip(
+                        rows.start[own].tolist(),
+                        (rows.start + rows.duration)[own].tolist(),
+                        waited[worst].tolist(),
+                        strict=True,
+                    )
+                ),
+            )
+        )
     return tuple(out)

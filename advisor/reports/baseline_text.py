@@ -9,9 +9,7 @@ from advisor.reports.layout import Page
 from advisor.reports.numbers import amount, milliseconds
 
 
-def listing(
-    page: Page, folder: str, entries: Sequence[tuple[str, Sequence[Diagnosis], str]]
-) -> None:
+def listing(page: Page, folder: str, entries: Sequence[tuple[str, Sequence[Diagnosis], str]]) -> None:
     """A block for each name: its capture, its steps, its verdict; the fault of a bad file."""
     for name, diagnoses, fault in entries:
         entry(page, name, diagnoses)

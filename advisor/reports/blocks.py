@@ -162,15 +162,11 @@ def _escape(text: str) -> str:
     """Names of kernels and ranges are data: nothing in them is Markdown or HTML."""
     out = clean(text)
     for sign in ("\\", "`", "*", "_", "|", "<", ">", "[", "]"):
-        out = out.replace(
-            sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign]
-        )
+        out = out.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
     return out
 
 
-def first(
-    rows: Sequence[tuple[Cell, ...]], limit: int | None
-) -> tuple[tuple[tuple[Cell, ...], ...], int]:
+def first(rows: Sequence[tuple[Cell, ...]], limit: int | None) -> tuple[tuple[tuple[Cell, ...], ...], int]:
     """The first rows, and how many are left out."""
     kept = rows if limit is None else rows[:limit]
     return tuple(kept), len(rows) - len(kept)

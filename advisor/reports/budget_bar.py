@@ -101,11 +101,7 @@ def _shares(one: Budget) -> dict[str, float]:
 
 
 def _bars(
-    page: Page,
-    budgets: list[Budget],
-    order: list[str],
-    given: dict[str, tuple[str, str]],
-    what: str = "",
+    page: Page, budgets: list[Budget], order: list[str], given: dict[str, tuple[str, str]], what: str = ""
 ) -> None:
     labels = [what + name for name in _labels(budgets)]
     margin = max(len(label) for label in labels) + 4
@@ -121,11 +117,7 @@ def _bars(
 
 
 def _legend(
-    page: Page,
-    budgets: list[Budget],
-    order: list[str],
-    given: dict[str, tuple[str, str]],
-    verbosity: int,
+    page: Page, budgets: list[Budget], order: list[str], given: dict[str, tuple[str, str]], verbosity: int
 ) -> None:
     tables = [_shares(b) for b in budgets]
     largest = {p: max(t.get(p, 0.0) for t in tables) for p in order}
@@ -140,9 +132,7 @@ def _legend(
             page.line("    ", (f"{parts}, together {value_text(together, 'ratio')} (-v)", "dim"))
 
 
-def _columns(
-    page: Page, budgets: list[Budget], shown: list[str], given: dict[str, tuple[str, str]]
-) -> None:
+def _columns(page: Page, budgets: list[Budget], shown: list[str], given: dict[str, tuple[str, str]]) -> None:
     """One column a device, with the time where there is one device only; the least, middle and
     greatest share where there are more than eight, or more than fit."""
     tables = [_shares(b) for b in budgets]

@@ -6,14 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 
-from advisor.model.capture_plan import (
-    CapturePlan,
-    FlagText,
-    PlanStep,
-    TroubleNode,
-    Troubles,
-    Variant,
-)
+from advisor.model.capture_plan import CapturePlan, FlagText, PlanStep, TroubleNode, Troubles, Variant
 from advisor.reports.layout import Page
 from advisor.reports.shell import shell_lines
 
@@ -119,9 +112,7 @@ def troubles(page: Page, tree: Troubles) -> None:
     page.line(("Next: ", "dim"), ("advisor capture --troubleshoot SYMPTOM", "bold"))
 
 
-def _node(
-    page: Page, node: TroubleNode, nodes: dict[str, TroubleNode], depth: int, shown: set[str]
-) -> None:
+def _node(page: Page, node: TroubleNode, nodes: dict[str, TroubleNode], depth: int, shown: set[str]) -> None:
     margin = "  " * depth
     page.wrapped(node.say or node.ask or "", [margin], len(margin), "" if node.say else "italic")
     commands(page, node.commands, len(margin) + 2)

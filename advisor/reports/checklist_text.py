@@ -67,9 +67,7 @@ def summary(checklist: Checklist) -> str:
 
 def mark(page: Page, entry: CheckEntry) -> Segment:
     glyphs = page.glyphs
-    sign = {"yes": glyphs.ok, "no": glyphs.no, "not_applicable": glyphs.rule}.get(
-        entry.answer or "", "?"
-    )
+    sign = {"yes": glyphs.ok, "no": glyphs.no, "not_applicable": glyphs.rule}.get(entry.answer or "", "?")
     return (f"  {sign} ", _STYLES.get(entry.answer or "", "yellow"))
 
 

@@ -65,13 +65,14 @@ def sides(*named: tuple[str, SideDoc], verbosity: int = 0) -> Iterator[Block]:
         yield Labelled(name, paths)
         entry = side.inputs[0]
         about = [
-            entry.device, (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys"),
+            entry.device,
+            (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys"),
             f"driver {entry.driver}" if entry.driver else None,
-            f"CUDA {entry.cuda}" if entry.cuda else None, entry.serving_engine,
+            f"CUDA {entry.cuda}" if entry.cuda else None,
+            entry.serving_engine,
             f"{entry.steps} steps" if entry.steps else "no steps",
-            f"GPU busy {value_text(entry.busy_share, 'ratio')}"
-            if entry.busy_share is not None else None,
-        ]  # fmt: skip
+            f"GPU busy {value_text(entry.busy_share, 'ratio')}" if entry.busy_share is not None else None,
+        ]
         yield Labelled("", f"{GLUE}· ".join(part for part in about if part))
 
 
@@ -87,10 +88,16 @@ def comparable(doc: Comparability, verbosity: int = 0) -> Iterator[Block]:
             yield Labelled(state, ", ".join(checks))
     if verbosity > 0:
         table = tuple(
-            (r.check, r.phase or "", r.state, _cell(r.before, r.check), _cell(r.after, r.check),
-             f"{r.score:.2f}")
+            (
+                r.check,
+                r.phase or "",
+                r.state,
+                _cell(r.before, r.check),
+                _cell(r.after, r.check),
+                f"{r.score:.2f}",
+            )
             for r in doc.reasons
-        )  # fmt: skip
+        )
         yield Grid(("check", "phase", "state", "before", "after", "factor"), table)
 
 
@@ -109,12 +116,17 @@ def _phases(phases: tuple[PhaseChange, ...]) -> Iterator[Block]:
         count = _count(0 if old is None else old.steps, 0 if new is None else new.steps)
         for name, value in (("typical", p.typical), ("mean", p.mean)):
             first = name == "typical"
-            rows.append((
-                p.phase if first else "", count if first else "", name,
-                _time(old, first), _time(new, first),
-                "-" if value is None else f"{signed(value.mid)} %",
-                "-" if value is None else f"{signed(value.low)} to {signed(value.high)} %",
-            ))  # fmt: skip
+            rows.append(
+                (
+                    p.phase if first else "",
+                    count if first else "",
+                    name,
+                    _time(old, first),
+                    _time(new, first),
+                    "-" if value is None else f"{signed(value.mid)} %",
+                    "-" if value is None else f"{signed(value.low)} to {signed(value.high)} %",
+                )
+            )
     heads = ("phase", "steps", "", "before ms", "after ms", "change", "98 % interval")
     yield Grid(heads, tuple(rows))
     for p in phases if len(phases) > 1 else ():
@@ -168,14 +180,24 @@ def budget(
         title = "Budget" if phase is None else f"Budget of {phase}"
         yield Heading(title, "milliseconds a step, mean over steps and devices")
         table: list[tuple[Cell, ...]] = [
-            (words(p.part), milliseconds(p.before_ms), milliseconds(p.after_ms),
-             f"{p.change_ms:+,.2f}", change(p.before_ms, p.after_ms))
+            (
+                words(p.part),
+                milliseconds(p.before_ms),
+                milliseconds(p.after_ms),
+                f"{p.change_ms:+,.2f}",
+                change(p.before_ms, p.after_ms),
+            )
             for p in shown
-        ]  # fmt: skip
-        table.append((
-            "all", milliseconds(whole[0]), milliseconds(whole[1]), f"{whole[1] - whole[0]:+,.2f}",
-            change(*whole),
-        ))  # fmt: skip
+        ]
+        table.append(
+            (
+                "all",
+                milliseconds(whole[0]),
+                milliseconds(whole[1]),
+                f"{whole[1] - whole[0]:+,.2f}",
+                change(*whole),
+            )
+        )
         yield Grid(("part", *names, "change", ""), tuple(table))
 
 
@@ -188,25 +210,27 @@ def _operations(
     moved = tuple(o for o in operations if limit is None or _has_moved(o, trifle))
     yield Heading("Operations", "kernels matched by what they do, a step")
     if not moved:
-        yield Labelled(
-            "", f"None of {len(operations)} moved by {100 * WORTH:g} % of the step or more."
-        )
+        yield Labelled("", f"None of {len(operations)} moved by {100 * WORTH:g} % of the step or more.")
         return
     several = len(doc.phases) > 1
     rows = [
-        (o.operation, *((o.phase,) if several else ()), o.status, _calls_text(o),
-         milliseconds(o.before_ms), milliseconds(o.after_ms), f"{o.change_ms:+,.3f}")
+        (
+            o.operation,
+            *((o.phase,) if several else ()),
+            o.status,
+            _calls_text(o),
+            milliseconds(o.before_ms),
+            milliseconds(o.after_ms),
+            f"{o.change_ms:+,.3f}",
+        )
         for o in moved
-    ]  # fmt: skip
+    ]
     kept, more = first(rows, limit)
-    heads = ("operation", *(("phase",) if several else ()), "", "calls", "before ms", "after ms",
-             "change")  # fmt: skip
+    heads = ("operation", *(("phase",) if several else ()), "", "calls", "before ms", "after ms", "change")
     yield Grid(heads, kept, more)
     for o in moved[:3]:
         if o.kernels_before[:1] != o.kernels_after[:1] and o.kernels_before and o.kernels_after:
-            yield Labelled(
-                "kernel", f"{o.operation}: {o.kernels_before[0]} became {o.kernels_after[0]}"
-            )
+            yield Labelled("kernel", f"{o.operation}: {o.kernels_before[0]} became {o.kernels_after[0]}")
 
 
 def _has_moved(o: OperationChange, trifle: float) -> bool:
@@ -217,21 +241,25 @@ def _has_moved(o: OperationChange, trifle: float) -> bool:
 
 
 def _calls_text(o: OperationChange) -> str:
-    before, after = (
-        f"{c:,.0f}" if c >= 10 else f"{c:.3g}" for c in (o.calls_before, o.calls_after)
-    )
+    before, after = (f"{c:,.0f}" if c >= 10 else f"{c:.3g}" for c in (o.calls_before, o.calls_after))
     return before if before == after else f"{before}, {after}"
 
 
 def _calls(doc: Comparison, limit: int | None) -> Iterator[Block]:
     step = sum(p.before_ms for p in doc.budget if p.phase is None)
     rows = [
-        (c.call, f"{c.calls_before:,.4g}", f"{c.calls_after:,.4g}", milliseconds(c.before_ms),
-         milliseconds(c.after_ms))
+        (
+            c.call,
+            f"{c.calls_before:,.4g}",
+            f"{c.calls_after:,.4g}",
+            milliseconds(c.before_ms),
+            milliseconds(c.after_ms),
+        )
         for c in doc.calls
-        if limit is None or max(c.before_ms, c.after_ms) >= WORTH * step
+        if limit is None
+        or max(c.before_ms, c.after_ms) >= WORTH * step
         or abs(c.calls_after - c.calls_before) >= max(1.0, 0.1 * c.calls_before)
-    ]  # fmt: skip
+    ]
     if not rows:
         return
     yield Heading("CUDA API calls", "a step")
@@ -249,11 +277,16 @@ def _findings(changes: tuple[FindingChange, ...], verbosity: int) -> Iterator[Bl
         return
     yield Heading("Findings")
     rows = tuple(
-        (c.status, c.cause, c.scope.label(),
-         _level(c.severity_before, c.share_before, c.ms_before),
-         _level(c.severity_after, c.share_after, c.ms_after), c.note)
+        (
+            c.status,
+            c.cause,
+            c.scope.label(),
+            _level(c.severity_before, c.share_before, c.ms_before),
+            _level(c.severity_after, c.share_after, c.ms_after),
+            c.note,
+        )
         for c in shown
-    )  # fmt: skip
+    )
     if rows:
         heads = ("", "finding", "scope", "before", "after", "note")
         several = len({r[2] for r in rows if r[2]}) > 1
@@ -279,22 +312,25 @@ def _level(severity: str | None, share: float | None, ms: float | None) -> str:
     return " ".join([severity, ", ".join(parts)]).strip()
 
 
-def _checks(
-    checks: tuple[AdviceCheck, ...], gains: tuple[GainCheck, ...], verbosity: int
-) -> Iterator[Block]:
+def _checks(checks: tuple[AdviceCheck, ...], gains: tuple[GainCheck, ...], verbosity: int) -> Iterator[Block]:
     moved = [
-        c for c in checks
+        c
+        for c in checks
         if verbosity > 0 or (c.outcome in ("as promised", "other way") and c.severity != "info")
-    ]  # fmt: skip
+    ]
     if not checks:
         return
     yield Heading("What was recommended before", "did the number move as promised?")
     rows = tuple(
-        (c.outcome, c.id, f"{c.verify.fact} {CHANGES[c.verify.expect]}",
-         value_text(c.before, fact_unit(c.verify.fact, c.unit)),
-         value_text(c.after, fact_unit(c.verify.fact, c.unit)))
+        (
+            c.outcome,
+            c.id,
+            f"{c.verify.fact} {CHANGES[c.verify.expect]}",
+            value_text(c.before, fact_unit(c.verify.fact, c.unit)),
+            value_text(c.after, fact_unit(c.verify.fact, c.unit)),
+        )
         for c in moved
-    )  # fmt: skip
+    )
     if rows:
         yield Grid(("", "advice", "promised", "before", "after"), rows)
     rest = len(checks) - len(moved)

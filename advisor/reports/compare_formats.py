@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree as Xml
 
-from advisor.model.comparison import (
-    Comparison,
-    ContextScaling,
-    FrameworkTable,
-    PhaseChange,
-    RouterExperiment,
-)
+from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, PhaseChange, RouterExperiment
 from advisor.reports import sarif as sarif_report
 from advisor.reports.blocks import Block
 from advisor.reports.compare_blocks import comparison, span
@@ -54,7 +48,7 @@ def html(document: Document) -> bytes:
 
 def workbook(document: Document) -> bytes:
     """The numbers as sheets."""
-    from advisor.reports.workbook.changes import render
+    from advisor.reports.workbook.experiments import render
 
     return render(document, TITLES[document.kind])
 
@@ -88,12 +82,24 @@ def sarif(document: Comparison) -> bytes:
     paths = [i.path for side in (document.before, document.after) for i in side.inputs]
     judged = any(f.invalidates for f in document.findings)
     unjudged = document.verdict == "not-comparable" and not judged
-    return sarif_report.log([sarif_report.run(
-        document.tool, "compare", list(dict.fromkeys(paths)), document.findings,
-        document.not_evaluated, steps=True, failed=document.summary if unjudged else "",
-        properties={"verdict": document.verdict, "summary": clean(document.summary),
-                    "comparability": round(document.comparability.score, 4)},
-    )])  # fmt: skip
+    return sarif_report.log(
+        [
+            sarif_report.run(
+                document.tool,
+                "compare",
+                list(dict.fromkeys(paths)),
+                document.findings,
+                document.not_evaluated,
+                steps=True,
+                failed=document.summary if unjudged else "",
+                properties={
+                    "verdict": document.verdict,
+                    "summary": clean(document.summary),
+                    "comparability": round(document.comparability.score, 4),
+                },
+            )
+        ]
+    )
 
 
 def _phase(phase: PhaseChange) -> str:

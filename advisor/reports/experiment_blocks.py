@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from advisor.model.comparison import (
-    ContextScaling,
-    FrameworkTable,
-    Metric,
-    RouterExperiment,
-)
+from advisor.model.comparison import ContextScaling, FrameworkTable, Metric, RouterExperiment
 from advisor.model.facts import Cell
 from advisor.reports.blocks import Block, Command, Grid, Heading, Labelled, Paragraph, first
 from advisor.reports.compare_blocks import (
@@ -51,11 +46,16 @@ def context(doc: ContextScaling, verbosity: int = 0) -> Iterator[Block]:
     yield from comparable(doc.comparability, verbosity)
     limit = None if verbosity > 0 else ROWS
     rows: list[tuple[Cell, ...]] = [
-        (r.operation, "attention" if r.attention else "GROWS" if r.grows else "",
-         milliseconds(r.short_ms), milliseconds(r.long_ms), change(r.short_ms, r.long_ms),
-         f"{signed(r.step_growth)} %")
+        (
+            r.operation,
+            "attention" if r.attention else "GROWS" if r.grows else "",
+            milliseconds(r.short_ms),
+            milliseconds(r.long_ms),
+            change(r.short_ms, r.long_ms),
+            f"{signed(r.step_growth)} %",
+        )
         for r in doc.operations
-    ]  # fmt: skip
+    ]
     if rows:
         yield Heading("Operations", "milliseconds a step; of the short step")
         kept, more = first(rows, limit)
@@ -135,16 +135,18 @@ def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
     rows = tuple(
         (side.name, len(side.values), f"{side.mean:,.6g}", _values(side.values))
         for side in (doc.learned, doc.perfect)
-    )  # fmt: skip
+    )
     yield Grid(("router", "runs", "mean", "values"), rows)
     yield Labelled("gain", _gain(doc))
     if doc.experts:
         yield Heading("Expert kernels", "as the captures show them")
         yield Grid(
             ("router", "share:ratio", "max over p50", "p99 over p50", "largest over mean launch"),
-            tuple((e.name, e.expert_share, _times(e.max_over_p50), _times(e.p99_over_p50),
-                   _times(e.imbalance)) for e in doc.experts),
-        )  # fmt: skip
+            tuple(
+                (e.name, e.expert_share, _times(e.max_over_p50), _times(e.p99_over_p50), _times(e.imbalance))
+                for e in doc.experts
+            ),
+        )
         for e in doc.experts:
             sized = f"launch sizes of {e.kernel} vary, as tokens per expert do" if e.kernel else ""
             text = "; ".join(t for t in (sized, e.note) if t)
@@ -171,9 +173,13 @@ def _gain(doc: RouterExperiment) -> str:
 
 
 def router_help(
-    commands: Sequence[tuple[str, str]], repeat: str, models: Sequence[str],
-    backends: Sequence[str], notice: str, variable: str,
-) -> Iterator[Block]:  # fmt: skip
+    commands: Sequence[tuple[str, str]],
+    repeat: str,
+    models: Sequence[str],
+    backends: Sequence[str],
+    notice: str,
+    variable: str,
+) -> Iterator[Block]:
     """How to run the experiment, where no runs are given."""
     yield Paragraph("Does uneven routing hold a mixture-of-experts model back?", strong=True)
     for title, line in commands:

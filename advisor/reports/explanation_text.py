@@ -42,8 +42,7 @@ def explanation(page: Page, doc: Explanation, verbosity: int = 0) -> None:
         lo, hi = doc.input.window_ns
         how = f", {doc.input.window_method}" if doc.input.window_method else ""
         page.labelled(
-            "window",
-            f"{session_time(lo)} to {session_time(hi)} ({value_text(hi - lo, 'ns')}{how})",
+            "window", f"{session_time(lo)} to {session_time(hi)} ({value_text(hi - lo, 'ns')}{how})"
         )
     page.blank()
     page.wrapped(doc.sentence, style="bold")
@@ -100,9 +99,11 @@ def _scope(page: Page, doc: Explanation, one: ScopeExplanation, verbosity: int) 
     _reasons(page, one.reasons, _Depth(2, one.state, verbosity))
     _remedies(page, one)
     for label, related in (
-        ("folds in", one.explains), ("folded in", one.explained_by),
-        ("overrules", one.overrules), ("overruled", one.overruled_by),
-    ):  # fmt: skip
+        ("folds in", one.explains),
+        ("folded in", one.explained_by),
+        ("overrules", one.overrules),
+        ("overruled", one.overruled_by),
+    ):
         _related(page, label, related, verbosity)
     if one.confidence is not None:
         _confidence(page, one)
@@ -221,9 +222,7 @@ def _where(scope: Scope) -> str:
     return f" ({label})" if label else ""
 
 
-def _condition(
-    condition: ConditionDoc, off: float | None, why: str | None, guard: bool = False
-) -> str:
+def _condition(condition: ConditionDoc, off: float | None, why: str | None, guard: bool = False) -> str:
     named = f" ({condition.param})" if condition.param else ""
     if condition.holds is None:
         wanted = condition_text(condition).replace(f" {UNKNOWN}", "", 1)

@@ -25,9 +25,7 @@ def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
         raise InputError(f"{path} exists; add --force to replace it")
 
 
-def check_targets(
-    targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path] = ()
-) -> None:
+def check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path] = ()) -> None:
     """Every file can be written, and none twice; `targets` are by the option that names them."""
     taken: dict[Path, str] = {}
     for name, target in targets.items():

@@ -50,9 +50,7 @@ def baseline_mark(found: Finding) -> Segment:
 Shown = dict[object, int]
 
 
-def finding(
-    page: Page, found: Finding, has_steps: bool, verbosity: int, shown: Shown | None = None
-) -> None:
+def finding(page: Page, found: Finding, has_steps: bool, verbosity: int, shown: Shown | None = None) -> None:
     """The whole block of one finding; with `shown`, nothing that stood there before."""
     shown = {} if shown is None or verbosity > 0 else shown
     where = found.scope.label()
@@ -113,9 +111,7 @@ def _telling(tables: Sequence[Table]) -> list[Table]:
 
 def _conditions(page: Page, found: Finding, verbosity: int) -> None:
     shown = [
-        c
-        for c in found.conditions
-        if verbosity > 0 or c.holds or (c.holds is None and c.value is not None)
+        c for c in found.conditions if verbosity > 0 or c.holds or (c.holds is None and c.value is not None)
     ]
     for i, condition in enumerate(shown):
         text = condition_text(condition)
@@ -186,9 +182,7 @@ def place_text(where: Interval) -> str:
 
 def _advice(page: Page, advice: Advice, rank: int, shown: Shown, most: int) -> None:
     page.wrapped(
-        f"{advice.action.rstrip('.')} (effort {advice.effort})",
-        [("   " + pad("do", 10), "bold green")],
-        13,
+        f"{advice.action.rstrip('.')} (effort {advice.effort})", [("   " + pad("do", 10), "bold green")], 13
     )
     before = shown.setdefault(advice.options, rank) if advice.options else rank
     if before != rank:
@@ -216,9 +210,5 @@ def _alternative(page: Page, other: Alternative) -> None:
 def verify_text(verify: Verify) -> str:
     """What must move, and from where: ``launch.idle_ratio falls, now 52.3 %``."""
     change = CHANGES[verify.expect]
-    now = (
-        ""
-        if verify.now is None
-        else f", now {value_text(verify.now, fact_unit(verify.fact, verify.unit))}"
-    )
+    now = "" if verify.now is None else f", now {value_text(verify.now, fact_unit(verify.fact, verify.unit))}"
     return f"{verify.fact} {change}{now}"

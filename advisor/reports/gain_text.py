@@ -90,9 +90,7 @@ def whatif(page: Page, report: WhatIfReport) -> None:
         f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a step "
         f"(captured {milliseconds(replay.captured_ms)} ms, error {replay.error:+.2%})",
     )
-    page.labelled(
-        "untraced", f"{span_text(report.step_before_ms)} ms a step, without the profiler's part"
-    )
+    page.labelled("untraced", f"{span_text(report.step_before_ms)} ms a step, without the profiler's part")
     page.blank()
     _steps(page, report.fixes, report.step_before_ms.mid)
     page.blank()
@@ -124,8 +122,10 @@ def ranking(page: Page, diagnosis: Diagnosis) -> None:
         "Findings that invalidate the capture come first, by share; then by severity (high from "
         "20 % of the step saved, medium 10, low 3; medium at most without an estimate), in it "
         "latency before throughput, faults before limits, then by score.",
-        ["    "], 4, "dim",
-    )  # fmt: skip
+        ["    "],
+        4,
+        "dim",
+    )
 
 
 def ranking_text(finding: Finding) -> str:

@@ -27,10 +27,9 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
     lines = [_command("notice", f"advisor: {name}", file, [diagnosis.verdict])]
     has_steps = bool(diagnosis.steps)
     lines += [
-        _command(COMMANDS[f.severity], _title(f), path_of(diagnosis, f.scope.rank),
-                 _said(f, has_steps))
+        _command(COMMANDS[f.severity], _title(f), path_of(diagnosis, f.scope.rank), _said(f, has_steps))
         for f in diagnosis.findings
-    ]  # fmt: skip
+    ]
     if diagnosis.baseline is not None:
         gone = [f"{phrases.STATUS[g.status]}: {phrases.name(g)}" for g in diagnosis.baseline.gone]
         said = [phrases.baseline_text(diagnosis), *gone]

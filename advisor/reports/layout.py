@@ -177,9 +177,7 @@ class Page:
         self.blank()
         self.line((text, "bold underline"), (f"  {note}" if note else "", "dim"))
 
-    def wrapped(
-        self, text: str, lead: Sequence[Segment] = (), indent: int = 0, style: str = ""
-    ) -> None:
+    def wrapped(self, text: str, lead: Sequence[Segment] = (), indent: int = 0, style: str = "") -> None:
         """Wrapped text; `lead` stands before its first line, the others start at `indent`."""
         before = sum(cell_len(s if isinstance(s, str) else s[0]) for s in lead)
         parts = wrap(text, max(self.width - indent, 20), max(self.width - before, 8))
@@ -192,12 +190,7 @@ class Page:
         lead = " " * indent + pad(label, label_width)
         self.wrapped(text, [(lead, "dim")], indent + label_width)
 
-    def table(
-        self,
-        heads: Sequence[str],
-        columns: Sequence[tuple[list[str], bool]],
-        indent: int = 2,
-    ) -> None:
+    def table(self, heads: Sequence[str], columns: Sequence[tuple[list[str], bool]], indent: int = 2) -> None:
         """Aligned columns of ``(cells, is_number)``; text columns share what numbers leave over.
 
         Columns for which there is no room are left out, from the right.

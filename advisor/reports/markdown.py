@@ -18,11 +18,7 @@ from advisor.reports import phrases
 from advisor.reports.budget_bar import words
 from advisor.reports.finding_text import verify_text
 from advisor.reports.layout import clean, cut_end, cut_middle
-from advisor.reports.numbers import (
-    milliseconds,
-    percent,
-    value_text,
-)
+from advisor.reports.numbers import milliseconds, percent, value_text
 from advisor.reports.ranks_text import CAPTION, SHOWN, rank_columns
 from advisor.reports.wording import remedy_lead
 
@@ -198,9 +194,7 @@ def _finding(finding: Finding, steps: bool, detail: Detail, clock: str) -> str:
     body += [_evidence(e, detail) for e in f.evidence[: detail.tables] if detail.rows]
     if detail.places and f.time_ranges:
         body.append(f"**Where** ({clock})")
-        body.append(
-            "\n".join(f"- {text(phrases.place(r))}" for r in f.time_ranges[: detail.places])
-        )
+        body.append("\n".join(f"- {text(phrases.place(r))}" for r in f.time_ranges[: detail.places]))
         left = len(f.time_ranges) - detail.places
         body.append(f"and {left} more" if left > 0 else "")
     if f.recommendations:
@@ -250,8 +244,9 @@ def _gone(diagnosis: Diagnosis) -> str:
     b = diagnosis.baseline
     if b is None or not b.gone:
         return ""
-    rows = [[text(phrases.STATUS[g.status]), code(g.code), text(phrases.name(g)[len(g.code) :])]
-            for g in b.gone]  # fmt: skip
+    rows = [
+        [text(phrases.STATUS[g.status]), code(g.code), text(phrases.name(g)[len(g.code) :])] for g in b.gone
+    ]
     return "### In the baseline only\n\n" + table(["now", "code", "finding"], [False] * 3, rows)
 
 
@@ -271,10 +266,7 @@ def _budget_table(budgets: Sequence[Budget]) -> str:
     largest = {n: max((s[n].share for s in shares if n in s), default=0.0) for n in names}
     shown = sorted((n for n in names if largest[n] >= 0.0005), key=lambda n: -largest[n])
     heads = ["part", *(text(f"{b.place}{f', {b.phase}' if b.phase else ''}") for b in budgets)]
-    rows = [
-        [text(words(n)), *(f"{percent(s[n].share)} %" if n in s else "" for s in shares)]
-        for n in shown
-    ]
+    rows = [[text(words(n)), *(f"{percent(s[n].share)} %" if n in s else "" for s in shares)] for n in shown]
     if len(budgets) == 1:
         heads.append("ms")
         rows = [[*row, milliseconds(shares[0][n].ms)] for row, n in zip(rows, shown, strict=True)]
@@ -302,9 +294,7 @@ def _ranks(diagnosis: Diagnosis) -> str:
 def _what_if(diagnosis: Diagnosis) -> str:
     """What each fix would win alone, then what the top ones win together."""
     rows = [
-        [str(f.rank), code(f.code), text(phrases.gain(f))]
-        for f in diagnosis.findings
-        if phrases.speedup(f)
+        [str(f.rank), code(f.code), text(phrases.gain(f))] for f in diagnosis.findings if phrases.speedup(f)
     ]
     if not rows:
         return ""
@@ -319,9 +309,7 @@ def _sensitivity(diagnosis: Diagnosis) -> str:
     if diagnosis.sensitivity is None:
         return ""
     lines = [f"- {text('; '.join(phrases.flip_lines(f)))}" for f in diagnosis.sensitivity]
-    body = (
-        "\n".join(lines) or "No verdict: every number is further than a tenth from its threshold."
-    )
+    body = "\n".join(lines) or "No verdict: every number is further than a tenth from its threshold."
     return folded(f"Near a threshold: {len(lines)}", body)
 
 
@@ -371,9 +359,7 @@ def _thresholds(diagnosis: Diagnosis) -> str:
 
 def _foot(diagnosis: Diagnosis) -> str:
     tool = diagnosis.tool
-    explain = (
-        f"; {code(f'advisor explain {diagnosis.findings[0].code}')}" if diagnosis.findings else ""
-    )
+    explain = f"; {code(f'advisor explain {diagnosis.findings[0].code}')}" if diagnosis.findings else ""
     return f"<sub>{text(tool.name)} {text(tool.version)}, engine {text(tool.engine)}{explain}</sub>"
 
 

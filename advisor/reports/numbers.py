@@ -21,12 +21,7 @@ OPS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!=", "one
        "known": "is known:"}  # fmt: skip
 UNKNOWN = "unknown"
 #: How a fact must move, as `verify` names it.
-CHANGES = {
-    "decrease": "falls",
-    "increase": "rises",
-    "present": "appears",
-    "absent": "disappears",
-}
+CHANGES = {"decrease": "falls", "increase": "rises", "present": "appears", "absent": "disappears"}
 
 
 def value_text(value: Cell, unit: str = "", digits: int = 3) -> str:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import (
-    UNREADABLE,
-    ConditionDoc,
-    Diagnosis,
-    Finding,
-    Gone,
-    Input,
-    NotEvaluated,
-)
+from advisor.model.findings import UNREADABLE, ConditionDoc, Diagnosis, Finding, Gone, Input, NotEvaluated
 from advisor.model.sensitivity import Flip
 from advisor.reports.finding_text import cost_text as cost_text
 from advisor.reports.finding_text import gain_text, place_text, verify_text
@@ -101,10 +93,9 @@ def described(entry: Input) -> list[tuple[str, str]]:
         ("told by", "; ".join(entry.serving_evidence) or None),
         ("workload", workload(entry)),
         ("window", window(entry) or None),
-        ("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside"
-         if entry.startup_ms else None),
+        ("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside" if entry.startup_ms else None),
         ("steps from", entry.step_method),
-    ]  # fmt: skip
+    ]
     return [(label, clean(value)) for label, value in known if value]
 
 
@@ -185,10 +176,7 @@ def condition_parts(condition: ConditionDoc) -> tuple[str, str, str]:
     for digits in range(4, 9):
         # 9.96 % against 10 % must not read as 10.0 % < 10.0 %.
         if value == threshold and c.value != c.threshold and len(limits) == 1:
-            value, threshold = (
-                value_text(c.value, unit, digits),
-                value_text(limits[0], unit, digits),
-            )
+            value, threshold = (value_text(c.value, unit, digits), value_text(limits[0], unit, digits))
     return clean(value), OPS.get(c.op, c.op), clean(threshold)
 
 
@@ -252,9 +240,7 @@ def flip_lines(flip: Flip) -> list[str]:
     unit = fact_unit(flip.facts[0].fact if flip.facts else "", flip.unit)
     old, new = value_text(flip.threshold, unit), value_text(flip.moved_to, unit)
     lines = ["; ".join(changes), f"{flip.code}.{flip.param} {old}, tried {new}"]
-    lines += [
-        f"{f.fact} is {value_text(f.value, fact_unit(f.fact, f.unit))}" for f in flip.facts[:2]
-    ]
+    lines += [f"{f.fact} is {value_text(f.value, fact_unit(f.fact, f.unit))}" for f in flip.facts[:2]]
     return [clean(line) for line in lines if line]
 
 

@@ -40,10 +40,11 @@ def job(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     of = f" of {world}" if world > len(read) else ""
     page.labelled("ranks", f"{len(read)}{of} read")
     if read:
-        shared = read[0].model_copy(update={
-            name: _same([getattr(i, name) for i in read])
-            for name in ("device", "producer", "driver")
-        })  # fmt: skip
+        shared = read[0].model_copy(
+            update={
+                name: _same([getattr(i, name) for i in read]) for name in ("device", "producer", "driver")
+            }
+        )
         page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(machine(shared)))
         page.labelled("workload", workload(read[0]))
         busy = [i.busy_share for i in read if i.busy_share is not None]

@@ -38,8 +38,16 @@ def summary(review: Review) -> str:
 
 def _decisions(decisions: Sequence[Decision]) -> str:
     several = len({d.capture for d in decisions}) > 1
-    heads = [*(["capture"] if several else []), "finding", "severity", "share", "decision",
-             "owner", "due", "comment"]  # fmt: skip
+    heads = [
+        *(["capture"] if several else []),
+        "finding",
+        "severity",
+        "share",
+        "decision",
+        "owner",
+        "due",
+        "comment",
+    ]
     rows = []
     for d in decisions:
         share = "" if d.share is None else value_text(d.share, "ratio")
@@ -53,10 +61,15 @@ def _decisions(decisions: Sequence[Decision]) -> str:
 def _checklist(answered: Sequence[SignOff]) -> str:
     heads = ["question", "answer", "note", "signed by", "on"]
     rows = [
-        [text(s.question or s.id), text(WORDS.get(s.answer, s.answer)), text(s.note),
-         text(s.signed_by), text(s.signed_on or "")]
+        [
+            text(s.question or s.id),
+            text(WORDS.get(s.answer, s.answer)),
+            text(s.note),
+            text(s.signed_by),
+            text(s.signed_on or ""),
+        ]
         for s in answered
-    ]  # fmt: skip
+    ]
     return table(heads, [False] * len(heads), rows)
 
 
@@ -65,8 +78,11 @@ def render(page: Page, review: Review) -> None:
     page.line((f"Review of {review.workbook}", "bold"), (f"  {summary(review)}", "dim"))
     for d in review.decisions:
         page.blank()
-        page.line((d.decision or "open", "bold" if d.decision else "yellow"),
-                  f"  {d.code} {d.cause}", (f"  {d.finding.partition('@')[2]}", "dim"))  # fmt: skip
+        page.line(
+            (d.decision or "open", "bold" if d.decision else "yellow"),
+            f"  {d.code} {d.cause}",
+            (f"  {d.finding.partition('@')[2]}", "dim"),
+        )
         for label, value in (("owner", d.owner), ("due", d.due), ("comment", d.comment)):
             if value:
                 page.labelled(label, value)
@@ -74,9 +90,5 @@ def render(page: Page, review: Review) -> None:
     if answered:
         page.heading("Checklist", f"{len(answered)} of {len(review.checklist)} answered")
         for s in answered:
-            who = (
-                f" ({s.signed_by}{f', {s.signed_on}' if s.signed_on else ''})"
-                if s.signed_by
-                else ""
-            )
+            who = f" ({s.signed_by}{f', {s.signed_on}' if s.signed_on else ''})" if s.signed_by else ""
             page.wrapped(f"{s.question} {WORDS.get(s.answer, s.answer)}{who}", ["  "], 4)

@@ -8,14 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from advisor.reports.numbers import CHANGES, fact_unit, named_unit, value_text
-from advisor.reports.rule_text import (
-    condition_line,
-    if_unknown,
-    join_line,
-    judged_for,
-    origin,
-    threshold,
-)
+from advisor.reports.rule_text import condition_line, if_unknown, join_line, judged_for, origin, threshold
 
 if TYPE_CHECKING:
     from advisor.model.findings import Reference
@@ -87,9 +80,14 @@ def index(rules: Iterable[RuleSpec], links: Links) -> str:
         ]
         for rule in families[family]:
             cells = (
-                f"[{rule.code}]({links.to(rule)})", rule.cause, rule.title, rule.kind, rule.scope,
-                highest_severity(rule), first_sentence(rule.docs.what),
-            )  # fmt: skip
+                f"[{rule.code}]({links.to(rule)})",
+                rule.cause,
+                rule.title,
+                rule.kind,
+                rule.scope,
+                highest_severity(rule),
+                first_sentence(rule.docs.what),
+            )
             lines.append(row(cells))
     return "\n".join([*lines, ""])
 

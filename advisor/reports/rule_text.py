@@ -91,9 +91,7 @@ def condition_line(condition: object, rule: RuleSpec) -> str:
 
 def join_line(join: Join, rule: RuleSpec) -> str:
     """``rows of copy_class exist with kind = DtoH and per_step >= 4 (min_readbacks)``."""
-    rows = " and ".join(
-        f"{w.field} {OPS[w.op]} {_operand(w, rule, named_unit(w.field))}" for w in join.where
-    )
+    rows = " and ".join(f"{w.field} {OPS[w.op]} {_operand(w, rule, named_unit(w.field))}" for w in join.where)
     return f"rows of {join.entity} exist" + (f" with {rows}" if rows else "")
 
 

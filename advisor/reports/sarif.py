@@ -66,10 +66,18 @@ def _run(diagnosis: Diagnosis) -> Json:
 
 
 def run(
-    tool: Tool, name: str, paths: Sequence[str], findings: Sequence[Finding],
-    not_evaluated: Sequence[NotEvaluated], gone: Sequence[Gone] = (), *, steps: bool,
-    properties: Json, failed: str = "", ranks: Sequence[int | None] = (),
-) -> Json:  # fmt: skip
+    tool: Tool,
+    name: str,
+    paths: Sequence[str],
+    findings: Sequence[Finding],
+    not_evaluated: Sequence[NotEvaluated],
+    gone: Sequence[Gone] = (),
+    *,
+    steps: bool,
+    properties: Json,
+    failed: str = "",
+    ranks: Sequence[int | None] = (),
+) -> Json:
     """One run: findings of these files as results; `ranks` are those of the files, where they are
     ranks. `failed` says why there is no answer at all."""
     files = [File(_uri(path), ranks[i] if i < len(ranks) else None) for i, path in enumerate(paths)]
@@ -145,9 +153,7 @@ def _markdown_advice(finding: Finding) -> list[str]:
     out = []
     for advice in finding.recommendations:
         out.append(f"- {_plain(advice.action.rstrip('.'))} (effort {advice.effort})")
-        out += [
-            f"  - {_plain(o.engine)}: `{clean(o.line).replace('`', '')}`" for o in advice.options
-        ]
+        out += [f"  - {_plain(o.engine)}: `{clean(o.line).replace('`', '')}`" for o in advice.options]
     return ["\n".join(out)] if out else []
 
 
@@ -195,13 +201,17 @@ def _common(entry: Finding | Gone, files: Sequence[File], index: dict[str, int])
     digest = hashlib.sha256(identity(entry.code, entry.scope).encode()).hexdigest()[:32]
     about = [i for i, f in enumerate(files) if f.rank is not None and f.rank == entry.scope.rank]
     at = about[0] if about else 0
-    location: Json = {
-        "physicalLocation": {
-            # Code scanning wants a region; a capture has no lines but the first.
-            "artifactLocation": {"uri": files[at].uri, "index": at},
-            "region": {"startLine": 1},
+    location: Json = (
+        {
+            "physicalLocation": {
+                # Code scanning wants a region; a capture has no lines but the first.
+                "artifactLocation": {"uri": files[at].uri, "index": at},
+                "region": {"startLine": 1},
+            }
         }
-    } if files else {}  # fmt: skip
+        if files
+        else {}
+    )
     where = _logical(entry.scope)
     if where:
         location["logicalLocations"] = [{"fullyQualifiedName": where, "kind": "resource"}]
@@ -223,11 +233,7 @@ def _notifications(entries: Sequence[NotEvaluated]) -> Iterable[Json]:
         why = phrases.why_not_judged(entry)
         flag = f"; {remedy_text(entry.flag)}" if entry.flag else ""
         text = f"{entry.code} {entry.cause} was not judged: {why}{flag}."
-        yield {
-            "descriptor": {"id": clean(entry.code)},
-            "level": "note",
-            "message": {"text": clean(text)},
-        }
+        yield {"descriptor": {"id": clean(entry.code)}, "level": "note", "message": {"text": clean(text)}}
 
 
 def _uri(path: str) -> str:

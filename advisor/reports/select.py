@@ -18,11 +18,7 @@ class _Coded(Protocol):
 T = TypeVar("T", bound=_Coded)
 
 
-def select(
-    diagnosis: Diagnosis,
-    selected: Sequence[str],
-    ignored: Sequence[str],
-) -> Diagnosis:
+def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]) -> Diagnosis:
     """The diagnosis with only the selected codes, without the ignored ones.
 
     A code is exact (``SYN101``) or a prefix (``SYN``). Ranks, verdict and facts stay as inferred.
@@ -33,9 +29,7 @@ def select(
 
     def keep(items: Iterable[T]) -> tuple[T, ...]:
         return tuple(
-            i
-            for i in items
-            if (not wanted or i.code.startswith(wanted)) and not i.code.startswith(unwanted)
+            i for i in items if (not wanted or i.code.startswith(wanted)) and not i.code.startswith(unwanted)
         )
 
     baseline = diagnosis.baseline

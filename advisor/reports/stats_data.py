@@ -77,10 +77,15 @@ def json_text(path: str, tables: Sequence[StatsTable], timeunit: str = "nsec") -
     for table in tables:
         keys = [heading(c, timeunit) for c in table.columns]
         columns = [_values(c, timeunit) for c in table.columns]
-        reports.append({
-            "report": table.report, "title": table.title, "scope": table.scope, "note": table.note,
-            "rows": [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)],
-        })  # fmt: skip
+        reports.append(
+            {
+                "report": table.report,
+                "title": table.title,
+                "scope": table.scope,
+                "note": table.note,
+                "rows": [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)],
+            }
+        )
     document = {"schema_version": SCHEMA_VERSION, "input": path, "reports": reports}
     return f"{json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)}\n"
 

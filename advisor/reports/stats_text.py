@@ -42,8 +42,7 @@ WITH = {
 TOLD, MORE = 50.0, 1.5
 
 
-def render(page: Page, table: StatsTable, timeunit: str | None = None, limit: int | None = None,
-           ) -> None:  # fmt: skip
+def render(page: Page, table: StatsTable, timeunit: str | None = None, limit: int | None = None) -> None:
     """One report. `timeunit`: one of `TIME_UNITS` for all times, else each column has the unit
     that suits it. `limit`: rows, 0 for all, None for the usual number."""
     page.heading(table.title, table.report)
@@ -62,8 +61,7 @@ def render(page: Page, table: StatsTable, timeunit: str | None = None, limit: in
     more = whole.items - shown.items
     if more:
         what = "kernels" if table.group is not None else "rows"
-        page.wrapped(f"{page.glyphs.ellipsis} {more:,} more {what}: --limit 0 shows all",
-                     style="dim")  # fmt: skip
+        page.wrapped(f"{page.glyphs.ellipsis} {more:,} more {what}: --limit 0 shows all", style="dim")
 
 
 # ------------------------------------------------------------------ tables
@@ -73,14 +71,17 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
     columns = [c for c in table.columns if _telling(c)]
     units = _spread_units(columns)
     shown = [_shown(c, timeunit, units) for c in columns]
-    need = [_least(head, cells, column, column is columns[-1])
-            for (head, cells, _), column in zip(shown, columns, strict=True)]  # fmt: skip
+    need = [
+        _least(head, cells, column, column is columns[-1])
+        for (head, cells, _), column in zip(shown, columns, strict=True)
+    ]
     kept = fitting(need, [c.rank for c in columns], page.width)
     heads = [shown[i][0] for i in kept]
     cells = [shown[i][1] for i in kept]
     right = [shown[i][2] for i in kept]
-    widths = _widths([[h, *c] for h, c in zip(heads, cells, strict=True)],
-                     right, [need[i] for i in kept], page.width)  # fmt: skip
+    widths = _widths(
+        [[h, *c] for h, c in zip(heads, cells, strict=True)], right, [need[i] for i in kept], page.width
+    )
     _line(page, heads, widths, right, "dim")
     notes = _tail_notes(table) if table.report == "tail" else [""] * len(table)
     for row, note in zip(zip(*cells, strict=True), notes, strict=True):
@@ -91,9 +92,7 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
     if left_out:
         named = [c.name for c in sorted(left_out, key=lambda c: c.rank)]
         rest = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-        page.wrapped(
-            f"no room for {', '.join(named[:NAMED])}{rest}: --format csv has all", style="dim"
-        )
+        page.wrapped(f"no room for {', '.join(named[:NAMED])}{rest}: --format csv has all", style="dim")
 
 
 def _telling(column: Column) -> bool:
@@ -201,11 +200,11 @@ def _widths(columns: list[list[str]], right: list[bool], need: list[int], width:
     return full
 
 
-def _line(
-    page: Page, cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], style: str
-) -> None:
-    parts = [pad(cut_middle(c, w, page.glyphs.ellipsis), w, r)
-             for c, w, r in zip(cells, widths, right, strict=True)]  # fmt: skip
+def _line(page: Page, cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], style: str) -> None:
+    parts = [
+        pad(cut_middle(c, w, page.glyphs.ellipsis), w, r)
+        for c, w, r in zip(cells, widths, right, strict=True)
+    ]
     page.line(((" " * GAP).join(parts), style))
 
 
@@ -232,13 +231,14 @@ def _tail_notes(table: StatsTable) -> list[str]:
         if not slow[i]:
             out.append(shape)
             continue
-        found = [f"{words} {mine[i]:.0f} % (all calls {of_all[i]:.0f} %)"
-                 for name, words in WITH.items()
-                 for mine, of_all in [shares[name]]
-                 if mine[i] >= TOLD and mine[i] >= MORE * of_all[i]]  # fmt: skip
+        found = [
+            f"{words} {mine[i]:.0f} % (all calls {of_all[i]:.0f} %)"
+            for name, words in WITH.items()
+            for mine, of_all in [shares[name]]
+            if mine[i] >= TOLD and mine[i] >= MORE * of_all[i]
+        ]
         told = f"with {', '.join(found)}" if found else "nothing recorded coincides"
-        out.append(f"{shape}; {int(slow[i]):,} slow, {alone[i]:.0f} % of that time alone on the "
-                   f"GPU, {told}")  # fmt: skip
+        out.append(f"{shape}; {int(slow[i]):,} slow, {alone[i]:.0f} % of that time alone on the GPU, {told}")
     return out
 
 
@@ -253,10 +253,8 @@ def _histogram(page: Page, table: StatsTable, timeunit: str | None) -> None:
         count = np.asarray(part.column("Count").values)
         total = f"  {int(count.sum()):,} calls"
         name = name_text(str(part.column("Name").values[0]))
-        page.line((cut_middle(name, page.width - len(total), page.glyphs.ellipsis), "bold"),
-                  (total, "dim"))  # fmt: skip
-        edges = np.append(np.asarray(part.column("Low").values),
-                          np.asarray(part.column("High").values)[-1:])  # fmt: skip
+        page.line((cut_middle(name, page.width - len(total), page.glyphs.ellipsis), "bold"), (total, "dim"))
+        edges = np.append(np.asarray(part.column("Low").values), np.asarray(part.column("High").values)[-1:])
         head, texts = _number_cells(Column("", edges, "ns"), timeunit)
         low, high, share = texts[:-1], texts[1:], _shown(part.column("Share"), None)[1]
         wide = max(map(len, texts))
@@ -267,4 +265,4 @@ def _histogram(page: Page, table: StatsTable, timeunit: str | None) -> None:
                 f"  {pad(low[row], wide, True)} - {pad(high[row], wide, True)} {head.strip()}"
                 f"  {n:>9,}  {share[row]:>5} %  ",
                 (page.glyphs.bar * length, "green"),
-            )  # fmt: skip
+            )

@@ -10,14 +10,7 @@ from rich.cells import cell_len
 from advisor.model.findings import Diagnosis, Healthy, NotEvaluated
 from advisor.reports.finding_text import evidence
 from advisor.reports.layout import GLUE, Page, Segment, cut_end, cut_middle, name_text, pad
-from advisor.reports.numbers import (
-    amount,
-    column,
-    condition_text,
-    fact_unit,
-    heading_parts,
-    value_text,
-)
+from advisor.reports.numbers import amount, column, condition_text, fact_unit, heading_parts, value_text
 from advisor.reports.phrases import by_reason
 from advisor.reports.shell import shell_lines
 from advisor.reports.wording import remedy_lead

@@ -262,17 +262,11 @@ def _refuse_stream(found: Found) -> Source:
 
 def _refuse_packed(found: Found) -> Source:
     name, command = next(p for magic, p in _OTHER_PACKERS.items() if found.head.startswith(magic))
-    _refuse(
-        found, f"compressed with {name}", f"unpack it first: {command} {found.shown} (or use xz)"
-    )
+    _refuse(found, f"compressed with {name}", f"unpack it first: {command} {found.shown} (or use xz)")
 
 
 def _refuse_parquet(found: Found) -> Source:
-    _refuse(
-        found,
-        "one Parquet file",
-        f"name the folder that nsys exported it into ({found.shown.parent})",
-    )
+    _refuse(found, "one Parquet file", f"name the folder that nsys exported it into ({found.shown.parent})")
 
 
 def _open_samples(found: Found) -> Source:

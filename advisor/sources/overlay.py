@@ -57,9 +57,9 @@ class WithSamples:
                 f"--gpu-metrics: {without.path} does not tell its absolute time; say where the log "
                 "begins in session time with --gpu-metrics-offset, such as 1.5s"
             )
-        self.capture = source.capture.model_copy(update={
-            "warnings": (*source.capture.warnings, *(f"GPU samples: {w}" for w in warnings))
-        })  # fmt: skip
+        self.capture = source.capture.model_copy(
+            update={"warnings": (*source.capture.warnings, *(f"GPU samples: {w}" for w in warnings))}
+        )
 
     def tables(self) -> frozenset[str]:
         return self._source.tables() | {"samples"}
@@ -84,9 +84,7 @@ class WithSamples:
 
     def _filled(self, columns: Sequence[str]) -> Columns:
         """The source's own samples; what it does not measure is that of the log's last one."""
-        own = self._source.read_columns(
-            "samples", list(dict.fromkeys(("time", "device", *columns)))
-        )
+        own = self._source.read_columns("samples", list(dict.fromkeys(("time", "device", *columns))))
         lacking = [n for n in columns if n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
         log = self._log_columns(("time", "device", *lacking))
         for device in np.unique(log["device"]).tolist() if lacking else ():
@@ -114,9 +112,7 @@ def _numbers(source: Source, log: SampleLog) -> tuple[dict[int, int], list[str]]
     own = {_address(d.bus_id): d.id for d in source.devices if d.bus_id}
     if own and all(d.bus_id for d in log.devices):
         free = 1 + max(own.values())
-        wanted = {
-            d.id: own.get(_address(d.bus_id), free + i) for i, d in enumerate(log.devices)
-        }  # fmt: skip
+        wanted = {d.id: own.get(_address(d.bus_id), free + i) for i, d in enumerate(log.devices)}
         return {theirs: mine for theirs, mine in wanted.items() if theirs != mine}, []
     if max(len(source.devices), len(log.devices)) < 2:
         return {}, []
@@ -161,8 +157,9 @@ def _span(source: Source, log: SampleLog, shift: int) -> tuple[int, int, int | N
     if last is None:
         ends = [
             int(source.read_columns(table, ("end",))["end"].max())
-            for table in ("kernels", "api_calls") if table in source.tables()
-        ]  # fmt: skip
+            for table in ("kernels", "api_calls")
+            if table in source.tables()
+        ]
         last = max(ends, default=None)
     return shift, int(log.read_columns("samples", ("time",))["time"][-1]) + shift, last
 

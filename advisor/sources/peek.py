@@ -41,9 +41,8 @@ def _kineto(path: Path) -> Capture:
         numbers = {name: pattern.search(hit[1]) for name, pattern in _NUMBER.items()}
         found = {name: int(number[1]) for name, number in numbers.items() if number}
     return Capture(
-        path=str(path), format="kineto-json", rank=found.get(b"rank"),
-        world_size=found.get(b"world_size"),
-    )  # fmt: skip
+        path=str(path), format="kineto-json", rank=found.get(b"rank"), world_size=found.get(b"world_size")
+    )
 
 
 def _head(path: Path) -> bytes:

@@ -26,9 +26,7 @@ USER_PREFETCH = 1
 
 #: Memory kinds (`copies.src_memory`, `dst_memory`, `memsets.memory`, `allocations.memory`), as the
 #: nsys export numbers them (ENUM_CUDA_MEM_KIND); CUPTI itself counts differently.
-PAGEABLE, PINNED, DEVICE_MEMORY, ARRAY, MANAGED, DEVICE_STATIC, MANAGED_STATIC, UNKNOWN_MEMORY = (
-    range(8)
-)
+PAGEABLE, PINNED, DEVICE_MEMORY, ARRAY, MANAGED, DEVICE_STATIC, MANAGED_STATIC, UNKNOWN_MEMORY = range(8)
 
 #: `ranges.style`
 PUSH_POP, START_END, MARK = range(3)

@@ -129,9 +129,13 @@ def test_options_that_were_found_are_kept(tmp_path: Path) -> None:
     found = advisor.doctor(m.export.write(tmp_path / "t.sqlite"))
     assert found.recorded.options_known
     assert set(found.recorded.options) == {
-        "--trace=cuda", "--trace=nvtx", "--trace=osrt", "--cuda-graph-trace=node",
-        "--cuda-memory-usage=true", "--sample=process-tree",
-    }  # fmt: skip
+        "--trace=cuda",
+        "--trace=nvtx",
+        "--trace=osrt",
+        "--cuda-graph-trace=node",
+        "--cuda-memory-usage=true",
+        "--sample=process-tree",
+    }
     for option in ("osrt", "--cuda-memory-usage=true", "--sample=process-tree"):
         assert option in found.plan.command
     assert found.plan.command.endswith("vllm serve m --api-key '***'")
@@ -198,8 +202,9 @@ def test_a_question_sees_each_fact_at_its_largest_over_the_scopes() -> None:
         facts.add(Fact("budget.unknown_ratio", share, "ratio", Scope(device=device)))
     asked = question_facts(facts, {"recording.has_steps": True, "recording.phases": None})
     assert [(f.name, f.value, f.scope) for f in asked] == [
-        ("budget.unknown_ratio", 0.4, TRACE), ("recording.has_steps", True, TRACE),
-    ]  # fmt: skip
+        ("budget.unknown_ratio", 0.4, TRACE),
+        ("recording.has_steps", True, TRACE),
+    ]
 
 
 def test_a_question_is_never_part_of_a_diagnosis() -> None:
@@ -244,6 +249,4 @@ def test_profiler_calls_show_a_capture_range() -> None:
             trace.texts(set(trace.columns("api_calls", ("name_id",))["name_id"].tolist()))
         )
     assert "--capture-range=cudaProfilerApi" in checked("decode_eager_bs1").recorded.options
-    assert not any(
-        "capture-range" in o for o in checked("whole_run_no_capture_range").recorded.options
-    )
+    assert not any("capture-range" in o for o in checked("whole_run_no_capture_range").recorded.options)

@@ -69,8 +69,18 @@ def test_the_commands_of_ours_exist(goal: str) -> None:
 
 
 def test_the_same_plan_without_questions() -> None:
-    wish = Wish("tail", "pytorch", "decode", "mpi", 8, ("python", "a b.py"), repeat=3,
-                without_graphs=True, release=(2024, 1), name="x_%p")  # fmt: skip
+    wish = Wish(
+        "tail",
+        "pytorch",
+        "decode",
+        "mpi",
+        8,
+        ("python", "a b.py"),
+        repeat=3,
+        without_graphs=True,
+        release=(2024, 1),
+        name="x_%p",
+    )
     assert again(wish) == (
         "advisor capture tail --engine pytorch --phase decode --where mpi --ranks 8 --repeat 3 "
         "--name x_%p --without-graphs --nsys 2024.1 -- python 'a b.py'"
@@ -242,8 +252,9 @@ TAUGHT = (
 
 @pytest.mark.parametrize("taught", TAUGHT)
 def test_what_the_notes_teach_is_planned(taught: str) -> None:
-    wishes = [Wish(g, e, place=p) for g in GOALS for e in ("tensorrt-llm", "native")
-              for p in ("bare", "slurm")]  # fmt: skip
+    wishes = [
+        Wish(g, e, place=p) for g in GOALS for e in ("tensorrt-llm", "native") for p in ("bare", "slurm")
+    ]
     assert any(taught in text(plan(w)) for w in wishes)
 
 
@@ -279,12 +290,12 @@ def test_options_of_nsys_only() -> None:
 
 
 def test_options_joined_merged_spelled() -> None:
-    assert joined(["--sample=none", "--trace=osrt", "--trace=cuda"]) == [
-        "--trace=cuda,osrt", "--sample=none",
-    ]  # fmt: skip
+    assert joined(["--sample=none", "--trace=osrt", "--trace=cuda"]) == ["--trace=cuda,osrt", "--sample=none"]
     assert merged(["--delay=1", "--trace=cuda"], ["--delay=2", "--trace=nvtx"]) == [
-        "--trace=cuda", "--delay=2", "--trace=nvtx",
-    ]  # fmt: skip
+        "--trace=cuda",
+        "--delay=2",
+        "--trace=nvtx",
+    ]
     assert spelled("--gpu-metrics-devices=all", (2023, 4)) == "--gpu-metrics-device=all"
     assert flag_of("--no-such-option=3") is None
     assert flag_of("--trace=unheard") is None
@@ -301,9 +312,15 @@ def test_options_joined_merged_spelled() -> None:
 
 def test_goals_and_engines_are_those_of_the_issue() -> None:
     assert {
-        "kernel-breakdown", "host-overhead", "bandwidth", "tail", "memory", "multi-gpu",
-        "running-server", "benchmark",
-    } == set(GOALS)  # fmt: skip
+        "kernel-breakdown",
+        "host-overhead",
+        "bandwidth",
+        "tail",
+        "memory",
+        "multi-gpu",
+        "running-server",
+        "benchmark",
+    } == set(GOALS)
     assert set(ENGINES) <= set(engines())
 
 
@@ -331,9 +348,15 @@ def test_the_symptoms_of_the_issue_are_there() -> None:
     # Each can be picked from the first question, none only on the way.
     assert ids == set(troubleshooting().start.symptoms)
     assert ids >= {
-        "permission-denied", "no-cuda", "empty-report", "leftover-qdstrm", "version-mismatch",
-        "no-nvtx", "too-large", "wrapped-client",
-    }  # fmt: skip
+        "permission-denied",
+        "no-cuda",
+        "empty-report",
+        "leftover-qdstrm",
+        "version-mismatch",
+        "no-nvtx",
+        "too-large",
+        "wrapped-client",
+    }
 
 
 def test_every_path_ends_in_a_remedy() -> None:

@@ -23,10 +23,7 @@ LONGER = "a longer capture (10 to 50 steps)"
 
 
 def blocked(**remedies: str | None) -> list[UnmetNeed]:
-    return [
-        UnmetNeed(Named(code=code, cause=f"cause-{code.lower()}"), fix)
-        for code, fix in remedies.items()
-    ]
+    return [UnmetNeed(Named(code=code, cause=f"cause-{code.lower()}"), fix) for code, fix in remedies.items()]
 
 
 def made(
@@ -222,11 +219,10 @@ def test_without_a_command_there_is_a_placeholder() -> None:
         (("serve", "--hf-token=abc"), ("serve", "--hf-token=***")),
         (("env", "MY_SECRET=abc", "serve"), ("env", "MY_SECRET=***", "serve")),
         (("login", "hf_abcdefghijkl"), ("login", "***")),
-        (("serve", "--max-num-batched-tokens", "2048"),
-         ("serve", "--max-num-batched-tokens", "2048")),
+        (("serve", "--max-num-batched-tokens", "2048"), ("serve", "--max-num-batched-tokens", "2048")),
         (("serve", "--tokenizer=x"), ("serve", "--tokenizer=x")),
     ],
-)  # fmt: skip
+)
 def test_credentials_are_not_repeated(command: tuple[str, ...], wanted: tuple[str, ...]) -> None:
     assert masked(command) == wanted
 
@@ -238,9 +234,7 @@ def test_cost_and_release_of_an_option_are_data(monkeypatch: pytest.MonkeyPatch)
         "--trace=python-gil": {"since": "2024.2"},
     }
     flags = [f.model_copy(update=changes.get(f.flag, {})) for f in known.flags]
-    monkeypatch.setattr(
-        options, "capture_knowledge", lambda: known.model_copy(update={"flags": flags})
-    )
+    monkeypatch.setattr(options, "capture_knowledge", lambda: known.model_copy(update={"flags": flags}))
     needs = blocked(AAA101=OSRT, AAA102=GIL)
     found = made(needs, release=(2023, 4))
     assert codes(found.left_out[0].rules) == ["AAA101"]

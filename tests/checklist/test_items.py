@@ -43,9 +43,7 @@ def known(captures: list[dict[str, Any]], engine: str | None = None, **limits: f
     )
 
 
-def entry(
-    name: str, *captures: dict[str, Any], engine: str | None = None, **limits: float
-) -> CheckEntry:
+def entry(name: str, *captures: dict[str, Any], engine: str | None = None, **limits: float) -> CheckEntry:
     listed = checklist(known(list(captures), engine, **limits))
     return next(e for e in listed.entries if e.id == name)
 
@@ -56,9 +54,7 @@ def entry(
 def test_without_a_capture_everything_is_asked() -> None:
     listed = checklist(Known())
     assert all(e.open and e.by is None and not e.proof for e in listed.entries)
-    assert {e.command for e in listed.entries if e.id == "profiler-cheap"} == {
-        "advisor doctor TRACE"
-    }
+    assert {e.command for e in listed.entries if e.id == "profiler-cheap"} == {"advisor doctor TRACE"}
 
 
 @pytest.mark.parametrize(
@@ -85,9 +81,7 @@ def test_the_number_is_said() -> None:
 def test_the_limit_is_that_of_the_rule() -> None:
     facts = {"capture.size_bytes": 3e9, "capture.event_count": 10}
     assert entry("small-enough", facts, CAP106__max_size=2e9, CAP106__max_events=2e7).answer == "no"
-    assert (
-        entry("small-enough", facts, CAP106__max_size=4e9, CAP106__max_events=2e7).answer == "yes"
-    )
+    assert entry("small-enough", facts, CAP106__max_size=4e9, CAP106__max_events=2e7).answer == "yes"
     nowhere = checklist(replace(known([facts]), limits={}))
     assert next(e for e in nowhere.entries if e.id == "small-enough").answer is None
 
@@ -97,39 +91,36 @@ def test_no_condition_holds_a_number_of_its_own() -> None:
     held = [c for i in ITEMS for c in (*i.met, *(i.unmet or ()), *i.applies.facts)]
     assert [c for c in held if type(c.value) in (int, float)] == []
     few = entry("metrics-sampled", {"capture.sample_count": 5}, CAP108__min_samples=10)
-    assert (few.answer, entry("metrics-sampled", {"capture.sample_count": 5}).answer) == (
-        "no",
-        "yes",
-    )
+    assert (few.answer, entry("metrics-sampled", {"capture.sample_count": 5}).answer) == ("no", "yes")
 
 
 def test_several_devices_must_all_hold() -> None:
     limit = {"CAP110__min_overhead": 0.05}
-    assert (
-        entry("profiler-cheap", {"capture.overhead_idle_ratio": [0.0, 0.01]}, **limit).answer
-        == "yes"
-    )
+    assert entry("profiler-cheap", {"capture.overhead_idle_ratio": [0.0, 0.01]}, **limit).answer == "yes"
     found = entry("profiler-cheap", {"capture.overhead_idle_ratio": [0.0, 0.2]}, **limit)
     assert found.answer == "no"
     assert found.proof == "0 % to 20 % of the window is idle that the profiler caused"
 
 
 def test_several_captures_name_who_says_what() -> None:
-    found = entry("cuda-collected", {"capture.gpu_work_count": 4, "capture.kernel_count": 4},
-                  {"capture.gpu_work_count": 0, "capture.kernel_count": 0})  # fmt: skip
+    found = entry(
+        "cuda-collected",
+        {"capture.gpu_work_count": 4, "capture.kernel_count": 4},
+        {"capture.gpu_work_count": 0, "capture.kernel_count": 0},
+    )
     assert found.answer == "no"
     assert found.proof == (
-        "run0.sqlite: 4 kernels among 4 GPU operations; "
-        "run1.sqlite: 0 kernels among 0 GPU operations"
+        "run0.sqlite: 4 kernels among 4 GPU operations; run1.sqlite: 0 kernels among 0 GPU operations"
     )
     missing = entry("cuda-collected", {"capture.gpu_work_count": 4}, {})
     assert missing.answer is None
 
 
 def test_phases_may_come_from_different_captures() -> None:
-    prefill, decode = {"phase.is_prefill": True, "phase.is_decode": False}, {
-        "phase.is_prefill": False, "phase.is_decode": True,
-    }  # fmt: skip
+    prefill, decode = (
+        {"phase.is_prefill": True, "phase.is_decode": False},
+        {"phase.is_prefill": False, "phase.is_decode": True},
+    )
     assert entry("phases-apart", prefill, decode).answer == "yes"
     assert entry("phases-apart", decode).answer is None
 
@@ -140,10 +131,11 @@ def test_what_is_not_told_is_a_no_with_the_flag_that_would_tell() -> None:
         inputs=(Input(path="a.sqlite", format="nsys-sqlite"),),
         verdict="",
         not_evaluated=(
-            NotEvaluated(code="HST103", cause="gil", missing=("host.gil_wait_ratio",),
-                         flag="--trace=python-gil"),
+            NotEvaluated(
+                code="HST103", cause="gil", missing=("host.gil_wait_ratio",), flag="--trace=python-gil"
+            ),
         ),
-    )  # fmt: skip
+    )
     listed = checklist(known_of([diagnosis]))
     found = next(e for e in listed.entries if e.id == "gil-recorded")
     assert found.answer == "no"
@@ -160,9 +152,7 @@ def test_items_of_other_engines_do_not_apply() -> None:
 
 def test_items_apply_by_facts() -> None:
     assert entry("expert-balance", {"kernel.moe_ratio": [0.0, 0.3]}).answer is None
-    assert (
-        entry("expert-balance", {"kernel.moe_ratio": 0.0}).proof == "no mixture-of-experts kernels"
-    )
+    assert entry("expert-balance", {"kernel.moe_ratio": 0.0}).proof == "no mixture-of-experts kernels"
     assert entry("expert-balance", {}).answer is None
     assert entry("all-ranks", {}).answer == "not_applicable"
     many = {"ranks.world_size": 8, "ranks.count": 3, "ranks.missing_count": 5}
@@ -174,14 +164,11 @@ def test_known_of_takes_facts_inputs_and_limits() -> None:
         tool=Tool(version="1", engine="python"),
         inputs=(Input(path="x/a.sqlite", format="f", cuda="13.0", serving_engine="vllm"),),
         verdict="",
-        facts=(
-            Fact(name="launch.idle_ratio", value=0.5, unit="ratio", scope=Scope(device=0)),
-        ),
+        facts=(Fact(name="launch.idle_ratio", value=0.5, unit="ratio", scope=Scope(device=0)),),
         thresholds=(
-            Threshold(code="CAP105", param="min_steps", value=7, default=5, unit="count",
-                      origin="seed"),
+            Threshold(code="CAP105", param="min_steps", value=7, default=5, unit="count", origin="seed"),
         ),
-    )  # fmt: skip
+    )
     found = known_of([diagnosis])
     assert found.values["launch.idle_ratio"] == ((0.5,),)
     assert found.values["input.cuda"] == (("13.0",),)
@@ -200,9 +187,7 @@ def test_known_of_takes_facts_inputs_and_limits() -> None:
         ("PyTorch profiler", "13.0", None),
     ],
 )
-def test_an_nsys_older_than_the_driver_is_told(
-    producer: str, cuda: str | None, answer: str | None
-) -> None:
+def test_an_nsys_older_than_the_driver_is_told(producer: str, cuda: str | None, answer: str | None) -> None:
     entry = Input(path="a.sqlite", format="nsys-sqlite", producer=producer, cuda=cuda)
     diagnosis = Diagnosis(tool=Tool(version="1", engine="python"), inputs=(entry,), verdict="")
     found = {e.id: e for e in checklist(known_of([diagnosis])).entries}["nsys-new-enough"]
@@ -298,15 +283,21 @@ def check_command(command: str) -> None:
     ],
 )
 def test_a_faulty_item_is_refused(change: dict[str, Any], says: str) -> None:
-    item = {"id": "x", "stage": "before", "question": "Is it?", "why": "w", "how": "h",
-            "source": "seed-0", **change}  # fmt: skip
+    item = {
+        "id": "x",
+        "stage": "before",
+        "question": "Is it?",
+        "why": "w",
+        "how": "h",
+        "source": "seed-0",
+        **change,
+    }
     stages = {"before": "b", "during": "d", "after": "a"}
     with pytest.raises(ValueError, match=says):
         ChecklistFile.model_validate({"schema": 1, "stages": stages, "items": [item]})
 
 
 def test_ids_are_unique() -> None:
-    item = {"id": "x", "stage": "before", "question": "Is it?", "why": "w", "how": "h",
-            "source": "seed-0"}  # fmt: skip
+    item = {"id": "x", "stage": "before", "question": "Is it?", "why": "w", "how": "h", "source": "seed-0"}
     with pytest.raises(ValueError, match="there twice: x"):
         ChecklistFile.model_validate({"schema": 1, "stages": {}, "items": [item, item]})

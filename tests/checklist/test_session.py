@@ -35,12 +35,18 @@ def of(listed: Checklist, name: str) -> CheckEntry:
 @pytest.mark.parametrize(
     ("value", "answer", "note"),
     [
-        ("yes", "yes", ""), (True, "yes", ""), ("Y", "yes", ""), (False, "no", ""),
-        ("no", "no", ""), ("n/a", "not_applicable", ""), ("not applicable", "not_applicable", ""),
-        ("not-applicable", "not_applicable", ""), ("later", "later", ""),
+        ("yes", "yes", ""),
+        (True, "yes", ""),
+        ("Y", "yes", ""),
+        (False, "no", ""),
+        ("no", "no", ""),
+        ("n/a", "not_applicable", ""),
+        ("not applicable", "not_applicable", ""),
+        ("not-applicable", "not_applicable", ""),
+        ("later", "later", ""),
         ({"answer": False, "note": " why "}, "no", "why"),
     ],
-)  # fmt: skip
+)
 def test_spellings(value: object, answer: str, note: str) -> None:
     assert parse(value, "here") == Reply(answer, note)  # type: ignore[arg-type]
 
@@ -54,14 +60,10 @@ def test_other_answers_are_refused(value: object) -> None:
 def test_a_file_of_answers(tmp_path: Path, measured: Checklist) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("load-levels: yes\nshapes-chosen: {answer: no, note: 'not: yet'}\n")
-    assert read(file, measured) == {
-        "load-levels": Reply("yes"), "shapes-chosen": Reply("no", "not: yet"),
-    }  # fmt: skip
+    assert read(file, measured) == {"load-levels": Reply("yes"), "shapes-chosen": Reply("no", "not: yet")}
 
 
-def test_the_json_of_a_review_gives_only_what_people_answered(
-    tmp_path: Path, measured: Checklist
-) -> None:
+def test_the_json_of_a_review_gives_only_what_people_answered(tmp_path: Path, measured: Checklist) -> None:
     file = tmp_path / "a.json"
     rows = [
         {"id": "load-levels", "answer": "yes", "measured": "", "note": "two"},
@@ -82,9 +84,7 @@ def test_the_json_of_a_review_gives_only_what_people_answered(
         ("answers: 3\n", "must be a table"),
     ],
 )
-def test_a_faulty_file_is_one_line(
-    tmp_path: Path, measured: Checklist, text: str, says: str
-) -> None:
+def test_a_faulty_file_is_one_line(tmp_path: Path, measured: Checklist, text: str, says: str) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=says) as error:
@@ -172,9 +172,7 @@ def test_a_session_survives_without_the_capture(measured: Checklist, tmp_path: P
     replies = {"load-levels": Reply("yes"), "cuda-collected": Reply("no", "ü")}
     session.save(place, with_replies(measured, replies))
     assert place.read_text(encoding="utf-8").startswith("# A checklist of advisor; go on with: ")
-    assert yaml.safe_load(place.read_text(encoding="utf-8"))["answers"]["load-levels"] == {
-        "answer": "yes"
-    }
+    assert yaml.safe_load(place.read_text(encoding="utf-8"))["answers"]["load-levels"] == {"answer": "yes"}
     back = session.restore(place, checklist(Known()))
     assert back.captures == measured.captures
     assert of(back, "release-build").answer == "yes"

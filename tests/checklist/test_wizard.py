@@ -32,9 +32,14 @@ def environment() -> dict[str, str]:
 
 def terminal(folder: Path, *args: str):  # type: ignore[no-untyped-def]
     return pexpect.spawn(
-        sys.executable, [*COMMAND, *args], cwd=str(folder), env=environment(), encoding="utf-8",
-        dimensions=(50, 100), timeout=30,
-    )  # fmt: skip
+        sys.executable,
+        [*COMMAND, *args],
+        cwd=str(folder),
+        env=environment(),
+        encoding="utf-8",
+        dimensions=(50, 100),
+        timeout=30,
+    )
 
 
 def answer(child, key: str, note: str = "") -> None:  # type: ignore[no-untyped-def]
@@ -68,8 +73,18 @@ def saved(folder: Path, name: str = "advisor") -> dict[str, dict[str, str]]:
 
 
 def test_finish(folder: Path) -> None:
-    child = terminal(folder, "a.sqlite", "--session", "friday", "--answers", "answers.yaml",
-                     "-o", "result.json", "--format", "json")  # fmt: skip
+    child = terminal(
+        folder,
+        "a.sqlite",
+        "--session",
+        "friday",
+        "--answers",
+        "answers.yaml",
+        "-o",
+        "result.json",
+        "--format",
+        "json",
+    )
     child.expect("questions? left to answer")
     child.expect(rf"{len(IDS) - 2}/{len(IDS)}")
     answer(child, "n", "TTFT quoted from a trace")
@@ -154,9 +169,14 @@ def test_what_the_capture_says_is_shown_first(folder: Path) -> None:
 
 def test_without_a_terminal_it_refuses(folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, *COMMAND, "a.sqlite"], cwd=folder, env=environment(), input="y\ny\n",
-        capture_output=True, check=False, text=True,
-    )  # fmt: skip
+        [sys.executable, *COMMAND, "a.sqlite"],
+        cwd=folder,
+        env=environment(),
+        input="y\ny\n",
+        capture_output=True,
+        check=False,
+        text=True,
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("advisor: error: this asks questions and there is no terminal")
@@ -167,9 +187,13 @@ def test_without_a_terminal_it_refuses(folder: Path) -> None:
 def test_no_input_takes_the_same_path(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, *COMMAND, "--answers", "answers.yaml", "--no-input", "--session", "ci"],
-        cwd=folder, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False,
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
         text=True,
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stderr) == (0, "Saved in ci.checklist.yaml.\n")
     assert done.stdout.splitlines()[-1].endswith("3 open")
     by_wizard = terminal(folder, "--answers", "answers.yaml", "--session", "person")

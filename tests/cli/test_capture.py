@@ -83,9 +83,7 @@ def test_list_and_troubleshoot(run: Run, capsys: Captured) -> None:
         (("--troubleshoot", "no-cuda", "no-nvtx"), "takes one symptom"),
     ],
 )
-def test_refusals_are_one_line(
-    run: Run, capsys: Captured, args: tuple[str, ...], says: str
-) -> None:
+def test_refusals_are_one_line(run: Run, capsys: Captured, args: tuple[str, ...], says: str) -> None:
     assert run("capture", *args) == 2
     err = capsys.readouterr().err
     assert says in err
@@ -94,18 +92,26 @@ def test_refusals_are_one_line(
 
 def terminal(folder: Path, *args: str):  # type: ignore[no-untyped-def]
     return pexpect.spawn(
-        sys.executable, [str(ROOT / "tests" / "cli" / "driver.py"), "capture", *args],
-        cwd=str(folder), env=environment(), encoding="utf-8", dimensions=(50, 100), timeout=30,
-    )  # fmt: skip
+        sys.executable,
+        [str(ROOT / "tests" / "cli" / "driver.py"), "capture", *args],
+        cwd=str(folder),
+        env=environment(),
+        encoding="utf-8",
+        dimensions=(50, 100),
+        timeout=30,
+    )
 
 
 def test_it_asks_where_nothing_is_said(tmp_path: Path) -> None:
     child = terminal(tmp_path, "-o", "plan.txt")
     for question, keys in (
-        ("What is to be found out", "3"), ("Which serving engine", DOWN), ("Which phase", "3"),
-        ("Where does it run", "5"), ("How many ranks", "\x15" + "8"),
+        ("What is to be found out", "3"),
+        ("Which serving engine", DOWN),
+        ("Which phase", "3"),
+        ("Where does it run", "5"),
+        ("How many ranks", "\x15" + "8"),
         ("Your command", "python x.py"),
-    ):  # fmt: skip
+    ):
         child.expect(question)
         child.send(keys + ENTER)
     assert ended(child) == 0

@@ -66,9 +66,7 @@ def test_into_the_workbook_with_and_without_a_capture(run: Run, tmp_path: Path) 
         ((), "no terminal; add --no-input"),
     ],
 )
-def test_refusals_are_one_line(
-    run: Run, capsys: Captured, args: tuple[str, ...], says: str
-) -> None:
+def test_refusals_are_one_line(run: Run, capsys: Captured, args: tuple[str, ...], says: str) -> None:
     assert run("checklist", *args) == 2
     err = capsys.readouterr().err
     assert says in err

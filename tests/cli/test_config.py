@@ -29,9 +29,7 @@ def test_pyproject_then_advisor_toml_then_flags(tmp_path: Path) -> None:
 
 def test_lists_and_params(tmp_path: Path) -> None:
     got = settled(tmp_path, "select = 'SYN'\nrules = ['a', 'b']\n[param]\nSYN101.min_idle = 0.1\n")
-    assert got == Settings(
-        select=("SYN",), rules=(Path("a"), Path("b")), params=("SYN101.min_idle=0.1",)
-    )
+    assert got == Settings(select=("SYN",), rules=(Path("a"), Path("b")), params=("SYN101.min_idle=0.1",))
     assert settled(tmp_path, "param = ['A.b=1']").params == ("A.b=1",)
 
 
@@ -67,9 +65,7 @@ def test_errors_in_pyproject_name_the_section(tmp_path: Path) -> None:
         settled(tmp_path, "[tool]\nadvisor = 1", "pyproject.toml")
 
 
-def test_the_command_line_reads_them(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_reads_them(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "advisor.toml").write_text("window = '1s/2s'\nfail-on = 'high'\nquiet = true\n")
     assert run("a.sqlite") == 1
     assert driver.CALLS[0][1].window == "1s/2s"

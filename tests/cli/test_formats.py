@@ -67,9 +67,7 @@ def test_several_captures(
         assert printed.count(MARKS[kind].encode()) >= 2
 
 
-def test_html_beside_the_report(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_html_beside_the_report(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("a.sqlite", "--html", "a.html", "-q") == 0
     assert "Launch-bound decode" in capsys.readouterr().out
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
@@ -149,9 +147,7 @@ def test_new_ones_count_from_medium(
 ) -> None:
     first = DIAGNOSIS.findings[0].model_copy(update={"severity": severity})
     changed = DIAGNOSIS.model_copy(update={"findings": (first,)})
-    monkeypatch.setattr(
-        sys.modules["advisor.pipeline.diagnose"], "diagnose", lambda *_, **__: changed
-    )
+    monkeypatch.setattr(sys.modules["advisor.pipeline.diagnose"], "diagnose", lambda *_, **__: changed)
     empty = tmp_path / "empty.json"
     empty.write_bytes(json_report.render([DIAGNOSIS.model_copy(update={"findings": ()})]))
     assert run("a.sqlite", "--baseline", empty, "--fail-on-new", "-q") == code

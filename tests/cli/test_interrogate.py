@@ -131,16 +131,11 @@ def test_explain_as_json(cli: Cli, capsys: Captured, tmp_path: Path) -> None:
         (("LCH101", "--trace", "."), ". is a folder; name one capture"),
         (("LCH101", "--format", "json"), "--format asks about a capture; add --trace TRACE"),
         (("LCH101", "--window", "1s/2s"), "--window asks about a capture"),
-        (
-            ("LCH101", "--trace", EAGER, "--format", "xml"),
-            "expected one of text, json",
-        ),
+        (("LCH101", "--trace", EAGER, "--format", "xml"), "expected one of text, json"),
         (("LCH101", "--trace", EAGER, "--param", "LCH101.no=1"), "no parameter LCH101.no"),
     ],
 )
-def test_bad_questions(
-    cli: Cli, capsys: Captured, args: tuple[str | Path, ...], message: str
-) -> None:
+def test_bad_questions(cli: Cli, capsys: Captured, args: tuple[str | Path, ...], message: str) -> None:
     assert cli("explain", *args) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
@@ -230,9 +225,7 @@ def test_doctor_of_what_is_no_capture(cli: Cli, capsys: Captured, tmp_path: Path
     assert (out, err.count("\n")) == ("", 3)
 
 
-def test_no_escape_code_of_a_name_reaches_the_terminal(
-    cli: Cli, capsys: Captured, tmp_path: Path
-) -> None:
+def test_no_escape_code_of_a_name_reaches_the_terminal(cli: Cli, capsys: Captured, tmp_path: Path) -> None:
     export = Export().gpu().process(1).command("python3", "\x1b[31mred")
     path = export.launch(at=0, kernel="\x1b[31mgemm").write(tmp_path / "t.sqlite")
     assert cli("doctor", path) == 0
@@ -257,9 +250,7 @@ def test_sensitivity(cli: Cli, capsys: Captured) -> None:
     assert "Near a threshold" not in capsys.readouterr().out
 
 
-def test_sensitivity_may_stand_in_the_configuration(
-    cli: Cli, capsys: Captured, tmp_path: Path
-) -> None:
+def test_sensitivity_may_stand_in_the_configuration(cli: Cli, capsys: Captured, tmp_path: Path) -> None:
     (tmp_path / "advisor.toml").write_text("sensitivity = true\n")
     assert cli(committed("decode_gc")) == 0
     assert "no verdict: every number is further than a tenth" in capsys.readouterr().out

@@ -65,18 +65,9 @@ def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
         (("bad.sqlite",), "bad.sqlite: not an Nsight Systems export"),
         (("denied.sqlite",), "denied.sqlite: Permission denied"),
         (("empty",), "empty: no captures (*.sqlite, *.sqlite.xz, *.sqlite.gz, *.json of the"),
-        (
-            ("a.sqlite", "--format", "xml"),
-            "--format: invalid value 'xml'; expected one of text",
-        ),
-        (
-            ("a.sqlite", "--fail-on", "worse"),
-            "--fail-on: invalid value 'worse'; expected one of",
-        ),
-        (
-            ("a.sqlite", "--engine", "clips"),
-            "--engine: invalid value 'clips'; expected one of",
-        ),
+        (("a.sqlite", "--format", "xml"), "--format: invalid value 'xml'; expected one of text"),
+        (("a.sqlite", "--fail-on", "worse"), "--fail-on: invalid value 'worse'; expected one of"),
+        (("a.sqlite", "--engine", "clips"), "--engine: invalid value 'clips'; expected one of"),
         (("a.sqlite", "--top", "-1"), "--top must be a whole number, 0 or more"),
         (("a.sqlite", "--top", "x"), "'--top'"),
         (("a.sqlite", "-q", "-v"), "-q and -v contradict each other"),
@@ -100,9 +91,7 @@ def test_what_cannot_run_is_one_line_and_exit_2(
     assert line in err
 
 
-def test_an_internal_error_is_one_line_unless_debugged(
-    run: Run, capsys: Captured, tmp_path: Path
-) -> None:
+def test_an_internal_error_is_one_line_unless_debugged(run: Run, capsys: Captured, tmp_path: Path) -> None:
     (tmp_path / "bug.sqlite").touch()
     assert run("bug.sqlite") == 70
     err = capsys.readouterr().err
@@ -143,9 +132,7 @@ def test_interrupted(run: Run, capsys: Captured, tmp_path: Path) -> None:
     assert not (tmp_path / "report.txt").exists()
 
 
-@pytest.mark.parametrize(
-    ("level", "code"), [("info", 1), ("low", 1), ("medium", 1), ("high", 1), (None, 0)]
-)
+@pytest.mark.parametrize(("level", "code"), [("info", 1), ("low", 1), ("medium", 1), ("high", 1), (None, 0)])
 def test_fail_on(run: Run, level: str | None, code: int) -> None:
     assert run("a.sqlite", *(["--fail-on", level] if level else [])) == code
 
@@ -172,17 +159,10 @@ def test_several_inputs_and_folders_are_a_list(run: Run, capsys: Captured, tmp_p
         (folder / name).touch()
     assert run("captures", "a.sqlite", "--format", "json") == 0
     assert len(json.loads(capsys.readouterr().out)["diagnoses"]) == 4
-    assert [p.name for p, _ in driver.CALLS] == [
-        "a.sqlite",
-        "b.sqlite.xz",
-        "c.sqlite.gz",
-        "a.sqlite",
-    ]
+    assert [p.name for p, _ in driver.CALLS] == ["a.sqlite", "b.sqlite.xz", "c.sqlite.gz", "a.sqlite"]
 
 
-def test_a_bad_file_among_many_does_not_hide_the_others(
-    run: Run, capsys: Captured, tmp_path: Path
-) -> None:
+def test_a_bad_file_among_many_does_not_hide_the_others(run: Run, capsys: Captured, tmp_path: Path) -> None:
     (tmp_path / "bad.sqlite").touch()
     assert run("bad.sqlite", "a.sqlite") == 2
     out, err = capsys.readouterr()

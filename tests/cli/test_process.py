@@ -101,11 +101,7 @@ def test_progress_only_on_a_terminal(folder: Path) -> None:
 def test_a_closed_pipe_is_quiet(folder: Path) -> None:
     for args, code in ((("a.sqlite", "-v"), 0), (("a.sqlite", "--fail-on", "high"), 1)):
         with subprocess.Popen(
-            [*COMMAND, *args],
-            cwd=folder,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            [*COMMAND, *args], cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
             assert process.stdout is not None
             assert process.stderr is not None
@@ -125,16 +121,17 @@ def closed(folder: Path, redirection: str, *args: str) -> subprocess.CompletedPr
     """Run with a stream closed or redirected by the shell, as launchers do."""
     command = shlex.join([*COMMAND, *args])
     return subprocess.run(
-        ["sh", "-c", f"{command} {redirection}"], cwd=folder, env=environment(), check=False,
+        ["sh", "-c", f"{command} {redirection}"],
+        cwd=folder,
+        env=environment(),
+        check=False,
         capture_output=True,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("redirection", [">&-", pytest.param(">/dev/full", marks=FULL)])
 @pytest.mark.parametrize("args", [("a.sqlite",), ("a.sqlite", "--format", "json"), ("--version",)])
-def test_output_that_cannot_be_written(
-    folder: Path, args: tuple[str, ...], redirection: str
-) -> None:
+def test_output_that_cannot_be_written(folder: Path, args: tuple[str, ...], redirection: str) -> None:
     """Exit code 1 would mean a finding."""
     done = closed(folder, redirection, *args)
     assert done.returncode == 2
@@ -192,21 +189,14 @@ def test_quick_verbs_import_nothing_heavy(args: tuple[object, ...]) -> None:
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment(),
-        capture_output=True,
-        check=True,
-        text=True,
+        [sys.executable, "-c", script], env=environment(), capture_output=True, check=True, text=True
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stdout
 
 
 def test_python_dash_m() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "advisor", "--version"],
-        env=environment(),
-        capture_output=True,
-        check=True,
+        [sys.executable, "-m", "advisor", "--version"], env=environment(), capture_output=True, check=True
     )
     assert done.stdout.startswith(b"advisor ")
 

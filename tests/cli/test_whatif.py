@@ -104,9 +104,7 @@ def test_a_batch_wins_tokens_not_time(trace: str, capsys: Captured) -> None:
         (["whatif", "gone.sqlite", "--fix", "HST101"], "gone.sqlite"),
     ],
 )
-def test_one_line_where_it_cannot(
-    trace: str, capsys: Captured, arguments: list[str], why: str
-) -> None:
+def test_one_line_where_it_cannot(trace: str, capsys: Captured, arguments: list[str], why: str) -> None:
     assert main([trace if a == "TRACE" else a for a in arguments]) == 2
     err = capsys.readouterr().err
     assert why in err

@@ -21,9 +21,7 @@ LABELLED = ROOT.parent / "shared" / "traces"
 GEMM = "nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT"
 ATTENTION = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>>(params)"
 NORM = "void at::native::vectorized_layer_norm_kernel<c10::BFloat16, float>(int, float)"
-ADD = (
-    "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>>"
-)
+ADD = "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>>"
 CAT = "void at::native::CatArrayBatchedCopy<at::native::OpaqueType<2u>, unsigned int, 4, 64, 64>(p)"
 SAMPLE = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, ArgMaxOps>>"
 TOPK = "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(at::cuda::TensorInfo)"
@@ -100,9 +98,8 @@ def decoder(
             for name, us, size in work:
                 run = int(us * scale * length * 1e3)
                 export.launch(
-                    host, 1_500, name, kernel_start=device, kernel_dur=run,
-                    grid=(int(size * scale), 1, 1),
-                )  # fmt: skip
+                    host, 1_500, name, kernel_start=device, kernel_dur=run, grid=(int(size * scale), 1, 1)
+                )
                 host, device = host + 2_500, device + run + 200
         if ranges:
             export.range("prefill" if prefill else f"decode_step {step}", begin - 500, host)
@@ -139,6 +136,4 @@ def with_times(diagnosis: Diagnosis, times: dict[str, list[float]]) -> Diagnosis
         for p in diagnosis.work.phases
         if times.get(p.phase)
     )
-    return diagnosis.model_copy(
-        update={"work": diagnosis.work.model_copy(update={"phases": phases})}
-    )
+    return diagnosis.model_copy(update={"work": diagnosis.work.model_copy(update={"phases": phases})})

@@ -52,9 +52,7 @@ def test_new_and_gone(tmp_path: Path) -> None:
 
 def test_another_scope_is_another_finding(tmp_path: Path) -> None:
     first = DIAGNOSIS.findings[0]
-    moved = DIAGNOSIS.model_copy(
-        update={"findings": (first.model_copy(update={"scope": Scope(device=1)}),)}
-    )
+    moved = DIAGNOSIS.model_copy(update={"findings": (first.model_copy(update={"scope": Scope(device=1)}),)})
     marked = mark(moved, saved(without("SYN103", "CAP109"), tmp_path), FILE)
     assert states(marked) == {"LCH101": "new"}
     assert marked.baseline is not None
@@ -77,9 +75,7 @@ def test_gone_only_where_the_rule_looked_again(tmp_path: Path) -> None:
         update={
             "findings": (
                 DIAGNOSIS.findings[1].model_copy(update={"code": "UTL102"}),
-                DIAGNOSIS.findings[1].model_copy(
-                    update={"code": "HST101", "scope": Scope(device=1)}
-                ),
+                DIAGNOSIS.findings[1].model_copy(update={"code": "HST101", "scope": Scope(device=1)}),
                 DIAGNOSIS.findings[1].model_copy(update={"code": "UTL105"}),
                 DIAGNOSIS.findings[1].model_copy(update={"code": "SYN101"}),
             )
@@ -106,9 +102,7 @@ def test_of_a_void_capture_nothing_is_gone(tmp_path: Path) -> None:
     assert {g.status for g in marked.baseline.gone} == {"not_evaluated"}
 
 
-def test_what_makes_a_capture_void_is_gone_where_another_reason_makes_it_void(
-    tmp_path: Path,
-) -> None:
+def test_what_makes_a_capture_void_is_gone_where_another_reason_makes_it_void(tmp_path: Path) -> None:
     """Rules about the capture look at every capture, also at one that nothing else is said of."""
     opaque = DIAGNOSIS.findings[0].model_copy(update={"invalidates": True, "code": "CAP102"})
     lost = DIAGNOSIS.findings[0].model_copy(update={"invalidates": True, "code": "CAP101"})

@@ -166,15 +166,18 @@ def test_graphs_take_the_launches_away(base: Diagnosis, tmp_path: Path) -> None:
 # --- comparability ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("changes", "check"), [
-    ({"gpu": "NVIDIA A100-SXM4-80GB"}, "GPU"),
-    ({"layers": 12}, "model"),
-    ({"layers": 3}, "model"),
-    ({"blocks": 2048}, "work"),
-    ({"graph_mode": "graph"}, "graphs"),
-    ({"prefills": 30}, "phases"),
-    ({"routed": True}, "model"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [
+        ({"gpu": "NVIDIA A100-SXM4-80GB"}, "GPU"),
+        ({"layers": 12}, "model"),
+        ({"layers": 3}, "model"),
+        ({"blocks": 2048}, "work"),
+        ({"graph_mode": "graph"}, "graphs"),
+        ({"prefills": 30}, "phases"),
+        ({"routed": True}, "model"),
+    ],
+)
 def test_what_is_not_the_same_is_not_comparable(
     base: Diagnosis, tmp_path: Path, changes: dict[str, Any], check: str
 ) -> None:
@@ -188,11 +191,14 @@ def test_what_is_not_the_same_is_not_comparable(
     )
 
 
-@pytest.mark.parametrize(("changes", "check", "score", "said"), [
-    ({"driver": "570.86"}, "driver", 0.97, "driver 580.159 before, 570.86 after"),
-    ({"cuda": "12.8"}, "CUDA", 0.97, "CUDA 13.0 before, 12.8 after"),
-    ({"clock": 1.7e9}, "clock", 1980 / 2260, "the SM clock is 1,980 MHz before and 1,700 MHz"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "check", "score", "said"),
+    [
+        ({"driver": "570.86"}, "driver", 0.97, "driver 580.159 before, 570.86 after"),
+        ({"cuda": "12.8"}, "CUDA", 0.97, "CUDA 13.0 before, 12.8 after"),
+        ({"clock": 1.7e9}, "clock", 1980 / 2260, "the SM clock is 1,980 MHz before and 1,700 MHz"),
+    ],
+)
 def test_another_toolkit_is_noted_and_costs_a_little(
     base: Diagnosis, tmp_path: Path, changes: dict[str, Any], check: str, score: float, said: str
 ) -> None:
@@ -215,13 +221,16 @@ def test_drivers_of_the_same_version_are_in_order(base: Diagnosis, tmp_path: Pat
     assert "same on both sides" in well.text
 
 
-@pytest.mark.parametrize(("work", "check", "score", "said"), [
-    ({"sources": ("Cuda",)}, "traced", 0.9, "traced besides: NvtxEvents before, nothing"),
-    ({"sample_hz": 10_000.0}, "GPU metrics", 1.0, "GPU metrics: not sampled before, 10 kHz after"),
-    ({"gpu_count": 2}, "GPUs", 0.7, "GPUs at work: 1 before, 2 after"),
-    ({"gpus": ("NVIDIA B200",)}, "GPU", 0.0, "the GPU is NVIDIA H200 before and NVIDIA B200 after"),
-    ({"opaque": True}, "graphs", 0.0, "CUDA graphs are recorded as kernels before and as one"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("work", "check", "score", "said"),
+    [
+        ({"sources": ("Cuda",)}, "traced", 0.9, "traced besides: NvtxEvents before, nothing"),
+        ({"sample_hz": 10_000.0}, "GPU metrics", 1.0, "GPU metrics: not sampled before, 10 kHz after"),
+        ({"gpu_count": 2}, "GPUs", 0.7, "GPUs at work: 1 before, 2 after"),
+        ({"gpus": ("NVIDIA B200",)}, "GPU", 0.0, "the GPU is NVIDIA H200 before and NVIDIA B200 after"),
+        ({"opaque": True}, "graphs", 0.0, "CUDA graphs are recorded as kernels before and as one"),
+    ],
+)
 def test_each_check_has_a_score_and_a_reason(
     base: Diagnosis, work: dict[str, Any], check: str, score: float, said: str
 ) -> None:
@@ -235,9 +244,7 @@ def test_each_check_has_a_score_and_a_reason(
     assert found.verdict == ("not-comparable" if score < 0.5 else "no-change")
 
 
-def test_steps_that_were_found_in_another_way_cost_a_little(
-    base: Diagnosis, tmp_path: Path
-) -> None:
+def test_steps_that_were_found_in_another_way_cost_a_little(base: Diagnosis, tmp_path: Path) -> None:
     found = against(base, tmp_path, ranges=False)
     (reason,) = [r for r in found.comparability.reasons if r.check == "steps"]
     assert reason.score == 0.9
@@ -256,9 +263,7 @@ def test_the_model_and_the_mix_of_phases_have_scores(base: Diagnosis, tmp_path: 
     assert mix.text.startswith("the step time is 100 % decode before and ")
 
 
-def test_what_one_side_does_not_tell_is_unknown_and_not_different(
-    base: Diagnosis, tmp_path: Path
-) -> None:
+def test_what_one_side_does_not_tell_is_unknown_and_not_different(base: Diagnosis, tmp_path: Path) -> None:
     found = against(base, tmp_path, driver="")
     assert found.verdict == "no-change"
     assert {r.check for r in found.comparability.reasons if r.state == "unknown"} == {"driver"}
@@ -272,9 +277,7 @@ def test_what_was_traced_costs_little(base: Diagnosis, tmp_path: Path) -> None:
     assert found.verdict == "no-change"
 
 
-def test_fewer_products_of_the_same_layers_are_the_same_model(
-    base: Diagnosis, tmp_path: Path
-) -> None:
+def test_fewer_products_of_the_same_layers_are_the_same_model(base: Diagnosis, tmp_path: Path) -> None:
     """Fused projections, another attention kernel, quantised products: all may be compared."""
     found = against(base, tmp_path, gemm_name=FP8, attention=18.0)
     assert found.comparability.score == 1.0
@@ -359,9 +362,7 @@ def resampled(diagnosis: Diagnosis, rng: np.random.Generator, scale: float = 1.0
 def verdicts(name: str, scale: float, count: int) -> Counter[str]:
     found, rng = committed_diagnosis(name), np.random.default_rng(11)
     return Counter(
-        compare(
-            side("before", resampled(found, rng)), side("after", resampled(found, rng, scale))
-        ).verdict
+        compare(side("before", resampled(found, rng)), side("after", resampled(found, rng, scale))).verdict
         for _ in range(count)
     )
 
@@ -399,8 +400,7 @@ def test_rules_of_ones_own_judge_a_comparison(base: Diagnosis, tmp_path: Path) -
 def test_several_captures_a_side_show_the_noise_between_runs(tmp_path: Path) -> None:
     """Runs of a loop that the host holds back differ; three a side show by how much."""
     quick = [
-        diagnosed(tmp_path / f"a{i}.sqlite", gap=gap, seed=i)
-        for i, gap in enumerate((1000.0, 1010.0, 995.0))
+        diagnosed(tmp_path / f"a{i}.sqlite", gap=gap, seed=i) for i, gap in enumerate((1000.0, 1010.0, 995.0))
     ]
     slow = [
         diagnosed(tmp_path / f"b{i}.sqlite", gap=gap, seed=9 + i)
@@ -457,13 +457,16 @@ def test_a_diagnosis_of_an_older_or_newer_version_is_read(base: Diagnosis, tmp_p
     assert {n.code for n in found.not_evaluated} >= {"CMP106"}
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ('{"schema_version": 1}', "not a saved diagnosis"),
-    ('{"schema_version": 7, "tool": {}}', "schema version 7, this advisor reads 1"),
-    ('{"schema_version": 1, "kind": "comparison"}', "a saved comparison, not a diagnosis"),
-    ('{"schema_version": 1, "diagnoses": []}', "holds no diagnosis"),
-    ('{"schema_version": 1,', "not a JSON document"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"schema_version": 1}', "not a saved diagnosis"),
+        ('{"schema_version": 7, "tool": {}}', "schema version 7, this advisor reads 1"),
+        ('{"schema_version": 1, "kind": "comparison"}', "a saved comparison, not a diagnosis"),
+        ('{"schema_version": 1, "diagnoses": []}', "holds no diagnosis"),
+        ('{"schema_version": 1,', "not a JSON document"),
+    ],
+)
 def test_what_is_no_diagnosis_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
@@ -499,10 +502,14 @@ def test_a_share_that_grows_because_the_step_shrank_did_not_move(tmp_path: Path)
     after = diagnosed(tmp_path / "b.sqlite", gap=100.0, norm=40.0)
     found = compare(side("before", before), side("after", after))
     grown = [
-        c for c in found.checks
-        if c.unit == "ratio" and c.verify.now == _share(before, c.code)
-        and c.before is not None and c.after is not None and float(c.after) > 1.2 * float(c.before)
-    ]  # fmt: skip
+        c
+        for c in found.checks
+        if c.unit == "ratio"
+        and c.verify.now == _share(before, c.code)
+        and c.before is not None
+        and c.after is not None
+        and float(c.after) > 1.2 * float(c.before)
+    ]
     assert grown
     assert {c.outcome for c in grown} == {"unchanged"}
 
@@ -521,9 +528,7 @@ def mended(before: Diagnosis, ms: float) -> Diagnosis:
     return with_times(before, {phase.phase: [t * ms / mean for t in phase.times_ms]}).model_copy(
         update={
             "findings": tuple(f for f in before.findings if f.cause != "launch-bound"),
-            "facts": tuple(
-                replace(f, value=moved[f.name]) if f.name in moved else f for f in before.facts
-            ),
+            "facts": tuple(replace(f, value=moved[f.name]) if f.name in moved else f for f in before.facts),
         }
     )
 
@@ -542,10 +547,7 @@ def test_predicted_gains_are_held_against_the_measured_step() -> None:
         return gain.outcome, gain.measured_after_ms
 
     assert outcome(before)[0] == "not applied"
-    assert outcome(mended(before, promised.mid)) == (
-        "as predicted",
-        pytest.approx(promised.mid, rel=0.05),
-    )
+    assert outcome(mended(before, promised.mid)) == ("as predicted", pytest.approx(promised.mid, rel=0.05))
     assert outcome(mended(before, 1.3 * promised.high))[0] == "less than predicted"
     assert outcome(mended(before, 0.7 * promised.low))[0] == "more than predicted"
     mean = before.steps[0].mean_ms
@@ -555,9 +557,7 @@ def test_predicted_gains_are_held_against_the_measured_step() -> None:
 def test_every_number_to_watch_is_checked_after_the_fix() -> None:
     before = committed_diagnosis("decode_eager_bs1")
     found = compare(side("before", before), side("after", mended(before, 2.0)))
-    watched = {
-        (f.code, a.verify.fact) for f in before.findings for a in f.recommendations if a.verify
-    }
+    watched = {(f.code, a.verify.fact) for f in before.findings for a in f.recommendations if a.verify}
     assert {(c.code, c.verify.fact) for c in found.checks} == watched
     outcome = {c.verify.fact: (c.outcome, c.after) for c in found.checks}
     assert outcome["launch.idle_ratio"] == ("as promised", 0.0)
@@ -585,9 +585,7 @@ def _labelled(name: str) -> Path:
 @pytest.mark.skipif(not _labels(), reason="the labelled captures are not on this machine")
 @pytest.mark.parametrize("want", _labels(), ids=lambda w: f"{w['before']}-{w['after']}")
 def test_labelled_pairs(want: dict[str, str]) -> None:
-    found = pipeline_compare.compare(
-        [str(_labelled(want["before"]))], [str(_labelled(want["after"]))]
-    )
+    found = pipeline_compare.compare([str(_labelled(want["before"]))], [str(_labelled(want["after"]))])
     fair = {want["verdict"]}
     if "not-comparable is also fair" in want.get("note", ""):
         fair.add("not-comparable")

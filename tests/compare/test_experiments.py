@@ -227,20 +227,23 @@ GENAI_CSV = (
 )
 
 
-@pytest.mark.parametrize(("text", "metric", "value"), [
-    (json.dumps(TRTLLM), "output-throughput", 5530.7),
-    (TRTLLM_TEXT, "output-throughput", 5530.7382),
-    (OLD_TEXT, "output-throughput", 5224.2),
-    (json.dumps(VLLM), "output-throughput", 310.0),
-    (VLLM_TEXT, "output-throughput", 2425.01),
-    (json.dumps(THROUGHPUT), "total-throughput", 777.0),
-    (json.dumps(LATENCY), "latency", 1250.0),
-    (json.dumps(GENAI), "output-throughput", 261.25),
-    (GENAI_CSV, "output-throughput", 261.25),
-    ("run,output_throughput\na,410.5\n", "output-throughput", 410.5),
-    ("Step ms\n23.05\n", "step-time", 23.05),
-    ('{"output_throughput": 5.5}\n', "output-throughput", 5.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "metric", "value"),
+    [
+        (json.dumps(TRTLLM), "output-throughput", 5530.7),
+        (TRTLLM_TEXT, "output-throughput", 5530.7382),
+        (OLD_TEXT, "output-throughput", 5224.2),
+        (json.dumps(VLLM), "output-throughput", 310.0),
+        (VLLM_TEXT, "output-throughput", 2425.01),
+        (json.dumps(THROUGHPUT), "total-throughput", 777.0),
+        (json.dumps(LATENCY), "latency", 1250.0),
+        (json.dumps(GENAI), "output-throughput", 261.25),
+        (GENAI_CSV, "output-throughput", 261.25),
+        ("run,output_throughput\na,410.5\n", "output-throughput", 410.5),
+        ("Step ms\n23.05\n", "step-time", 23.05),
+        ('{"output_throughput": 5.5}\n', "output-throughput", 5.5),
+    ],
+)
 def test_reports_are_read(tmp_path: Path, text: str, metric: str, value: float) -> None:
     path = tmp_path / "report"
     path.write_text(text)
@@ -266,14 +269,17 @@ def test_rows_of_a_csv_and_lines_of_json_are_runs(tmp_path: Path) -> None:
     assert perfect.values == (120.0, 121.0)
 
 
-@pytest.mark.parametrize(("learned", "perfect", "unit", "said"), [
-    (["23"], ["26"], None, "--unit"),
-    (["23"], ["26"], "furlongs", "expected one of"),
-    (["-5"], ["26"], "ms", "positive"),
-    (["nan"], ["26"], "ms", "positive"),
-    (["no-such-file"], ["26"], "ms", "No such file"),
-    ([","], ["26"], "ms", "LEARNED: no run"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("learned", "perfect", "unit", "said"),
+    [
+        (["23"], ["26"], None, "--unit"),
+        (["23"], ["26"], "furlongs", "expected one of"),
+        (["-5"], ["26"], "ms", "positive"),
+        (["nan"], ["26"], "ms", "positive"),
+        (["no-such-file"], ["26"], "ms", "No such file"),
+        ([","], ["26"], "ms", "LEARNED: no run"),
+    ],
+)
 def test_what_cannot_be_read_is_one_line(
     learned: list[str], perfect: list[str], unit: str | None, said: str
 ) -> None:
@@ -294,17 +300,20 @@ def test_sides_without_a_common_metric_say_what_each_has(tmp_path: Path) -> None
         read_sides([str(one)], [str(two)], None, "speed")
 
 
-@pytest.mark.parametrize(("learned", "perfect", "unit", "verdict", "certain"), [
-    (["100"], ["150"], "tok/s", "router-imbalance", True),
-    (["100"], ["112"], "tok/s", "router-imbalance", False),
-    (["100"], ["109"], "tok/s", "routing-not-the-bottleneck", False),
-    (["100", "101", "99"], ["125", "124", "126"], "tok/s", "router-imbalance", True),
-    (["100", "101", "99"], ["103", "104", "102"], "tok/s", "routing-not-the-bottleneck", True),
-    (["100", "130", "80"], ["125", "124", "126"], "tok/s", "router-imbalance", False),
-    (["20"], ["10"], "ms", "router-imbalance", True),
-    (["10"], ["20"], "ms", "routing-not-the-bottleneck", True),
-    (["10", "10.1"], ["11.2"], "req/s", "router-imbalance", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("learned", "perfect", "unit", "verdict", "certain"),
+    [
+        (["100"], ["150"], "tok/s", "router-imbalance", True),
+        (["100"], ["112"], "tok/s", "router-imbalance", False),
+        (["100"], ["109"], "tok/s", "routing-not-the-bottleneck", False),
+        (["100", "101", "99"], ["125", "124", "126"], "tok/s", "router-imbalance", True),
+        (["100", "101", "99"], ["103", "104", "102"], "tok/s", "routing-not-the-bottleneck", True),
+        (["100", "130", "80"], ["125", "124", "126"], "tok/s", "router-imbalance", False),
+        (["20"], ["10"], "ms", "router-imbalance", True),
+        (["10"], ["20"], "ms", "routing-not-the-bottleneck", True),
+        (["10", "10.1"], ["11.2"], "req/s", "router-imbalance", False),
+    ],
+)
 def test_the_verdict_at_ten_per_cent(
     learned: list[str], perfect: list[str], unit: str, verdict: str, certain: bool
 ) -> None:
@@ -348,12 +357,14 @@ def test_captures_alone_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_planned_command_gives_reports_and_captures() -> None:
-    line = next(
-        c for v in capture_goals().variants for c in v.commands if c.startswith("advisor moe")
-    )
+    line = next(c for v in capture_goals().variants for c in v.commands if c.startswith("advisor moe"))
     assert line.split()[2:] == [
-        "LEARNED.json", "PERFECT.json", "--traces", "LEARNED.sqlite", "PERFECT.sqlite"
-    ]  # fmt: skip
+        "LEARNED.json",
+        "PERFECT.json",
+        "--traces",
+        "LEARNED.sqlite",
+        "PERFECT.sqlite",
+    ]
 
 
 def test_the_labelled_experiment_names_the_loss() -> None:

@@ -34,10 +34,12 @@ KINDS = ("comparison", "not comparable", "no phase in common", "context", "engin
 def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
     folder = tmp_path_factory.mktemp("captures")
     base = side("before", diagnosed(folder / "a.sqlite", steps=30))
-    slow = side("after", diagnosed(
-        folder / "b.sqlite", steps=30, attention=30.0, seed=1, gap=20.0, gemm_name=NASTY,
-        driver="570.1",
-    ))  # fmt: skip
+    slow = side(
+        "after",
+        diagnosed(
+            folder / "b.sqlite", steps=30, attention=30.0, seed=1, gap=20.0, gemm_name=NASTY, driver="570.1"
+        ),
+    )
     routers = [side(n, *s.diagnoses) for n, s in (("learned", base), ("perfect", slow))]
     other = side("after", diagnosed(folder / "c.sqlite", layers=12))
     prefill = side("after", diagnosed(folder / "d.sqlite", steps=0, prefills=20))
@@ -112,19 +114,30 @@ def test_numbers_of_the_workbook_are_those_of_the_document(documents: dict[str, 
     assert isinstance(document, Comparison)
     book = sheets(document)
     assert book.sheetnames == [
-        "Summary", "Comparability", "Budget", "Operations", "API calls", "Findings", "Promises",
+        "Summary",
+        "Comparability",
+        "Budget",
+        "Operations",
+        "API calls",
+        "Findings",
+        "Promises",
         "Thresholds",
-    ]  # fmt: skip
+    ]
     rows = [[c.value for c in row] for row in book["Summary"].iter_rows()]
     (step,) = [r for r in rows if r[1] == "typical (median)"]
     phase = document.phases[0]
     assert phase.before is not None
     assert phase.after is not None
     assert phase.typical is not None
-    assert step[2:7] == pytest.approx([
-        phase.before.median_ms, phase.after.median_ms, phase.typical.mid, phase.typical.low,
-        phase.typical.high,
-    ])  # fmt: skip
+    assert step[2:7] == pytest.approx(
+        [
+            phase.before.median_ms,
+            phase.after.median_ms,
+            phase.typical.mid,
+            phase.typical.low,
+            phase.typical.high,
+        ]
+    )
     budget = [[c.value for c in row] for row in book["Budget"].iter_rows()]
     parts = [r for r in budget if r[0] == "all"]
     assert [r[2] for r in parts] == [p.before_ms for p in document.budget if p.phase is None]
@@ -158,9 +171,7 @@ def test_sarif_has_a_result_for_a_regression(documents: dict[str, Document]) -> 
     assert run["invocations"][0]["executionSuccessful"]
 
 
-def test_sarif_never_passes_for_clean_where_nothing_could_be_compared(
-    documents: dict[str, Document],
-) -> None:
+def test_sarif_never_passes_for_clean_where_nothing_could_be_compared(documents: dict[str, Document]) -> None:
     for kind in ("not comparable", "no phase in common"):
         (result,) = run_of(documents[kind])["results"]
         assert (result["ruleId"], result["level"]) == ("CMP106", "error")
@@ -174,11 +185,14 @@ def test_sarif_never_passes_for_clean_where_nothing_could_be_compared(
     assert told["message"]["text"].startswith("Not comparable: ")
 
 
-@pytest.mark.parametrize(("kind", "counts"), [
-    ("comparison", ("2", "2", "0")),
-    ("not comparable", ("2", "0", "2")),
-    ("no phase in common", ("3", "0", "3")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [
+        ("comparison", ("2", "2", "0")),
+        ("not comparable", ("2", "0", "2")),
+        ("no phase in common", ("3", "0", "3")),
+    ],
+)
 def test_junit_fails_and_errs(
     documents: dict[str, Document], kind: str, counts: tuple[str, str, str]
 ) -> None:
@@ -186,9 +200,7 @@ def test_junit_fails_and_errs(
     assert isinstance(document, Comparison)
     text = compare_formats.junit(document).decode()
     xmlschema.XMLSchema(str(SCHEMAS / "junit-10.xsd")).validate(text)
-    found = re.search(
-        r'<testsuites[^>]*tests="(\d+)"[^>]*failures="(\d+)"[^>]*errors="(\d+)"', text
-    )
+    found = re.search(r'<testsuites[^>]*tests="(\d+)"[^>]*failures="(\d+)"[^>]*errors="(\d+)"', text)
     assert found is not None
     assert found.groups() == counts
 

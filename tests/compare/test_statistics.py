@@ -7,14 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from advisor.compare.statistics import (
-    Change,
-    Noise,
-    mean_change,
-    noise_of,
-    t_quantile,
-    typical_change,
-)
+from advisor.compare.statistics import Change, Noise, mean_change, noise_of, t_quantile, typical_change
 
 GATE, FLOOR = 0.05, 0.02
 
@@ -51,9 +44,9 @@ def test_the_same_steps_raise_less_than_one_false_alarm_in_a_hundred(kind: str) 
     assert alarms / runs < 0.01
 
 
-@pytest.mark.parametrize(("kind", "n", "factor"), [
-    ("tight", 3, 1.1), ("tight", 5, 1.06), ("noisy", 60, 1.25), ("stalls", 40, 1.1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "n", "factor"), [("tight", 3, 1.1), ("tight", 5, 1.06), ("noisy", 60, 1.25), ("stalls", 40, 1.1)]
+)
 def test_a_real_slow_down_is_seen(kind: str, n: int, factor: float) -> None:
     rng = np.random.default_rng(6)
     seen = [alarm(samples(kind, n, rng), factor * samples(kind, n, rng)) for _ in range(20)]
@@ -110,9 +103,7 @@ def test_repeats_of_a_host_bound_step_are_noise_until_they_are_measured() -> Non
     widths = [noise_of(before[:n], after[:n], 0.9).runs for n in (1, 2, 3, 5)]
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] < 0.06
-    found = typical_change(
-        np.concatenate(before), np.concatenate(after), noise_of(before, after, 0.9)
-    )
+    found = typical_change(np.concatenate(before), np.concatenate(after), noise_of(before, after, 0.9))
     assert found is not None
     assert found.least_rise > 0.04
 
@@ -142,10 +133,18 @@ def test_steps_that_resemble_their_neighbours_say_less() -> None:
     assert slow.high - slow.low > 1.5 * (fast.high - fast.low)
 
 
-@pytest.mark.parametrize(("freedom", "level", "known"), [
-    (1, 0.98, 31.82), (2, 0.98, 6.965), (3, 0.98, 4.541), (4, 0.98, 3.747), (10, 0.98, 2.764),
-    (30, 0.98, 2.457), (5, 0.95, 2.571),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("freedom", "level", "known"),
+    [
+        (1, 0.98, 31.82),
+        (2, 0.98, 6.965),
+        (3, 0.98, 4.541),
+        (4, 0.98, 3.747),
+        (10, 0.98, 2.764),
+        (30, 0.98, 2.457),
+        (5, 0.95, 2.571),
+    ],
+)
 def test_quantiles_of_student(freedom: int, level: float, known: float) -> None:
     assert t_quantile(freedom, level) == pytest.approx(known, rel=0.005)
 
@@ -154,9 +153,7 @@ def test_separation_needs_more_than_luck() -> None:
     """Two groups that agree within themselves by luck are no change while few steps are seen."""
     low, high = np.array([30.0, 30.2, 30.1]), np.array([40.0, 40.1, 39.9, 40.2])
     assert not alarm(low, high, host=0.9)
-    assert alarm(
-        np.repeat(low, 4) + 0.01 * np.arange(12), np.repeat(high, 3) + 0.01 * np.arange(12)
-    )
+    assert alarm(np.repeat(low, 4) + 0.01 * np.arange(12), np.repeat(high, 3) + 0.01 * np.arange(12))
 
 
 def test_large_samples_are_worked_out_quickly_and_alike() -> None:

@@ -47,9 +47,19 @@ def test_the_report_fits_80_columns_and_says_it_all(run: Run, capsys: Captured) 
         assert run("compare", "base", "slow", *extra) == 0
         shown = capsys.readouterr().out
         assert max(len(line) for line in shown.splitlines()) <= 80
-        for part in ("Regression: the typical decode step", "Comparability", "98 % interval",
-                     "Budget", "compute", "Operations", "slower", "CUDA API calls", "Findings",
-                     "What to do", "Driver 580.159"):  # fmt: skip
+        for part in (
+            "Regression: the typical decode step",
+            "Comparability",
+            "98 % interval",
+            "Budget",
+            "compute",
+            "Operations",
+            "slower",
+            "CUDA API calls",
+            "Findings",
+            "What to do",
+            "Driver 580.159",
+        ):
             assert part in shown, part
 
 
@@ -58,11 +68,14 @@ def test_the_verdict_alone(run: Run, capsys: Captured) -> None:
     assert capsys.readouterr().out.startswith("No change: the typical decode step went from 0.43")
 
 
-@pytest.mark.parametrize(("after", "code", "said"), [
-    ("same", 0, ""),
-    ("slow", 1, "advisor: gate failed: Regression: "),
-    ("other", 1, "advisor: gate failed: Not comparable: the models differ"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("after", "code", "said"),
+    [
+        ("same", 0, ""),
+        ("slow", 1, "advisor: gate failed: Regression: "),
+        ("other", 1, "advisor: gate failed: Not comparable: the models differ"),
+    ],
+)
 def test_the_gate(run: Run, capsys: Captured, after: str, code: int, said: str) -> None:
     assert run("compare", "base", after, "--fail-on", "regression") == code
     err = capsys.readouterr().err
@@ -71,9 +84,7 @@ def test_the_gate(run: Run, capsys: Captured, after: str, code: int, said: str) 
     assert run("compare", "base", after) == 0
 
 
-def test_a_gate_that_could_not_have_seen_much_says_so(
-    run: Run, capsys: Captured, tmp_path: Path
-) -> None:
+def test_a_gate_that_could_not_have_seen_much_says_so(run: Run, capsys: Captured, tmp_path: Path) -> None:
     for i in (1, 2):
         decoder(tmp_path / f"h{i}.sqlite", gap=900.0, seed=i)
     assert run("compare", "h1.sqlite", "h2.sqlite", "--fail-on", "regression") == 0
@@ -166,9 +177,8 @@ def test_one_folder_of_baselines_for_all_verbs(run: Run, capsys: Captured, tmp_p
     assert run("slow", "--baseline", "main") == 2
     capsys.readouterr()
     assert run("slow", "--baseline", "nosuch", "--folder", "kept") == 2
-    assert (
-        "--baseline nosuch: no such file, and no baseline of that name (saved in kept: main)"
-        in (capsys.readouterr().err)
+    assert "--baseline nosuch: no such file, and no baseline of that name (saved in kept: main)" in (
+        capsys.readouterr().err
     )
     (tmp_path / "advisor.toml").write_text('folder = "kept"\n')
     assert run("slow", "--baseline", "main", "-q") == 0
@@ -181,40 +191,39 @@ def test_one_folder_of_baselines_for_all_verbs(run: Run, capsys: Captured, tmp_p
 def test_a_folder_that_cannot_be_one(run: Run, capsys: Captured, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert run("baseline", "save", "main", "base", "--folder", "file") == 2
-    assert capsys.readouterr().err == (
-        "advisor: error: file is a file; baselines lie in a folder\n"
-    )
+    assert capsys.readouterr().err == ("advisor: error: file is a file; baselines lie in a folder\n")
 
 
-@pytest.mark.parametrize("args", [
-    ("compare",),
-    ("compare", "base"),
-    ("compare", "base", "same", "slow"),
-    ("compare", "base", "nosuch"),
-    ("compare", "base", "same", "--before", "slow"),
-    ("compare", "--before", "--after", "slow"),
-    ("compare", "base", "same", "--format", "pdf"),
-    ("compare", "base", "same", "--gate", "much"),
-    ("compare", "base", "same", "--fail-on", "anything"),
-    ("compare", "base", "same", "--context", "--frameworks"),
-    ("compare", "base", "same", "--context", "--fail-on", "regression"),
-    ("compare", "base", "same", "--context", "--tokens", "2048"),
-    ("compare", "base", "same", "--param", "CMP101.gat=1"),
-    ("compare", "base", "--frameworks"),
-    ("compare", "base", "same", "--frameworks", "--throughput", "x"),
-    ("compare", "base", "same", "--phase", "verify"),
-    ("compare", "base", "base"),
-    ("moe", "100"),
-    ("moe", "100", "110"),
-    ("moe", "100", "110", "--unit", "tok/s", "--format", "junit"),
-    ("baseline",),
-    ("baseline", "show", "nosuch"),
-    ("baseline", "save", "../x", "base"),
-    ("explain", "CMP101", "--trace", "base"),
-])  # fmt: skip
-def test_what_cannot_run_is_one_line_and_exit_2(
-    run: Run, capsys: Captured, args: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("compare",),
+        ("compare", "base"),
+        ("compare", "base", "same", "slow"),
+        ("compare", "base", "nosuch"),
+        ("compare", "base", "same", "--before", "slow"),
+        ("compare", "--before", "--after", "slow"),
+        ("compare", "base", "same", "--format", "pdf"),
+        ("compare", "base", "same", "--gate", "much"),
+        ("compare", "base", "same", "--fail-on", "anything"),
+        ("compare", "base", "same", "--context", "--frameworks"),
+        ("compare", "base", "same", "--context", "--fail-on", "regression"),
+        ("compare", "base", "same", "--context", "--tokens", "2048"),
+        ("compare", "base", "same", "--param", "CMP101.gat=1"),
+        ("compare", "base", "--frameworks"),
+        ("compare", "base", "same", "--frameworks", "--throughput", "x"),
+        ("compare", "base", "same", "--phase", "verify"),
+        ("compare", "base", "base"),
+        ("moe", "100"),
+        ("moe", "100", "110"),
+        ("moe", "100", "110", "--unit", "tok/s", "--format", "junit"),
+        ("baseline",),
+        ("baseline", "show", "nosuch"),
+        ("baseline", "save", "../x", "base"),
+        ("explain", "CMP101", "--trace", "base"),
+    ],
+)
+def test_what_cannot_run_is_one_line_and_exit_2(run: Run, capsys: Captured, args: tuple[str, ...]) -> None:
     code = run(*args)
     err = capsys.readouterr().err
     if args == ("compare", "base", "base"):
@@ -275,9 +284,7 @@ def test_the_report_goes_to_a_file_and_replaces_none(run: Run, tmp_path: Path) -
     assert run("compare", "base", "slow", "-o", "r.txt", "--force", "--format", "json") == 0
 
 
-def test_a_page_and_a_workbook_beside_the_report(
-    run: Run, capsys: Captured, tmp_path: Path
-) -> None:
+def test_a_page_and_a_workbook_beside_the_report(run: Run, capsys: Captured, tmp_path: Path) -> None:
     files = ("--html", "r.html", "--xlsx", "r.xlsx")
     for args in (
         ("compare", "base", "slow"),
@@ -311,13 +318,9 @@ def test_a_diagnosis_does_not_mention_comparisons(run: Run, capsys: Captured) ->
 
 def test_list_options_take_what_follows() -> None:
     wanted = ("--before", "--after")
-    assert spread(["--before", "a", "b", "-q", "c"], wanted) == [
-        "--before", "a", "--before", "b", "-q", "c",
-    ]  # fmt: skip
+    assert spread(["--before", "a", "b", "-q", "c"], wanted) == ["--before", "a", "--before", "b", "-q", "c"]
     assert spread(["x", "--before=a", "y"], wanted) == ["x", "--before=a", "y"]
-    assert spread(["--before", "a", "--", "--after", "b"], wanted) == [
-        "--before", "a", "--", "--after", "b",
-    ]  # fmt: skip
+    assert spread(["--before", "a", "--", "--after", "b"], wanted) == ["--before", "a", "--", "--after", "b"]
     assert spread(["--before", "--after", "b"], wanted) == ["--before", "--after", "b"]
 
 

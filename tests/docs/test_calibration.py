@@ -96,9 +96,7 @@ def _values() -> list[tuple[str, str, str, str]]:
 
 
 @pytest.mark.parametrize(("name", "fact", "capture", "value"), _values())
-def test_the_values_are_those_of_the_captures(
-    name: str, fact: str, capture: str, value: str
-) -> None:
+def test_the_values_are_those_of_the_captures(name: str, fact: str, capture: str, value: str) -> None:
     """Within 6 % or half of the last digit; of several phases or operations, one."""
     path = _committed(capture)
     assert path is not None

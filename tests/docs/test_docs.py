@@ -182,9 +182,7 @@ def test_who_overrules_whom_is_what_the_rules_say() -> None:
 
 def test_the_example_of_a_confidence() -> None:
     found = re.search(
-        r"^Example: (\S+) on `(\w+)`.*?= (0\.\d+)\.$",
-        text("docs/confidence.md"),
-        re.MULTILINE | re.DOTALL,
+        r"^Example: (\S+) on `(\w+)`.*?= (0\.\d+)\.$", text("docs/confidence.md"), re.MULTILINE | re.DOTALL
     )
     assert found is not None
     diagnosis = diagnose(DEMO.with_name(f"{found[2]}.sqlite.xz"))

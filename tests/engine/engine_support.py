@@ -77,10 +77,7 @@ _LEVELS = ("trace", "device", "device", "process", "phase", "operation")
 
 def _comparison(rng: random.Random, kind: str) -> dict[str, Any]:
     if kind == "number":
-        return {
-            "op": rng.choice(("lt", "le", "gt", "ge", "eq", "ne")),
-            "value": rng.choice(VALUES),
-        }
+        return {"op": rng.choice(("lt", "le", "gt", "ge", "eq", "ne")), "value": rng.choice(VALUES)}
     if kind == "flag":
         return {"op": rng.choice(("eq", "ne")), "value": rng.random() < 0.5}
     if rng.random() < 0.4:
@@ -114,8 +111,7 @@ def random_rules(
             return random_test(rng, known=known)
 
         branches = [
-            {"all": [condition() for _ in range(rng.choice((1, 1, 2, 3)))]}
-            for _ in range(rng.randint(1, 3))
+            {"all": [condition() for _ in range(rng.choice((1, 1, 2, 3)))]} for _ in range(rng.randint(1, 3))
         ]
         joins = [
             {

@@ -52,9 +52,7 @@ def test_cycles_are_named_with_their_rules() -> None:
 
 def test_a_removed_rule_is_no_target() -> None:
     gone = rule("ABC100", "s", [ge("f.a", 1)], kind="symptom", lifecycle="removed")
-    assert "no active rule has the symptom s" in refused(
-        gone, rule("ABC101", "c", [{"symptom": "s"}])
-    )
+    assert "no active rule has the symptom s" in refused(gone, rule("ABC101", "c", [{"symptom": "s"}]))
 
 
 def test_too_many_conditions() -> None:
@@ -63,9 +61,8 @@ def test_too_many_conditions() -> None:
     target = rule("ABC100", "c", [ge(f"f.f{i}", 1) for i in range(8)], unless=guards)
     compile_rules(rules(target))
     ruler = rule("ABC101", "r", [ge("f.a", 1)], then={"overrules": ["c"]})
-    assert (
-        "ABC100#1 has 16 conditions with its guards, joins and 1 overruling rules; at most 15"
-        in refused(target, ruler)
+    assert "ABC100#1 has 16 conditions with its guards, joins and 1 overruling rules; at most 15" in refused(
+        target, ruler
     )
 
 
@@ -83,9 +80,7 @@ def test_too_many_engine_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     many = [rule(f"ABC{100 + i}", f"c{i}", [ge("f.a", 1)]) for i in range(5)]
     found = infer(base({"f.a": 1}), rules(*many), engine="durable")
     assert (found.engine, len(found.in_state("fired"))) == ("python", 5)
-    assert found.notes == (
-        "the built-in interpreter judges: the rules become 5 engine rules, more than 4",
-    )
+    assert found.notes == ("the built-in interpreter judges: the rules become 5 engine rules, more than 4",)
 
 
 def test_too_many_fields(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,30 +145,41 @@ def test_a_cause_sets_the_parameter_of_its_symptom_unless_that_has_its_own() -> 
     compared = [{"fact": "f.a", "op": "ge", "param": "limit"}]
     two = rules(
         rule("ABC100", "s", compared, kind="symptom", params={"limit": limit}),
-        rule(
-            "ABC101", "c", [{"symptom": "s"}], params={"least": {**limit, "sets": "ABC100.limit"}}
-        ),
+        rule("ABC101", "c", [{"symptom": "s"}], params={"least": {**limit, "sets": "ABC100.limit"}}),
     )
     facts = base({"f.a": 0.1})
     for given, state in [
-        ([], "quiet"), (["ABC101.least=0.05"], "fired"), (["ABC100.limit=0.05"], "fired"),
+        ([], "quiet"),
+        (["ABC101.least=0.05"], "fired"),
+        (["ABC100.limit=0.05"], "fired"),
         (["ABC101.least=0.05", "ABC100.limit=0.2"], "quiet"),
-    ]:  # fmt: skip
+    ]:
         found = infer(facts, two, engine="python", params=parse_params(two, given))
         assert {o.state for o in found.outcomes} == {state}, given
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("limit=20%", 0.2), ("limit=0.2", 0.2), ("limit=1", 1), ("times=150%", 1.5),
-                        ("times=20", 20), ("times=0.5", 0.5)]
-)  # fmt: skip
-def test_shares_may_be_given_in_per_cent_and_multiples_have_no_bound(
-    text: str, value: float
-) -> None:
+    ("text", "value"),
+    [
+        ("limit=20%", 0.2),
+        ("limit=0.2", 0.2),
+        ("limit=1", 1),
+        ("times=150%", 1.5),
+        ("times=20", 20),
+        ("times=0.5", 0.5),
+    ],
+)
+def test_shares_may_be_given_in_per_cent_and_multiples_have_no_bound(text: str, value: float) -> None:
     times = {"default": 2.0, "unit": "ratio", "origin": "seed"}
     fact = {"fact": "f.a", "op": "ge", "param": "limit"}
-    one = rules(rule("ABC100", "c", [fact, {**fact, "param": "times"}],
-                     params={"limit": PARAMS["limit"], "times": times}))  # fmt: skip
+    one = rules(
+        rule(
+            "ABC100",
+            "c",
+            [fact, {**fact, "param": "times"}],
+            params={"limit": PARAMS["limit"], "times": times},
+        )
+    )
     program = compile_rules(one, parse_params(one, [f"ABC100.{text}"]))
     assert program.params["ABC100", text.partition("=")[0]] == value
 
@@ -192,10 +198,7 @@ def test_shares_may_be_given_in_per_cent_and_multiples_have_no_bound(
             "the parameter ABC100.limit cannot be 20: it is a share from 0 to 1, such as 0.2 or 2",
         ),
         ("ABC100.limit=-0.1", "the parameter ABC100.limit cannot be -0.1: it is a share from 0 to"),
-        (
-            "ABC100.limit=120%",
-            "the parameter ABC100.limit cannot be 1.2: it is a share from 0 to 1",
-        ),
+        ("ABC100.limit=120%", "the parameter ABC100.limit cannot be 1.2: it is a share from 0 to 1"),
         ("ABC100.steps=20%", "the parameter ABC100.steps cannot be '20%': give a number"),
         ("ABC100.on=3", "the parameter ABC100.on cannot be '3': give a flag"),
         ("ABC100.names=", "the parameter ABC100.names cannot be (): expected a number"),

@@ -83,8 +83,10 @@ def test_what_durable_rules_fires_has_fired_and_nothing_else(
     monkeypatch.setattr(Matcher, "fire", only_the_second)
     found = infer(facts, chosen, engine="durable")
     assert [(o.code, o.state) for o in found.outcomes] == [
-        ("ABC100", "quiet"), ("ABC101", "fired"), ("ABC102", "fired"),
-    ]  # fmt: skip
+        ("ABC100", "quiet"),
+        ("ABC101", "fired"),
+        ("ABC102", "fired"),
+    ]
     said = "durable-rules and the interpreter disagree on ABC100 (device 0), ABC101 (device 0)"
     assert found.notes == (f"{said}; please report this: durable-rules is followed",)
     assert caplog.messages == list(found.notes)
@@ -105,9 +107,7 @@ def test_what_did_not_fire_is_quiet_overruled_or_unknown_as_the_interpreter_says
     assert not found.notes
 
 
-def test_the_interpreter_takes_over_where_the_engine_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_interpreter_takes_over_where_the_engine_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.engine.durable.MAX_RECORDS", 1)
     chosen = rules(rule("ABC100", "c", [ge("f.a", 1)]))
     found = infer(base({"f.a": 1}), chosen, engine="durable")

@@ -16,12 +16,7 @@ SYNC = rule(
     "blocking-sync",
     {
         "any": [
-            {
-                "all": [
-                    {"fact": "sync.idle_ratio", "op": "ge", "param": "min_idle"},
-                    {"symptom": "gpu-idle"},
-                ]
-            },
+            {"all": [{"fact": "sync.idle_ratio", "op": "ge", "param": "min_idle"}, {"symptom": "gpu-idle"}]},
             {"all": [ge("sync.span_ratio", 0.2)]},
         ],
         "join": [
@@ -36,9 +31,7 @@ SYNC = rule(
     params={"min_idle": {"default": 0.05, "unit": "ratio", "origin": "peer"}},
     unless=[ge("capture.overhead_ratio", 0.2) | {"if_unknown": "pass"}],
 )
-RULER = rule(
-    "CAP102", "opaque", [ge("capture.opaque_count", 1)], then={"overrules": ["blocking-sync"]}
-)
+RULER = rule("CAP102", "opaque", [ge("capture.opaque_count", 1)], then={"overrules": ["blocking-sync"]})
 
 
 def inferred(facts: FactBase) -> Inference:
@@ -117,9 +110,7 @@ def test_why_not_says_what_is_missing_and_why() -> None:
 
 def test_why_not_shows_a_symptom_that_missed() -> None:
     (node,) = explained(inferred(known(budget__idle_ratio=0.1, sync__span_ratio=0)))
-    assert [(n.kind, n.holds) for n in node.reasons] == [
-        ("state", False), ("fact", True), ("branch", False)
-    ]  # fmt: skip
+    assert [(n.kind, n.holds) for n in node.reasons] == [("state", False), ("fact", True), ("branch", False)]
     assert node.reasons[0].text == "symptom gpu-idle did not fire"
     assert "budget.idle_ratio is 10 %" in node.reasons[0].reasons[0].reasons[0].text
 

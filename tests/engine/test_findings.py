@@ -83,13 +83,7 @@ def test_an_overruled_cause_explains_nothing_and_is_listed() -> None:
 
 
 def graded(share: float, severity: dict[str, Any] | None = None, unit: str = "ratio") -> str:
-    one = rule(
-        "ABC100",
-        "c",
-        [ge("f.a", 0)],
-        impact={"fact": "f.a", "part": "idle"},
-        severity=severity or {},
-    )
+    one = rule("ABC100", "c", [ge("f.a", 0)], impact={"fact": "f.a", "part": "idle"}, severity=severity or {})
     return concluded(base({"f.a": share}, unit=unit), one).findings[0].severity
 
 
@@ -204,9 +198,7 @@ def test_the_factors_multiply_to_the_confidence() -> None:
     (outcome,) = made.outcomes
     terms = confidence_terms(made, one, outcome)
     assert [t.name for t in terms] == ["base", "method", "margin", "guards", "steps"]
-    assert prod(t.factor for t in terms) == pytest.approx(
-        confidence_of(made, one, outcome), abs=5e-4
-    )
+    assert prod(t.factor for t in terms) == pytest.approx(confidence_of(made, one, outcome), abs=5e-4)
     assert "16.7 % away" in terms[2].why
     assert terms[4].why == "4 steps in the window"
 
@@ -235,18 +227,18 @@ def order(*findings: Finding, requires: dict[str, str] | None = None) -> list[st
 
 
 def test_by_share_times_confidence() -> None:
-    assert order(
-        finding("ABC101", 0.3, confidence=0.5), finding("ABC102", 0.2), finding("ABC103", 0.16)
-    ) == ["ABC102", "ABC103", "ABC101"]
+    assert order(finding("ABC101", 0.3, confidence=0.5), finding("ABC102", 0.2), finding("ABC103", 0.16)) == [
+        "ABC102",
+        "ABC103",
+        "ABC101",
+    ]
 
 
 def test_the_badges_never_contradict_the_order() -> None:
     """A doubt holds a fix that saves 60 % at medium: after a high one of 25 %, before a medium one
     of 15 %."""
     held = capped("ABC101", 0.0, "medium").model_copy(update={"gain": latency(2.5)})
-    assert order(held, estimated("ABC102", 0.25), estimated("ABC103", 0.15)) == [
-        "ABC102", "ABC101", "ABC103",
-    ]  # fmt: skip
+    assert order(held, estimated("ABC102", 0.25), estimated("ABC103", 0.15)) == ["ABC102", "ABC101", "ABC103"]
 
 
 def test_what_is_held_counts_for_less_than_what_is_saved() -> None:
@@ -276,8 +268,7 @@ def test_what_to_do_begins_with_what_is_required_however_little_it_wins() -> Non
     graphs = estimated("LCH101", 0.8, recommendations=advice)
     readback = estimated("SYN103", 0.01, cause="readback", recommendations=advice)
     other = estimated("ABC101", 0.01, recommendations=advice)
-    spec = rule("LCH101", "graphs", [ge("f.a", 1)],
-                requires=[{"cause": "readback", "because": "it fails"}])  # fmt: skip
+    spec = rule("LCH101", "graphs", [ge("f.a", 1)], requires=[{"cause": "readback", "because": "it fails"}])
     rules_ = {"LCH101": spec}
     ranked = rank([graphs, readback, other], rules_)
     assert [f.code for f in ranked] == ["LCH101", "ABC101", "SYN103"]
@@ -290,12 +281,7 @@ def test_what_to_do_begins_with_what_is_required_however_little_it_wins() -> Non
 def test_ties_by_code_then_scope() -> None:
     wide, narrow = Scope(device=0), Scope(device=0, phase="decode")
     ranked = rank(
-        [
-            finding("ABC102", 0.1),
-            finding("ABC101", 0.1, scope=narrow),
-            finding("ABC101", 0.1, scope=wide),
-        ],
-        {},
+        [finding("ABC102", 0.1), finding("ABC101", 0.1, scope=narrow), finding("ABC101", 0.1, scope=wide)], {}
     )
     assert [(f.code, f.scope.phase) for f in ranked] == [
         ("ABC101", None),
@@ -395,12 +381,13 @@ def test_alternatives_that_apply_ask_for_their_estimates() -> None:
         {"id": "x", "action": "a", "effort": "low", "applies_when": [ge("sync.idle_ratio", 0.9)]},
         {"id": "y", "action": "b", "effort": "high", "gain": {"what_if": "x", "params": {"n": 2}}},
         {"id": "z", "action": "c", "effort": "low", "applies_when": [ge("sync.gone", 0.9)]},
-    ]  # fmt: skip
+    ]
     one = rule("SYN101", "blocking-sync", [ge("sync.idle_ratio", 0.1)], alternatives=ways)
     (found,) = concluded(base({"sync.idle_ratio": 0.31}), one).findings
     assert [(a.action, a.what_if, a.effort) for a in found.alternatives] == [
-        ("y", "x", "high"), ("z", None, "low"),
-    ]  # fmt: skip
+        ("y", "x", "high"),
+        ("z", None, "low"),
+    ]
     asked = found.alternatives[0].gain
     assert asked is not None
     assert asked.params == {"n": 2}
@@ -466,13 +453,14 @@ def test_the_most_telling_is_healthy_first() -> None:
     found = concluded(
         base({"f.a": 0.1}),
         well("CAP101", scope="trace"),
-        well("SYN101"), well("SYN102"), well("LCH101"), well("KRN105", severity={"cap": "low"}),
+        well("SYN101"),
+        well("SYN102"),
+        well("LCH101"),
+        well("KRN105", severity={"cap": "low"}),
         well("UTL109", impact=None),
         rule("LCH105", "busy", [{"fact": "f.a", "op": "lt", "value": 0.5}], kind="note"),
-    )  # fmt: skip
-    assert [h.code for h in found.healthy] == [
-        "LCH105", "LCH101", "SYN101", "SYN102", "KRN105", "UTL109",
-    ]  # fmt: skip
+    )
+    assert [h.code for h in found.healthy] == ["LCH105", "LCH101", "SYN101", "SYN102", "KRN105", "UTL109"]
     everywhere = base({"f.a": 0.1}, TRACE)
     put(everywhere, {"f.b": 1}, DEV)
     also = concluded(everywhere, well("CAP101", scope="trace"), well("SYN101"))
@@ -523,9 +511,7 @@ def test_impact_in_time_has_no_share() -> None:
 def test_same_input_same_output() -> None:
     facts = base({"f.idle": 0.3, "f.sync": 0.2})
     first, second = (concluded(facts, IDLE, SYNC) for _ in range(2))
-    assert [f.model_dump_json() for f in first.findings] == [
-        f.model_dump_json() for f in second.findings
-    ]
+    assert [f.model_dump_json() for f in first.findings] == [f.model_dump_json() for f in second.findings]
 
 
 # --- what a capture cannot tell ----------------------------------------------------------------
@@ -554,8 +540,12 @@ def test_a_doubt_needs_a_reason() -> None:
 
 
 def test_another_fact_stands_in_for_an_impact_that_is_not_known() -> None:
-    other = rule("UTL102", "bound", [ge("f.seen", 0)], impact={
-        "fact": "f.exposed", "otherwise": "f.sampled", "part": "compute"})  # fmt: skip
+    other = rule(
+        "UTL102",
+        "bound",
+        [ge("f.seen", 0)],
+        impact={"fact": "f.exposed", "otherwise": "f.sampled", "part": "compute"},
+    )
     known = concluded(base({"f.seen": 1.0, "f.exposed": 0.3, "f.sampled": 0.05}), other)
     sampled = concluded(base({"f.seen": 1.0, "f.sampled": 0.05}), other)
     assert [f.severity for f in (*known.findings, *sampled.findings)] == ["medium", "low"]

@@ -211,9 +211,7 @@ def test_what_is_no_mistake(tmp_path: Path, old: str, new: str) -> None:
 
 def test_problems_of_loading_and_checking_come_together(tmp_path: Path) -> None:
     """A symptom whose file does not load is not called unknown besides."""
-    path = write(
-        tmp_path, GOOD.replace("steps_count, op", "step_count, op"), SYMPTOM.replace("0.8", "8")
-    )
+    path = write(tmp_path, GOOD.replace("steps_count, op", "step_count, op"), SYMPTOM.replace("0.8", "8"))
     with pytest.raises(RuleError) as caught:
         check_rules(KNOWN, tmp_path)
     first, second = str(caught.value).splitlines()
@@ -241,18 +239,8 @@ DOCS = {"what": "one two three", "why": "one two three", "harmless_when": "one t
         ("device", "device", "any", ""),
         ("device", "phase", None, "s has the scope phase, this rule device; add `over: any`"),
         ("phase", "process", None, "s has the scope process, this rule phase; they never meet"),
-        (
-            "phase",
-            "device",
-            "any",
-            "`over: any` looks at narrower scopes, and s has the scope device",
-        ),
-        (
-            "phase",
-            "process",
-            "any",
-            "`over: any` looks at narrower scopes, and s has the scope proc",
-        ),
+        ("phase", "device", "any", "`over: any` looks at narrower scopes, and s has the scope device"),
+        ("phase", "process", "any", "`over: any` looks at narrower scopes, and s has the scope proc"),
     ],
 )
 def test_scopes_of_outcomes(mine: Any, theirs: Any, over: str | None, expected: str) -> None:
@@ -285,9 +273,7 @@ def test_scopes_of_explaining_and_overruling() -> None:
 
 def test_repeated_conditions_and_advice() -> None:
     advice = {"id": "x", "action": "do", "effort": "low"}
-    twice = rule(
-        "ABC100", "c", [ge("f.a", 1), ge("f.a", 1)], recommendations=[advice, advice], docs=DOCS
-    )
+    twice = rule("ABC100", "c", [ge("f.a", 1), ge("f.a", 1)], recommendations=[advice, advice], docs=DOCS)
     found = words((twice,))
     assert "the same condition stands above; remove one" in found
     assert "the recommendation x appears twice; say when each applies" in found
@@ -304,8 +290,7 @@ def test_alternatives_name_what_is_known() -> None:
 
 def test_one_action_in_words_for_each_kind_of_program() -> None:
     kinds = [
-        {"id": "x", "action": "do", "effort": "low", "applies_when": [ge("f.b", value)]}
-        for value in (1, 2)
+        {"id": "x", "action": "do", "effort": "low", "applies_when": [ge("f.b", value)]} for value in (1, 2)
     ]
     one = rule("ABC100", "c", [ge("f.a", 1)], recommendations=kinds, docs=DOCS)
     assert not [w for w in words((one,)) if "appears twice" in w]

@@ -62,12 +62,7 @@ BAD = [
     ("cause: blocking-sync", "cause: Blocking", 3, "cause is 'Blocking'; it must match"),
     ("title: The host waits", "title: ''", 4, "title is ''; expected"),
     ("title: The host waits\n", "", 1, "title is missing; add it"),
-    (
-        "title: The host waits",
-        "titel: The host",
-        4,
-        "titel is an unknown key; did you mean `title`",
-    ),
+    ("title: The host waits", "titel: The host", 4, "titel is an unknown key; did you mean `title`"),
     ("title: The host waits", "title: 1.10", 4, "title is 1.1; expected a valid string"),
     (
         "kind: cause",
@@ -77,12 +72,7 @@ BAD = [
     ),
     ("scope: device", "scope: gpu", 6, "scope is 'gpu'; use 'trace', 'rank', 'device'"),
     ("scope: device", "scope: device\nscope: trace", 7, "the key `scope` appears twice; keep one"),
-    (
-        "scope: device\nlifecycle",
-        "scope: &a device\ntitle2: *a\nlifecycle",
-        6,
-        "anchors and aliases",
-    ),
+    ("scope: device\nlifecycle", "scope: &a device\ntitle2: *a\nlifecycle", 6, "anchors and aliases"),
     ("lifecycle: preview", "lifecycle: *b", 7, "not valid YAML"),
     ("lifecycle: preview", "lifecycle: !!python/name:os.system stable", 7, "is not supported"),
     ("lifecycle: preview", "lifecycle: preview\ninvalidates: yes", 8, "invalidates is 'yes'"),
@@ -104,19 +94,9 @@ BAD = [
     ("op: ge, value: 0.2", "op: one_of, value: [a, a]", 14, "the list names a text twice"),
     ("op: ge, value: 0.2", "op: one_of, value: []", 14, "expected a number, true or false"),
     ("fact: sync.span_ratio", "fact: Span", 14, "fact is 'Span'; it must match"),
-    (
-        "fact: sync.span_ratio",
-        "metric: sync.x",
-        14,
-        "starts with one of `fact`, `symptom`, `cause`",
-    ),
+    ("fact: sync.span_ratio", "metric: sync.x", 14, "starts with one of `fact`, `symptom`, `cause`"),
     ("fact: sync.span_ratio", "symptom: idle", 14, "all[1].op is an unknown key"),
-    (
-        "value: 0.2}\nunless",
-        "value: 0.2, if_unknown: pass}\nunless",
-        14,
-        "if_unknown is an unknown",
-    ),
+    ("value: 0.2}\nunless", "value: 0.2, if_unknown: pass}\nunless", 14, "if_unknown is an unknown"),
     ("if_unknown: pass", "if_unknown: ignore", 16, "unless[0].if_unknown is 'ignore'; use 'pass'"),
     ("base: 0.8", "base: 1.5", 17, "confidence.base is 1.5; expected less than or equal to 1"),
     ("base: 0.8", "base: '0.8'", 17, "confidence.base is '0.8'; expected a valid number"),
@@ -159,11 +139,7 @@ def _when(body: str) -> str:
         ("  any: []\n", 9, "when.any has 0 items; give at least 1"),
         ("  any: [{all: []}]\n", 9, "when.any[0].all has 0 items; give at least 1"),
         ("  {}\n", 8, "when: give exactly one of `any` and `all`"),
-        (
-            "  all:\n" + "    - {fact: a.b, op: ge, value: 1}\n" * 9,
-            9,
-            "when.all has 9 items; give at most 8",
-        ),
+        ("  all:\n" + "    - {fact: a.b, op: ge, value: 1}\n" * 9, 9, "when.all has 9 items; give at most 8"),
         (
             "  any:\n" + "    - all: [{fact: a.b, op: ge, value: 1}]\n" * 7,
             9,
@@ -203,8 +179,15 @@ def test_all_mistakes_of_all_files_come_at_once(tmp_path: Path) -> None:
     write(tmp_path, "[1, 2]", "ABC107.yaml")
     found = failing(tmp_path)
     assert [line.split("ABC")[1][:3] for line in found] == [
-        "101", "101", "102", "103", "104", "105", "106", "107",
-    ]  # fmt: skip
+        "101",
+        "101",
+        "102",
+        "103",
+        "104",
+        "105",
+        "106",
+        "107",
+    ]
     assert "not valid YAML" in found[2]
     assert "the file is empty" in found[3]
     assert "not UTF-8 text" in found[4]
@@ -248,11 +231,7 @@ def test_no_such_directory(tmp_path: Path) -> None:
 
 def test_a_later_directory_replaces_whole_rules(tmp_path: Path) -> None:
     write(tmp_path / "ours", GOOD)
-    write(
-        tmp_path / "ours",
-        GOOD.replace("ABC101", "ABC102").replace("blocking-", "other-"),
-        "ABC102.yaml",
-    )
+    write(tmp_path / "ours", GOOD.replace("ABC101", "ABC102").replace("blocking-", "other-"), "ABC102.yaml")
     write(tmp_path / "theirs", GOOD.replace("The host waits", "Mine"))
     found = load_rules(tmp_path / "ours", tmp_path / "theirs")
     assert [r.title for r in found] == ["Mine", "The host waits"]
@@ -266,8 +245,7 @@ def test_a_replacement_keeps_the_cause(tmp_path: Path) -> None:
     with pytest.raises(RuleError) as caught:
         load_rules(tmp_path / "ours", tmp_path / "theirs")
     assert str(caught.value) == (
-        f"{path}:3: the cause of ABC101 is blocking-sync and must stay so; "
-        "give `mine` a code of its own"
+        f"{path}:3: the cause of ABC101 is blocking-sync and must stay so; give `mine` a code of its own"
     )
 
 

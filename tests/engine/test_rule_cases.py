@@ -101,31 +101,50 @@ def test_a_rule_alone(tmp_path: Path) -> None:
         (
             "{sync.idle_ratio: 0.3}\n    symptoms: [gpu-idle]\n    entities: {copies: [{n: 4}]}\n"
             "    expect: {outcome: fired",
-            "{}\n    symptoms: [gpu-idle]\n    entities: {copies: [{n: 4}]}\n"
-            "    expect: {outcome: fired",
+            "{}\n    symptoms: [gpu-idle]\n    entities: {copies: [{n: 4}]}\n    expect: {outcome: fired",
             "7: fires: expected fired, found not_evaluated (missing sync.idle_ratio)",
         ),
-        ("missing: [sync.idle_ratio, copies]", "missing: [copies]",
-         "34: nothing known: expected copies, missing is sync.idle_ratio, copies"),
-        ("facts: {sync.idle_ratio: 0.049}", "facts: {sync.idle_ratio: 0.049, sync.idel: 1}",
-         "9: just under: the rule does not use the fact sync.idel; correct the name"),
-        ("causes: [opaque]", "causes: [opaque, opal]",
-         "30: overruled: the rule does not ask for opal; correct the name"),
-        ("{copies: [{n: 3}", "{copy: [], copies: [{n: 3}",
-         "20: no rows: the rule does not join copy; correct the name"),
-        ("idle_ratio: 0.049", "idle_ratio: 0.01",
-         "2: no quiet case only just misses `sync.idle_ratio at least 0.05` (ABC101#1); add one"),
-        ("{sync.idle_ratio: 0.049}\n    symptoms: [gpu-idle]", "{sync.idle_ratio: 0.049}",
-         "2: no quiet case only just misses `sync.idle_ratio at least 0.05` (ABC101#1); add one"),
-        ("overhead_ratio: 0.21", "overhead_ratio: 0.9",
-         "2: no quiet case is only just stopped by `capture.overhead_ratio more than 0.2`"),
-        ("[{n: 3}, {n: 9, device: 7}]", "[{n: 4}]",
-         "2: no quiet case lacks only the rows of `d2h`"),
+        (
+            "missing: [sync.idle_ratio, copies]",
+            "missing: [copies]",
+            "34: nothing known: expected copies, missing is sync.idle_ratio, copies",
+        ),
+        (
+            "facts: {sync.idle_ratio: 0.049}",
+            "facts: {sync.idle_ratio: 0.049, sync.idel: 1}",
+            "9: just under: the rule does not use the fact sync.idel; correct the name",
+        ),
+        (
+            "causes: [opaque]",
+            "causes: [opaque, opal]",
+            "30: overruled: the rule does not ask for opal; correct the name",
+        ),
+        (
+            "{copies: [{n: 3}",
+            "{copy: [], copies: [{n: 3}",
+            "20: no rows: the rule does not join copy; correct the name",
+        ),
+        (
+            "idle_ratio: 0.049",
+            "idle_ratio: 0.01",
+            "2: no quiet case only just misses `sync.idle_ratio at least 0.05` (ABC101#1); add one",
+        ),
+        (
+            "{sync.idle_ratio: 0.049}\n    symptoms: [gpu-idle]",
+            "{sync.idle_ratio: 0.049}",
+            "2: no quiet case only just misses `sync.idle_ratio at least 0.05` (ABC101#1); add one",
+        ),
+        (
+            "overhead_ratio: 0.21",
+            "overhead_ratio: 0.9",
+            "2: no quiet case is only just stopped by `capture.overhead_ratio more than 0.2`",
+        ),
+        ("[{n: 3}, {n: 9, device: 7}]", "[{n: 4}]", "2: no quiet case lacks only the rows of `d2h`"),
         ("name: fires", "nam: fires", "3: cases[0].name is missing; add it"),
         ("rule: ABC101", "rule: ABC102", "1: these are the cases of ABC102, not of ABC101"),
         ("outcome: overruled", "outcome: nothing", "32: cases[5].expect.outcome is 'nothing'; use"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_hold(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert CASES.count(old) == 1
     assert any(f.startswith(expected) for f in run(tmp_path, CASES.replace(old, new)))
@@ -136,10 +155,7 @@ def test_the_contract_asks_for_all_outcomes(tmp_path: Path) -> None:
     found = run(tmp_path, only)
     assert "2: no case is not_evaluated; add one" in found
     assert len(found) == 5
-    quiet = (
-        "rule: ABC101\ncases:\n"
-        + CASES[CASES.index("  - name: just") : CASES.index("  - name: over")]
-    )
+    quiet = "rule: ABC101\ncases:\n" + CASES[CASES.index("  - name: just") : CASES.index("  - name: over")]
     assert "2: no case fires; add one" in run(tmp_path, quiet)
 
 

@@ -18,11 +18,18 @@ def finding(
     if speedup is not None:
         gain = Gain(measure=measure, speedup=Span(low=speedup, mid=speedup, high=speedup))
     return Finding(
-        code=code, cause=RULES[code].cause, kind=RULES[code].kind, title="", severity="low",
-        confidence=0.8, message=f"says {code}", scope=Scope(device=device), gain=gain,
+        code=code,
+        cause=RULES[code].cause,
+        kind=RULES[code].kind,
+        title="",
+        severity="low",
+        confidence=0.8,
+        message=f"says {code}",
+        scope=Scope(device=device),
+        gain=gain,
         impact=Impact(part="", share=held),
         recommendations=(Advice(id=f"mend-{code.lower()}", action="", effort="low"),),
-    )  # fmt: skip
+    )
 
 
 def left(*findings: Finding, holds: bool = True) -> list[tuple[str, list[str]]]:
@@ -31,18 +38,12 @@ def left(*findings: Finding, holds: bool = True) -> list[tuple[str, list[str]]]:
 
 
 def test_the_one_whose_fix_saves_more_stays() -> None:
-    assert left(finding("ALC101", 0.5, 1.9), finding("ALC102", 0.4, 1.3)) == [
-        ("ALC101", ["ALC102"])
-    ]
-    assert left(finding("ALC101", 0.5, 1.1), finding("ALC102", 0.4, 1.3)) == [
-        ("ALC102", ["ALC101"])
-    ]
+    assert left(finding("ALC101", 0.5, 1.9), finding("ALC102", 0.4, 1.3)) == [("ALC101", ["ALC102"])]
+    assert left(finding("ALC101", 0.5, 1.1), finding("ALC102", 0.4, 1.3)) == [("ALC102", ["ALC101"])]
 
 
 def test_the_more_precise_cause_stays_where_both_save_the_same() -> None:
-    assert left(finding("HST101", 0.5, 1.9), finding("HST106", 0.5, 1.9)) == [
-        ("HST106", ["HST101"])
-    ]
+    assert left(finding("HST101", 0.5, 1.9), finding("HST106", 0.5, 1.9)) == [("HST106", ["HST101"])]
 
 
 def test_without_an_estimate_of_both_what_they_hold_tells() -> None:
@@ -61,9 +62,7 @@ def test_a_shorter_step_comes_before_more_work_in_it() -> None:
 
 
 def test_a_symptom_stands_for_no_cause() -> None:
-    (found,) = without_repeats(
-        (finding("UTL100", 0.7), finding("HST105", 0.4)), RULES, lambda *_: True
-    )
+    (found,) = without_repeats((finding("UTL100", 0.7), finding("HST105", 0.4)), RULES, lambda *_: True)
     assert found.code == "HST105"
     assert [r.id for r in found.recommendations] == ["mend-hst105"]
 

@@ -61,9 +61,7 @@ def test_without_a_device_the_whole_trace_is_judged(engine: Engine) -> None:
 
 def test_without_a_phase_the_device_is_judged(engine: Engine) -> None:
     one = rule("ABC100", "c", [ge("f.a", 1)], scope="phase")
-    assert states(infer(base({"f.a": 1}), rules(one), engine=engine), "ABC100") == {
-        "device 0": "fired"
-    }
+    assert states(infer(base({"f.a": 1}), rules(one), engine=engine), "ABC100") == {"device 0": "fired"}
 
 
 def chained(condition: dict[str, str], scope: str, symptom_scope: str) -> RuleSet:
@@ -99,10 +97,7 @@ JOIN = {
     "as": "d2h",
     "entity": "copy_class",
     "on": ["device"],
-    "where": [
-        {"field": "kind", "op": "eq", "value": "DtoH"},
-        {"field": "n", "op": "ge", "value": 4},
-    ],
+    "where": [{"field": "kind", "op": "eq", "value": "DtoH"}, {"field": "n", "op": "ge", "value": 4}],
 }
 
 
@@ -110,11 +105,7 @@ JOIN = {
     ("table", "state", "rows"),
     [
         ([{"device": 0, "kind": "DtoH", "n": 4}], "fired", 1),
-        (
-            [{"device": 0, "kind": "DtoH", "n": 4}, {"device": 0, "kind": "DtoH", "n": 5}],
-            "fired",
-            2,
-        ),
+        ([{"device": 0, "kind": "DtoH", "n": 4}, {"device": 0, "kind": "DtoH", "n": 5}], "fired", 2),
         ([{"device": 0, "kind": "DtoH", "n": 3}], "quiet", 0),
         ([{"device": 1, "kind": "DtoH", "n": 9}], "quiet", 0),
         ([{"device": "0", "kind": "DtoH", "n": 9}], "quiet", 0),
@@ -200,12 +191,7 @@ def test_overruling_leaves_the_others_side_by_side(engine: Engine) -> None:
     found = infer(
         base({"f.a": 1}),
         rules(
-            rule(
-                "SYN101",
-                "blocking-sync",
-                [ge("f.a", 1)],
-                then={"overrules": ["readback-per-layer"]},
-            ),
+            rule("SYN101", "blocking-sync", [ge("f.a", 1)], then={"overrules": ["readback-per-layer"]}),
             rule("SYN103", "readback-per-layer", [ge("f.a", 1)]),
             rule("LCH101", "launch-bound", [ge("f.a", 1)]),
         ),

@@ -27,9 +27,12 @@ def param(default: Any, unit: str = "ratio") -> dict[str, Any]:
 
 def watched(code: str, cause: str, fact: str, limit: Any, unit: str = "ratio") -> RuleSpec:
     return rule(
-        code, cause, [{"fact": fact, "op": "ge", "param": "limit"}],
-        params={"limit": param(limit, unit)}, impact={"fact": "f.share", "part": "idle"},
-    )  # fmt: skip
+        code,
+        cause,
+        [{"fact": fact, "op": "ge", "param": "limit"}],
+        params={"limit": param(limit, unit)},
+        impact={"fact": "f.share", "part": "idle"},
+    )
 
 
 def findings(inference: Inference) -> Sequence[Finding]:
@@ -51,9 +54,7 @@ def flips(facts: dict[str, Any], *specs: RuleSpec, unit: str = "ratio") -> tuple
         (0.17, None, "", ""),
     ],
 )
-def test_a_number_within_a_tenth(
-    value: float, moved: float | None, before: str, after: str
-) -> None:
+def test_a_number_within_a_tenth(value: float, moved: float | None, before: str, after: str) -> None:
     found = flips({"f.a": value}, watched("ABC101", "near", "f.a", 0.2))
     if moved is None:
         assert found == ()
@@ -68,15 +69,11 @@ def test_a_number_within_a_tenth(
 
 def test_it_says_which_finding_would_come_first() -> None:
     other = rule("ABC102", "other", [ge("f.b", 1)], impact={"fact": "f.less", "part": "idle"})
-    (flip,) = flips(
-        {"f.a": 0.21, "f.b": 1, "f.less": 0.1}, watched("ABC101", "near", "f.a", 0.2), other
-    )
+    (flip,) = flips({"f.a": 0.21, "f.b": 1, "f.less": 0.1}, watched("ABC101", "near", "f.a", 0.2), other)
     assert (flip.first_before, flip.first_after) == ("ABC101", "ABC102")
     (alone,) = flips({"f.a": 0.21}, watched("ABC101", "near", "f.a", 0.2))
     assert (alone.first_before, alone.first_after) == ("ABC101", None)
-    (last,) = flips(
-        {"f.a": 0.21, "f.b": 1, "f.less": 0.9}, watched("ABC101", "near", "f.a", 0.2), other
-    )
+    (last,) = flips({"f.a": 0.21, "f.b": 1, "f.less": 0.9}, watched("ABC101", "near", "f.a", 0.2), other)
     assert (last.first_before, last.first_after) == (None, None)
 
 
@@ -93,10 +90,11 @@ def test_what_hangs_on_a_verdict_flips_with_it() -> None:
 
 def test_a_flip_that_changes_no_verdict_is_none() -> None:
     both = rule(
-        "ABC101", "both", {"any": [{"all": [{"fact": "f.a", "op": "ge", "param": "limit"}]},
-                                   {"all": [ge("f.b", 1)]}]},
+        "ABC101",
+        "both",
+        {"any": [{"all": [{"fact": "f.a", "op": "ge", "param": "limit"}]}, {"all": [ge("f.b", 1)]}]},
         params={"limit": param(0.2)},
-    )  # fmt: skip
+    )
     assert flips({"f.a": 0.21, "f.b": 1}, both) == ()
     assert len(flips({"f.a": 0.21, "f.b": 0}, both)) == 1
 
@@ -121,12 +119,21 @@ def test_whole_counts_have_no_tenth() -> None:
 
 def test_rows_of_a_table_count_too() -> None:
     joined = rule(
-        "ABC101", "joined",
-        {"all": [ge("f.b", 1)],
-         "join": [{"as": "j", "entity": "copies", "on": ["device"],
-                   "where": [{"field": "size", "op": "ge", "param": "limit"}]}]},
+        "ABC101",
+        "joined",
+        {
+            "all": [ge("f.b", 1)],
+            "join": [
+                {
+                    "as": "j",
+                    "entity": "copies",
+                    "on": ["device"],
+                    "where": [{"field": "size", "op": "ge", "param": "limit"}],
+                }
+            ],
+        },
         params={"limit": param(10.0, "count")},
-    )  # fmt: skip
+    )
     facts = base({"f.b": 1}, entities={"copies": [{"device": 0, "size": 9.5}]})
     (flip,) = sensitivity(infer(facts, rules(joined), engine="python"), findings)
     assert (flip.moved_to, flip.changes[0].after) == (9.0, "fired")
@@ -161,9 +168,7 @@ def test_it_finds_what_rerunning_everything_finds(name: str) -> None:
     got = {(f.code, f.param, 0.9 if f.moved_to < f.threshold else 1.1) for f in found}  # type: ignore[operator]
     assert got <= expected
     # Whole counts and shares beyond one are left out on purpose.
-    assert {(c, p) for c, p, _ in expected - got} <= {
-        ("CAP119", "max_ranges"), ("CAP105", "min_steps")
-    }  # fmt: skip
+    assert {(c, p) for c, p, _ in expected - got} <= {("CAP119", "max_ranges"), ("CAP105", "min_steps")}
 
 
 def test_it_takes_less_than_a_second() -> None:
@@ -187,9 +192,7 @@ def test_only_the_touched_rule_is_compiled_anew() -> None:
     """The same program with the same values means the same."""
     from advisor.engine.compile import compile_rules, recompiled
 
-    specs: RuleSet = rules(
-        watched("ABC101", "near", "f.a", 0.2), rule("ABC102", "o", [ge("f.b", 1)])
-    )
+    specs: RuleSet = rules(watched("ABC101", "near", "f.a", 0.2), rule("ABC102", "o", [ge("f.b", 1)]))
     program = compile_rules(specs)
     for code in program.by_code:
         assert recompiled(program, code, program.params) == program.by_code[code]

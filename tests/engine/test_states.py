@@ -22,9 +22,7 @@ GAP = rule(
     impact={"fact": "f.gap", "part": "host_between"},
 )  # fmt: skip
 REPLAY = rule("LCH104", "replay-gaps", [ge("f.replay", 0.1)], healthy="{f.replay|pct} is idle")
-SHORT = rule(
-    "CAP105", "too-short", [{"fact": "f.steps", "op": "lt", "value": 5}], withholds_health=True
-)
+SHORT = rule("CAP105", "too-short", [{"fact": "f.steps", "op": "lt", "value": 5}], withholds_health=True)
 
 
 def concluded(values: dict[str, Any], *specs: Any) -> Conclusions:
@@ -32,8 +30,7 @@ def concluded(values: dict[str, Any], *specs: Any) -> Conclusions:
 
 
 @pytest.mark.parametrize(
-    ("gap", "close"),
-    [(0.0, False), (0.02, False), (0.03, True), (0.081, True), (0.099, True)],
+    ("gap", "close"), [(0.0, False), (0.02, False), (0.03, True), (0.081, True), (0.099, True)]
 )
 def test_a_tick_means_a_small_impact(gap: float, close: bool) -> None:
     (entry,) = concluded({"f.gap": gap}, GAP).healthy

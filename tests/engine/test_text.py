@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.engine.text import (
-    FORMATS,
-    Placeholder,
-    Shown,
-    natural,
-    placeholders,
-    render,
-    show,
-    stray_brace,
-)
+from advisor.engine.text import FORMATS, Placeholder, Shown, natural, placeholders, render, show, stray_brace
 
 
 @pytest.mark.parametrize(
@@ -75,9 +66,7 @@ def test_placeholders() -> None:
 
 
 def test_render_folds_white_space_and_says_what_is_unknown() -> None:
-    found = render(
-        "a {f.a|pct}\n  and {f.b|ns}", lambda p: Shown(0.5, "ratio") if p.name == "f.a" else None
-    )
+    found = render("a {f.a|pct}\n  and {f.b|ns}", lambda p: Shown(0.5, "ratio") if p.name == "f.a" else None)
     assert found == "a 50 % and (unknown)"
 
 

@@ -149,9 +149,7 @@ def test_of_many_scopes_the_nearest_comes_first() -> None:
     assert len(found.scopes) > 5
     first, last = (facts_of(s.reasons) for s in (found.scopes[0], found.scopes[-1]))
     assert first["operation.count"].holds is True
-    assert sum(r.holds is not True for r in first.values()) <= sum(
-        r.holds is not True for r in last.values()
-    )
+    assert sum(r.holds is not True for r in first.values()) <= sum(r.holds is not True for r in last.values())
 
 
 # --- missing ---------------------------------------------------------------------------------

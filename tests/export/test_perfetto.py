@@ -74,15 +74,9 @@ def test_every_track_is_named_and_slices_nest(name: str) -> None:
 def test_findings_are_the_places_of_the_diagnosis(name: str) -> None:
     with analyse(committed(name)) as done:
         diagnosis = assemble(done)
-    drawn = {
-        (e["name"], *span(e))
-        for e in overlay(name)
-        if e["ph"] == "X" and e["pid"] == perfetto.FINDINGS
-    }
+    drawn = {(e["name"], *span(e)) for e in overlay(name) if e["ph"] == "X" and e["pid"] == perfetto.FINDINGS}
     assert drawn == {
-        (f"{f.code} {f.cause}", r.start_ns, r.end_ns)
-        for f in diagnosis.findings
-        for r in f.time_ranges
+        (f"{f.code} {f.cause}", r.start_ns, r.end_ns) for f in diagnosis.findings for r in f.time_ranges
     }
 
 
@@ -100,9 +94,7 @@ def test_gaps_begin_and_end_with_operations_of_the_capture(name: str, tmp_path: 
                 starts.add(start)
                 ends.add(end)
     db.close()
-    gaps = [
-        e for e in slices(name, perfetto.BUDGET, perfetto.GAPS_TRACK) if e["name"] == "GPU idle"
-    ]
+    gaps = [e for e in slices(name, perfetto.BUDGET, perfetto.GAPS_TRACK) if e["name"] == "GPU idle"]
     assert len(gaps) > 10
     # The first and last gap may lie at the edge of the window.
     for event in sorted(gaps, key=span)[1:-1]:
@@ -112,9 +104,7 @@ def test_gaps_begin_and_end_with_operations_of_the_capture(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("style", ["new", "epoch", "whole"])
-def test_beside_a_trace_of_pytorch_times_are_those_of_its_file(
-    style: Style, tmp_path: Path
-) -> None:
+def test_beside_a_trace_of_pytorch_times_are_those_of_its_file(style: Style, tmp_path: Path) -> None:
     path = decode(profile=Profile(style).gpu().process(100)).write(tmp_path / "trace.json")
     own = json.loads(path.read_bytes(), parse_float=Decimal)["traceEvents"]
     work = [e for e in own if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]

@@ -46,9 +46,7 @@ def table(export: Export, folder: Path, group: str) -> Table:
     return tables(export, folder)[group]
 
 
-def decode(
-    *, chains: tuple[int | None, int | None] = (None, None), export: Export | None = None
-) -> Export:
+def decode(*, chains: tuple[int | None, int | None] = (None, None), export: Export | None = None) -> Export:
     """Five steps of 1 ms: kernels at [10, 110) and [160, 260) us, each waited for.
 
     The wait for the first lasts [20, 115) us and the next launch comes at 150 us; the wait for
@@ -74,16 +72,28 @@ def test_calling_functions_with_their_calls_time_and_idle(tmp_path: Path) -> Non
     found = table(export, tmp_path, "sync")
     assert found.title == "Where the waiting calls come from, by CUDA backtraces"
     assert found.columns == (
-        "called from", "call", "calls", "a step", "total:ms", "share:ratio", "GPU idle:ms",
-    )  # fmt: skip
+        "called from",
+        "call",
+        "calls",
+        "a step",
+        "total:ms",
+        "share:ratio",
+        "GPU idle:ms",
+    )
     # Idle while and after the first wait: [110, 150) us of four steps. The second wait returns
     # 5 us into a gap whose rest is too long to be its refill; the last gap lies outside.
     assert found.rows == (
-        ("main > decode > sample_token", "cudaStreamSynchronize", 4, 1.0, 0.38,
-         pytest.approx(0.38 / 0.78), 0.16),
-        ("main > Stats::print", "cudaDeviceSynchronize", 4, 1.0, 0.4,
-         pytest.approx(0.4 / 0.78), 0.015),
-    )  # fmt: skip
+        (
+            "main > decode > sample_token",
+            "cudaStreamSynchronize",
+            4,
+            1.0,
+            0.38,
+            pytest.approx(0.38 / 0.78),
+            0.16,
+        ),
+        ("main > Stats::print", "cudaDeviceSynchronize", 4, 1.0, 0.4, pytest.approx(0.4 / 0.78), 0.015),
+    )
 
 
 def test_calls_below_the_threshold_of_the_backtrace_come_last(tmp_path: Path) -> None:
@@ -126,16 +136,23 @@ TO = [*CUDA, ("at::native::copy_kernel_cuda(at::TensorIterator&, bool)", TORCH),
     [
         (TO, "torch::autograd::THPVariable_to > at::native::copy_kernel_cuda"),
         ([*TO[:4], ("sample (model.py:12)", "/app/model.py"), *TO[4:]], "sample (model.py:12)"),
-        ([*CUDA, ("0x55", "/x/nvidia/cublas/lib/libcublasLt.so.12"), ("0x56", "/opt/libmine.so")],
-         "[libmine.so]"),
+        (
+            [*CUDA, ("0x55", "/x/nvidia/cublas/lib/libcublasLt.so.12"), ("0x56", "/opt/libmine.so")],
+            "[libmine.so]",
+        ),
         # A kernel's stub has the kernel's name; wrappers of the runtime are no callers.
-        ([("cudaError cudaLaunchKernel<char>(char const*, dim3)", "/app/x"),
-          ("saxpy(double*)", "/app/x"), ("saxpy(double*)", "/app/x"), *MAIN], "main > saxpy"),
+        (
+            [
+                ("cudaError cudaLaunchKernel<char>(char const*, dim3)", "/app/x"),
+                ("saxpy(double*)", "/app/x"),
+                ("saxpy(double*)", "/app/x"),
+                *MAIN,
+            ],
+            "main > saxpy",
+        ),
     ],
-)  # fmt: skip
-def test_frames_that_name_a_site(
-    tmp_path: Path, frames: Iterable[tuple[str, str]], site: str
-) -> None:
+)
+def test_frames_that_name_a_site(tmp_path: Path, frames: Iterable[tuple[str, str]], site: str) -> None:
     rows = table(decode(chains=(1, None)).callchain(1, frames), tmp_path, "sync").rows
     assert rows[0][0] == site
 
@@ -162,14 +179,13 @@ def test_chains_that_name_nobody(tmp_path: Path, frames: Iterable[tuple[str, str
         ("at::(anonymous namespace)::g(int)", "at::g"),
         ("std::vector<int> my::h<int>(std::vector<int> const&)", "my::h"),
         ("my::F::operator()(int) const", "my::F::operator()"),
-        ("void my::f(int)::{lambda(int)#1}::operator()<int>(int) const",
-         "my::f"),
+        ("void my::f(int)::{lambda(int)#1}::operator()<int>(int) const", "my::f"),
         ("bool my::operator<< <int>(my::A<int> const&)", "my::operator"),
         ("decode_step (model.py:42)", "decode_step (model.py:42)"),
         ("0x7fd990700588", ""),
         ("", ""),
     ],
-)  # fmt: skip
+)
 def test_function_name(symbol: str, name: str) -> None:
     assert function_name(symbol) == name
 
@@ -198,17 +214,18 @@ def test_samples_divide_the_time_of_the_calls(tmp_path: Path) -> None:
     export.thread(99).host_sample(STEP + 30_000, SAMPLE)  # another thread's
     export.thread(1).host_sample(STEP + 130_000, SAMPLE)  # between calls
     found = table(export, tmp_path, "sync")
-    assert (
-        found.title
-        == "Where the waiting calls come from, by CPU samples (20 in 8 calls)"
-    )  # fmt: skip
+    assert found.title == "Where the waiting calls come from, by CPU samples (20 in 8 calls)"
     assert found.columns == ("called from", "call", "samples", "total:ms", "share:ratio")
     assert found.rows == (
-        ("main > decode > sample_token", "cudaStreamSynchronize", 15, pytest.approx(0.585),
-         pytest.approx(0.75)),
-        ("main > Stats::print", "cudaDeviceSynchronize", 5, pytest.approx(0.195),
-         pytest.approx(0.25)),
-    )  # fmt: skip
+        (
+            "main > decode > sample_token",
+            "cudaStreamSynchronize",
+            15,
+            pytest.approx(0.585),
+            pytest.approx(0.75),
+        ),
+        ("main > Stats::print", "cudaDeviceSynchronize", 5, pytest.approx(0.195), pytest.approx(0.25)),
+    )
 
 
 def test_few_samples_do_not_speak_for_the_calls(tmp_path: Path) -> None:
@@ -346,10 +363,7 @@ def test_classes_of_calls(tmp_path: Path) -> None:
         export.call("cudaFree_v3020", t + 11_000, 2_000)
         export.graph_launch(t + 14_000, 1_000, [("node", t + 15_000, 1_000)])
         export.thread(8).call("cudaMalloc_v3020", t, 5_000).thread(1)
-    calls = {
-        group: {(r[1], r[2]) for r in found.rows}
-        for group, found in tables(export, tmp_path).items()
-    }
+    calls = {group: {(r[1], r[2]) for r in found.rows} for group, found in tables(export, tmp_path).items()}
     assert calls == {
         "launch": {("cudaLaunchKernel", 8), ("cudaGraphLaunch", 4)},
         "sync": {(STREAM, 4), (DEVICE, 4), ("cudaMemset", 4)},

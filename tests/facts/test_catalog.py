@@ -92,10 +92,7 @@ def test_a_missing_table_makes_a_fact_missing(tmp_path: Path) -> None:
     assert base.missing["activity.sm_ratio"] == "the capture holds no samples"
     assert base.missing["host.os_idle_ratio"] == "the capture holds no host_calls"
     assert base.missing["sync.calls_per_step"] == STEPS.lack
-    assert (
-        remedy(CATALOGUE["activity.sm_ratio"], frozenset({"kernels"}))
-        == "--gpu-metrics-devices=all"
-    )
+    assert remedy(CATALOGUE["activity.sm_ratio"], frozenset({"kernels"})) == "--gpu-metrics-devices=all"
 
 
 def test_values_carry_their_provenance(tmp_path: Path) -> None:
@@ -117,33 +114,53 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
             seen |= {name for name, _ in build_facts(Analysis(trace), 16 * 10**9).facts}
     only_elsewhere = {
         # command lines, memory events, OS calls, GIL and long captures: see tests/scenarios
-        "host.gil_wait_ratio", "host.gil_idle_ratio", "host.os_idle_ratio",
-        "host.preparation_ratio", "memory.growth_ratio", "memory.used_ratio",
-        "memory.peak_bytes", "memory.least_used_ratio",
-        "activity.burst_low_ratio", "activity.burst_high_ratio", "copy.link_rate_ratio",
+        "host.gil_wait_ratio",
+        "host.gil_idle_ratio",
+        "host.os_idle_ratio",
+        "host.preparation_ratio",
+        "memory.growth_ratio",
+        "memory.used_ratio",
+        "memory.peak_bytes",
+        "memory.least_used_ratio",
+        "activity.burst_low_ratio",
+        "activity.burst_high_ratio",
+        "copy.link_rate_ratio",
         # what the tool says of missing events: see tests/scenarios/test_damage.py
-        "capture.refusal_text", "capture.platform",
+        "capture.refusal_text",
+        "capture.platform",
         # profilers that record stacks: see tests/scenarios/test_capture.py
         "capture.stack_option",
         # captures without steps: see tests/scenarios/test_without_steps.py
-        "alloc.calls_per_100_kernels", "copy.pageable_large_per_100_kernels",
-        "copy.tiny_per_100_kernels", "sync.device_wide_per_100_kernels",
-        "sync.implicit_calls_per_100_kernels", "sync.memset_per_100_kernels",
+        "alloc.calls_per_100_kernels",
+        "copy.pageable_large_per_100_kernels",
+        "copy.tiny_per_100_kernels",
+        "sync.device_wide_per_100_kernels",
+        "sync.implicit_calls_per_100_kernels",
+        "sync.memset_per_100_kernels",
         "sync.readbacks_per_100_kernels",
         # unified memory: see tests/scenarios/test_transfer.py
-        "unified.unasked_ratio", "unified.thrash_ratio", "unified.gpu_fault_count",
+        "unified.unasked_ratio",
+        "unified.thrash_ratio",
+        "unified.gpu_fault_count",
         "unified.host_fault_count",
         # a server's steps: see tests/scenarios/test_workloads.py
-        "serving.decode_step_ms", "serving.mixed_step_ms", "serving.mixed_over_decode",
+        "serving.decode_step_ms",
+        "serving.mixed_step_ms",
+        "serving.mixed_over_decode",
         "serving.held_window_ratio",
         # experts of single operators: see tests/scenarios/test_experts.py
         "experts.kernels_per_layer",
         # logs of other samplers: see tests/facts/test_clocks.py
-        "clock.power_limited_ratio", "clock.held_back_ratio", "clock.temperature_max_c",
-        "clock.limit", "clock.limited_ratio",
+        "clock.power_limited_ratio",
+        "clock.held_back_ratio",
+        "clock.temperature_max_c",
+        "clock.limit",
+        "clock.limited_ratio",
         # device memory that grows: see tests/scenarios/test_host.py
-        "memory.full_in_ns", "memory.growth_device_ratio", "memory.growth_bytes",
-    }  # fmt: skip
+        "memory.full_in_ns",
+        "memory.growth_device_ratio",
+        "memory.growth_bytes",
+    }
     # several GPUs: see tests/ranks
     several = {n for n in CATALOGUE if n.startswith(("comm.", "rank.", "ranks."))}
     assert set(CATALOGUE) - seen <= only_elsewhere | several
@@ -153,9 +170,7 @@ def test_wider_facts_are_seen_from_narrower_scopes(tmp_path: Path) -> None:
     base = facts(Export().process(1).launch(at=0).launch(at=50_000), tmp_path)
     phase = Scope(device=0, phase="decode")
     assert base.value("capture.kernel_count", phase) == 2
-    assert base.value("budget.idle_ratio", phase) == base.value(
-        "budget.idle_ratio", Scope(device=0)
-    )
+    assert base.value("budget.idle_ratio", phase) == base.value("budget.idle_ratio", Scope(device=0))
     assert base.value("budget.idle_ratio", TRACE) is None
 
 

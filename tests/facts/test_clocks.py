@@ -94,12 +94,11 @@ def test_an_idle_gpu_is_not_throttled(tmp_path: Path) -> None:
     [
         ([(5, 1980, 90, 100, IDLE)] * 200, {"low-gpu-utilisation"}),
         ([(100, 1980, 400, 100, IDLE)] * 5 * 20, set()),
-        (([(100, 1980, 400, 100, IDLE)] * 5 + [(0, 345, 90, 100, IDLE)] * 5) * 20,
-         {"bursty-utilisation"}),
+        (([(100, 1980, 400, 100, IDLE)] * 5 + [(0, 345, 90, 100, IDLE)] * 5) * 20, {"bursty-utilisation"}),
         ([(90, 1980, 400, 9_700, IDLE)] * 200, {"memory-near-full"}),
         ([(100, 1400, 699, 100, POWER_CAP)] * 200, {"clock-throttled"}),
     ],
-)  # fmt: skip
+)
 def test_a_log_alone_runs_the_rules_of_utilisation(
     tmp_path: Path, rows: list[Row], expected: set[str]
 ) -> None:

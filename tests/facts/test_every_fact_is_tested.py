@@ -36,9 +36,7 @@ def compares_a_value(node: ast.Compare) -> bool:
     sides = (node.left, *node.comparators)
     if any(isinstance(s, ast.Constant) and s.value is None for s in sides):
         return False
-    return not any(
-        isinstance(part, ast.Attribute) and part.attr in NOT_VALUES for part in ast.walk(node)
-    )
+    return not any(isinstance(part, ast.Attribute) and part.attr in NOT_VALUES for part in ast.walk(node))
 
 
 def asserted(source: str) -> set[str]:

@@ -39,26 +39,39 @@ FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
         ("host.gil_idle_ratio", frozenset({"kernels"}), {}, "--trace=cuda,nvtx,python-gil"),
         # CUDA was traced: tracing it again records nothing new.
         ("kernel.unfused_ratio", NO_KERNELS, {"hidden_graphs": True}, "--cuda-graph-trace=node"),
-        ("phase.gemm_dram_ratio", NO_KERNELS, {"hidden_graphs": True},
-         "--cuda-graph-trace=node --gpu-metrics-devices=all"),
-        ("kernel.unfused_ratio", frozenset(), {"no_gpu_work": True},
-         "GPU work in the captured process"),
+        (
+            "phase.gemm_dram_ratio",
+            NO_KERNELS,
+            {"hidden_graphs": True},
+            "--cuda-graph-trace=node --gpu-metrics-devices=all",
+        ),
+        ("kernel.unfused_ratio", frozenset(), {"no_gpu_work": True}, "GPU work in the captured process"),
         ("activity.sm_ratio", frozenset(), {"no_gpu_work": True}, "--gpu-metrics-devices=all"),
-        ("capture.error_call_count", frozenset(), {"no_gpu_work": True},
-         "GPU work in the captured process"),
+        ("capture.error_call_count", frozenset(), {"no_gpu_work": True}, "GPU work in the captured process"),
         # Samples that are there are not asked for again.
-        ("activity.matmul_tensor_ratio", NO_KERNELS | {"samples"}, {"hidden_graphs": True},
-         "--cuda-graph-trace=node"),
+        (
+            "activity.matmul_tensor_ratio",
+            NO_KERNELS | {"samples"},
+            {"hidden_graphs": True},
+            "--cuda-graph-trace=node",
+        ),
         # Ranges were traced, and the program pushes none.
-        ("host.gc_idle_ratio", CUDA - {"ranges"}, {"nvtx": True},
-         "NVTX ranges from gc.callbacks"),
-        ("host.preparation_ratio", CUDA - {"ranges"}, {"nvtx": True, "no_gpu_work": True},
-         "NVTX ranges of input preparation and GPU work in the captured process"),
+        ("host.gc_idle_ratio", CUDA - {"ranges"}, {"nvtx": True}, "NVTX ranges from gc.callbacks"),
+        (
+            "host.preparation_ratio",
+            CUDA - {"ranges"},
+            {"nvtx": True, "no_gpu_work": True},
+            "NVTX ranges of input preparation and GPU work in the captured process",
+        ),
         # An engine may record it by itself, and what it records needs ranges.
-        ("host.gc_idle_ratio", CUDA - {"ranges"}, {"serving": "tensorrt-llm"},
-         "TLLM_PROFILE_RECORD_GC=1 --trace=cuda,nvtx"),
+        (
+            "host.gc_idle_ratio",
+            CUDA - {"ranges"},
+            {"serving": "tensorrt-llm"},
+            "TLLM_PROFILE_RECORD_GC=1 --trace=cuda,nvtx",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_supplies_absent_tables(
     name: str, tables: frozenset[str], about: dict[str, Any], wanted: str | None
 ) -> None:
@@ -69,36 +82,53 @@ def test_what_supplies_absent_tables(
 @pytest.mark.parametrize(
     ("name", "why", "about", "wanted"),
     [
-        ("activity.dram_bound_busy_ratio", "the samples do not resolve the kernels",
-         {"tables": CUDA | {"samples"}}, FASTER),
+        (
+            "activity.dram_bound_busy_ratio",
+            "the samples do not resolve the kernels",
+            {"tables": CUDA | {"samples"}},
+            FASTER,
+        ),
         # Only the program can do something about steps and collections.
         ("phase.is_decode", STEPS.lack, {}, "an NVTX range around each step"),
         ("phase.is_decode", STEPS.lack, {"tables": CUDA - {"ranges"}}, "--trace=cuda,nvtx"),
-        ("phase.is_decode", STEPS.lack, {"tables": CUDA - {"ranges"}, "nvtx": True},
-         "an NVTX range around each step"),
+        (
+            "phase.is_decode",
+            STEPS.lack,
+            {"tables": CUDA - {"ranges"}, "nvtx": True},
+            "an NVTX range around each step",
+        ),
         ("sync.calls_per_step", STEPS.lack, {}, "an NVTX range around each step"),
         ("host.gc_idle_ratio", GC, {}, "NVTX ranges from gc.callbacks"),
         ("host.gc_idle_ratio", GC, {"serving": "vllm"}, "NVTX ranges from gc.callbacks"),
         ("host.gc_idle_ratio", GC, {"serving": "tensorrt-llm"}, "TLLM_PROFILE_RECORD_GC=1"),
-        ("host.preparation_ratio", "no range names input preparation", {"serving": "vllm"},
-         "VLLM_NVTX_SCOPES_FOR_PROFILING=1"),
-        ("bandwidth.weights_ratio",
-         "no size of the weights was given that a step can have read", {}, "--weight-bytes"),
+        (
+            "host.preparation_ratio",
+            "no range names input preparation",
+            {"serving": "vllm"},
+            "VLLM_NVTX_SCOPES_FOR_PROFILING=1",
+        ),
+        (
+            "bandwidth.weights_ratio",
+            "no size of the weights was given that a step can have read",
+            {},
+            "--weight-bytes",
+        ),
         # Nothing supplies what the tool does not record, or what did not happen.
         ("capture.debug_build", "the command line is not in the export", {}, None),
         ("capture.debug_build", "the command line is not in the export", {"lost_work": True}, None),
         # nsys samples the card, and not its clocks.
-        ("clock.busy_ratio", "the samples do not hold the SM clock",
-         {"tables": CUDA | {"samples"}},
-         "a log of nvidia-smi, laid over the capture as its GPU metrics"),
+        (
+            "clock.busy_ratio",
+            "the samples do not hold the SM clock",
+            {"tables": CUDA | {"samples"}},
+            "a log of nvidia-smi, laid over the capture as its GPU metrics",
+        ),
         ("launch.empty_queue_ratio", "the window holds nothing of the kind", {}, None),
-        ("sync.readbacks_per_step", "the capture holds no copies", {"tables": CUDA - {"copies"}},
-         None),
+        ("sync.readbacks_per_step", "the capture holds no copies", {"tables": CUDA - {"copies"}}, None),
         ("comm.max_over_mean", COLLECTIVES.lack, {}, None),
-        ("comm.max_over_mean", ALIKE.lack, {},
-         "a longer capture (10 to 50 steps)"),
+        ("comm.max_over_mean", ALIKE.lack, {}, "a longer capture (10 to 50 steps)"),
     ],
-)  # fmt: skip
+)
 def test_what_supplies_what_is_too_little(
     name: str, why: str, about: dict[str, Any], wanted: str | None
 ) -> None:
@@ -110,14 +140,14 @@ def test_every_option_that_is_named_is_known(name: str) -> None:
     """Whatever is missing, the planner knows what an option costs and an engine its variables."""
     flags = {o for f in capture_knowledge().flags for o in f.flag.split()}
     sources = {s for o in flags if o.startswith("--trace=") for s in o[8:].split(",")}
-    variables = {
-        f"{v.variable}={v.value}" for data in engines().values() for v in data.capture
-    }  # fmt: skip
+    variables = {f"{v.variable}={v.value}" for data in engines().values() for v in data.capture}
     spec = CATALOGUE[name]
     for why, serving, tables, hidden in product(
-        (None, *(need.lack for need in spec.needs)), (None, "vllm", "tensorrt-llm"),
-        (ALL, frozenset[str](), ALL - {"kernels"}, ALL - {"ranges"}), (False, True),
-    ):  # fmt: skip
+        (None, *(need.lack for need in spec.needs)),
+        (None, "vllm", "tensorrt-llm"),
+        (ALL, frozenset[str](), ALL - {"kernels"}, ALL - {"ranges"}),
+        (False, True),
+    ):
         fix = remedy(spec, tables, why, hidden_graphs=hidden, serving=serving)
         for option in options_of(fix or ""):
             if option.startswith("--trace="):
@@ -178,10 +208,8 @@ def steps(count: int) -> Export:
         ("copy.link_rate_ratio", steps(20), "the capture holds no copies"),
         ("rank.wait_ratio", steps(20), "the captures of the other ranks were not given"),
     ],
-)  # fmt: skip
-def test_a_reason_is_what_was_not_found(
-    name: str, export: Export, wanted: str, tmp_path: Path
-) -> None:
+)
+def test_a_reason_is_what_was_not_found(name: str, export: Export, wanted: str, tmp_path: Path) -> None:
     assert needs_of(name, export, tmp_path) == wanted
 
 
@@ -189,16 +217,19 @@ def test_a_reason_is_what_was_not_found(
     ("fixes", "wanted"),
     [
         (["--trace=cuda,nvtx", "--trace=cuda,nvtx,osrt"], "--trace=cuda,nvtx,osrt"),
-        (["--gpu-metrics-devices=all", "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"],
-         "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"),
-        (["a longer capture", "--trace=cuda,nvtx", "A_B=1"],
-         "A_B=1 --trace=cuda,nvtx and a longer capture"),
+        (
+            ["--gpu-metrics-devices=all", "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"],
+            "--gpu-metrics-devices=all --gpu-metrics-frequency=100000",
+        ),
+        (["a longer capture", "--trace=cuda,nvtx", "A_B=1"], "A_B=1 --trace=cuda,nvtx and a longer capture"),
         (["--weight-bytes", "--gpu-metrics-devices=all"], "--gpu-metrics-devices=all"),
         (["--weight-bytes"], "--weight-bytes"),
-        (["--trace=cuda,nvtx and a longer capture", "another run and a longer capture"],
-         "--trace=cuda,nvtx and a longer capture and another run"),
+        (
+            ["--trace=cuda,nvtx and a longer capture", "another run and a longer capture"],
+            "--trace=cuda,nvtx and a longer capture and another run",
+        ),
         ([], None),
     ],
-)  # fmt: skip
+)
 def test_remedies_are_merged(fixes: list[str], wanted: str | None) -> None:
     assert combine(fixes) == wanted

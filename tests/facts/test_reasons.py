@@ -21,9 +21,7 @@ from tests.test_captures import DATA, EXAMPLES
 ROOT = Path(__file__).parents[2]
 #: Beside the checkout, where somebody has put more captures.
 SHARED = ROOT.parent / "shared" / "traces"
-COMMITTED = sorted(
-    p for f in (DATA, EXAMPLES) for end in ("*.sqlite.xz", "*.json.gz") for p in f.rglob(end)
-)
+COMMITTED = sorted(p for f in (DATA, EXAMPLES) for end in ("*.sqlite.xz", "*.json.gz") for p in f.rglob(end))
 OTHERS = sorted([*SHARED.glob("**/*.sqlite.xz"), *SHARED.glob("**/*.json.gz")])
 US = 1_000
 #: Where neither a table nor a column nor anything else that was looked for is absent.
@@ -117,9 +115,7 @@ def why(export: Export, folder: Path) -> dict[str, str]:
 
 
 def test_a_column_that_is_absent_is_named(tmp_path: Path) -> None:
-    assert why(no_results(), tmp_path)["cuda-errors"] == (
-        "the capture has no value of api_calls.result"
-    )
+    assert why(no_results(), tmp_path)["cuda-errors"] == ("the capture has no value of api_calls.result")
 
 
 def test_no_remedy_for_what_did_not_happen(tmp_path: Path) -> None:

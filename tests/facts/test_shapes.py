@@ -15,9 +15,7 @@ DEVICE = Scope(device=0)
 STEPS = 5
 
 
-def decode(
-    folder: Path, name: str, lengths: dict[str, int], grids: dict[str, list[int]]
-) -> FactBase:
+def decode(folder: Path, name: str, lengths: dict[str, int], grids: dict[str, list[int]]) -> FactBase:
     """Five steps named `name`; `grids[kernel][step]` is the kernel's grid there, 0 for no call."""
     export = Export().gpu().process(1)
     for i in range(STEPS):
@@ -26,8 +24,7 @@ def decode(
         for k, (kernel, per_step) in enumerate(grids.items()):
             if per_step[i]:
                 begin = at + k * 50_000
-                export.launch(begin, 5_000, kernel, begin + 10_000, lengths[kernel],
-                              grid=(per_step[i], 1, 1))  # fmt: skip
+                export.launch(begin, 5_000, kernel, begin + 10_000, lengths[kernel], grid=(per_step[i], 1, 1))
     return build_facts(analysis(export, folder))
 
 
@@ -42,8 +39,15 @@ def test_kernels_whose_grid_changes(tmp_path: Path) -> None:
     assert found.value("kernel.varying_shape_ratio", DEVICE) == 0.25
     table = found.table("kernels.shapes", DEVICE)
     assert table is not None
-    assert table.columns == ("kernel", "operation", "grids", "least blocks", "most blocks",
-                             "calls", "share:ratio")  # fmt: skip
+    assert table.columns == (
+        "kernel",
+        "operation",
+        "grids",
+        "least blocks",
+        "most blocks",
+        "calls",
+        "share:ratio",
+    )
     ((kernel, _, *numbers),) = table.rows
     assert (kernel, numbers) == ("scores", [3, 2, 4, 4, 0.25])
 
@@ -56,8 +60,9 @@ def test_kernels_whose_grid_changes(tmp_path: Path) -> None:
     ],
 )
 def test_a_constant_grid_does_not_vary(tmp_path: Path, scores: list[int]) -> None:
-    found = decode(tmp_path, "decode_step", {"gemm": 30_000, "scores": 10_000},
-                   {"gemm": [8] * STEPS, "scores": scores})  # fmt: skip
+    found = decode(
+        tmp_path, "decode_step", {"gemm": 30_000, "scores": 10_000}, {"gemm": [8] * STEPS, "scores": scores}
+    )
     assert found.value("kernel.varying_shape_ratio", DEVICE) == 0.0
     assert found.table("kernels.shapes", DEVICE) is None
 

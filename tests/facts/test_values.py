@@ -59,89 +59,169 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> FactBase:
 def test_budget(steps: FactBase) -> None:
     """What is queued before a gap begins leaves it to the device; the wait ends 55 us after the
     last copy; the rest is the host's own until it launches again."""
-    expect_values(steps, {
-        "budget.compute_ratio": 0.250, "budget.htod_ratio": 0.020, "budget.dtoh_ratio": 0.005,
-        "budget.queued_ratio": 0.050, "budget.sync_ratio": 0.055, "budget.host_gap_ratio": 0.600,
-        "budget.launch_call_ratio": 0.010, "budget.launch_latency_ratio": 0.010,
-        "budget.busy_ratio": 0.275, "budget.idle_ratio": 0.725, "budget.waiting_ratio": 0.725,
-        "budget.communication_ratio": 0.0, "budget.other_copy_ratio": 0.0,
-        "budget.migration_ratio": 0.0, "budget.graph_internal_ratio": 0.0,
-        "budget.profiler_ratio": 0.0, "budget.startup_ratio": 0.0, "budget.gc_ratio": 0.0,
-        "budget.gil_ratio": 0.0, "budget.alloc_ratio": 0.0, "budget.copy_call_ratio": 0.0,
-        "budget.graph_launch_call_ratio": 0.0, "budget.os_ratio": 0.0,
-        "budget.host_between_launches_ratio": 0.0, "budget.unified_memory_ratio": 0.0,
-        "budget.unknown_ratio": 0.0,
-    })  # fmt: skip
+    expect_values(
+        steps,
+        {
+            "budget.compute_ratio": 0.250,
+            "budget.htod_ratio": 0.020,
+            "budget.dtoh_ratio": 0.005,
+            "budget.queued_ratio": 0.050,
+            "budget.sync_ratio": 0.055,
+            "budget.host_gap_ratio": 0.600,
+            "budget.launch_call_ratio": 0.010,
+            "budget.launch_latency_ratio": 0.010,
+            "budget.busy_ratio": 0.275,
+            "budget.idle_ratio": 0.725,
+            "budget.waiting_ratio": 0.725,
+            "budget.communication_ratio": 0.0,
+            "budget.other_copy_ratio": 0.0,
+            "budget.migration_ratio": 0.0,
+            "budget.graph_internal_ratio": 0.0,
+            "budget.profiler_ratio": 0.0,
+            "budget.startup_ratio": 0.0,
+            "budget.gc_ratio": 0.0,
+            "budget.gil_ratio": 0.0,
+            "budget.alloc_ratio": 0.0,
+            "budget.copy_call_ratio": 0.0,
+            "budget.graph_launch_call_ratio": 0.0,
+            "budget.os_ratio": 0.0,
+            "budget.host_between_launches_ratio": 0.0,
+            "budget.unified_memory_ratio": 0.0,
+            "budget.unknown_ratio": 0.0,
+        },
+    )
 
 
 def test_launching(steps: FactBase) -> None:
-    expect_values(steps, {
-        "launch.idle_ratio": 0.020, "launch.calls_per_step": 2.0, "launch.calls_per_s": 2_000.0,
-        "launch.call_p50_ns": 10_000.0, "launch.call_time_ratio": 0.020,
-        "launch.process_count": 1, "launch.eager_kernel_ratio": 1.0,
-        # 10 us from call to kernel for one, 190 for the other.
-        "launch.queue_p50_ns": 100_000.0, "launch.queue_over_kernel": 200 / 250,
-        "graph.launches_per_step": 0.0, "graph.kernel_ratio": 0.0, "graph.replay_idle_ratio": 0.0,
-        "graph.replay_call_idle_ratio": 0.0,
-    })  # fmt: skip
+    expect_values(
+        steps,
+        {
+            "launch.idle_ratio": 0.020,
+            "launch.calls_per_step": 2.0,
+            "launch.calls_per_s": 2_000.0,
+            "launch.call_p50_ns": 10_000.0,
+            "launch.call_time_ratio": 0.020,
+            "launch.process_count": 1,
+            "launch.eager_kernel_ratio": 1.0,
+            # 10 us from call to kernel for one, 190 for the other.
+            "launch.queue_p50_ns": 100_000.0,
+            "launch.queue_over_kernel": 200 / 250,
+            "graph.launches_per_step": 0.0,
+            "graph.kernel_ratio": 0.0,
+            "graph.replay_idle_ratio": 0.0,
+            "graph.replay_call_idle_ratio": 0.0,
+        },
+    )
 
 
 def test_kernels(steps: FactBase) -> None:
-    expect_values(steps, {
-        "kernel.duration_p50_ns": 125_000.0, "kernel.short_ratio": 0.0, "kernel.per_step": 2.0,
-        "kernel.top_operation_ratio": 0.8, "kernel.matmul_attention_ratio": 0.8,
-        "kernel.matmul_gemm_ratio": 200 / 275, "kernel.matmul_gemm_window_ratio": 0.2,
-        "kernel.several_waves_ratio": 200 / 275, "kernel.skinny_gemm_ratio": 0.0,
-        "kernel.small_grid_ratio": 50 / 275, "kernel.small_grid_window_ratio": 0.05,
-        "kernel.small_unfused_ratio": 1.0,
-        "kernel.unfused_ratio": 50 / 275, "kernel.unfused_window_ratio": 0.05,
-        "kernel.unfused_p50_ns": 50_000.0, "kernel.framework_ratio": 0.5,
-        "kernel.fp32_matmul_ratio": 0.0, "kernel.fp32_matmul_window_ratio": 0.0,
-        "kernel.old_architecture_ratio": 0.0, "kernel.old_architecture_window_ratio": 0.0,
-        "kernel.moe_ratio": 0.0, "kernel.unmapped_ratio": 0.0, "kernel.varying_shape_ratio": 0.0,
-        "kernel.compiled_ratio": 0.0,
-    })  # fmt: skip
+    expect_values(
+        steps,
+        {
+            "kernel.duration_p50_ns": 125_000.0,
+            "kernel.short_ratio": 0.0,
+            "kernel.per_step": 2.0,
+            "kernel.top_operation_ratio": 0.8,
+            "kernel.matmul_attention_ratio": 0.8,
+            "kernel.matmul_gemm_ratio": 200 / 275,
+            "kernel.matmul_gemm_window_ratio": 0.2,
+            "kernel.several_waves_ratio": 200 / 275,
+            "kernel.skinny_gemm_ratio": 0.0,
+            "kernel.small_grid_ratio": 50 / 275,
+            "kernel.small_grid_window_ratio": 0.05,
+            "kernel.small_unfused_ratio": 1.0,
+            "kernel.unfused_ratio": 50 / 275,
+            "kernel.unfused_window_ratio": 0.05,
+            "kernel.unfused_p50_ns": 50_000.0,
+            "kernel.framework_ratio": 0.5,
+            "kernel.fp32_matmul_ratio": 0.0,
+            "kernel.fp32_matmul_window_ratio": 0.0,
+            "kernel.old_architecture_ratio": 0.0,
+            "kernel.old_architecture_window_ratio": 0.0,
+            "kernel.moe_ratio": 0.0,
+            "kernel.unmapped_ratio": 0.0,
+            "kernel.varying_shape_ratio": 0.0,
+            "kernel.compiled_ratio": 0.0,
+        },
+    )
 
 
 def test_waiting_and_copies(steps: FactBase) -> None:
     """The wait follows a read-back of 4 bytes; the next launch refills the queue in 20 us."""
-    expect_values(steps, {
-        "sync.calls_per_step": 1.0, "sync.idle_ratio": 0.055, "sync.idle_after_ratio": 0.075,
-        # Idle inside the wait, 100-400, what was queued with it; the window begins with the first
-        # step's last work, and what is left of that step's wait is not of its calls.
-        "sync.span_ratio": 0.105 - 0.055 / 19,
-        "sync.readbacks_per_step": 1.0, "sync.readback_idle_ratio": 0.075 * 18 / 19,
-        "sync.device_wide_per_step": 0.0, "sync.implicit_calls_per_step": 1.0,
-        "sync.implicit_idle_ratio": 0.0, "sync.memset_per_step": 0.0,
-        "copy.pageable_ratio": 0.020, "copy.pageable_exposed_ratio": 0.020,
-        # 128 KiB in 20 us, against the 55 GB/s that pinned memory reaches.
-        "copy.pageable_excess_ratio": 0.020 * (1 - (1 << 17) / 20e-6 / 55e9),
-        "copy.pageable_large_per_step": 1.0, "copy.exposed_ratio": 0.025,
-        "copy.tiny_per_step": 1.0, "copy.tiny_time_ratio": 0.005, "copy.dtod_busy_ratio": 0.0,
-        "copy.dtod_window_ratio": 0.0, "copy.htod_bytes_per_step": float(1 << 17),
-        "copy.link_time_ratio": 0.0, "copy.link_exposed_ratio": 0.0,
-    })  # fmt: skip
+    expect_values(
+        steps,
+        {
+            "sync.calls_per_step": 1.0,
+            "sync.idle_ratio": 0.055,
+            "sync.idle_after_ratio": 0.075,
+            # Idle inside the wait, 100-400, what was queued with it; the window begins with the first
+            # step's last work, and what is left of that step's wait is not of its calls.
+            "sync.span_ratio": 0.105 - 0.055 / 19,
+            "sync.readbacks_per_step": 1.0,
+            "sync.readback_idle_ratio": 0.075 * 18 / 19,
+            "sync.device_wide_per_step": 0.0,
+            "sync.implicit_calls_per_step": 1.0,
+            "sync.implicit_idle_ratio": 0.0,
+            "sync.memset_per_step": 0.0,
+            "copy.pageable_ratio": 0.020,
+            "copy.pageable_exposed_ratio": 0.020,
+            # 128 KiB in 20 us, against the 55 GB/s that pinned memory reaches.
+            "copy.pageable_excess_ratio": 0.020 * (1 - (1 << 17) / 20e-6 / 55e9),
+            "copy.pageable_large_per_step": 1.0,
+            "copy.exposed_ratio": 0.025,
+            "copy.tiny_per_step": 1.0,
+            "copy.tiny_time_ratio": 0.005,
+            "copy.dtod_busy_ratio": 0.0,
+            "copy.dtod_window_ratio": 0.0,
+            "copy.htod_bytes_per_step": float(1 << 17),
+            "copy.link_time_ratio": 0.0,
+            "copy.link_exposed_ratio": 0.0,
+        },
+    )
 
 
 def test_steps_and_the_host(steps: FactBase) -> None:
-    expect_values(steps, {
-        "step.time_median_ms": 1.0, "step.host_range_median_ms": 0.9, "step.gpu_busy_ms": 0.275,
-        "host.gap_ratio": 0.6, "host.gap_max_ms": 0.6, "host.step_max_over_median": 1.0,
-        "host.step_outlier_ratio": 0.0, "host.step_outlier_time_ratio": 0.0,
-        "host.steady_gap_ratio": 0.6, "host.pause_of_idle_ratio": 0.0,
-        "host.data_loading_ratio": 0.0, "alloc.calls_per_step": 0.0, "alloc.time_ratio": 0.0,
-    })  # fmt: skip
+    expect_values(
+        steps,
+        {
+            "step.time_median_ms": 1.0,
+            "step.host_range_median_ms": 0.9,
+            "step.gpu_busy_ms": 0.275,
+            "host.gap_ratio": 0.6,
+            "host.gap_max_ms": 0.6,
+            "host.step_max_over_median": 1.0,
+            "host.step_outlier_ratio": 0.0,
+            "host.step_outlier_time_ratio": 0.0,
+            "host.steady_gap_ratio": 0.6,
+            "host.pause_of_idle_ratio": 0.0,
+            "host.data_loading_ratio": 0.0,
+            "alloc.calls_per_step": 0.0,
+            "alloc.time_ratio": 0.0,
+        },
+    )
 
 
 def test_phase(steps: FactBase) -> None:
-    expect_values(steps, {
-        "phase.is_decode": True, "phase.is_prefill": False, "phase.step_ratio": 1.0,
-        "phase.busy_ratio": 0.275, "phase.idle_ratio": 0.725, "phase.launch_idle_ratio": 0.020,
-        "phase.gemm_ratio": 0.8, "phase.unfused_ratio": 0.2, "phase.attention_ratio": 0.0,
-        "phase.skinny_gemm_ratio": 0.0, "phase.norm_activation_ratio": 0.0,
-        "phase.other_ratio": 0.0, "phase.gemm_window_ratio": 0.2,
-        "phase.attention_window_ratio": 0.0,
-    }, DECODE)  # fmt: skip
+    expect_values(
+        steps,
+        {
+            "phase.is_decode": True,
+            "phase.is_prefill": False,
+            "phase.step_ratio": 1.0,
+            "phase.busy_ratio": 0.275,
+            "phase.idle_ratio": 0.725,
+            "phase.launch_idle_ratio": 0.020,
+            "phase.gemm_ratio": 0.8,
+            "phase.unfused_ratio": 0.2,
+            "phase.attention_ratio": 0.0,
+            "phase.skinny_gemm_ratio": 0.0,
+            "phase.norm_activation_ratio": 0.0,
+            "phase.other_ratio": 0.0,
+            "phase.gemm_window_ratio": 0.2,
+            "phase.attention_window_ratio": 0.0,
+        },
+        DECODE,
+    )
 
 
 def test_bytes_of_the_weights(tmp_path: Path) -> None:
@@ -149,53 +229,88 @@ def test_bytes_of_the_weights(tmp_path: Path) -> None:
     of it at best."""
     base = built(decode(), tmp_path, 480_000_000)
     expect_values(base, {"bandwidth.weights_ratio": 100 / 250})
-    expect_values(base, {
-        "phase.gemm_dram_ratio": 0.5, "phase.gemm_headroom_window_ratio": 0.2 * (1 - 0.5 / 0.92),
-    }, DECODE)  # fmt: skip
+    expect_values(
+        base,
+        {"phase.gemm_dram_ratio": 0.5, "phase.gemm_headroom_window_ratio": 0.2 * (1 - 0.5 / 0.92)},
+        DECODE,
+    )
 
 
 def test_what_the_capture_holds(steps: FactBase) -> None:
-    expect_values(steps, {
-        "capture.gpu_work_count": 80, "capture.kernel_count": 40, "capture.graph_launch_count": 0,
-        "capture.node_traced_count": 0, "capture.nvtx_range_count": 20,
-        "capture.nvtx_coverage_ratio": 1.0, "capture.sample_count": 0,
-        "capture.step_method": "ranges", "capture.overhead_idle_ratio": 0.0,
-        # Four eager calls of 1.6 us in every ms.
-        "capture.traced_call_cost_ratio": 0.0064,
-        "capture.error_call_count": 0, "capture.launch_without_kernel_ratio": 0.0,
-        "capture.lost_kernel_ratio": 0.0, "capture.lost_call_ratio": 0.0,
-        "capture.lost_event_count": 0,
-        "capture.uncounted_loss_count": 0, "capture.lost_row_ratio": 0.0,
-        "capture.lost_ratio": 0.0, "capture.damaged_ratio": 0.0, "capture.correlation_jump": 0,
-        "capture.empty_step_ratio": 0.0, "capture.opaque_graph_ratio": 0.0,
-        "capture.hidden_graph_ratio": 0.0, "capture.invalid_row_ratio": 0.0,
-        "capture.end_before_start_count": 0, "capture.before_launch_count": 0,
-        "capture.stream_overlap_count": 0, "capture.repeated_row_count": 0,
-        "capture.repeated_correlation_count": 0, "capture.far_time_count": 0,
-        "capture.nameless_count": 0, "capture.overfull_sample_count": 0, "capture.view_count": 0,
-        "capture.refusal": "none", "capture.schema_known": True, "capture.nsys_recorded": True,
-        "capture.compute_capability": 9, "capture.stack_recorded": False,
-        # Two kernels again and again are no model.
-        "capture.workload": "micro-benchmark", "workload.kind": "micro-benchmark",
-        "capture.is_inference": False, "workload.is_model": False,
-        "workload.is_language_model": False, "workload.is_training": False,
-        "workload.framework": "pytorch", "workload.is_pytorch": True,
-        # 19 steps of what lies between the first call and the end of the last wait.
-        "capture.steady_ratio": 19 / 19.4, "capture.unused_ratio": 0.4 / 19.4,
-        "capture.step_confidence": 0.95, "capture.event_count": 40 + 40 + 100 + 20,
-        "capture.startup_ratio": 0.0, "capture.teardown_ratio": 0.0,
-        "startup.context_ratio": 0.0, "startup.modules_ratio": 0.0,
-        "startup.libraries_ratio": 0.0, "startup.graphs_ratio": 0.0, "startup.ranges_ratio": 0.0,
-        "startup.upload_ratio": 0.0, "startup.allocation_ratio": 0.0,
-    }, TRACE)  # fmt: skip
+    expect_values(
+        steps,
+        {
+            "capture.gpu_work_count": 80,
+            "capture.kernel_count": 40,
+            "capture.graph_launch_count": 0,
+            "capture.node_traced_count": 0,
+            "capture.nvtx_range_count": 20,
+            "capture.nvtx_coverage_ratio": 1.0,
+            "capture.sample_count": 0,
+            "capture.step_method": "ranges",
+            "capture.overhead_idle_ratio": 0.0,
+            # Four eager calls of 1.6 us in every ms.
+            "capture.traced_call_cost_ratio": 0.0064,
+            "capture.error_call_count": 0,
+            "capture.launch_without_kernel_ratio": 0.0,
+            "capture.lost_kernel_ratio": 0.0,
+            "capture.lost_call_ratio": 0.0,
+            "capture.lost_event_count": 0,
+            "capture.uncounted_loss_count": 0,
+            "capture.lost_row_ratio": 0.0,
+            "capture.lost_ratio": 0.0,
+            "capture.damaged_ratio": 0.0,
+            "capture.correlation_jump": 0,
+            "capture.empty_step_ratio": 0.0,
+            "capture.opaque_graph_ratio": 0.0,
+            "capture.hidden_graph_ratio": 0.0,
+            "capture.invalid_row_ratio": 0.0,
+            "capture.end_before_start_count": 0,
+            "capture.before_launch_count": 0,
+            "capture.stream_overlap_count": 0,
+            "capture.repeated_row_count": 0,
+            "capture.repeated_correlation_count": 0,
+            "capture.far_time_count": 0,
+            "capture.nameless_count": 0,
+            "capture.overfull_sample_count": 0,
+            "capture.view_count": 0,
+            "capture.refusal": "none",
+            "capture.schema_known": True,
+            "capture.nsys_recorded": True,
+            "capture.compute_capability": 9,
+            "capture.stack_recorded": False,
+            # Two kernels again and again are no model.
+            "capture.workload": "micro-benchmark",
+            "workload.kind": "micro-benchmark",
+            "capture.is_inference": False,
+            "workload.is_model": False,
+            "workload.is_language_model": False,
+            "workload.is_training": False,
+            "workload.framework": "pytorch",
+            "workload.is_pytorch": True,
+            # 19 steps of what lies between the first call and the end of the last wait.
+            "capture.steady_ratio": 19 / 19.4,
+            "capture.unused_ratio": 0.4 / 19.4,
+            "capture.step_confidence": 0.95,
+            "capture.event_count": 40 + 40 + 100 + 20,
+            "capture.startup_ratio": 0.0,
+            "capture.teardown_ratio": 0.0,
+            "startup.context_ratio": 0.0,
+            "startup.modules_ratio": 0.0,
+            "startup.libraries_ratio": 0.0,
+            "startup.graphs_ratio": 0.0,
+            "startup.ranges_ratio": 0.0,
+            "startup.upload_ratio": 0.0,
+            "startup.allocation_ratio": 0.0,
+        },
+        TRACE,
+    )
 
 
 def test_operations(steps: FactBase) -> None:
     shares = {s: f.value for (n, s), f in steps.facts.items() if n == "operation.time_ratio"}
     gemm = max(shares, key=lambda s: float(shares[s]))
-    expect_values(steps, {
-        "operation.time_ratio": 0.8, "operation.window_ratio": 0.2,
-    }, gemm)  # fmt: skip
+    expect_values(steps, {"operation.time_ratio": 0.8, "operation.window_ratio": 0.2}, gemm)
 
 
 def test_tails(tmp_path: Path) -> None:
@@ -203,17 +318,24 @@ def test_tails(tmp_path: Path) -> None:
     each, and nothing else runs beside it."""
     e = Export().gpu().process(1)
     for i in range(200):
-        e.launch(i * 50 * US, 5 * US, GEMM.name, i * 50 * US + 7 * US,
-                 (30 if i % 10 == 5 else 10) * US)  # fmt: skip
+        e.launch(i * 50 * US, 5 * US, GEMM.name, i * 50 * US + 7 * US, (30 if i % 10 == 5 else 10) * US)
     base = built(e, tmp_path)
     scope = next(s for n, s in base.facts if n == "operation.max_over_p50")
     window = (199 * 50 + 10) * US
-    expect_values(base, {
-        "operation.count": 200, "operation.max_over_p50": 3.0, "operation.p99_over_p50": 3.0,
-        "operation.tail_over_time_ratio": 400 / 2_400, "operation.tail_blocks_ratio": 1.0,
-        "operation.tail_window_ratio": 400 * US / window,
-        "operation.tail_p99_ratio": 400 * US / window, "operation.name": "GEMM (nvjet)",
-    }, scope)  # fmt: skip
+    expect_values(
+        base,
+        {
+            "operation.count": 200,
+            "operation.max_over_p50": 3.0,
+            "operation.p99_over_p50": 3.0,
+            "operation.tail_over_time_ratio": 400 / 2_400,
+            "operation.tail_blocks_ratio": 1.0,
+            "operation.tail_window_ratio": 400 * US / window,
+            "operation.tail_p99_ratio": 400 * US / window,
+            "operation.name": "GEMM (nvjet)",
+        },
+        scope,
+    )
 
 
 def churn(count: int = 100) -> Export:
@@ -237,12 +359,18 @@ def test_counts_without_steps_are_for_every_100_kernels(tmp_path: Path) -> None:
     assert base.value("capture.step_count") == 0
     # The window ends with the last read-back: what the host does before the first kernel and after
     # it is left out.
-    expect_values(base, {
-        "alloc.calls_per_100_kernels": 198.0, "sync.device_wide_per_100_kernels": 99.0,
-        "sync.readbacks_per_100_kernels": 100.0, "sync.implicit_calls_per_100_kernels": 298.0,
-        "sync.memset_per_100_kernels": 100.0, "copy.pageable_large_per_100_kernels": 100.0,
-        "copy.tiny_per_100_kernels": 100.0,
-    })  # fmt: skip
+    expect_values(
+        base,
+        {
+            "alloc.calls_per_100_kernels": 198.0,
+            "sync.device_wide_per_100_kernels": 99.0,
+            "sync.readbacks_per_100_kernels": 100.0,
+            "sync.implicit_calls_per_100_kernels": 298.0,
+            "sync.memset_per_100_kernels": 100.0,
+            "copy.pageable_large_per_100_kernels": 100.0,
+            "copy.tiny_per_100_kernels": 100.0,
+        },
+    )
 
 
 def calls(count: int = 20) -> Export:
@@ -255,8 +383,7 @@ def calls(count: int = 20) -> Export:
         e.range(f"decode_step {i}", t, t + 900 * US)
         e.launch(t, 10 * US, NORM.name, t + 20 * US, 100 * US)
         e.call("cudaMalloc_v3020", t + 200 * US, 100 * US)
-        e.memset(t + 400 * US, 20 * US, memset_start=t + 405 * US, memset_dur=5 * US,
-                 api="cudaMemset_v3020")  # fmt: skip
+        e.memset(t + 400 * US, 20 * US, memset_start=t + 405 * US, memset_dur=5 * US, api="cudaMemset_v3020")
         if i == count - 2:
             e.call("cudaFree_v3020", t + 1_000 * US, 3_000 * US)
             t += 3_000 * US
@@ -267,20 +394,31 @@ def calls(count: int = 20) -> Export:
 def test_allocations_and_memsets(tmp_path: Path) -> None:
     """19 steps and 3 ms: 22 ms. The stall is 30 times the median call."""
     base = built(calls(), tmp_path)
-    expect_values(base, {
-        "alloc.calls_per_step": 20 / 19, "alloc.idle_ratio": (1.9 + 3) / 22,
-        "alloc.stall_max_ns": 3e6, "alloc.stall_max_over_p50": 30.0,
-        "alloc.time_ratio": (1.9 + 3) / 22, "alloc.stall_time_ratio": 3 / 22,
-        "alloc.stall_of_idle_ratio": 3 / 4.9,
-        "alloc.stall_idle_ratio": 3 / 22, "budget.alloc_ratio": (1.9 + 3) / 22,
-        # The window begins and ends with a memset on the device.
-        "sync.memset_per_step": 1.0, "sync.memset_idle_ratio": (18 * 0.015 + 0.005) / 22,
-        "budget.copy_call_ratio": 19 * 0.015 / 22,
-        "host.step_max_over_median": 4.0, "host.step_outlier_ratio": 1 / 19,
-        "host.step_outlier_time_ratio": 3 / 22, "host.slowest_step_lost_ms": 3.0,
-        # Of 19 steps the 99th percentile lies 0.82 of the way from the second to the slowest.
-        "host.step_p99_lost_ratio": 2.46 / 3.46, "host.step_rest_spread_ratio": 0.0,
-    })  # fmt: skip
+    expect_values(
+        base,
+        {
+            "alloc.calls_per_step": 20 / 19,
+            "alloc.idle_ratio": (1.9 + 3) / 22,
+            "alloc.stall_max_ns": 3e6,
+            "alloc.stall_max_over_p50": 30.0,
+            "alloc.time_ratio": (1.9 + 3) / 22,
+            "alloc.stall_time_ratio": 3 / 22,
+            "alloc.stall_of_idle_ratio": 3 / 4.9,
+            "alloc.stall_idle_ratio": 3 / 22,
+            "budget.alloc_ratio": (1.9 + 3) / 22,
+            # The window begins and ends with a memset on the device.
+            "sync.memset_per_step": 1.0,
+            "sync.memset_idle_ratio": (18 * 0.015 + 0.005) / 22,
+            "budget.copy_call_ratio": 19 * 0.015 / 22,
+            "host.step_max_over_median": 4.0,
+            "host.step_outlier_ratio": 1 / 19,
+            "host.step_outlier_time_ratio": 3 / 22,
+            "host.slowest_step_lost_ms": 3.0,
+            # Of 19 steps the 99th percentile lies 0.82 of the way from the second to the slowest.
+            "host.step_p99_lost_ratio": 2.46 / 3.46,
+            "host.step_rest_spread_ratio": 0.0,
+        },
+    )
 
 
 def replayed(count: int = 20) -> Export:
@@ -290,8 +428,9 @@ def replayed(count: int = 20) -> Export:
     for i in range(count):
         t = i * STEP
         e.range(f"decode_step {i}", t, t + 900 * US)
-        nodes = [(k.name, t + at * US, 100 * US)
-                 for k, at in ((NORM, 100), (GEMV, 210), (DECODE_ATTENTION, 320))]  # fmt: skip
+        nodes = [
+            (k.name, t + at * US, 100 * US) for k, at in ((NORM, 100), (GEMV, 210), (DECODE_ATTENTION, 320))
+        ]
         e.graph_launch(t, 70 * US, nodes)
     return e
 
@@ -299,18 +438,34 @@ def replayed(count: int = 20) -> Export:
 def test_graphs(tmp_path: Path) -> None:
     """Two gaps of 10 us inside a replay; 680 us before the next, of which the host codes 580."""
     base = built(replayed(), tmp_path)
-    expect_values(base, {
-        "graph.launches_per_step": 1.0, "graph.kernel_ratio": 1.0,
-        "budget.graph_internal_ratio": 0.020, "launch.eager_kernel_ratio": 0.0,
-        "launch.calls_per_step": 0.0, "graph.replay_idle_ratio": 0.680,
-        "graph.replay_call_idle_ratio": 0.100, "budget.waiting_ratio": 0.680,
-        "kernel.skinny_gemm_ratio": 1 / 3, "budget.idle_ratio": 0.7,
-    })  # fmt: skip
-    expect_values(base, {
-        "phase.attention_ratio": 1 / 3, "phase.gemm_ratio": 1 / 3, "phase.skinny_gemm_ratio": 1 / 3,
-        "phase.norm_activation_ratio": 1 / 3, "phase.unfused_ratio": 1 / 3,
-        "phase.attention_window_ratio": 0.1, "phase.gemm_window_ratio": 0.1,
-    }, DECODE)  # fmt: skip
+    expect_values(
+        base,
+        {
+            "graph.launches_per_step": 1.0,
+            "graph.kernel_ratio": 1.0,
+            "budget.graph_internal_ratio": 0.020,
+            "launch.eager_kernel_ratio": 0.0,
+            "launch.calls_per_step": 0.0,
+            "graph.replay_idle_ratio": 0.680,
+            "graph.replay_call_idle_ratio": 0.100,
+            "budget.waiting_ratio": 0.680,
+            "kernel.skinny_gemm_ratio": 1 / 3,
+            "budget.idle_ratio": 0.7,
+        },
+    )
+    expect_values(
+        base,
+        {
+            "phase.attention_ratio": 1 / 3,
+            "phase.gemm_ratio": 1 / 3,
+            "phase.skinny_gemm_ratio": 1 / 3,
+            "phase.norm_activation_ratio": 1 / 3,
+            "phase.unfused_ratio": 1 / 3,
+            "phase.attention_window_ratio": 0.1,
+            "phase.gemm_window_ratio": 0.1,
+        },
+        DECODE,
+    )
 
 
 def reduced(count: int = 20) -> Export:
@@ -321,8 +476,14 @@ def reduced(count: int = 20) -> Export:
         t = i * STEP
         e.range(f"decode_step {i}", t, t + 900 * US)
         e.launch(t, 10 * US, GEMM.name, t + 20 * US, 100 * US)
-        e.launch(t + 20 * US, 10 * US, ALL_REDUCE.name, t + 70 * US,
-                 (500 if i == count - 2 else 100) * US, stream=9)  # fmt: skip
+        e.launch(
+            t + 20 * US,
+            10 * US,
+            ALL_REDUCE.name,
+            t + 70 * US,
+            (500 if i == count - 2 else 100) * US,
+            stream=9,
+        )
     return e
 
 
@@ -330,15 +491,21 @@ def test_collectives(tmp_path: Path) -> None:
     """19 steps with 100 us of communication each and 400 more in one; 50 of each are hidden."""
     base = built(reduced(), tmp_path)
     whole, hidden = 1_900 + 400, 19 * 50
-    expect_values(base, {
-        "comm.time_ratio": whole / 19_000, "comm.exposed_ratio": (whole - hidden) / 19_000,
-        "comm.exposed_transfer_ratio": (whole - hidden) / 19_000,
-        "comm.overlap_ratio": hidden / whole, "comm.calls_per_step": 1.0,
-        "comm.max_over_mean": 500 / (whole / 19), "comm.excess_ratio": 300 / 19_000,
-        "comm.repeated_excess_ratio": 0.0,
-        "comm.waiting_known": False,
-        "budget.communication_ratio": (whole - hidden) / 19_000,
-    })  # fmt: skip
+    expect_values(
+        base,
+        {
+            "comm.time_ratio": whole / 19_000,
+            "comm.exposed_ratio": (whole - hidden) / 19_000,
+            "comm.exposed_transfer_ratio": (whole - hidden) / 19_000,
+            "comm.overlap_ratio": hidden / whole,
+            "comm.calls_per_step": 1.0,
+            "comm.max_over_mean": 500 / (whole / 19),
+            "comm.excess_ratio": 300 / 19_000,
+            "comm.repeated_excess_ratio": 0.0,
+            "comm.waiting_known": False,
+            "budget.communication_ratio": (whole - hidden) / 19_000,
+        },
+    )
 
 
 def sampled(seconds: int = 2) -> Export:
@@ -349,33 +516,55 @@ def sampled(seconds: int = 2) -> Export:
     for i in range(count):
         e.launch(i * 10_000 * US, 5 * US, GEMM.name, i * 10_000 * US + 10 * US, 9_000 * US)
     sm = [80 if i // 10 % 2 == 0 else 20 for i in range(count)]
-    return e.gpu_metrics({
-        "GR Active": [90] * count, "SMs Active": sm, "Tensor Active": [40] * count,
-        "DRAM Read Bandwidth": [20] * count, "DRAM Write Bandwidth": [10] * count,
-    }, period_ns=10_000 * US, start=20 * US)  # fmt: skip
+    return e.gpu_metrics(
+        {
+            "GR Active": [90] * count,
+            "SMs Active": sm,
+            "Tensor Active": [40] * count,
+            "DRAM Read Bandwidth": [20] * count,
+            "DRAM Write Bandwidth": [10] * count,
+        },
+        period_ns=10_000 * US,
+        start=20 * US,
+    )
 
 
 def test_samples(tmp_path: Path) -> None:
     base = built(sampled(), tmp_path)
-    expect_values(base, {
-        "capture.sample_count": 200, "capture.sample_period_ns": 1e7,
-        "capture.sample_period_over_kernel": 10 / 9, "capture.gpu_busy_sampled_ratio": 0.9,
-    }, TRACE)  # fmt: skip
+    expect_values(
+        base,
+        {
+            "capture.sample_count": 200,
+            "capture.sample_period_ns": 1e7,
+            "capture.sample_period_over_kernel": 10 / 9,
+            "capture.gpu_busy_sampled_ratio": 0.9,
+        },
+        TRACE,
+    )
     sm = (100 * 0.8 + 99 * 0.2) / 199  # the last sample ends after the window
     busy = float(base.value("budget.busy_ratio", DEVICE) or 0)
     assert busy == pytest.approx(0.9, abs=0.001)
-    expect_values(base, {
-        "activity.sm_ratio": sm, "activity.gr_ratio": 0.9, "activity.dram_ratio": 0.3,
-        "activity.work_recorded": True, "activity.busy_ratio": busy,
-        "activity.idle_ratio": 1 - busy,
-        "activity.sm_busy_ratio": sm / busy, "activity.tensor_busy_ratio": 0.4 / busy,
-        "activity.dram_busy_ratio": 0.3 / busy,
-        "activity.dram_bound_most_ratio": 0.3 / busy / (0.8 * 0.92),
-        "activity.burst_low_ratio": 0.2, "activity.burst_high_ratio": 0.8,
-        # The GEMM is all that runs, so what is sampled is its own.
-        "activity.kernels_resolved": True, "activity.matmul_tensor_ratio": 0.4 / 0.9,
-        "activity.dram_bound_busy_ratio": 0.0,
-    })  # fmt: skip
+    expect_values(
+        base,
+        {
+            "activity.sm_ratio": sm,
+            "activity.gr_ratio": 0.9,
+            "activity.dram_ratio": 0.3,
+            "activity.work_recorded": True,
+            "activity.busy_ratio": busy,
+            "activity.idle_ratio": 1 - busy,
+            "activity.sm_busy_ratio": sm / busy,
+            "activity.tensor_busy_ratio": 0.4 / busy,
+            "activity.dram_busy_ratio": 0.3 / busy,
+            "activity.dram_bound_most_ratio": 0.3 / busy / (0.8 * 0.92),
+            "activity.burst_low_ratio": 0.2,
+            "activity.burst_high_ratio": 0.8,
+            # The GEMM is all that runs, so what is sampled is its own.
+            "activity.kernels_resolved": True,
+            "activity.matmul_tensor_ratio": 0.4 / 0.9,
+            "activity.dram_bound_busy_ratio": 0.0,
+        },
+    )
     assert base.value("activity.resolved_ratio", DEVICE) == pytest.approx(1.0, abs=0.001)
 
 
@@ -387,18 +576,14 @@ def test_samples(tmp_path: Path) -> None:
         (("curl", "http://localhost:8000/v1/completions"), False, True),
     ],
 )
-def test_the_command_line(
-    command: tuple[str, ...], debug: bool, client: bool, tmp_path: Path
-) -> None:
+def test_the_command_line(command: tuple[str, ...], debug: bool, client: bool, tmp_path: Path) -> None:
     base = built(decode().command(*command), tmp_path)
     assert base.value("capture.debug_build") is debug
     assert base.value("capture.client_command") is client
 
 
 def test_the_file(tmp_path: Path) -> None:
-    export = (
-        decode().traced("Cuda").diagnostic("CUDA profiling might have not been started correctly")
-    )
+    export = decode().traced("Cuda").diagnostic("CUDA profiling might have not been started correctly")
     base = built(export, tmp_path)
     assert base.value("capture.cuda_traced") is True
     assert base.value("capture.size_bytes") == (tmp_path / "t.sqlite").stat().st_size
@@ -411,9 +596,10 @@ def test_memory(tmp_path: Path) -> None:
     """1 GB, 2 GB more, 1 GB freed: 3 GB of 150 at the most."""
     export = decode().alloc(0, 10**9, 0x1000).alloc(5 * US, 2 * 10**9, 0x2000)
     export.alloc(2 * STEP, 10**9, 0x1000, free=True)
-    expect_values(built(export, tmp_path), {
-        "memory.peak_bytes": 3e9, "memory.least_used_ratio": 0.02, "memory.growth_ratio": 0.0,
-    })  # fmt: skip
+    expect_values(
+        built(export, tmp_path),
+        {"memory.peak_bytes": 3e9, "memory.least_used_ratio": 0.02, "memory.growth_ratio": 0.0},
+    )
 
 
 def host_work(name: str) -> Export:
@@ -430,33 +616,40 @@ def host_work(name: str) -> Export:
 
 def test_ranges_of_the_host(tmp_path: Path) -> None:
     base = built(host_work("prepare_inputs"), tmp_path)
-    expect_values(base, {
-        "host.gap_range": "prepare_inputs", "host.gap_range_ratio": 500 / 880,
-        "host.preparation_ratio": 0.5, "budget.host_gap_ratio": 0.88,
-    })  # fmt: skip
+    expect_values(
+        base,
+        {
+            "host.gap_range": "prepare_inputs",
+            "host.gap_range_ratio": 500 / 880,
+            "host.preparation_ratio": 0.5,
+            "budget.host_gap_ratio": 0.88,
+        },
+    )
 
 
 def test_the_gil(tmp_path: Path) -> None:
     base = built(host_work("Waiting for GIL"), tmp_path)
-    expect_values(base, {
-        "host.gil_wait_ratio": 0.5, "host.gil_idle_ratio": 0.5, "budget.gil_ratio": 0.5,
-    })  # fmt: skip
+    expect_values(base, {"host.gil_wait_ratio": 0.5, "host.gil_idle_ratio": 0.5, "budget.gil_ratio": 0.5})
 
 
 def test_garbage_collection(tmp_path: Path) -> None:
     base = built(host_work("Python GC"), tmp_path)
-    expect_values(base, {
-        "host.gc_idle_ratio": 0.5, "host.gc_max_ns": 5e5, "budget.gc_ratio": 0.5,
-    })  # fmt: skip
+    expect_values(base, {"host.gc_idle_ratio": 0.5, "host.gc_max_ns": 5e5, "budget.gc_ratio": 0.5})
 
 
 def test_the_window(steps: FactBase, tmp_path: Path) -> None:
     """19 steps of four operations that keep the device busy for 275 us; one graph launch of three
     kernels, thrice a step; a prefill of 10 ms before the first of 20 steps of 1 ms."""
-    expect_values(steps, {
-        "capture.window_work_count": 19 * 4, "capture.window_busy_ms": 19 * 0.275,
-        "capture.window_chosen": False, "capture.outside_work_ratio": 0.0,
-    }, TRACE)  # fmt: skip
+    expect_values(
+        steps,
+        {
+            "capture.window_work_count": 19 * 4,
+            "capture.window_busy_ms": 19 * 0.275,
+            "capture.window_chosen": False,
+            "capture.outside_work_ratio": 0.0,
+        },
+        TRACE,
+    )
     pieces = Export().gpu().process(1)
     for i in range(20):
         pieces.range(f"decode_step {i}", i * STEP, i * STEP + 900 * US)
@@ -499,10 +692,17 @@ def test_unified_memory(tmp_path: Path) -> None:
         e.launch(t, 10 * US, NORM.name, t + 20 * US, 100 * US)
         e.migration(t + 50 * US, 20 * US).migration(t + 200 * US, 30 * US, cause="prefetch")
     base = built(e, tmp_path)
-    expect_values(base, {
-        "unified.migration_count": 38, "unified.migrated_bytes": 38 << 16,
-        "unified.migration_ratio": 0.050, "unified.stall_ratio": 0.020,
-        "unified.unasked_ratio": 0.5, "budget.migration_ratio": 0.030,
-        "budget.unified_memory_ratio": 0.080, "unified.exposed_ratio": 0.110,
-        "unified.lost_ratio": 0.130,
-    })  # fmt: skip
+    expect_values(
+        base,
+        {
+            "unified.migration_count": 38,
+            "unified.migrated_bytes": 38 << 16,
+            "unified.migration_ratio": 0.050,
+            "unified.stall_ratio": 0.020,
+            "unified.unasked_ratio": 0.5,
+            "budget.migration_ratio": 0.030,
+            "budget.unified_memory_ratio": 0.080,
+            "unified.exposed_ratio": 0.110,
+            "unified.lost_ratio": 0.130,
+        },
+    )

@@ -87,8 +87,7 @@ def of_weights(size: float, folder: Path) -> Diagnosis:
 
 
 @pytest.mark.parametrize(
-    ("share", "cause"),
-    [(0.86, "gemv-at-limit"), (0.75, None), (0.55, "gemv-headroom"), (1.3, None)],
+    ("share", "cause"), [(0.86, "gemv-at-limit"), (0.75, None), (0.55, "gemv-headroom"), (1.3, None)]
 )
 def test_weights_in_place_of_samples(tmp_path: Path, share: float, cause: str | None) -> None:
     d = of_weights(share * PEAK, tmp_path)
@@ -105,9 +104,7 @@ def test_weights_in_place_of_samples(tmp_path: Path, share: float, cause: str | 
 
 
 def test_weights_at_memory_speed_are_memory_bound(tmp_path: Path) -> None:
-    (found,) = (
-        f for f in of_weights(0.86 * PEAK, tmp_path).findings if f.cause == "memory-bandwidth-bound"
-    )
+    (found,) = (f for f in of_weights(0.86 * PEAK, tmp_path).findings if f.cause == "memory-bandwidth-bound")
     assert "given weights" in found.message
     assert "(unknown)" not in found.message
     assert found.severity == "high"

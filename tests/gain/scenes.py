@@ -60,8 +60,7 @@ def reading_back() -> Export:
 
     def step(e: Export, t: int) -> None:
         e.launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=100 * US)
-        e.copy(at=t + 10 * US, dur=5 * US, kind="DtoH", bytes=8, copy_start=t + 108 * US,
-               copy_dur=2 * US)  # fmt: skip
+        e.copy(at=t + 10 * US, dur=5 * US, kind="DtoH", bytes=8, copy_start=t + 108 * US, copy_dur=2 * US)
         e.sync(at=t + 16 * US, dur=99 * US)
 
     return capture(step, 200)
@@ -72,18 +71,15 @@ def copying(memory: str = "pageable") -> Export:
     kernel [122, 142); 80 us of host code."""
 
     def step(e: Export, t: int) -> None:
-        e.copy(at=t, dur=110 * US, bytes=1_000_000, memory=memory, copy_start=t + 5 * US,
-               copy_dur=100 * US)  # fmt: skip
-        e.launch(at=t + 115 * US, dur=5 * US, kernel="k", kernel_start=t + 122 * US,
-                 kernel_dur=20 * US)  # fmt: skip
+        e.copy(at=t, dur=110 * US, bytes=1_000_000, memory=memory, copy_start=t + 5 * US, copy_dur=100 * US)
+        e.launch(at=t + 115 * US, dur=5 * US, kernel="k", kernel_start=t + 122 * US, kernel_dur=20 * US)
 
     return capture(step, 200)
 
 
 def kernels(
-    *rows: tuple[str, int], grid: int = 132, threads: int = 128, steps: int = 6,
-    step: str = "iteration",
-) -> Export:  # fmt: skip
+    *rows: tuple[str, int], grid: int = 132, threads: int = 128, steps: int = 6, step: str = "iteration"
+) -> Export:
     """A step of one graph: kernels of (name, us), 1 us apart. The host launches one each 25 us and
     runs ahead, so the device limits."""
     export = Export().gpu().process(1)
@@ -115,8 +111,7 @@ def sampled(
             at += length * US
             dram += [bytes_] * (length // 10)
             tensor += [cores] * (length // 10)
-        export.graph_launch(at=i * 25 * US, dur=20 * US, nodes=nodes, grid=(grid, 1, 1),
-                            block=(1024, 1, 1))  # fmt: skip
+        export.graph_launch(at=i * 25 * US, dur=20 * US, nodes=nodes, grid=(grid, 1, 1), block=(1024, 1, 1))
     return export.gpu_metrics(
         {"DRAM Read Bandwidth": dram, "Tensor Active": tensor, "SM Active": [50] * len(dram)},
         period_ns=10 * US,

@@ -39,9 +39,17 @@ def calls(rows: list[tuple[int, float, float]], kind: int = Call.LAUNCH) -> Call
     thread, pre, own = (np.array(c, float) for c in zip(*rows, strict=True))
     nothing = np.zeros(count)
     return Calls(
-        thread.astype(np.int64), pre, own, np.full(count, int(kind)), np.arange(count),
-        np.zeros(count, np.int64), np.zeros(count, bool), nothing, nothing, nothing,
-    )  # fmt: skip
+        thread.astype(np.int64),
+        pre,
+        own,
+        np.full(count, int(kind)),
+        np.arange(count),
+        np.zeros(count, np.int64),
+        np.zeros(count, bool),
+        nothing,
+        nothing,
+        nothing,
+    )
 
 
 def ops(rows: list[tuple[int, int, float, float, float]], by_start: tuple[int, ...] = ()) -> Ops:
@@ -49,10 +57,16 @@ def ops(rows: list[tuple[int, int, float, float, float]], by_start: tuple[int, .
     call, stream, latency, gap, duration = (np.array(c, float) for c in zip(*rows, strict=True))
     count = len(rows)
     return Ops(
-        call.astype(np.int64), stream.astype(np.int64), duration, latency, gap,
-        np.isin(np.arange(count), by_start), np.arange(count), np.zeros(count, np.int64),
+        call.astype(np.int64),
+        stream.astype(np.int64),
+        duration,
+        latency,
+        gap,
+        np.isin(np.arange(count), by_start),
+        np.arange(count),
+        np.zeros(count, np.int64),
         np.zeros(count, bool),
-    )  # fmt: skip
+    )
 
 
 def inputs(
@@ -71,13 +85,14 @@ def inputs(
         return np.array(a, np.int64), np.array(b, np.int64), np.array(c, float)
 
     return Inputs(
-        some_calls, some_ops,
+        some_calls,
+        some_ops,
         Waits(*three(waits)) if waits else no_waits(),
         Joins(*three(joins)) if joins else no_joins(),
         Handovers(*three(handovers)) if handovers else no_handovers(),
         np.zeros(int(some_calls.thread.max()) + 1),
         np.full(int(some_ops.stream.max()) + 1, ready),
-    )  # fmt: skip
+    )
 
 
 def ends(played: Played) -> list[float]:

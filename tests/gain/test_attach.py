@@ -27,10 +27,18 @@ def finding(code: str, severity: str = "high") -> Finding:
     rule = RULES[code]
     gain = None
     if rule.gain is not None:
-        gain = Gain(what_if=rule.gain.what_if, params=rule.gain.params, measure=rule.gain.measure,
-                    per=rule.gain.per)  # fmt: skip
-    return Finding(code=code, cause=rule.cause, title=rule.title, severity=severity,
-                   confidence=0.8, message="", gain=gain)  # fmt: skip
+        gain = Gain(
+            what_if=rule.gain.what_if, params=rule.gain.params, measure=rule.gain.measure, per=rule.gain.per
+        )
+    return Finding(
+        code=code,
+        cause=rule.cause,
+        title=rule.title,
+        severity=severity,
+        confidence=0.8,
+        message="",
+        gain=gain,
+    )
 
 
 def gains(export: Export, folder: Path) -> Gains:
@@ -119,9 +127,7 @@ def test_together_in_order(tmp_path: Path) -> None:
     assert found.speedup.mid <= found.bound_speedup.mid + 1e-9
 
 
-def test_a_fix_that_loses_is_not_in_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fix_that_loses_is_not_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan is made again without it. Here all that wins less than a fifth counts as lost."""
     some = gains(scenes.waiting(gc=20), tmp_path)
     listed = some.with_gains([finding("HST102"), finding("HST101")])

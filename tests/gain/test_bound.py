@@ -37,14 +37,21 @@ def capture(parts: Sequence[tuple[str, int]]) -> Export:
         for kind, length in (*parts, ("gemm", 20)):
             start = max(host + 7 * US, free + US)
             if kind in NAMES:
-                export.launch(at=host, dur=5 * US, kernel=NAMES[kind], kernel_start=start,
-                              kernel_dur=length * US)  # fmt: skip
+                export.launch(
+                    at=host, dur=5 * US, kernel=NAMES[kind], kernel_start=start, kernel_dur=length * US
+                )
                 free, host = start + length * US, host + 5 * US
             elif kind in ("pageable", "pinned", "readback"):
                 way, memory = ("DtoH", "pageable") if kind == "readback" else ("HtoD", kind)
-                export.copy(at=host, dur=start + (length + 2) * US - host, bytes=length * 10_000,
-                            kind=way, memory=memory, copy_start=start,
-                            copy_dur=length * US)  # fmt: skip
+                export.copy(
+                    at=host,
+                    dur=start + (length + 2) * US - host,
+                    bytes=length * 10_000,
+                    kind=way,
+                    memory=memory,
+                    copy_start=start,
+                    copy_dur=length * US,
+                )
                 free = start + length * US
                 host = free + 2 * US
             elif kind == "sync":
@@ -81,11 +88,13 @@ def applicable(r: Replayer, names: Sequence[str]) -> list[Fix]:
 @given(
     parts=steps(),
     names=st.lists(st.sampled_from(LATENCY), min_size=1, max_size=4, unique=True),
-    launch=st.floats(0, 1), gap=st.floats(0, 1), lean=st.integers(-1, 1),
-)  # fmt: skip
+    launch=st.floats(0, 1),
+    gap=st.floats(0, 1),
+    lean=st.integers(-1, 1),
+)
 def test_no_reading_of_any_combination_beats_the_gpu(
-    parts: list[tuple[str, int]], names: list[str], launch: float, gap: float, lean: int,
-) -> None:  # fmt: skip
+    parts: list[tuple[str, int]], names: list[str], launch: float, gap: float, lean: int
+) -> None:
     r = replayer(capture(parts), Path(mkdtemp()))
     used = applicable(r, names)
     scenario = Scenario(launch, gap, (lean,) * len(used))
@@ -98,8 +107,7 @@ def test_no_reading_of_any_combination_beats_the_gpu(
 
 
 @EASE
-@given(parts=steps(), names=st.permutations(LATENCY).map(lambda n: n[:4]),
-       n=st.sampled_from([0, 2, 16]))  # fmt: skip
+@given(parts=steps(), names=st.permutations(LATENCY).map(lambda n: n[:4]), n=st.sampled_from([0, 2, 16]))
 def test_ranges_are_in_order_and_within_the_bound(
     parts: list[tuple[str, int]], names: list[str], n: int
 ) -> None:

@@ -91,8 +91,7 @@ def test_estimates_meet_what_was_measured() -> None:
         before, after = gain["before_ms"], gain["after_ms"]
         band, after_band = gain.get("band", [before] * 2), gain.get("after_band", [after] * 2)
         met.append(
-            found.speedup.low <= band[1] / after_band[0]
-            and found.speedup.high >= band[0] / after_band[1]
+            found.speedup.low <= band[1] / after_band[0] and found.speedup.high >= band[0] / after_band[1]
         )
         errors.append(abs(found.after.mid / after - 1))
         launching = spec.what_if in ("cuda_graphs", "remove_allocations")

@@ -50,10 +50,9 @@ def test_parameters_are_filled_in() -> None:
     [
         ("remove_gc", "remove_gc", {}),
         ("batch:n=8", "batch", {"n": "8"}),
-        (" remove_copy:at_least=1:idle_waits=kept ", "remove_copy",
-         {"at_least": "1", "idle_waits": "kept"}),
+        (" remove_copy:at_least=1:idle_waits=kept ", "remove_copy", {"at_least": "1", "idle_waits": "kept"}),
     ],
-)  # fmt: skip
+)
 def test_fixes_as_typed(text: str, name: str, params: dict[str, str]) -> None:
     assert split_fix(text) == (name, params)
 
@@ -88,8 +87,7 @@ def test_fixes_that_are_none(text: str, why: str) -> None:
 
 
 def test_a_rule_or_a_cause_names_its_what_if() -> None:
-    one, two, three = parse_fixes(["lch101", "launch-bound:syncs=removed", "SYN101"],
-                                  RULES.by_code)  # fmt: skip
+    one, two, three = parse_fixes(["lch101", "launch-bound:syncs=removed", "SYN101"], RULES.by_code)
     assert (one.what_if, one.code, one.cause) == ("cuda_graphs", "LCH101", "launch-bound")
     assert two.params["syncs"] == "removed"
     assert three.params["which"] == "in_step"

@@ -22,9 +22,7 @@ def test_errors_add_in_quadrature() -> None:
     ends = [math.exp(-0.1), math.exp(0.1), math.exp(-0.2), math.exp(0.2)]
     span = estimate._span(1.0, ends, 0.05)
     width = math.sqrt(0.1**2 + 0.2**2 + 0.05**2)
-    assert (span.low, span.mid, span.high) == pytest.approx(
-        (math.exp(-width), 1.0, math.exp(width))
-    )
+    assert (span.low, span.mid, span.high) == pytest.approx((math.exp(-width), 1.0, math.exp(width)))
 
 
 def test_an_end_counts_to_the_side_where_it_lies() -> None:

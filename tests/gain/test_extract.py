@@ -167,9 +167,14 @@ def test_threads_take_turns(tmp_path: Path) -> None:
     # Each takes over 45 us after the other: half of the host time gone is 50 us a step gone.
     faster = r.taken.inputs
     faster = type(faster)(
-        faster.calls, faster.ops, faster.waits, faster.joins,
-        type(hands)(hands.call, hands.after, hands.delay - 25 * US), faster.origin, faster.ready,
-    )  # fmt: skip
+        faster.calls,
+        faster.ops,
+        faster.waits,
+        faster.joins,
+        type(hands)(hands.call, hands.after, hands.delay - 25 * US),
+        faster.origin,
+        faster.ready,
+    )
     pre = np.minimum(faster.calls.pre, 20 * US)
     faster = faster.with_calls(pre=pre)
     assert r.mean_step(faster, replay(faster)) == 50 * US
@@ -205,10 +210,7 @@ def test_a_stretch_of_a_large_one(tmp_path: Path) -> None:
     [
         (Export().process(1).call("cudaFree_v3020", 0), "no GPU operations"),
         (Export().process(1).launch(at=0), "no steps"),
-        (
-            Export().process(1).range("iteration 0", 0, 100_000).launch(at=0),
-            "one step alone",
-        ),
+        (Export().process(1).range("iteration 0", 0, 100_000).launch(at=0), "one step alone"),
     ],
 )
 def test_what_cannot_be_replayed(tmp_path: Path, export: Export, why: str) -> None:

@@ -82,8 +82,9 @@ def test_shapes_that_do_not_come_again_stay(tmp_path: Path) -> None:
     def step(e: Export, t: int) -> None:
         for k in range(20):
             at = t + k * 20 * US
-            e.launch(at=at, dur=5 * US, kernel_start=at + 7 * US, kernel_dur=3 * US,
-                     grid=(1 + t // US + k, 1, 1))  # fmt: skip
+            e.launch(
+                at=at, dur=5 * US, kernel_start=at + 7 * US, kernel_dur=3 * US, grid=(1 + t // US + k, 1, 1)
+            )
 
     export = scenes.capture(step, 400)
     assert after(export, tmp_path, fix("cuda_graphs"), lean=-1) == 400
@@ -164,8 +165,13 @@ def test_what_a_thread_waits_for(tmp_path: Path, what: str, name: str) -> None:
 def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
     export = scenes.waiting()
     for i in range(6):
-        export.row("OSRT_API", start=(i * 162 + 120) * US, end=(i * 162 + 150) * US,
-                   globalTid=export.global_tid, nameId=export.string("poll"))  # fmt: skip
+        export.row(
+            "OSRT_API",
+            start=(i * 162 + 120) * US,
+            end=(i * 162 + 150) * US,
+            globalTid=export.global_tid,
+            nameId=export.string("poll"),
+        )
     assert after(export, tmp_path, fix("remove_host_gap", what="os", idle_waits="kept")) == 132
     # That is what the finding of such calls stands for; host code is another's.
     (blocked,) = parse_fixes(["HST104:idle_waits=kept"], load_rules(builtin_dir()).by_code)
@@ -214,8 +220,14 @@ def test_the_rate_of_the_captures_own_pinned_copies(tmp_path: Path) -> None:
 
     def step(e: Export, t: int) -> None:
         e.copy(at=t, dur=1010 * US, bytes=10_000_000, copy_start=t + 5 * US, copy_dur=1000 * US)
-        e.copy(at=t + 1015 * US, dur=6 * US, bytes=10_000_000, memory="pinned",
-               copy_start=t + 1023 * US, copy_dur=250 * US)  # fmt: skip
+        e.copy(
+            at=t + 1015 * US,
+            dur=6 * US,
+            bytes=10_000_000,
+            memory="pinned",
+            copy_start=t + 1023 * US,
+            copy_dur=250 * US,
+        )
 
     export = scenes.capture(step, 1_300)
     # The host no longer waits, so the copies follow each other at 0.9 us.
@@ -461,8 +473,7 @@ def test_a_smaller_kv_cache(tmp_path: Path) -> None:
 
 def test_sampled_weights(tmp_path: Path) -> None:
     # 200 us at 0.69 stream for 150; half of that goes.
-    export = scenes.sampled((scenes.GEMM, 200, 69, 4), (scenes.GEMM, 200, 69, 4),
-                            (scenes.ADD, 50, 0, 0))  # fmt: skip
+    export = scenes.sampled((scenes.GEMM, 200, 69, 4), (scenes.GEMM, 200, 69, 4), (scenes.ADD, 50, 0, 0))
     before = after(export, tmp_path)
     assert before - after(export, tmp_path, fix("fp8_weights")) == pytest.approx(150, rel=1e-3)
 
@@ -497,12 +508,12 @@ def test_a_chain_of_elementwise_kernels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fuse_elementwise", "pin_memory", "remove_copy"])
 def test_calls_that_were_not_recorded_are_not_changed(name: str, tmp_path: Path) -> None:
     def step(e: Export, t: int) -> None:
-        e.copy(at=t, dur=110 * US, bytes=1_000_000, memory="pageable", copy_start=t + 5 * US,
-               copy_dur=100 * US)  # fmt: skip
+        e.copy(
+            at=t, dur=110 * US, bytes=1_000_000, memory="pageable", copy_start=t + 5 * US, copy_dur=100 * US
+        )
         for k, kernel in enumerate(["embedding", *[scenes.GEMM, scenes.ADD, scenes.ADD] * 3]):
             at = t + (120 + k * 20) * US
-            e.launch(at=at, dur=5 * US, kernel=kernel, kernel_start=at + 7 * US,
-                     kernel_dur=3 * US)  # fmt: skip
+            e.launch(at=at, dur=5 * US, kernel=kernel, kernel_start=at + 7 * US, kernel_dur=3 * US)
 
     export = scenes.capture(step, 400, 8).without_tables("CUPTI_ACTIVITY_KIND_RUNTIME")
     r = replayer(export, tmp_path)
@@ -513,8 +524,9 @@ def test_fused_kernels_are_not_launched(tmp_path: Path) -> None:
     def step(e: Export, t: int) -> None:
         for k in range(4):
             at = t + k * 20 * US
-            e.launch(at=at, dur=5 * US, kernel=scenes.ADD, kernel_start=at + 7 * US,
-                     kernel_dur=(3 + (k == 0)) * US)  # fmt: skip
+            e.launch(
+                at=at, dur=5 * US, kernel=scenes.ADD, kernel_start=at + 7 * US, kernel_dur=(3 + (k == 0)) * US
+            )
 
     # Three of four launches of 20 us: gone, or half of them.
     export = scenes.capture(step, 80)
@@ -542,9 +554,6 @@ def test_nothing_is_won_twice(tmp_path: Path) -> None:
     both = (fix("pin_memory", gb_per_s=100), fix("overlap_copy", gb_per_s=100))
     assert after(export, tmp_path, *both) == after(export, tmp_path, *reversed(both)) == 85
     r = replayer(scenes.waiting(gc=20), tmp_path)
-    all_ = (fix("remove_gc"), fix("remove_host_gap"), fix("remove_sync", which="all"),
-            fix("cuda_graphs"))  # fmt: skip
+    all_ = (fix("remove_gc"), fix("remove_host_gap"), fix("remove_sync", which="all"), fix("cuda_graphs"))
     assert step_us(r, *all_, scenario=PLAIN) >= 100
-    assert r.bound_ns(all_, Scenario()) / US == pytest.approx(
-        step_us(r, *all_, scenario=Scenario())
-    )
+    assert r.bound_ns(all_, Scenario()) / US == pytest.approx(step_us(r, *all_, scenario=Scenario()))

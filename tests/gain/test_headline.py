@@ -12,14 +12,16 @@ from advisor.pipeline.verdict import headline
 
 
 @pytest.mark.parametrize(("measure", "saves"), [("latency", 0.875), ("throughput", None)])
-def test_what_a_headline_saves(
-    measure: Literal["latency", "throughput"], saves: float | None
-) -> None:
+def test_what_a_headline_saves(measure: Literal["latency", "throughput"], saves: float | None) -> None:
     found = Finding(
-        code="UTL107", cause="under-filled-gpu", title="Few blocks", severity="medium",
-        confidence=0.9, message="Few blocks.",
+        code="UTL107",
+        cause="under-filled-gpu",
+        title="Few blocks",
+        severity="medium",
+        confidence=0.9,
+        message="Few blocks.",
         gain=Gain(what_if="batch", measure=measure, speedup=Span(low=8, mid=8, high=8)),
-    )  # fmt: skip
+    )
     said = headline([found], {})
     assert said is not None
     assert said.saves == saves

@@ -43,8 +43,9 @@ def inflated(times: float, count: int = 10) -> Export:
     export = Export().gpu().process(1)
     for i in range(2 * count):
         at = i * 100 * US
-        export.launch(at=at, dur=5 * US, kernel="ab"[i % 2], kernel_start=at + 7 * US,
-                      kernel_dur=round(50 * US / times))  # fmt: skip
+        export.launch(
+            at=at, dur=5 * US, kernel="ab"[i % 2], kernel_start=at + 7 * US, kernel_dur=round(50 * US / times)
+        )
     for i in range(9):
         t = (200 * count + i * 811) * US
         export.range(f"iteration {i}", t, t + 810 * US)
@@ -62,9 +63,7 @@ def test_graph_kernels_are_shortened_where_the_capture_proves_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("times", "count"), [(1.15, 10), (1.25, 7), (0.8, 10)])
-def test_graph_kernels_keep_their_time_without_proof(
-    tmp_path: Path, times: float, count: int
-) -> None:
+def test_graph_kernels_keep_their_time_without_proof(tmp_path: Path, times: float, count: int) -> None:
     r = replayer(inflated(times, count), tmp_path)
     assert r.inflation == 1.0
     assert step_us(r, scenario=NOTHING) == 281

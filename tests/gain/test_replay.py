@@ -17,8 +17,7 @@ from tests.gain.support import calls, ends, inputs, ops, slow_replay
 
 def test_a_launch_starts_its_kernel_after_the_call_and_the_latency() -> None:
     # Calls [10, 15) and [20, 25); kernels 3 after each, 4 long: 18..22 and 28..32.
-    played = replay(inputs(calls([(0, 10, 5), (0, 5, 5)]),
-                           ops([(0, 0, 3, 1, 4), (1, 0, 3, 1, 4)])))  # fmt: skip
+    played = replay(inputs(calls([(0, 10, 5), (0, 5, 5)]), ops([(0, 0, 3, 1, 4), (1, 0, 3, 1, 4)])))
     assert ends(played) == [22, 32]
     assert played.call_start.tolist() == [10, 20]
     assert played.call_end.tolist() == [15, 25]
@@ -26,31 +25,34 @@ def test_a_launch_starts_its_kernel_after_the_call_and_the_latency() -> None:
 
 def test_a_queued_kernel_follows_its_predecessor() -> None:
     # The first runs 18..118; the second was launched at 25 and starts a gap of 1 behind it.
-    played = replay(inputs(calls([(0, 10, 5), (0, 5, 5)]),
-                           ops([(0, 0, 3, 1, 100), (1, 0, 3, 1, 4)])))  # fmt: skip
+    played = replay(inputs(calls([(0, 10, 5), (0, 5, 5)]), ops([(0, 0, 3, 1, 100), (1, 0, 3, 1, 4)])))
     assert ends(played) == [118, 123]
 
 
 def test_a_wait_returns_after_its_work_and_delays_what_follows() -> None:
     # Kernel 18..118; the wait, at its turn at 20, returns at 120; next call [125, 130).
-    given_ = inputs(calls([(0, 10, 5), (0, 5, 1), (0, 5, 5)]),
-                    ops([(0, 0, 3, 1, 100), (2, 0, 3, 1, 4)]), waits=[(1, 0, 2)])  # fmt: skip
+    given_ = inputs(
+        calls([(0, 10, 5), (0, 5, 1), (0, 5, 5)]),
+        ops([(0, 0, 3, 1, 100), (2, 0, 3, 1, 4)]),
+        waits=[(1, 0, 2)],
+    )
     played = replay(given_)
     assert played.call_end.tolist() == [15, 120, 130]
     assert ends(played) == [118, 137]
 
 
 def test_a_wait_for_work_that_is_done_costs_only_itself() -> None:
-    given_ = inputs(calls([(0, 10, 5), (0, 500, 1)]),
-                    ops([(0, 0, 3, 1, 100)]), waits=[(1, 0, 2)])  # fmt: skip
+    given_ = inputs(calls([(0, 10, 5), (0, 500, 1)]), ops([(0, 0, 3, 1, 100)]), waits=[(1, 0, 2)])
     assert replay(given_).call_end.tolist() == [15, 516]
 
 
 def test_a_copy_that_holds_its_call() -> None:
     # The copy starts 7 after the call began at 10 and runs to 67; the call returns 1 later.
-    given_ = inputs(calls([(0, 10, 5), (0, 2, 5)]),
-                    ops([(0, 0, 7, 1, 50), (1, 0, 3, 1, 4)], by_start=(0,)),
-                    waits=[(0, 0, 1)])  # fmt: skip
+    given_ = inputs(
+        calls([(0, 10, 5), (0, 2, 5)]),
+        ops([(0, 0, 7, 1, 50), (1, 0, 3, 1, 4)], by_start=(0,)),
+        waits=[(0, 0, 1)],
+    )
     played = replay(given_)
     assert played.call_end.tolist() == [68, 75]
     assert ends(played) == [67, 82]
@@ -59,8 +61,9 @@ def test_a_copy_that_holds_its_call() -> None:
 def test_a_full_queue_holds_the_launch_and_its_kernel() -> None:
     # The second launch waits for the first kernel (18..118) and returns at 120; its kernel, on
     # another stream, starts 3 later.
-    given_ = inputs(calls([(0, 10, 5), (0, 5, 5)]),
-                    ops([(0, 0, 3, 1, 100), (1, 1, 3, 1, 4)]), waits=[(1, 0, 2)])  # fmt: skip
+    given_ = inputs(
+        calls([(0, 10, 5), (0, 5, 5)]), ops([(0, 0, 3, 1, 100), (1, 1, 3, 1, 4)]), waits=[(1, 0, 2)]
+    )
     played = replay(given_)
     assert played.call_end.tolist() == [15, 120]
     assert ends(played) == [118, 127]
@@ -76,15 +79,13 @@ def test_streams_run_beside_each_other_unless_one_waits_for_the_other() -> None:
 
 def test_threads_have_clocks_of_their_own_and_share_a_stream() -> None:
     # Thread 0 launches at 15, thread 1 at 12: in the order of their calls on one stream.
-    given_ = inputs(calls([(0, 10, 5), (1, 10, 2)]),
-                    ops([(0, 0, 3, 1, 100), (1, 0, 3, 1, 4)]))  # fmt: skip
+    given_ = inputs(calls([(0, 10, 5), (1, 10, 2)]), ops([(0, 0, 3, 1, 100), (1, 0, 3, 1, 4)]))
     assert ends(replay(given_)) == [118, 123]
 
 
 def test_a_thread_takes_over_from_another() -> None:
     # Thread 1 begins 4 after thread 0's call returned at 15, however soon it could.
-    given_ = inputs(calls([(0, 10, 5), (1, 1, 2), (1, 1, 2)]),
-                    ops([(2, 0, 3, 1, 4)]), handovers=[(1, 0, 4)])  # fmt: skip
+    given_ = inputs(calls([(0, 10, 5), (1, 1, 2), (1, 1, 2)]), ops([(2, 0, 3, 1, 4)]), handovers=[(1, 0, 4)])
     played = replay(given_)
     assert played.call_start.tolist() == [10, 19, 22]
     assert ends(played) == [31]
@@ -140,14 +141,19 @@ def cases(draw: st.DrawFn) -> Inputs:
         if others and draw(st.booleans()):
             joins.append((k, draw(st.sampled_from(others)), draw(number)))
     handovers = [
-        (i, i - 1, draw(number)) for i in range(1, count)
+        (i, i - 1, draw(number))
+        for i in range(1, count)
         if call_rows[i][0] != call_rows[i - 1][0] and draw(st.booleans())
-    ]  # fmt: skip
+    ]
     assert issues
     return inputs(
-        calls(call_rows), ops(op_rows, tuple(own_copies)), waits or None, joins or None,
-        handovers or None, draw(number),
-    )  # fmt: skip
+        calls(call_rows),
+        ops(op_rows, tuple(own_copies)),
+        waits or None,
+        joins or None,
+        handovers or None,
+        draw(number),
+    )
 
 
 @settings(max_examples=400, deadline=None)
@@ -173,8 +179,9 @@ def test_less_work_is_never_slower(case: Inputs, which: int) -> None:
 
 
 def test_waits_are_put_in_order() -> None:
-    given_ = inputs(calls([(0, 1, 1), (0, 1, 1), (0, 1, 1)]), ops([(0, 0, 1, 1, 9)]),
-                    waits=[(2, 0, 5), (1, 0, 1)])  # fmt: skip
+    given_ = inputs(
+        calls([(0, 1, 1), (0, 1, 1), (0, 1, 1)]), ops([(0, 0, 1, 1, 9)]), waits=[(2, 0, 5), (1, 0, 1)]
+    )
     waits = canonical_waits(given_.waits)
     assert waits.call.tolist() == [1, 2]
     assert replay(replace(given_, waits=waits)).call_end.tolist() == [2, 13, 17]

@@ -44,9 +44,7 @@ def test_a_fix_that_changes_nothing_wins_nothing(tmp_path: Path) -> None:
     assert found.speedup.mid == pytest.approx(1.0)
 
 
-def test_what_tracing_does_not_explain_goes_with_the_time_that_a_fix_removes(
-    tmp_path: Path,
-) -> None:
+def test_what_tracing_does_not_explain_goes_with_the_time_that_a_fix_removes(tmp_path: Path) -> None:
     """162 us of which 61 are host code: 200 us measured means more host code, not slower kernels.
     Scaled like the step, the kernels' 100.9 us would be 124.6."""
     r = replayer(scenes.waiting(), tmp_path, unprofiled_ns=200 * US)

@@ -38,9 +38,7 @@ def change(db: Db, names: tuple[str, ...], value: str, where: str = "1") -> None
     """Sets every such column to an expression of `x`, its old value."""
     for table, column in each(db, *names):
         new, rows = value.replace("{x}", column), where.replace("{x}", column)
-        db.execute(
-            f'UPDATE "{table}" SET "{column}" = {new} WHERE "{column}" IS NOT NULL AND {rows}'
-        )
+        db.execute(f'UPDATE "{table}" SET "{column}" = {new} WHERE "{column}" IS NOT NULL AND {rows}')
 
 
 # ------------------------------------------------------------------- what changes nothing
@@ -143,8 +141,9 @@ def calls_of_version(suffix: str) -> Edit:
     def edit(db: Db) -> None:
         for at, text in db.execute("SELECT id, value FROM StringIds").fetchall():
             if str(text).startswith("cu") and "_v" in str(text):
-                db.execute("UPDATE StringIds SET value = ? WHERE id = ?",
-                           (str(text).partition("_v")[0] + suffix, at))  # fmt: skip
+                db.execute(
+                    "UPDATE StringIds SET value = ? WHERE id = ?", (str(text).partition("_v")[0] + suffix, at)
+                )
 
     return edit
 
@@ -171,8 +170,10 @@ def with_bystander(db: Db) -> None:
 def ranges_renamed(db: Db) -> None:
     """Names that mean nothing to anybody, with their numbers."""
     if "textId" in columns(db, NVTX):
-        db.execute(f"UPDATE {NVTX} SET text = (SELECT value FROM StringIds WHERE id = textId), "
-                   "textId = NULL WHERE text IS NULL AND textId IS NOT NULL")  # fmt: skip
+        db.execute(
+            f"UPDATE {NVTX} SET text = (SELECT value FROM StringIds WHERE id = textId), "
+            "textId = NULL WHERE text IS NULL AND textId IS NOT NULL"
+        )
     for old, new in (("decode_step", "zork"), ("iteration", "quux")):
         db.execute(f"UPDATE {NVTX} SET text = replace(text, '{old}', '{new}')")
 
@@ -197,8 +198,7 @@ def insert(db: Db, table: str, **values: Any) -> None:
     info = db.execute(f'PRAGMA table_info("{table}")').fetchall()
     row = {r[1]: values.get(r[1], 0 if r[3] else None) for r in info}
     names = ",".join(f'"{n}"' for n in row)
-    db.execute(f'INSERT INTO "{table}" ({names}) VALUES ({",".join("?" * len(row))})',
-               list(row.values()))  # fmt: skip
+    db.execute(f'INSERT INTO "{table}" ({names}) VALUES ({",".join("?" * len(row))})', list(row.values()))
 
 
 def string(db: Db, text: str) -> int:
@@ -224,8 +224,16 @@ def span(db: Db) -> tuple[int, int]:
 def call(db: Db, thread: int, name: str, at: int, dur: int, result: int = 0) -> int:
     """An API call of a thread; its correlation id."""
     new = 1 + int(db.execute(f"SELECT max(correlationId) FROM {RUNTIME}").fetchone()[0])
-    insert(db, RUNTIME, start=at, end=at + dur, globalTid=thread, correlationId=new,
-           nameId=string(db, name), returnValue=result)  # fmt: skip
+    insert(
+        db,
+        RUNTIME,
+        start=at,
+        end=at + dur,
+        globalTid=thread,
+        correlationId=new,
+        nameId=string(db, name),
+        returnValue=result,
+    )
     return new
 
 
@@ -237,10 +245,13 @@ def hole(db: Db, ns: int) -> list[int]:
         "WHERE coalesce(text, value) LIKE 'decode_step%' ORDER BY start"
     ).fetchall()
     at = [
-        int(db.execute(f"SELECT min(start) FROM {RUNTIME} WHERE start >= ? AND globalTid = ?",
-                       (start, thread)).fetchone()[0])
+        int(
+            db.execute(
+                f"SELECT min(start) FROM {RUNTIME} WHERE start >= ? AND globalTid = ?", (start, thread)
+            ).fetchone()[0]
+        )
         for start, _, thread in steps
-    ]  # fmt: skip
+    ]
     db.create_function("later", 1, lambda x: x + ns * (bisect_left(at, x + 1)))
     for table, _ in each(db, "start"):
         keeps = table != NVTX  # a range grows by what happens inside it
@@ -281,8 +292,7 @@ def ranges_each_step(text: str, ns: int) -> Edit:
 
     def edit(db: Db) -> None:
         for at in hole(db, ns):
-            insert(db, NVTX, start=at, end=at + ns - 1000, eventType=59, text=text,
-                   globalTid=feeder(db))  # fmt: skip
+            insert(db, NVTX, start=at, end=at + ns - 1000, eventType=59, text=text, globalTid=feeder(db))
 
     return edit
 
@@ -290,11 +300,14 @@ def ranges_each_step(text: str, ns: int) -> Edit:
 def os_calls_each_step(name: str, ns: int) -> Edit:
     def edit(db: Db) -> None:
         if "OSRT_API" not in tables(db):
-            db.execute("CREATE TABLE OSRT_API (start INTEGER, end INTEGER, globalTid INTEGER, "
-                       "nameId INTEGER, returnValue INTEGER)")  # fmt: skip
+            db.execute(
+                "CREATE TABLE OSRT_API (start INTEGER, end INTEGER, globalTid INTEGER, "
+                "nameId INTEGER, returnValue INTEGER)"
+            )
         for at in hole(db, ns):
-            insert(db, "OSRT_API", start=at, end=at + ns - 2000, globalTid=feeder(db),
-                   nameId=string(db, name))  # fmt: skip
+            insert(
+                db, "OSRT_API", start=at, end=at + ns - 2000, globalTid=feeder(db), nameId=string(db, name)
+            )
 
     return edit
 
@@ -302,11 +315,19 @@ def os_calls_each_step(name: str, ns: int) -> Edit:
 def overhead_each_step(ns: int) -> Edit:
     def edit(db: Db) -> None:
         if "PROFILER_OVERHEAD" not in tables(db):
-            db.execute("CREATE TABLE PROFILER_OVERHEAD (start INTEGER, end INTEGER, "
-                       "globalTid INTEGER, nameId INTEGER, returnValue INTEGER)")  # fmt: skip
+            db.execute(
+                "CREATE TABLE PROFILER_OVERHEAD (start INTEGER, end INTEGER, "
+                "globalTid INTEGER, nameId INTEGER, returnValue INTEGER)"
+            )
         for at in hole(db, ns):
-            insert(db, "PROFILER_OVERHEAD", start=at, end=at + ns, globalTid=feeder(db),
-                   nameId=string(db, "CUPTI: buffer flush"))  # fmt: skip
+            insert(
+                db,
+                "PROFILER_OVERHEAD",
+                start=at,
+                end=at + ns,
+                globalTid=feeder(db),
+                nameId=string(db, "CUPTI: buffer flush"),
+            )
 
     return edit
 
@@ -325,12 +346,19 @@ def copies_each_step(memory: int, ns: int, kind: int = 1) -> Edit:
         where = work_row(db)
         host, gpu = memory, 2
         for at in hole(db, ns + 20_000):
-            own = call(
-                db, feeder(db), "cudaMemcpyAsync_v3020", at, ns + 10_000 if memory == 0 else 5_000
+            own = call(db, feeder(db), "cudaMemcpyAsync_v3020", at, ns + 10_000 if memory == 0 else 5_000)
+            insert(
+                db,
+                MEMCPY,
+                **where,
+                start=at + 7_000,
+                end=at + 7_000 + ns,
+                bytes=8 * ns,
+                copyKind=kind,
+                srcKind=host if kind == 1 else gpu,
+                dstKind=gpu if kind == 1 else host,
+                correlationId=own,
             )
-            insert(db, MEMCPY, **where, start=at + 7_000, end=at + 7_000 + ns, bytes=8 * ns,
-                   copyKind=kind, srcKind=host if kind == 1 else gpu,
-                   dstKind=gpu if kind == 1 else host, correlationId=own)  # fmt: skip
 
     return edit
 
@@ -342,8 +370,18 @@ def migrations_each_step(ns: int) -> Edit:
         where = work_row(db) | {"streamId": 0}
         for at in hole(db, ns):
             for start in range(at + 30_000, at + ns - 20_000, 50_000):
-                insert(db, MEMCPY, **where, start=start, end=start + 20_000, bytes=1 << 16,
-                       copyKind=11, srcKind=7, dstKind=7, migrationCause=2)  # fmt: skip
+                insert(
+                    db,
+                    MEMCPY,
+                    **where,
+                    start=start,
+                    end=start + 20_000,
+                    bytes=1 << 16,
+                    copyKind=11,
+                    srcKind=7,
+                    dstKind=7,
+                    migrationCause=2,
+                )
 
     return edit
 
@@ -353,10 +391,12 @@ def with_copies_table(edit: Edit) -> Edit:
 
     def made(db: Db) -> None:
         if MEMCPY not in tables(db):
-            db.execute(f"CREATE TABLE {MEMCPY} (start INTEGER, end INTEGER, deviceId INTEGER, "
-                       "contextId INTEGER, streamId INTEGER, correlationId INTEGER, "
-                       "globalPid INTEGER, bytes INTEGER, copyKind INTEGER, srcKind INTEGER, "
-                       "dstKind INTEGER, migrationCause INTEGER)")  # fmt: skip
+            db.execute(
+                f"CREATE TABLE {MEMCPY} (start INTEGER, end INTEGER, deviceId INTEGER, "
+                "contextId INTEGER, streamId INTEGER, correlationId INTEGER, "
+                "globalPid INTEGER, bytes INTEGER, copyKind INTEGER, srcKind INTEGER, "
+                "dstKind INTEGER, migrationCause INTEGER)"
+            )
         edit(db)
 
     return made
@@ -372,9 +412,12 @@ def failing_calls(db: Db) -> None:
 
 def gaps_closed(db: Db) -> None:
     """Where neither a call nor the device is at work for over 50 us, time is cut out."""
-    spans = db.execute(" UNION ALL ".join(
-        f"SELECT start, end FROM {t}" for t in (RUNTIME, KERNEL, MEMCPY) if t in tables(db)
-    ) + " ORDER BY 1").fetchall()  # fmt: skip
+    spans = db.execute(
+        " UNION ALL ".join(
+            f"SELECT start, end FROM {t}" for t in (RUNTIME, KERNEL, MEMCPY) if t in tables(db)
+        )
+        + " ORDER BY 1"
+    ).fetchall()
     starts, cut, reach, total = [], [], spans[0][1], 0
     for start, end in spans:
         if start - reach > 50_000:
@@ -390,8 +433,11 @@ def gaps_closed(db: Db) -> None:
 
 def ranges_removed(pattern: str) -> Edit:
     def edit(db: Db) -> None:
-        db.execute(f"DELETE FROM {NVTX} WHERE coalesce(text, (SELECT value FROM StringIds "
-                   "WHERE id = textId)) LIKE ?", (pattern,))  # fmt: skip
+        db.execute(
+            f"DELETE FROM {NVTX} WHERE coalesce(text, (SELECT value FROM StringIds "
+            "WHERE id = textId)) LIKE ?",
+            (pattern,),
+        )
 
     return edit
 
@@ -403,8 +449,10 @@ def copies_pinned(db: Db) -> None:
 
 def uploads_removed(db: Db) -> None:
     """No upload, nor its call; the time that it took is cut out."""
-    db.execute(f"DELETE FROM {RUNTIME} WHERE correlationId IN "
-               f"(SELECT correlationId FROM {MEMCPY} WHERE copyKind = 1)")  # fmt: skip
+    db.execute(
+        f"DELETE FROM {RUNTIME} WHERE correlationId IN "
+        f"(SELECT correlationId FROM {MEMCPY} WHERE copyKind = 1)"
+    )
     db.execute(f"DELETE FROM {MEMCPY} WHERE copyKind = 1")
     gaps_closed(db)
 
@@ -423,9 +471,7 @@ def rows_doubled(table: str) -> Edit:
 
 def ended_before_start(table: str, every: int) -> Edit:
     """One row in so many lasts -1 us."""
-    return lambda db: db.execute(
-        f'UPDATE "{table}" SET end = start - 1000 WHERE rowid % {every} = 0'
-    )
+    return lambda db: db.execute(f'UPDATE "{table}" SET end = start - 1000 WHERE rowid % {every} = 0')
 
 
 def kernels_before_launch(every: int) -> Edit:
@@ -458,30 +504,44 @@ def names_lost(db: Db) -> None:
 
 
 def events_reported_lost(db: Db) -> None:
-    db.execute("CREATE TABLE IF NOT EXISTS DIAGNOSTIC_EVENT (timestamp INTEGER, "
-               "timestampType INTEGER, source INTEGER, severity INTEGER, text TEXT, "
-               "globalPid INTEGER)")  # fmt: skip
-    insert(db, "DIAGNOSTIC_EVENT", timestamp=span(db)[0], severity=3,
-           text="6000 CUDA events were dropped: the buffer was full.")  # fmt: skip
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS DIAGNOSTIC_EVENT (timestamp INTEGER, "
+        "timestampType INTEGER, source INTEGER, severity INTEGER, text TEXT, "
+        "globalPid INTEGER)"
+    )
+    insert(
+        db,
+        "DIAGNOSTIC_EVENT",
+        timestamp=span(db)[0],
+        severity=3,
+        text="6000 CUDA events were dropped: the buffer was full.",
+    )
 
 
 def on_second_device(db: Db) -> None:
     """A second process does the same at the same time on a second GPU."""
     with_idle_gpu(db)
-    for table in (RUNTIME, KERNEL, MEMCPY, NVTX, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-                  "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):  # fmt: skip
+    for table in (
+        RUNTIME,
+        KERNEL,
+        MEMCPY,
+        NVTX,
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    ):
         if table not in tables(db):
             continue
         names = columns(db, table)
-        new = {"globalPid": "globalPid + (1 << 24)", "globalTid": "globalTid + (1 << 24)",
-               "deviceId": "deviceId + 1"}  # fmt: skip
+        new = {
+            "globalPid": "globalPid + (1 << 24)",
+            "globalTid": "globalTid + (1 << 24)",
+            "deviceId": "deviceId + 1",
+        }
         listed = ",".join(f'"{n}"' for n in names)
         values = ",".join(new.get(n, f'"{n}"') for n in names)
         db.execute(f'INSERT INTO "{table}" ({listed}) SELECT {values} FROM "{table}"')
     if "PROCESSES" in tables(db):
-        db.execute(
-            "INSERT INTO PROCESSES SELECT globalPid + (1 << 24), pid + 1, name FROM PROCESSES"
-        )
+        db.execute("INSERT INTO PROCESSES SELECT globalPid + (1 << 24), pid + 1, name FROM PROCESSES")
 
 
 def several(*edits: Edit) -> Edit:

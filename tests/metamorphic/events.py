@@ -89,16 +89,19 @@ def with_stacks(document: Document) -> None:
 
 def with_loader(document: Document) -> None:
     """Each step begins ten times its length later, and a data loader lies before it."""
-    steps = sorted((e for e in timed(document) if e.get("cat") == "user_annotation"),
-                   key=lambda e: e["ts"])  # fmt: skip
+    steps = sorted((e for e in timed(document) if e.get("cat") == "user_annotation"), key=lambda e: e["ts"])
     starts, wait = [s["ts"] for s in steps], 10 * steps[0]["dur"]
     for event in timed(document):
         event["ts"] += wait * sum(event["ts"] >= s for s in starts)
     for step in steps:
-        events(document).append(step | {
-            "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
-            "ts": step["ts"] - wait + 20, "dur": wait - 40,
-        })  # fmt: skip
+        events(document).append(
+            step
+            | {
+                "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+                "ts": step["ts"] - wait + 20,
+                "dur": wait - 40,
+            }
+        )
 
 
 def kernels_lost(every: int) -> Change:

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.knowledge.files import kernel_families
-from advisor.metrics.activity import (
-    Activity,
-    Samples,
-    kernel_activity,
-    launch_groups,
-    robust_covariance,
-)
+from advisor.metrics.activity import Activity, Samples, kernel_activity, launch_groups, robust_covariance
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import Names
@@ -67,9 +61,7 @@ def reading(found: Activity, kernel: str) -> tuple[float, float, bool]:
 
 
 @pytest.mark.parametrize("kernel", [LARGE, MEDIUM, SHORT], ids=lambda k: str(k[0]))
-def test_two_errors_hold_the_bytes_over_the_time_at_any_rate(
-    kernel: tuple[str, float, float],
-) -> None:
+def test_two_errors_hold_the_bytes_over_the_time_at_any_rate(kernel: tuple[str, float, float]) -> None:
     slow, fast = (reading(solved(period), kernel[0]) for period in (100_000, 10_000))
     for level, error, _ in (slow, fast):
         assert abs(level - kernel[2]) <= 2 * error
@@ -112,8 +104,12 @@ def test_products_of_an_8b_model_read_their_weights(capture: str) -> None:
     """Weights over time over 4.8 TB/s, at 10 and at 100 kHz: fused gate and up 235 MB, down 117 MB,
     fused QKV 50 MB, output projection 34 MB. None reads less than its weights by more than a
     stated error, none is off by more than two."""
-    weights = {"128x8_64x12_2x1_v_bz_TNT": 235e6, "128x8_64x12_2x1_v_bz_splitK": 117e6,
-               "64x8_64x16_4x1": 50.3e6, "64x8_64x16_2x1": 33.6e6}  # fmt: skip
+    weights = {
+        "128x8_64x12_2x1_v_bz_TNT": 235e6,
+        "128x8_64x12_2x1_v_bz_splitK": 117e6,
+        "64x8_64x16_4x1": 50.3e6,
+        "64x8_64x16_2x1": 33.6e6,
+    }
     with open_trace(TRACES / f"{capture}.sqlite.xz") as trace:
         a = Analysis(trace)
         found = a.activity[0]

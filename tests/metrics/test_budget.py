@@ -31,10 +31,11 @@ def parts(found: DeviceBudget) -> dict[str, int]:
 def two_launches(**second: int) -> Export:
     """A kernel at [10, 20) us, then one at [100, 110) us; the second launch as given."""
     return (
-        Export().process(1)
+        Export()
+        .process(1)
         .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=10_000)
         .launch(kernel_start=100_000, kernel_dur=10_000, **second)
-    )  # fmt: skip
+    )
 
 
 def test_a_gap_is_split_at_the_launch_call_that_ends_it(tmp_path: Path) -> None:
@@ -55,11 +56,7 @@ def test_work_that_was_queued_before_the_gap_is_not_the_hosts(tmp_path: Path) ->
 
 def test_a_launch_call_that_lasts_past_the_kernels_start(tmp_path: Path) -> None:
     found = budget(two_launches(at=90_000, dur=30_000), tmp_path)
-    assert parts(found) == {
-        "compute": 20_000,
-        "host_between_launches": 70_000,
-        "launch_call": 10_000,
-    }
+    assert parts(found) == {"compute": 20_000, "host_between_launches": 70_000, "launch_call": 10_000}
 
 
 @pytest.mark.parametrize(
@@ -74,9 +71,7 @@ def test_a_launch_call_that_lasts_past_the_kernels_start(tmp_path: Path) -> None
         ("cudaEventRecord_v3020", "launch_call"),
     ],
 )
-def test_idle_inside_a_call_goes_to_what_the_call_does(
-    tmp_path: Path, name: str, part: str
-) -> None:
+def test_idle_inside_a_call_goes_to_what_the_call_does(tmp_path: Path, name: str, part: str) -> None:
     export = two_launches(at=95_000, dur=5_000).call(name, at=30_000, dur=20_000)
     found = parts(budget(export, tmp_path))
     assert found.get(part, 0) - (5_000 if part == "launch_call" else 0) >= 20_000
@@ -96,11 +91,12 @@ def test_the_refill_after_a_wait_belongs_to_the_wait(tmp_path: Path) -> None:
 def test_host_code_long_after_a_wait_is_the_hosts_own(tmp_path: Path) -> None:
     late = 20_000 + REFILL_NS + 50_000
     export = (
-        Export().process(1)
+        Export()
+        .process(1)
         .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=10_000)
         .call("cudaStreamSynchronize", 15_000, 5_000)
         .launch(at=late, dur=5_000, kernel_start=late + 5_000, kernel_dur=10_000)
-    )  # fmt: skip
+    )
     found = parts(budget(export, tmp_path))
     assert "sync" not in found
     assert found["host_gap"] == late - 20_000  # without steps, from 0.1 ms on
@@ -108,10 +104,11 @@ def test_host_code_long_after_a_wait_is_the_hosts_own(tmp_path: Path) -> None:
 
 def test_host_code_over_a_millisecond_is_a_gap_of_its_own(tmp_path: Path) -> None:
     export = (
-        Export().process(1)
+        Export()
+        .process(1)
         .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=10_000)
         .launch(at=2_000_000, dur=5_000, kernel_start=2_005_000, kernel_dur=10_000)
-    )  # fmt: skip
+    )
     assert parts(budget(export, tmp_path))["host_gap"] == 2_000_000 - 20_000
 
 
@@ -149,10 +146,11 @@ def test_node_tracing_of_a_graph_launch_is_the_profilers(tmp_path: Path) -> None
     call = 600_000
     first = start + call - 10_000  # the first node starts before the call returns
     export = (
-        Export().process(1)
+        Export()
+        .process(1)
         .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=30_000)
         .graph_launch(start, call, [("a", first, 10_000), ("b", first + 12_000, 10_000)])
-    )  # fmt: skip
+    )
     inside = first - start
     assert parts(budget(export, tmp_path)) == {
         "compute": 50_000,
@@ -165,12 +163,13 @@ def test_node_tracing_of_a_graph_launch_is_the_profilers(tmp_path: Path) -> None
 
 def test_the_owner_of_a_gap_is_the_thread_that_ends_it(tmp_path: Path) -> None:
     export = (
-        Export().process(1)
+        Export()
+        .process(1)
         .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=10_000)
         .call("cudaMalloc", at=30_000, dur=50_000)
         .thread(2)
         .launch(at=95_000, dur=5_000, kernel_start=100_000, kernel_dur=10_000)
-    )  # fmt: skip
+    )
     found = parts(budget(export, tmp_path))
     assert "alloc" not in found
     assert found["host_between_launches"] == 75_000
@@ -179,41 +178,42 @@ def test_the_owner_of_a_gap_is_the_thread_that_ends_it(tmp_path: Path) -> None:
 def test_correlation_ids_repeat_between_processes(tmp_path: Path) -> None:
     export = (
         Export()
-        .process(1).launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=10_000)
-        .process(2).launch(at=90_000, dur=5_000, kernel_start=100_000, kernel_dur=10_000)
-    )  # fmt: skip
+        .process(1)
+        .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=10_000)
+        .process(2)
+        .launch(at=90_000, dur=5_000, kernel_start=100_000, kernel_dur=10_000)
+    )
     assert parts(budget(export, tmp_path))["launch_latency"] == 5_000
 
 
 def test_kernels_without_their_calls_leave_unknown_idle(tmp_path: Path) -> None:
     """A slice of a trace holds kernels whose launch lies outside of it."""
-    export = (
-        two_launches(at=90_000, dur=5_000)
-        .kernel(200_000, 10_000, correlation=999_999)
-    )  # fmt: skip
+    export = two_launches(at=90_000, dur=5_000).kernel(200_000, 10_000, correlation=999_999)
     assert parts(budget(export, tmp_path))["unknown"] == 90_000
 
 
 def test_copies_are_exposed_only_where_no_kernel_runs(tmp_path: Path) -> None:
     export = (
-        Export().process(1)
+        Export()
+        .process(1)
         .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=50_000)
         .copy(6_000, 1_000, "HtoD", copy_start=40_000, copy_dur=60_000, stream=8)
         .copy(8_000, 1_000, "DtoH", copy_start=90_000, copy_dur=30_000, stream=9)
-    )  # fmt: skip
+    )
     assert parts(budget(export, tmp_path)) == {"compute": 50_000, "htod": 40_000, "dtoh": 20_000}
 
 
 def test_pages_of_unified_memory_and_the_fault_before_them(tmp_path: Path) -> None:
     # The kernel [10, 20) us; pages at [15, 25), [45, 50) and, after host code, at [1_000, 1_010).
     found = budget(
-        Export().process(1)
+        Export()
+        .process(1)
         .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=10_000)
         .migration(15_000, 10_000)
         .migration(45_000, 5_000, "DtoH")
         .migration(1_000_000, 10_000, "DtoH"),
         tmp_path,
-    )  # fmt: skip
+    )
     assert parts(found) == {
         "compute": 10_000,
         "migration": 20_000,
@@ -224,30 +224,39 @@ def test_pages_of_unified_memory_and_the_fault_before_them(tmp_path: Path) -> No
 
 def test_communication_is_exposed_where_no_other_kernel_runs(tmp_path: Path) -> None:
     export = (
-        Export().process(1)
+        Export()
+        .process(1)
         .launch(at=0, dur=1_000, kernel_start=10_000, kernel_dur=50_000)
-        .launch(at=2_000, dur=1_000, kernel="ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
-                kernel_start=40_000, kernel_dur=60_000, stream=8)
-    )  # fmt: skip
+        .launch(
+            at=2_000,
+            dur=1_000,
+            kernel="ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+            kernel_start=40_000,
+            kernel_dur=60_000,
+            stream=8,
+        )
+    )
     assert parts(budget(export, tmp_path)) == {"compute": 50_000, "communication": 40_000}
 
 
 def test_graph_runs_seen_as_one_block_are_busy(tmp_path: Path) -> None:
     export = (
-        Export().process(1)
+        Export()
+        .process(1)
         .graph_launch(0, 20_000, [("a", 30_000, 100_000)], mode="graph")
         .graph_launch(25_000, 20_000, [("a", 140_000, 100_000)], mode="graph")
-    )  # fmt: skip
+    )
     assert parts(budget(export, tmp_path)) == {"compute": 200_000, "queued": 10_000}
 
 
 def test_each_device_has_a_budget_of_its_own(tmp_path: Path) -> None:
     export = (
-        Export().process(1)
+        Export()
+        .process(1)
         .launch(at=0, dur=1_000, kernel_start=10_000, kernel_dur=90_000, device=0)
         .launch(at=2_000, dur=1_000, kernel_start=10_000, kernel_dur=10_000, device=1)
         .launch(at=4_000, dur=1_000, kernel_start=90_000, kernel_dur=10_000, device=1)
-    )  # fmt: skip
+    )
     both = analysis(export, tmp_path).budgets
     assert parts(both[0]) == {"compute": 90_000}
     assert parts(both[1]) == {"compute": 20_000, "queued": 70_000}

@@ -21,8 +21,7 @@ from advisor.metrics.intervals import (
 )
 
 pairs = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(-3, 20)).map(lambda p: (p[0], p[0] + p[1])),
-    max_size=12,
+    st.tuples(st.integers(0, 60), st.integers(-3, 20)).map(lambda p: (p[0], p[0] + p[1])), max_size=12
 )
 
 
@@ -32,9 +31,7 @@ def points(spans: Spans) -> set[int]:
 
 
 def made(intervals: list[tuple[int, int]]) -> Spans:
-    return union(
-        np.array([a for a, _ in intervals], np.int64), np.array([b for _, b in intervals], np.int64)
-    )
+    return union(np.array([a for a, _ in intervals], np.int64), np.array([b for _, b in intervals], np.int64))
 
 
 def brute(intervals: list[tuple[int, int]]) -> set[int]:

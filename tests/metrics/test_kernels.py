@@ -61,9 +61,7 @@ def test_dense_numbers_values_in_order(values: list[int]) -> None:
     st.lists(st.integers(0, 60), max_size=30),
     st.sampled_from([1, 10**12]),
 )
-def test_join_finds_each_key_by_table_and_by_sorting(
-    keys: list[int], wanted: list[int], scale: int
-) -> None:
+def test_join_finds_each_key_by_table_and_by_sorting(keys: list[int], wanted: list[int], scale: int) -> None:
     found = join(np.array(keys, np.int64) * scale, np.array(wanted, np.int64) * scale)
     assert found.tolist() == [keys.index(w) if w in keys else -1 for w in wanted]
 
@@ -96,19 +94,31 @@ def sampled(lag_periods: float = 0.0) -> Export:
     period, t, busy = 100 * US, 0, []
     for i in range(400):
         gemm, small = 60 * US + (i * 7) % 31 * US, 25 * US + (i * 11) % 17 * US
-        export.launch(at=t, dur=US, kernel="nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT",
-                      kernel_start=t + 2 * US, kernel_dur=gemm)  # fmt: skip
+        export.launch(
+            at=t,
+            dur=US,
+            kernel="nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT",
+            kernel_start=t + 2 * US,
+            kernel_dur=gemm,
+        )
         busy.append((t + 2 * US, t + 2 * US + gemm, 0.9, 0.8))
         t += 3 * US + gemm
-        export.launch(at=t, dur=US, kernel="vectorized_elementwise_kernel",
-                      kernel_start=t + 2 * US, kernel_dur=small, grid=(4, 1, 1))  # fmt: skip
+        export.launch(
+            at=t,
+            dur=US,
+            kernel="vectorized_elementwise_kernel",
+            kernel_start=t + 2 * US,
+            kernel_dur=small,
+            grid=(4, 1, 1),
+        )
         busy.append((t + 2 * US, t + 2 * US + small, 0.1, 0.2))
         t += 8 * US + small + (i % 5) * 40 * US
     dram, sm = [], []
     shift = round(lag_periods * period)
     for s in range(shift, t, period):
-        level = [sum(max(0, min(b, s + period) - max(a, s)) * v[k] for a, b, *v in busy) / period
-                 for k in (0, 1)]  # fmt: skip
+        level = [
+            sum(max(0, min(b, s + period) - max(a, s)) * v[k] for a, b, *v in busy) / period for k in (0, 1)
+        ]
         dram.append(round(100 * level[0]))
         sm.append(round(100 * level[1]))
     return export.gpu_metrics(

@@ -24,9 +24,7 @@ def steps(lengths: list[int], cold: dict[int, int] | None = None) -> Export:
             at = t + (first - 5 + 100 * k) * US if k else t
             name = f"rare{i}" if k == 0 and i in (cold or {}) else f"k{k}"
             call = (first if k == 0 else 5) * US
-            export.launch(
-                at=at, dur=call, kernel=name, kernel_start=at + call + US, kernel_dur=60 * US
-            )
+            export.launch(at=at, dur=call, kernel=name, kernel_start=at + call + US, kernel_dur=60 * US)
         t += length * US
     return export
 

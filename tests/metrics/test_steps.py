@@ -27,8 +27,9 @@ def decode_loop(
         export.range(name.format(i), at, at + 100 * US)
         for k in range(kernels):
             begin = at + k * 20 * US
-            export.launch(at=begin, dur=5 * US, kernel=f"k{k}", kernel_start=begin + 50 * US,
-                          kernel_dur=10 * US)  # fmt: skip
+            export.launch(
+                at=begin, dur=5 * US, kernel=f"k{k}", kernel_start=begin + 50 * US, kernel_dur=10 * US
+            )
     return export
 
 
@@ -108,8 +109,7 @@ def test_periodic_graph_launches_are_steps_without_ranges(tmp_path: Path) -> Non
     export = Export().process(1)
     for i in range(5):
         at = i * 1000 * US
-        export.graph_launch(at, 20 * US, [(f"k{k}", at + (30 + 20 * k) * US, 15 * US)
-                                          for k in range(10)])  # fmt: skip
+        export.graph_launch(at, 20 * US, [(f"k{k}", at + (30 + 20 * k) * US, 15 * US) for k in range(10)])
     steps = analysis(export, tmp_path).steps
     assert steps.method == "graph launches"
     assert steps.time.tolist() == [1000 * US] * 4
@@ -143,9 +143,7 @@ def test_a_kernel_of_every_layer_does_not_mark_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layers", [4, 12])
-def test_two_passes_are_two_steps_where_what_comes_once_a_pass_says_so(
-    tmp_path: Path, layers: int
-) -> None:
+def test_two_passes_are_two_steps_where_what_comes_once_a_pass_says_so(tmp_path: Path, layers: int) -> None:
     export = passes_of_layers(2, layers, ("embedding", "head", "argmax"))
     steps = analysis(export, tmp_path).steps
     assert (steps.method, len(steps)) == ("markers", 2)
@@ -174,15 +172,13 @@ def test_what_repeats_inside_the_only_marked_step_are_layers(tmp_path: Path) -> 
     export = Export().process(1).range("iteration 6", 100 * US, 5_000 * US)
     for i in range(400):
         at = (100 + 10 * i) * US
-        export.launch(at=at, dur=2 * US, kernel=f"k{i % 20}", kernel_start=at + 4 * US,
-                      kernel_dur=3 * US)  # fmt: skip
+        export.launch(at=at, dur=2 * US, kernel=f"k{i % 20}", kernel_start=at + 4 * US, kernel_dur=3 * US)
     a = analysis(export, tmp_path)
     assert (a.steps.method, len(a.steps), a.window.method) == ("ranges", 1, "the one step")
     # One marked step among much other work is no reason to leave the rest out.
     for i in range(500):
         at = (6_000 + 10 * i) * US
-        export.launch(at=at, dur=2 * US, kernel=f"k{i % 20}", kernel_start=at + 4 * US,
-                      kernel_dur=3 * US)  # fmt: skip
+        export.launch(at=at, dur=2 * US, kernel=f"k{i % 20}", kernel_start=at + 4 * US, kernel_dur=3 * US)
     (tmp_path / "more").mkdir()
     assert analysis(export, tmp_path / "more").steps.method == "kernel sequence"
 

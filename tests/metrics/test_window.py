@@ -17,12 +17,7 @@ US, MS = 1_000, 1_000_000
 
 @pytest.mark.parametrize(
     ("text", "ns"),
-    [
-        ("5s", 5_000_000_000),
-        ("1s2ms3us4ns", 1_002_003_004),
-        ("250ms", 250_000_000),
-        ("0.5", 5 * 10**8),
-    ],
+    [("5s", 5_000_000_000), ("1s2ms3us4ns", 1_002_003_004), ("250ms", 250_000_000), ("0.5", 5 * 10**8)],
 )
 def test_times_are_written_as_nsys_writes_them(text: str, ns: int) -> None:
     assert parse_time(text) == ns
@@ -79,9 +74,7 @@ def whole_process() -> Export:
 
 def test_loading_and_upload_are_set_aside(tmp_path: Path) -> None:
     a = analysis(whole_process(), tmp_path)
-    assert {e.kind: (e.end - e.start) // MS for e in a.startup.events} == {
-        "modules": 50, "upload": 899,
-    }  # fmt: skip
+    assert {e.kind: (e.end - e.start) // MS for e in a.startup.events} == {"modules": 50, "upload": 899}
     assert a.startup.events[1].what.startswith("upload of 1.00 GB at 1.11 GB/s")
     assert a.startup.end == 1900 * MS
     assert a.window.start == 2001 * MS
@@ -93,9 +86,7 @@ def test_copies_between_kernels_are_no_upload(tmp_path: Path) -> None:
     for i in range(6):
         at = i * 50 * MS
         export.copy(at, 20 * MS, "HtoD", bytes=10**8, copy_start=at + MS, copy_dur=19 * MS)
-        export.launch(
-            at=at + 21 * MS, kernel=f"k{i}", kernel_start=at + 22 * MS, kernel_dur=20 * MS
-        )
+        export.launch(at=at + 21 * MS, kernel=f"k{i}", kernel_start=at + 22 * MS, kernel_dur=20 * MS)
     a = analysis(export, tmp_path)
     assert a.startup.length == 0
     assert a.budgets[0].ns["htod"] == 6 * 19 * MS
@@ -139,7 +130,7 @@ def test_a_jump_is_judged_within_its_process(tmp_path: Path) -> None:
                     1_000,
                     correlation=first + i + lost * (i >= 20 and pid == 200),
                 )
-                e.kernel(at + 2_000, 5_000)  # fmt: skip
+                e.kernel(at + 2_000, 5_000)
         return analysis(e, folder).damage
 
     whole = damage(lost=0)
@@ -156,8 +147,7 @@ def test_time_between_capture_ranges_is_not_idle(tmp_path: Path) -> None:
         export.call("cudaProfilerStart", at, US)
         for k in range(4):
             begin = at + (1 + k) * MS
-            export.launch(at=begin, kernel=f"k{i}{k}", kernel_start=begin + 10 * US,
-                          kernel_dur=900 * US)  # fmt: skip
+            export.launch(at=begin, kernel=f"k{i}{k}", kernel_start=begin + 10 * US, kernel_dur=900 * US)
         export.call("cudaProfilerStop", at + 6 * MS, US)
     a = analysis(export, tmp_path)
     assert len(a.pauses) == 2

@@ -148,9 +148,7 @@ def test_a_capture_without_kernels(tmp_path: Path) -> None:
         ("__myl_AddResMulCast_0x8f1", "tensorrt"),
     ],
 )
-def test_the_framework_that_launched_the_kernels(
-    kernel: str, framework: str, tmp_path: Path
-) -> None:
+def test_the_framework_that_launched_the_kernels(kernel: str, framework: str, tmp_path: Path) -> None:
     assert analysis(passes([(Kernel(kernel), 5)]).export, tmp_path).program.framework == framework
 
 
@@ -161,8 +159,9 @@ def test_modules_of_python_are_evidence(tmp_path: Path) -> None:
     p = Profile().gpu().process(100)
     for i, module in enumerate(("ViTModel", "ViTLayer", "Linear")):
         p.python(f"nn.Module: {module}_{i}", i * 10_000, 9_000)
-        p.launch(at=i * 10_000, dur=3_000, kernel=GEMM.name, kernel_start=i * 10_000 + 5_000,
-                 kernel_dur=2_000)  # fmt: skip
+        p.launch(
+            at=i * 10_000, dur=3_000, kernel=GEMM.name, kernel_start=i * 10_000 + 5_000, kernel_dur=2_000
+        )
     trace = open_trace(p.write(tmp_path / "trace.json"))
     assert trace.capture.modules == ("Linear", "ViTLayer", "ViTModel")
     assert Analysis(trace).workload == "vision or encoder inference"
@@ -186,8 +185,11 @@ def test_communication_does_not_hide_the_model() -> None:
 def test_kinds_of_evidence_that_agree_raise_the_confidence() -> None:
     known = workload_knowledge()
     by_kernels = Seen(kernels={WGRAD.name: 0.2, ADAM.name: 0.1})
-    by_all = Seen(kernels=by_kernels.kernels, ranges=("Optimizer.step#AdamW.step",),
-                  operators=("autograd::engine::evaluate_function: AddmmBackward0",))  # fmt: skip
+    by_all = Seen(
+        kernels=by_kernels.kernels,
+        ranges=("Optimizer.step#AdamW.step",),
+        operators=("autograd::engine::evaluate_function: AddmmBackward0",),
+    )
     assert judge(by_kernels, known).confidence < judge(by_all, known).confidence <= 1
 
 
@@ -222,8 +224,12 @@ def test_a_decode_step_of_any_batch_is_decode(batch: int, tmp_path: Path) -> Non
     """Large batches take wide products, and attention that fills the GPU without splitting."""
     product = GEMV if batch == 1 else GEMM
     for i, attention in enumerate((DECODE_ATTENTION, PREFILL_ATTENTION)):
-        layer = [(NORM._replace(blocks=batch), 2.0), (product, 9.0),
-                 (attention._replace(blocks=batch * 8), 4.0), (SILU, 2.0)]  # fmt: skip
+        layer = [
+            (NORM._replace(blocks=batch), 2.0),
+            (product, 9.0),
+            (attention._replace(blocks=batch * 8), 4.0),
+            (SILU, 2.0),
+        ]
         (tmp_path / str(i)).mkdir()
         assert set(analysis(steps(layer).export, tmp_path / str(i)).steps.phase) == {"decode"}
 
@@ -240,15 +246,24 @@ def test_more_tokens_than_sequences_fit_are_a_prompt(tmp_path: Path) -> None:
 
 
 def test_norms_of_each_head_do_not_count_as_tokens(tmp_path: Path) -> None:
-    layer = [(NORM._replace(blocks=64), 2), (NORM._replace(blocks=64 * 32), 2),
-             (NORM._replace(blocks=64 * 8), 2), (NORM._replace(blocks=64), 2), (GEMM, 9),
-             (DECODE_ATTENTION, 4)]  # fmt: skip
+    layer = [
+        (NORM._replace(blocks=64), 2),
+        (NORM._replace(blocks=64 * 32), 2),
+        (NORM._replace(blocks=64 * 8), 2),
+        (NORM._replace(blocks=64), 2),
+        (GEMM, 9),
+        (DECODE_ATTENTION, 4),
+    ]
     assert set(analysis(steps(layer).export, tmp_path).steps.phase) == {"decode"}
 
 
 def test_attention_of_both_kinds_in_a_step_is_mixed(tmp_path: Path) -> None:
-    layer = [(NORM._replace(blocks=300), 2), (GEMM, 9), (DECODE_ATTENTION, 4),
-             (PREFILL_ATTENTION._replace(blocks=100), 4)]  # fmt: skip
+    layer = [
+        (NORM._replace(blocks=300), 2),
+        (GEMM, 9),
+        (DECODE_ATTENTION, 4),
+        (PREFILL_ATTENTION._replace(blocks=100), 4),
+    ]
     assert set(analysis(steps(layer).export, tmp_path).steps.phase) == {"mixed"}
 
 

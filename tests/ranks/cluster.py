@@ -105,9 +105,14 @@ class Cluster:
             self.machines[rank].work(length)
 
     def collective(
-        self, kernel: Kernel, transfer: float, *, stream: int = 7, call: float = 4,
+        self,
+        kernel: Kernel,
+        transfer: float,
+        *,
+        stream: int = 7,
+        call: float = 4,
         members: Collection[int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A collective of all ranks, or of some."""
         chosen = [(r, m) for r, m in enumerate(self.machines) if members is None or r in members]
         starts = {r: max(m.now + call + 2, m._free.get(stream, 0.0)) for r, m in chosen}

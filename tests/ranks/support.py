@@ -45,15 +45,26 @@ def rows(
         leads[:] = np.rint(np.array(lead) * 1_000)
     window = (int((end - duration).min(initial=0)), int(end.max(initial=0)))
     return RankRows(
-        rank, device, zero, window, max(window[1] - window[0], 1), 10, tuple(known),
-        tuple(told), LEADS,
+        rank,
+        device,
+        zero,
+        window,
+        max(window[1] - window[0], 1),
+        10,
+        tuple(known),
+        tuple(told),
+        LEADS,
         np.array([known.index(n) for n in names], np.int64)[order],
-        np.zeros(count, np.int64), (end - duration)[order], duration[order], duration[order], none,
+        np.zeros(count, np.int64),
+        (end - duration)[order],
+        duration[order],
+        duration[order],
+        none,
         none if sizes is None else np.array(sizes, np.int64)[order],
         none if groups is None else np.array([told.index(g) for g in groups], np.int64)[order],
         none if sequence is None else np.array(sequence, np.int64)[order],
         leads[order],
-    )  # fmt: skip
+    )
 
 
 def diagnosed(paths: Sequence[Path], options: Options | None = None) -> Diagnosis:

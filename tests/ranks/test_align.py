@@ -25,12 +25,7 @@ def skewed(times: np.ndarray, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("error_us", [0, 37, -900, 8_000, -45_000, 700_000])
 def test_a_wrong_clock_is_set_right(error_us: int) -> None:
     true = ends()
-    clocks = align(
-        [
-            rows(0, true.tolist()),
-            rows(1, skewed(true, 2).tolist(), zero=ZERO + error_us * 1_000),
-        ]
-    )
+    clocks = align([rows(0, true.tolist()), rows(1, skewed(true, 2).tolist(), zero=ZERO + error_us * 1_000)])
     assert clocks[0].offset == 0
     assert clocks[1].offset == pytest.approx(-error_us * 1_000, abs=500)
     assert clocks[1].spread < 1_000
@@ -39,9 +34,7 @@ def test_a_wrong_clock_is_set_right(error_us: int) -> None:
 def test_sessions_begin_at_different_moments() -> None:
     true = ends()
     late = true - 2_000
-    clocks = align([
-        rows(0, true.tolist()), rows(1, late.tolist(), zero=ZERO + 2_000_000 + 5_000),
-    ])  # fmt: skip
+    clocks = align([rows(0, true.tolist()), rows(1, late.tolist(), zero=ZERO + 2_000_000 + 5_000)])
     assert clocks[1].offset == pytest.approx(-5_000, abs=200)
     assert clocks[1](np.array([0]))[0] == pytest.approx(ZERO + 2_000_000, abs=200)
 

@@ -52,17 +52,13 @@ def test_independent_captures_stay_apart(
     assert len(json.loads(capsys.readouterr().out)["diagnoses"]) == 2
 
 
-def test_ranks_without_numbers(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ranks_without_numbers(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job(2, steps=5).write(tmp_path, "part{}.sqlite")
     assert run("part1.sqlite", "part0.sqlite", "--format", "json") == 0
     assert len(json.loads(capsys.readouterr().out)["diagnoses"]) == 2
     assert run("part1.sqlite", "part0.sqlite", "--ranks", "--format", "json", "--jobs", "1") == 0
     document = json.loads(capsys.readouterr().out)
-    assert [(i["rank"], i["path"]) for i in document["inputs"]] == [
-        (0, "part0.sqlite"), (1, "part1.sqlite")
-    ]  # fmt: skip
+    assert [(i["rank"], i["path"]) for i in document["inputs"]] == [(0, "part0.sqlite"), (1, "part1.sqlite")]
 
 
 def test_metadata_tell_that_it_is_one_job(
@@ -146,17 +142,14 @@ def test_a_cluster_is_of_no_use_to_one_capture(
     assert capsys.readouterr().err.startswith("advisor: note: --dask reads the ranks of one job")
 
 
-def test_jobs_from_the_configuration(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_from_the_configuration(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from advisor.pipeline import workers as pipeline_workers
 
     used: list[int] = []
     real = pipeline_workers.runner
     monkeypatch.setattr(
-        pipeline_workers, "runner",
-        lambda jobs, dask, count: used.append(jobs) or real(1, dask, count),
-    )  # fmt: skip
+        pipeline_workers, "runner", lambda jobs, dask, count: used.append(jobs) or real(1, dask, count)
+    )
     job(2, steps=3).write(tmp_path)
     (tmp_path / "advisor.toml").write_text("jobs = 3\n")
     assert run("rank0.sqlite", "rank1.sqlite", "-q") == 0
@@ -185,17 +178,24 @@ def profile(rank: int, ranks: int = 2) -> Profile:
         own.launch(at=at, kernel="gemm", kernel_start=at + 8_000, kernel_dur=busy, device=rank)
         start = at + 10_000 + busy
         own.launch(
-            at=at + 20_000, kernel="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(args)",
-            kernel_start=start, kernel_dur=at + 160_000 - start, device=rank,
-            **{"Collective name": "allreduce", "In msg nelems": 4096, "Out msg nelems": 4096,
-               "dtype": "BFloat16", "Process Group Name": "0", "Seq": 100 + i},
-        )  # fmt: skip
+            at=at + 20_000,
+            kernel="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(args)",
+            kernel_start=start,
+            kernel_dur=at + 160_000 - start,
+            device=rank,
+            **{
+                "Collective name": "allreduce",
+                "In msg nelems": 4096,
+                "Out msg nelems": 4096,
+                "dtype": "BFloat16",
+                "Process Group Name": "0",
+                "Seq": 100 + i,
+            },
+        )
     return own
 
 
-def test_traces_of_the_pytorch_profiler(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traces_of_the_pytorch_profiler(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ranks by `distributedInfo`, collectives by communicator and sequence number."""
     for rank in range(2):
         profile(rank).write(tmp_path / f"trace{'ab'[rank]}.json")

@@ -17,15 +17,33 @@ def test_one_rank_waits_for_the_other() -> None:
     out = FactWriter(CATALOGUE)
     waits = reduce_ranks([rows(0, ends, 60.0), rows(1, ends, 20.0)])
     job_facts(out, waits, world_size=4, busy=[0.5, 0.75])
-    expect_values(out.base, {
-        "ranks.count": 2, "ranks.world_size": 4, "ranks.missing_count": 2,
-        "ranks.matched_count": 10, "ranks.busy_spread": 0.25,
-        "ranks.wait_ratio": 400 / 800, "ranks.wait_window_ratio": 400 / 9_500 / 2,
-    }, Scope())  # fmt: skip
-    expect_values(out.base, {
-        "rank.last_ratio": 0.0, "rank.caused_ratio": 0.0, "rank.wait_ratio": 400 / 9_500,
-    }, Scope(rank=0))  # fmt: skip
-    expect_values(out.base, {
-        "rank.last_ratio": 1.0, "rank.caused_ratio": 1.0, "rank.caused_over_even": 2.0,
-        "rank.late_ns": 40_000.0, "rank.wait_ratio": 0.0, "rank.clock_offset_ns": 0,
-    }, Scope(rank=1))  # fmt: skip
+    expect_values(
+        out.base,
+        {
+            "ranks.count": 2,
+            "ranks.world_size": 4,
+            "ranks.missing_count": 2,
+            "ranks.matched_count": 10,
+            "ranks.busy_spread": 0.25,
+            "ranks.wait_ratio": 400 / 800,
+            "ranks.wait_window_ratio": 400 / 9_500 / 2,
+        },
+        Scope(),
+    )
+    expect_values(
+        out.base,
+        {"rank.last_ratio": 0.0, "rank.caused_ratio": 0.0, "rank.wait_ratio": 400 / 9_500},
+        Scope(rank=0),
+    )
+    expect_values(
+        out.base,
+        {
+            "rank.last_ratio": 1.0,
+            "rank.caused_ratio": 1.0,
+            "rank.caused_over_even": 2.0,
+            "rank.late_ns": 40_000.0,
+            "rank.wait_ratio": 0.0,
+            "rank.clock_offset_ns": 0,
+        },
+        Scope(rank=1),
+    )

@@ -41,8 +41,10 @@ def test_the_mended_job_is_as_fast_as_was_said(tmp_path: Path) -> None:
 
 def test_waiting_that_other_kernels_hide_wins_nothing() -> None:
     """Half of each wait lies under a kernel of another stream."""
-    some = [rows(r, [1_000.0 * i for i in range(1, 40)], 20.0 + 60.0 * (r != 1),
-                 lead=[(10.0, 5.0)] * 39) for r in range(3)]  # fmt: skip
+    some = [
+        rows(r, [1_000.0 * i for i in range(1, 40)], 20.0 + 60.0 * (r != 1), lead=[(10.0, 5.0)] * 39)
+        for r in range(3)
+    ]
     whole = arrival_gain(reduce_ranks(some), 1)
     half = [type(r)(**{**r.__dict__, "exposed": r.exposed // 2}) for r in some]
     less = arrival_gain(reduce_ranks(half), 1)
@@ -52,8 +54,10 @@ def test_waiting_that_other_kernels_hide_wins_nothing() -> None:
 
 
 def test_lateness_before_the_window_is_no_gain() -> None:
-    some = [rows(r, [1_000.0 * i for i in range(1, 10)], [80.0 if r != 1 and i == 0 else 20.0
-                 for i in range(9)]) for r in range(3)]  # fmt: skip
+    some = [
+        rows(r, [1_000.0 * i for i in range(1, 10)], [80.0 if r != 1 and i == 0 else 20.0 for i in range(9)])
+        for r in range(3)
+    ]
     gain = arrival_gain(reduce_ranks(some), 1)
     assert gain.speedup is None
     assert "before its window" in (gain.reason or "")
@@ -72,9 +76,13 @@ def test_an_exposed_transfer_in_a_job(tmp_path: Path) -> None:
 
 def test_only_the_transfer_is_hidden() -> None:
     span = Span(low=10, mid=10, high=10)
-    alone = Gain(what_if="overlap_communication", measure="latency", step_before_ms=span,
-                 step_after_ms=Span(low=4, mid=5, high=8),
-                 speedup=Span(low=1.25, mid=2, high=2.5))  # fmt: skip
+    alone = Gain(
+        what_if="overlap_communication",
+        measure="latency",
+        step_before_ms=span,
+        step_after_ms=Span(low=4, mid=5, high=8),
+        speedup=Span(low=1.25, mid=2, high=2.5),
+    )
     gain = transfer_gain(alone, transfer=0.1, exposed=0.4)
     assert gain.step_after_ms is not None
     assert gain.step_after_ms.mid == pytest.approx(10 - 5 / 4)

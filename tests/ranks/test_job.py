@@ -30,9 +30,7 @@ def test_one_entry_a_rank(paths: list[Path]) -> None:
     found = diagnosed(paths)
     assert [i.rank for i in found.inputs] == [0, 1, 2, 3]
     assert [Path(i.path).name for i in found.inputs] == [p.name for p in paths]
-    assert [(b.rank, b.device) for b in found.budget if b.phase is None] == [
-        (0, 0), (1, 0), (2, 0), (3, 0)
-    ]  # fmt: skip
+    assert [(b.rank, b.device) for b in found.budget if b.phase is None] == [(0, 0), (1, 0), (2, 0), (3, 0)]
     table = found.tables["ranks"]
     assert [row[0] for row in table.rows] == [0, 1, 2, 3]
     assert table.columns[5:7] == ("exposed_collectives:ratio", "overlap:ratio")
@@ -54,9 +52,7 @@ def test_single_findings_keep_what_they_say(paths: list[Path]) -> None:
     found = diagnosed(paths)
     alone = diagnose(paths[0])
     merged = finding(found, "compute-bound")
-    assert (
-        "On 4 of 4 ranks, a share of 70 to 99 %; the numbers are those of rank 2." in merged.message
-    )
+    assert "On 4 of 4 ranks, a share of 70 to 99 %; the numbers are those of rank 2." in merged.message
     assert merged.scope == Scope(device=0)
     own = next(f for f in alone.findings if f.cause == "compute-bound")
     assert merged.title == own.title
@@ -179,19 +175,13 @@ def test_captures_of_several_ranks_each(tmp_path: Path) -> None:
     files = [(None, one_file(tmp_path / f"node{i}.sqlite")) for i in range(2)]
     found = diagnose_ranks(files)
     assert [i.rank for i in found.inputs] == [0, 1, 2, 3]
-    assert [(b.rank, b.device) for b in found.budget if b.phase is None] == [
-        (0, 0), (1, 1), (2, 0), (3, 1)
-    ]  # fmt: skip
+    assert [(b.rank, b.device) for b in found.budget if b.phase is None] == [(0, 0), (1, 1), (2, 0), (3, 1)]
 
 
 def test_mpi_tells_the_ranks_of_captures(tmp_path: Path) -> None:
-    files = [
-        (None, one_file(tmp_path / f"node{i}.sqlite", mpi=True, first=2 * i)) for i in range(2)
-    ]
+    files = [(None, one_file(tmp_path / f"node{i}.sqlite", mpi=True, first=2 * i)) for i in range(2)]
     found = diagnose_ranks(files)
-    assert [(b.rank, b.device) for b in found.budget if b.phase is None] == [
-        (0, 1), (1, 0), (2, 1), (3, 0)
-    ]  # fmt: skip
+    assert [(b.rank, b.device) for b in found.budget if b.phase is None] == [(0, 1), (1, 0), (2, 1), (3, 0)]
 
 
 # --- merging -------------------------------------------------------------------------------------
@@ -199,9 +189,14 @@ def test_mpi_tells_the_ranks_of_captures(tmp_path: Path) -> None:
 
 def one(code: str = "ABC101", share: float = 0.2, **changes: object) -> Finding:
     known: dict[str, object] = {
-        "code": code, "cause": code.lower(), "title": "T", "severity": "medium", "confidence": 0.8,
-        "message": f"{share}", "impact": Impact(part="sync", share=share),
-    }  # fmt: skip
+        "code": code,
+        "cause": code.lower(),
+        "title": "T",
+        "severity": "medium",
+        "confidence": 0.8,
+        "message": f"{share}",
+        "impact": Impact(part="sync", share=share),
+    }
     return Finding(**{**known, **changes})  # type: ignore[arg-type]
 
 

@@ -258,9 +258,7 @@ def test_hosts_that_are_late_in_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 12])
-def test_a_capture_that_begins_later_on_one_rank_makes_it_no_straggler(
-    tmp_path: Path, steps: int
-) -> None:
+def test_a_capture_that_begins_later_on_one_rank_makes_it_no_straggler(tmp_path: Path, steps: int) -> None:
     """The profiler of rank 2 takes 50 ms to start, the others wait in the first collective: that is
     left out and noted."""
     made = Cluster(4)

@@ -76,13 +76,7 @@ def test_a_world_size_alone_tells() -> None:
 
 
 @pytest.mark.parametrize(
-    "known",
-    [
-        {},
-        {"a": (0, 1), "b": (0, 1)},
-        {"a": (0, 2), "b": (1, 4)},
-        {"a": (None, 2), "b": (None, None)},
-    ],
+    "known", [{}, {"a": (0, 1), "b": (0, 1)}, {"a": (0, 2), "b": (1, 4)}, {"a": (None, 2), "b": (None, None)}]
 )
 def test_other_captures_stand_alone(known: dict[str, tuple[int | None, int | None]]) -> None:
     assert recognise([Path("a.sqlite"), Path("b.sqlite")], looks(**known))[0] is None

@@ -55,9 +55,7 @@ def test_in_markdown(report: Report) -> None:
     assert "### Ranks" in shown
     assert "without rank 3" in shown
     lines = shown[shown.index("### Ranks") :].splitlines()
-    assert [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:4] == list(
-        "012"
-    )
+    assert [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:4] == list("012")
 
 
 def test_annotations_stand_at_the_file_of_the_rank(report: Report) -> None:
@@ -90,9 +88,7 @@ def test_in_html_and_in_the_workbook(report: Report, tmp_path: Path) -> None:
     assert "rank 2" in strings
 
 
-def test_many_ranks_show_those_that_matter(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_many_ranks_show_those_that_matter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     count = SHOWN + 4
     job(count, more={17: 60}, steps=3).write(tmp_path)
     for heading, line, args in (("\nRanks  ", 3, ()), ("### Ranks", 6, ("--format", "markdown"))):

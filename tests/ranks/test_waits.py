@@ -70,10 +70,7 @@ def test_what_no_capture_shows_is_said_to_be_unseen() -> None:
 def test_communicators_and_numbers_are_taken_at_their_word() -> None:
     """Two pairs whose calls end together by chance."""
     even = (np.arange(1, 31) * 100.0).tolist()
-    some = [
-        rows(r, even, 10.0 + 5 * r, groups=["ab"[r // 2]] * 30, sequence=range(30))
-        for r in range(4)
-    ]
+    some = [rows(r, even, 10.0 + 5 * r, groups=["ab"[r // 2]] * 30, sequence=range(30)) for r in range(4)]
     found = match(some, align(some))
     assert found.count == 60
     first = found.collective[found.of == 0]
@@ -129,10 +126,14 @@ def test_waits_add_up(ranks: int, late: int, error: float, seed: int) -> None:
     true = ends(seed=seed)
     rng = np.random.default_rng(seed)
     some = [
-        rows(r, true.tolist(), rng.uniform(5, 50, 192).tolist(),
-             zero=ZERO + (round(error * 1_000) if r == late else 0))
+        rows(
+            r,
+            true.tolist(),
+            rng.uniform(5, 50, 192).tolist(),
+            zero=ZERO + (round(error * 1_000) if r == late else 0),
+        )
         for r in range(ranks)
-    ]  # fmt: skip
+    ]
     waits = reduce_ranks(some)
     assert waits.matched == 192
     assert all((w >= 0).all() for w in waits.wait)

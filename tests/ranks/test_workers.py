@@ -53,10 +53,7 @@ def test_one_process_is_this_one(files: Files, expected: Callable[[Files], str])
 
 @pytest.mark.parametrize(("worth_bytes", "expected_workers"), [(1 << 40, None), (1, 2)])
 def test_processes_start_where_there_is_enough_to_read(
-    files: Files,
-    monkeypatch: pytest.MonkeyPatch,
-    worth_bytes: int,
-    expected_workers: int | None,
+    files: Files, monkeypatch: pytest.MonkeyPatch, worth_bytes: int, expected_workers: int | None
 ) -> None:
     started: list[int] = []
 
@@ -118,9 +115,7 @@ def test_a_capture_that_kills_every_worker(files: Files) -> None:
 
 
 @needs_distributed
-def test_a_running_cluster_is_used_and_left_alone(
-    files: Files, expected: Callable[[Files], str]
-) -> None:
+def test_a_running_cluster_is_used_and_left_alone(files: Files, expected: Callable[[Files], str]) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(
@@ -167,9 +162,7 @@ def test_workers_without_advisor(files: Files) -> None:
         diagnose_ranks(files, run=runner(1, "local", work=killers.cannot_import))
 
 
-def test_without_distributed_one_line_says_so(
-    files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_distributed_one_line_says_so(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"pip install 'distributed>=2024.4'") as error:
         diagnose_ranks(files, run=runner(dask="local"))

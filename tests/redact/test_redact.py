@@ -31,24 +31,37 @@ PRIVATE = (
 
 def capture(tmp_path: Path, schema: str = "3.7") -> Path:
     """Sixty decode steps with one readback each, and private texts wherever exports keep them."""
-    export = Export(schema).gpu().system(
-        NvDriverVersion="580.159.04",
-        Hostname="gpu-node-17.corp.example",
-        DeviceEnvironment="USER=jdoe\0HF_TOKEN=hf_Tok3nValue12345\0HOME=/home/jdoe\0",
-        TargetInstallDir="/home/jdoe/nsight",
-        CpuInfo='{"items": [{"maxfreqhz": 3400000000}]}',
-    )  # fmt: skip
-    export.row("TARGET_INFO_SYSTEM_ENV", name="EventLib",
-               value='{"cwd": "/home/jdoe/acme-llm", "host": "gpu-node-17"}')  # fmt: skip
+    export = (
+        Export(schema)
+        .gpu()
+        .system(
+            NvDriverVersion="580.159.04",
+            Hostname="gpu-node-17.corp.example",
+            DeviceEnvironment="USER=jdoe\0HF_TOKEN=hf_Tok3nValue12345\0HOME=/home/jdoe\0",
+            TargetInstallDir="/home/jdoe/nsight",
+            CpuInfo='{"items": [{"maxfreqhz": 3400000000}]}',
+        )
+    )
+    export.row(
+        "TARGET_INFO_SYSTEM_ENV",
+        name="EventLib",
+        value='{"cwd": "/home/jdoe/acme-llm", "host": "gpu-node-17"}',
+    )
     export.row("META_DATA_EXPORT", name="EXPORT_HOST", value="gpu-node-17")
     export.row("META_DATA_EXPORT", name="EXPORT_USER", value="jdoe")
-    export.row("META_DATA_EXPORT", name="EXPORT_PARAM_INPUT_FILE",
-               value="/home/jdoe/acme-llm/customer-data.nsys-rep")  # fmt: skip
+    export.row(
+        "META_DATA_EXPORT", name="EXPORT_PARAM_INPUT_FILE", value="/home/jdoe/acme-llm/customer-data.nsys-rep"
+    )
     export.command(
-        "/home/jdoe/acme-llm/venv/bin/vllm", "serve", "meta-llama/Llama-3.1-8B", "--api-key",
-        "PLAINPASSWORD", "--download-dir", "/home/jdoe/acme-llm/customer-data",
+        "/home/jdoe/acme-llm/venv/bin/vllm",
+        "serve",
+        "meta-llama/Llama-3.1-8B",
+        "--api-key",
+        "PLAINPASSWORD",
+        "--download-dir",
+        "/home/jdoe/acme-llm/customer-data",
         "--otlp=https://jdoe:pw@corp.example/x",
-    )  # fmt: skip
+    )
     export.option("PROCESS_0:WORKING_DIRECTORY", "/home/jdoe/acme-llm")
     export.option("DEVICE_DISPLAY_NAME", "gpu-node-17")
     export.option("PROCESS_0:USER_NAME", "jdoe")
@@ -73,9 +86,11 @@ def capture(tmp_path: Path, schema: str = "3.7") -> Path:
     export.range("load /home/jdoe/acme-llm/weights.bin", 0, 1_000)
     export.range("with hunter2hunter2 inside", 0, 1_000)
     for text in (
-        "jdoe@corp.example", "SHELL=/bin/sh\0USER=jdoe\0DB_PASSWORD=hunter2hunter2\0X=1",
-        "[Unknown]", "customer-data of nobody",
-    ):  # fmt: skip
+        "jdoe@corp.example",
+        "SHELL=/bin/sh\0USER=jdoe\0DB_PASSWORD=hunter2hunter2\0X=1",
+        "[Unknown]",
+        "customer-data of nobody",
+    ):
         export.string(text)
     content, name = export.string("stdout says hello jdoe"), export.string("/tmp/q/out.log")
     export.row("ProcessStreams", globalPid=export.global_pid, filenameId=name, contentId=content)
@@ -87,10 +102,14 @@ def add_by_hand(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("create table ANALYSIS_FILE (id integer, filename text, content blob)")
         db.execute("insert into ANALYSIS_FILE values (0, '/root/nsys-config.ini', x'00')")
-        db.execute("create table DIAGNOSTIC_EVENT (timestamp integer, timestampType integer,"
-                   " source integer, severity integer, text text, globalPid integer)")  # fmt: skip
-        db.execute("insert into DIAGNOSTIC_EVENT values (0, 1, 1, 1,"
-                   " 'see /home/jdoe/x/stdout.log on gpu-node-17 at 10.20.30.40', 1)")  # fmt: skip
+        db.execute(
+            "create table DIAGNOSTIC_EVENT (timestamp integer, timestampType integer,"
+            " source integer, severity integer, text text, globalPid integer)"
+        )
+        db.execute(
+            "insert into DIAGNOSTIC_EVENT values (0, 1, 1, 1,"
+            " 'see /home/jdoe/x/stdout.log on gpu-node-17 at 10.20.30.40', 1)"
+        )
         db.execute("create table GENERIC_EVENTS (id integer, data text, extra blob)")
         db.execute(
             "insert into GENERIC_EVENTS values (1, ?, ?)",
@@ -111,9 +130,7 @@ def told(diagnosis: Diagnosis) -> Any:
     document["facts"] = [f for f in document["facts"] if f["name"] not in gone]
     for section in ("findings", "healthy", "do"):
         document[section] = [
-            {k: v for k, v in e.items() if k != "rank"}
-            for e in document[section]
-            if e["code"] != "CAP112"
+            {k: v for k, v in e.items() if k != "rank"} for e in document[section] if e["code"] != "CAP112"
         ]
     return document
 
@@ -206,11 +223,15 @@ def test_what_a_journal_beside_the_capture_holds(tmp_path: Path) -> None:
     path = capture(tmp_path)
     db = sqlite3.connect(path)
     db.execute("pragma journal_mode = wal")
-    db.execute("update META_DATA_CAPTURE set value = 'LATE=\"jdoe-late-value\"'"
-               " where name like '%ENVIRONMENT%'")  # fmt: skip
+    db.execute(
+        "update META_DATA_CAPTURE set value = 'LATE=\"jdoe-late-value\"' where name like '%ENVIRONMENT%'"
+    )
     db.commit()
-    before = {p.name: hashlib.sha256(p.read_bytes()).digest() for p in tmp_path.iterdir()
-              if not p.name.endswith("-shm")}  # fmt: skip
+    before = {
+        p.name: hashlib.sha256(p.read_bytes()).digest()
+        for p in tmp_path.iterdir()
+        if not p.name.endswith("-shm")
+    }
     assert "capture.sqlite-wal" in before
     redact(path, tmp_path / "out.sqlite")
     raw = (tmp_path / "out.sqlite").read_bytes()
@@ -252,8 +273,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path, target = capture(tmp_path), tmp_path / "out.sqlite"
     assert main(["redact", str(path), str(target)]) == 0
     shown = capsys.readouterr().out
-    for line in ("which is unchanged", "environment variables", "process list",
-                 "output of the program", "command arguments", "Next: advisor"):  # fmt: skip
+    for line in (
+        "which is unchanged",
+        "environment variables",
+        "process list",
+        "output of the program",
+        "command arguments",
+        "Next: advisor",
+    ):
         assert line in " ".join(shown.split())
     assert not any(text in shown for text in PRIVATE)
     assert main(["redact", str(path), str(target)]) == 2
@@ -265,9 +292,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"SQLite format 3\0 but no more", b"\xfd7zXZ\0x"])
-def test_what_is_no_export(
-    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_export(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "odd"
     path.write_bytes(content)
     assert main(["redact", str(path), str(tmp_path / "out")]) == 2

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.capture.redact_text import (
-    Scrubber,
-    is_environment,
-    is_telling,
-    other_gpu,
-    variables,
-)
+from advisor.capture.redact_text import Scrubber, is_environment, is_telling, other_gpu, variables
 
 SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hunter2", "enabled"))
 
@@ -24,8 +18,10 @@ SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hun
         ("/FastVideo", "/redacted"),
         ("--model=/data/llama/weights.bin", "--model=/redacted/weights.bin"),
         ("--output-dir /scratch/alice/out --n 3", "--output-dir /redacted --n 3"),
-        ("see /tmp/q_1/streams/pid_2.log and /tmp/q_1/b.log now",
-         "see /redacted/pid_2.log and /redacted/b.log now"),
+        (
+            "see /tmp/q_1/streams/pid_2.log and /tmp/q_1/b.log now",
+            "see /redacted/pid_2.log and /redacted/b.log now",
+        ),
         ("src/acme/serve.py", "redacted/serve.py"),
         ("../alice/b/c", "redacted"),
         ("~/work/x", "/redacted"),
@@ -34,8 +30,10 @@ SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hun
         ("/root/.config/NVIDIA Corporation/nsys-config.ini", "/redacted/nsys-config.ini"),
         ("C:\\Users\\alice\\x\\y.exe", "/redacted/y.exe"),
         (r"\\server\share\x.py", "/redacted/x.py"),
-        ("/opt/venv/lib/python3.11/site-packages/torch/nn/functional.py",
-         "/redacted/python3.11/site-packages/torch/nn/functional.py"),
+        (
+            "/opt/venv/lib/python3.11/site-packages/torch/nn/functional.py",
+            "/redacted/python3.11/site-packages/torch/nn/functional.py",
+        ),
         ("/home/alice/engine/target/debug/server", "/redacted/debug/server"),
         ("https://user:pw@host:80/x?y=1", "https://redacted"),
         ("s3://bucket/key", "s3://redacted"),
@@ -46,12 +44,14 @@ SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hun
         ("sk-proj-ABCdef123456789", "redacted"),
         ("token=abcd1234efgh", "token=redacted"),
         ("value hunter2hunter2 here", "value redacted here"),
-        ('{"cwd":"/home/alice","libs":["/x/y/z.so",1],"api_key":"abc"}',
-         '{"cwd": "redacted", "libs": ["/redacted/z.so", 1], "api_key": "redacted"}'),
+        (
+            '{"cwd":"/home/alice","libs":["/x/y/z.so",1],"api_key":"abc"}',
+            '{"cwd": "redacted", "libs": ["/redacted/z.so", 1], "api_key": "redacted"}',
+        ),
         ("A=1\0B=2\0C=/home/alice", ""),
         ("A=1;B=2;C=3", ""),
     ],
-)  # fmt: skip
+)
 def test_what_goes(text: str, clean: str) -> None:
     assert SCRUBBER.text(text) == clean
     assert SCRUBBER.text(clean) == clean

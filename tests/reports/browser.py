@@ -40,9 +40,7 @@ class Browser:
 
     def __init__(self, width: int = 1280, height: int = 900) -> None:
         self._size = width, height
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="advisor-chromium-", ignore_cleanup_errors=True
-        )
+        self._folder = tempfile.TemporaryDirectory(prefix="advisor-chromium-", ignore_cleanup_errors=True)
         self._next = 0
         self._buffer = b""
         self.errors: list[str] = []
@@ -78,10 +76,7 @@ class Browser:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._write)  # Chromium goes when nobody can command it any more
         deadline = time.monotonic() + 10
@@ -140,17 +135,18 @@ class Browser:
 
     def ask(self, script: str) -> Any:
         """The value of a JavaScript expression."""
-        answer = self.send(
-            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
-        )
+        answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def resize(self, width: int, height: int) -> None:
         self.send(
             "Emulation.setDeviceMetricsOverride",
-            width=width, height=height, deviceScaleFactor=1, mobile=False,
-        )  # fmt: skip
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def media(self, kind: str = "", scheme: str = "light") -> None:
         """Emulate print, or a preference for light or dark."""

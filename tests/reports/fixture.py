@@ -156,9 +156,7 @@ LAUNCH_BOUND = Finding(
         Symptom(code="UTL100", cause="gpu-idle", scope=DEVICE, message="59 % idle"),
         Symptom(code="LCH100", cause="queue-empty", scope=DEVICE, message="queue empty"),
     ),
-    references=(
-        Reference(id="cuda-graphs", title="CUDA graphs", url="https://example.invalid/graphs"),
-    ),
+    references=(Reference(id="cuda-graphs", title="CUDA graphs", url="https://example.invalid/graphs"),),
 )
 
 READBACK = Finding(
@@ -181,12 +179,7 @@ READBACK = Finding(
             holds=True,
         ),
         ConditionDoc(
-            fact="symptom:queue-empty",
-            op="eq",
-            threshold="fired",
-            value="fired",
-            unit="text",
-            holds=True,
+            fact="symptom:queue-empty", op="eq", threshold="fired", value="fired", unit="text", holds=True
         ),
         ConditionDoc(fact="capture.overhead_idle_ratio", op="le", threshold=0.2, unit="ratio"),
     ),
@@ -244,9 +237,7 @@ DIAGNOSIS = Diagnosis(
         "step are launched one by one."
     ),
     findings=(LAUNCH_BOUND, READBACK, COARSE),
-    overruled=(
-        Overruled(code="HST101", cause="host-gap", by="launch-bound", scope=Scope(device=1)),
-    ),
+    overruled=(Overruled(code="HST101", cause="host-gap", by="launch-bound", scope=Scope(device=1)),),
     healthy=(
         Healthy(
             code="ALC101",
@@ -254,9 +245,7 @@ DIAGNOSIS = Diagnosis(
             scope=DEVICE,
             text="0.1 allocation and free calls a step take 0.0 % of the window",
             conditions=(
-                ConditionDoc(
-                    fact="alloc.calls_per_step", op="gt", threshold=1, value=0.1, unit="count"
-                ),
+                ConditionDoc(fact="alloc.calls_per_step", op="gt", threshold=1, value=0.1, unit="count"),
             ),
         ),
         Healthy(
@@ -295,11 +284,7 @@ DIAGNOSIS = Diagnosis(
             why="needs the traces of several ranks",
         ),
         NotEvaluated(
-            code="HST101",
-            cause="host-gap",
-            missing=(),
-            stopped_by="launch-bound",
-            scope=Scope(device=1),
+            code="HST101", cause="host-gap", missing=(), stopped_by="launch-bound", scope=Scope(device=1)
         ),
     ),
     budget=(
@@ -318,14 +303,7 @@ DIAGNOSIS = Diagnosis(
         Fact(name="operation.max_over_p50", value=3.217, unit="ratio", scope=DEVICE),
     ),
     thresholds=(
-        Threshold(
-            code="LCH101",
-            param="min_idle",
-            value=0.1,
-            default=0.15,
-            unit="ratio",
-            origin="measured",
-        ),
+        Threshold(code="LCH101", param="min_idle", value=0.1, default=0.15, unit="ratio", origin="measured"),
     ),
     tables={
         "kernels": Table(

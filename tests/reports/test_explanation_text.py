@@ -90,10 +90,15 @@ def doc(*scopes: ScopeExplanation) -> Explanation:
     return Explanation(
         tool=Tool(version="1", engine="python"),
         input=Input(path="t.sqlite", format="nsys-sqlite", steps=5),
-        code="LCH101", cause="launch-bound", kind="cause", title="The host is slow",
-        state=scopes[0].state, sentence="It is so.", scopes=scopes,
+        code="LCH101",
+        cause="launch-bound",
+        kind="cause",
+        title="The host is slow",
+        state=scopes[0].state,
+        sentence="It is so.",
+        scopes=scopes,
         facts=(SOURCE, SOURCE.model_copy(update={"fact": "a.inner"})),
-    )  # fmt: skip
+    )
 
 
 def shown(*scopes: ScopeExplanation, verbosity: int = 0, **page: int | bool) -> str:
@@ -106,9 +111,7 @@ def shown(*scopes: ScopeExplanation, verbosity: int = 0, **page: int | bool) -> 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("verbosity", [0, 1])
 @pytest.mark.parametrize("unicode", [True, False])
-def test_no_line_is_too_wide(
-    scope: ScopeExplanation, width: int, verbosity: int, unicode: bool
-) -> None:
+def test_no_line_is_too_wide(scope: ScopeExplanation, width: int, verbosity: int, unicode: bool) -> None:
     text = shown(scope, verbosity=verbosity, width=width, unicode=unicode)
     assert all(cell_len(line) <= width for line in text.splitlines())
     assert unicode or text.isascii()
@@ -174,10 +177,13 @@ def test_distance(off: float | None, wanted: str) -> None:
     assert distance(off) == wanted
 
 
-@pytest.mark.parametrize(("format", "clock"), [
-    ("nsys-sqlite", "session times, as the Nsight Systems GUI shows them"),
-    ("kineto-json", "times from the first event of the trace on, as Perfetto shows them"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("format", "clock"),
+    [
+        ("nsys-sqlite", "session times, as the Nsight Systems GUI shows them"),
+        ("kineto-json", "times from the first event of the trace on, as Perfetto shows them"),
+    ],
+)
 def test_times_are_those_of_the_tool_that_shows_the_capture(format: str, clock: str) -> None:
     made = Page()
     entry = Input(path="t", format=format, clock=clock)

@@ -33,10 +33,7 @@ SPANS = {
     "step_after_ms": Span(low=2.0, mid=2.25, high=2.5),
     "speedup": Span(low=3.5, mid=4.0, high=4.5),
 }
-BOUND = {
-    "bound_ms": Span(low=1.9, mid=2.0, high=2.1),
-    "bound_speedup": Span(low=4.0, mid=4.5, high=5.0),
-}
+BOUND = {"bound_ms": Span(low=1.9, mid=2.0, high=2.1), "bound_speedup": Span(low=4.0, mid=4.5, high=5.0)}
 COMBINED = Combined(steps=STEPS, assumptions=("shapes repeat",), **SPANS, **BOUND)
 
 
@@ -59,21 +56,23 @@ def test_fixes_together() -> None:
         assert part in text, part
     assert "shapes repeat" not in text
     assert max(len(line) for line in text.splitlines()) <= 80
-    verbose = plain(
-        DIAGNOSIS.model_copy(update={"combined": COMBINED}), TextOptions(verbosity=1)
-    )  # fmt: skip
+    verbose = plain(DIAGNOSIS.model_copy(update={"combined": COMBINED}), TextOptions(verbosity=1))
     assert "assumes   shapes repeat" in verbose
     assert "Fixes together" not in plain(DIAGNOSIS, TextOptions())
 
 
 def test_a_what_if() -> None:
     report = WhatIfReport(
-        tool=Tool(version="1", engine="python"), input=Input(path="t.sqlite", format="nsys"),
-        fixes=STEPS[:1], measure="latency", per="step",
+        tool=Tool(version="1", engine="python"),
+        input=Input(path="t.sqlite", format="nsys"),
+        fixes=STEPS[:1],
+        measure="latency",
+        per="step",
         assumptions=("shapes repeat",),
         replay=Replay(steps=24, of_steps=1279, captured_ms=9.5, replayed_ms=9.5, error=0.0),
-        **SPANS, **BOUND,
-    )  # fmt: skip
+        **SPANS,
+        **BOUND,
+    )
     page = Page(80)
     gain_text.whatif(page, report)
     text = shown(page)
@@ -94,8 +93,7 @@ def test_a_what_if() -> None:
 def test_a_finding_says_step_and_range() -> None:
     gain = Gain(what_if="cuda_graphs", measure="latency", per="step", **SPANS)
     assert gain_text_of(gain) == (
-        "step 9.00 (8.00 to 10.00) -> 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50) by what-if "
-        "cuda_graphs"
+        "step 9.00 (8.00 to 10.00) -> 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50) by what-if cuda_graphs"
     )
 
 
@@ -110,9 +108,7 @@ def test_throughput_is_never_taken_for_a_shorter_step() -> None:
 def test_the_html_table_keeps_tokens_off_the_scale_of_step_times() -> None:
     step = Gain(what_if="cuda_graphs", measure="latency", per="step", **SPANS)
     tokens = Gain(what_if="batch", params={"n": 8}, measure="throughput", per="token", **SPANS)
-    found = (ranked(step), ranked(tokens.model_copy(
-        update={"speedup": Span(low=7.0, mid=8.0, high=8.0)}
-    )))  # fmt: skip
+    found = (ranked(step), ranked(tokens.model_copy(update={"speedup": Span(low=7.0, mid=8.0, high=8.0)})))
     view = gain_view(DIAGNOSIS.model_copy(update={"findings": found, "combined": COMBINED}))
     assert view is not None
     first, second = view.what_ifs
@@ -125,13 +121,27 @@ def test_the_html_table_keeps_tokens_off_the_scale_of_step_times() -> None:
 
 def ranked(gain: Gain | None = None, impact: float | None = None, **terms: object) -> Finding:
     return Finding(
-        rank=1, code="LCH101", cause="launch-bound", title="", severity="high", confidence=0.8,
-        message="", gain=gain, impact=None if impact is None else Impact(part="x", share=impact),
-        ranking=Ranking(**{
-            "share": 0.75, "share_from": "gain", "confidence": 0.8, "score": 0.6,
-            "throughput": False, "tier": 1,
-        } | terms),
-    )  # fmt: skip
+        rank=1,
+        code="LCH101",
+        cause="launch-bound",
+        title="",
+        severity="high",
+        confidence=0.8,
+        message="",
+        gain=gain,
+        impact=None if impact is None else Impact(part="x", share=impact),
+        ranking=Ranking(
+            **{
+                "share": 0.75,
+                "share_from": "gain",
+                "confidence": 0.8,
+                "score": 0.6,
+                "throughput": False,
+                "tier": 1,
+            }
+            | terms
+        ),
+    )
 
 
 def test_the_arithmetic_of_a_rank() -> None:
@@ -140,13 +150,9 @@ def test_the_arithmetic_of_a_rank() -> None:
         "high LCH101 launch-bound: 1 - 1 / 4.000 = 0.7500 x 0.8000 = 0.6000"
     )
     tokens = gain.model_copy(update={"measure": "throughput"})
-    assert "1 - 1 / 4.000 = 0.7500 (throughput) x" in gain_text.ranking_text(
-        ranked(tokens, throughput=True)
-    )
+    assert "1 - 1 / 4.000 = 0.7500 (throughput) x" in gain_text.ranking_text(ranked(tokens, throughput=True))
     unsure = gain.model_copy(update={"speedup": Span(low=1.1, mid=4.0, high=4.5)})
-    assert "mean of 0.0909 and 0.7500 = 0.4205 x" in gain_text.ranking_text(
-        ranked(unsure, share=0.4205)
-    )
+    assert "mean of 0.0909 and 0.7500 = 0.4205 x" in gain_text.ranking_text(ranked(unsure, share=0.4205))
     held = ranked(impact=0.75, share_from="impact", tier=0, score=0.18)
     assert gain_text.ranking_text(held) == (
         "high LCH101 launch-bound: share 0.7500 (held) x 0.3 (no estimate) x 0.8000 = 0.1800, "
@@ -161,7 +167,5 @@ def test_the_arithmetic_of_a_rank() -> None:
 
 def test_the_ranking_is_shown_on_demand() -> None:
     one = DIAGNOSIS.model_copy(update={"findings": (ranked(impact=0.75, share_from="impact"),)})
-    assert "Ranking  share of the step saved x confidence = score" in plain(
-        one, TextOptions(ranking=True)
-    )
+    assert "Ranking  share of the step saved x confidence = score" in plain(one, TextOptions(ranking=True))
     assert "Ranking" not in plain(one, TextOptions())

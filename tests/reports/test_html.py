@@ -32,11 +32,7 @@ FULL = DIAGNOSIS.model_copy(
             start_ns=1_200_000_000,
             bin_ns=150_000,
             lanes=tuple(
-                Lane(
-                    name=name,
-                    device=0,
-                    values=tuple((i * (k + 3) % 97) / 97 for i in range(2_000)),
-                )
+                Lane(name=name, device=0, values=tuple((i * (k + 3) % 97) / 97 for i in range(2_000)))
                 for k, name in enumerate(LANES)
             ),
             marks=tuple(
@@ -226,9 +222,7 @@ def test_values_close_to_their_threshold_differ() -> None:
 def test_times_are_those_of_the_viewer_of_the_capture() -> None:
     nsys = html_report.render([FULL]).decode()
     assert "Session times, as the Nsight Systems GUI shows them." in nsys
-    entry = FULL.inputs[0].model_copy(
-        update={"clock": "times from the first event, as Perfetto shows them"}
-    )
+    entry = FULL.inputs[0].model_copy(update={"clock": "times from the first event, as Perfetto shows them"})
     torch = html_report.render([FULL.model_copy(update={"inputs": (entry,)})]).decode()
     assert "Times from the first event, as Perfetto shows them." in torch
     assert "Nsight Systems GUI" not in torch

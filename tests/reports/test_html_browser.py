@@ -108,11 +108,21 @@ def test_headings_go_down_one_by_one(opened: Browser) -> None:
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(b - a <= 1 for a, b in pairwise(levels))
-    assert opened.ask("[...document.querySelectorAll('svg[role=img], canvas, [role=img]')]"
-                      ".filter(e => !e.getAttribute('aria-label')).length") == 0  # fmt: skip
-    assert opened.ask("[...document.querySelectorAll('button, select, input')].filter(e => "
-                      "!(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length"
-                      ")).length") == 0  # fmt: skip
+    assert (
+        opened.ask(
+            "[...document.querySelectorAll('svg[role=img], canvas, [role=img]')]"
+            ".filter(e => !e.getAttribute('aria-label')).length"
+        )
+        == 0
+    )
+    assert (
+        opened.ask(
+            "[...document.querySelectorAll('button, select, input')].filter(e => "
+            "!(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length"
+            ")).length"
+        )
+        == 0
+    )
 
 
 def test_the_timeline_is_drawn(opened: Browser) -> None:
@@ -137,8 +147,10 @@ def test_bars_of_a_lane_touch_without_seams(opened: Browser, share: float) -> No
 def test_hovering_a_finding_shows_its_places(opened: Browser) -> None:
     before = opened.ask("document.querySelector('canvas').toDataURL()")
     opened.ask("scrollTo(0, 0)")
-    spot = opened.ask("(() => { const r = document.querySelector('.glance tbody tr')"
-                      ".getBoundingClientRect(); return [r.x + 60, r.y + 10]; })()")  # fmt: skip
+    spot = opened.ask(
+        "(() => { const r = document.querySelector('.glance tbody tr')"
+        ".getBoundingClientRect(); return [r.x + 60, r.y + 10]; })()"
+    )
     opened.mouse("mouseMoved", *spot)
     assert opened.ask("document.querySelector('canvas').toDataURL()") != before
     assert opened.ask("document.querySelectorAll('.hot').length") == 2
@@ -204,15 +216,11 @@ def test_search_and_sort_of_the_kernel_table(opened: Browser) -> None:
     assert len(opened.ask(shown)) == 6
     search(opened, "MULFUNCTOR")
     assert opened.ask(shown) == ["elementwise mul"]
-    assert opened.ask("document.querySelector('#c0-kernels ~ .data .count').textContent") == (
-        "1 of 6 rows"
-    )
+    assert opened.ask("document.querySelector('#c0-kernels ~ .data .count').textContent") == ("1 of 6 rows")
     search(opened, "")
     opened.ask("document.querySelector('#c0-kernel-table [data-sort=\"2\"]').click()")
     assert opened.ask(shown)[:2] == ["elementwise mul", "norm"]
-    assert opened.ask("document.querySelector('#c0-kernel-table th[aria-sort]').ariaSort") == (
-        "descending"
-    )
+    assert opened.ask("document.querySelector('#c0-kernel-table th[aria-sort]').ariaSort") == ("descending")
     opened.ask("document.querySelector('#c0-kernel-table [data-sort=\"1\"]').click()")
     assert opened.ask(shown) == sorted(opened.ask(shown))
 
@@ -268,7 +276,5 @@ def test_a_capture_of_100_000_kernels_is_a_light_page(shared: Browser, tmp_path:
     assert shared.errors == []
     # What is not there need not be laid out: it opens in a fraction of a second.
     assert shared.ask("document.querySelectorAll('*').length") < 15_000
-    assert (
-        shared.ask("document.querySelector('.timeline').timeline.lanes[0].values.length") <= 2_000
-    )
+    assert shared.ask("document.querySelector('.timeline').timeline.lanes[0].values.length") <= 2_000
     assert shared.ask("document.querySelectorAll('#c0-kernel-table tbody tr').length") == 200

@@ -27,9 +27,7 @@ def test_keys_of_schema_version_1() -> None:
     ]
     assert document["schema_version"] == 1
     assert document["findings"][0]["cause"] == "launch-bound"
-    assert {"rank", "device", "process", "phase", "operation"} <= set(
-        document["findings"][0]["scope"]
-    )
+    assert {"rank", "device", "process", "phase", "operation"} <= set(document["findings"][0]["scope"])
 
 
 def test_kernel_names_are_whole() -> None:

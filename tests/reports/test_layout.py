@@ -22,9 +22,7 @@ def test_wrapped_lines_fit(text: str, width: int, first: int) -> None:
 
 @given(TEXT)
 def test_wrapping_loses_nothing(text: str) -> None:
-    assert "".join(wrap(text, 12)).replace(" ", "") == clean(text).replace("\u00a0", " ").replace(
-        " ", ""
-    )
+    assert "".join(wrap(text, 12)).replace(" ", "") == clean(text).replace("\u00a0", " ").replace(" ", "")
 
 
 @given(TEXT, st.integers(4, 60))

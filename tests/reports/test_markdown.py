@@ -80,8 +80,7 @@ def test_nothing_of_a_name_is_markup() -> None:
 
 
 @pytest.mark.parametrize(
-    "nasty",
-    ["a|b", "`x`", "``|``", "*a*_b_", "[x](y)", "~~x~~", "a\nb", "<b>", "\\|", "$x$", "# a", "- a"],
+    "nasty", ["a|b", "`x`", "``|``", "*a*_b_", "[x](y)", "~~x~~", "a\nb", "<b>", "\\|", "$x$", "# a", "- a"]
 )
 def test_any_text_survives(nasty: str) -> None:
     flat = nasty.replace("\n", " ")
@@ -94,9 +93,7 @@ def test_any_text_survives(nasty: str) -> None:
 
 
 def test_mentions_issues_and_formulas_are_text() -> None:
-    assert text("@octocat fixed #12 for $5") == (
-        "@<!-- -->octocat fixed #<!-- -->12 for <span>$</span>5"
-    )
+    assert text("@octocat fixed #12 for $5") == ("@<!-- -->octocat fixed #<!-- -->12 for <span>$</span>5")
     assert text("a@b.c") == "a@b.c"
 
 
@@ -134,10 +131,13 @@ def test_same_input_same_text() -> None:
     assert rendered(again) == rendered(FULL)
 
 
-@pytest.mark.parametrize(("clock", "tool"), [
-    ("session times, as the Nsight Systems GUI shows them", "Nsight Systems"),
-    ("times from the first event of the trace on, as Perfetto shows them", "Perfetto"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("clock", "tool"),
+    [
+        ("session times, as the Nsight Systems GUI shows them", "Nsight Systems"),
+        ("times from the first event of the trace on, as Perfetto shows them", "Perfetto"),
+    ],
+)
 def test_places_are_in_the_times_of_the_tool_that_shows_them(clock: str, tool: str) -> None:
     entry = FULL.inputs[0].model_copy(update={"clock": clock})
     shown = rendered(FULL.model_copy(update={"inputs": (entry,)}))

@@ -61,9 +61,7 @@ def test_condition_at_the_threshold() -> None:
 
 
 def test_condition_on_a_quotient_is_a_factor() -> None:
-    shown = condition_text(
-        condition(fact="operation.max_over_p50", value=3.217, threshold=2.0, unit="ratio")
-    )
+    shown = condition_text(condition(fact="operation.max_over_p50", value=3.217, threshold=2.0, unit="ratio"))
     assert shown == "operation.max_over_p50 3.22 x >= 2.00 x"
 
 

@@ -19,9 +19,9 @@ def terminal(rule: RuleSpec) -> str:
     return "\n".join(line.plain for line in made.lines)
 
 
-@pytest.mark.parametrize(("code", "where"), [
-    ("CAP101", "judged for the capture as a whole"), ("SYN101", "judged for each device"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "where"), [("CAP101", "judged for the capture as a whole"), ("SYN101", "judged for each device")]
+)
 def test_what_a_rule_is_judged_for(code: str, where: str) -> None:
     assert where in terminal(RULES[code])
     assert where in page(RULES[code], {})
@@ -34,9 +34,9 @@ def test_guards_that_pass_where_unknown_are_marked(code: str) -> None:
         assert shown.count("(passes where that is unknown)") == len(passing)
 
 
-@pytest.mark.parametrize("code", [c for c, r in RULES.items() if any(
-    a.applies_when for a in r.recommendations
-)])  # fmt: skip
+@pytest.mark.parametrize(
+    "code", [c for c, r in RULES.items() if any(a.applies_when for a in r.recommendations)]
+)
 def test_advice_for_some_captures_says_for_which(code: str) -> None:
     rule = RULES[code]
     for advice in rule.recommendations:

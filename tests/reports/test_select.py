@@ -29,17 +29,11 @@ def test_filters_every_list_but_keeps_what_was_inferred() -> None:
     kept = select(DIAGNOSIS, ("ALC",), ())
     assert [h.code for h in kept.healthy] == ["ALC101"]
     assert (kept.findings, kept.overruled, kept.not_evaluated) == ((), (), ())
-    assert (kept.verdict, kept.facts, kept.budget) == (
-        DIAGNOSIS.verdict,
-        DIAGNOSIS.facts,
-        DIAGNOSIS.budget,
-    )
+    assert (kept.verdict, kept.facts, kept.budget) == (DIAGNOSIS.verdict, DIAGNOSIS.facts, DIAGNOSIS.budget)
     assert select(DIAGNOSIS, ("SYN",), ()).findings[0].rank == 2
 
 
-@pytest.mark.parametrize(
-    ("code", "hint"), [("LCH110", "did you mean LCH1"), ("ZZZ", "advisor rules list")]
-)
+@pytest.mark.parametrize(("code", "hint"), [("LCH110", "did you mean LCH1"), ("ZZZ", "advisor rules list")])
 def test_an_unknown_code_is_an_error(code: str, hint: str) -> None:
     with pytest.raises(InputError, match=hint):
         check_codes(("LCH101", code), KNOWN, "--select")

@@ -88,9 +88,7 @@ def test_functions_that_make_the_calls_are_shown_wherever_their_table_stands() -
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.034, True), (0.009, False), (None, False)])
-def test_kernels_that_no_pattern_knows_are_told_by_their_share(
-    share: float | None, told: bool
-) -> None:
+def test_kernels_that_no_pattern_knows_are_told_by_their_share(share: float | None, told: bool) -> None:
     name = "kernel.unmapped_ratio"
     facts = tuple(f for f in DIAGNOSIS.facts if f.name != name)
     if share is not None:
@@ -101,9 +99,9 @@ def test_kernels_that_no_pattern_knows_are_told_by_their_share(
 
 def test_a_condition_that_does_not_hold_is_shown_only_on_request() -> None:
     assert "launch.empty_queue_ratio" not in text()
-    assert "launch.empty_queue_ratio 9.96 % >= 10.00 %" in re.sub(
-        r"\s+", " ", text(verbosity=1)
-    ).replace("9.960", "9.96").replace("10.000", "10.00")
+    assert "launch.empty_queue_ratio 9.96 % >= 10.00 %" in re.sub(r"\s+", " ", text(verbosity=1)).replace(
+        "9.960", "9.96"
+    ).replace("10.000", "10.00")
 
 
 def test_markup_in_names_is_literal() -> None:
@@ -176,12 +174,7 @@ def test_what_is_close_is_not_among_the_ticks() -> None:
 
 def test_verbose_adds_facts_and_phases() -> None:
     shown = text(verbosity=1)
-    for part in (
-        "Facts",
-        "Budget by phase",
-        "Changed thresholds",
-        "max_over_p50",
-    ):
+    for part in ("Facts", "Budget by phase", "Changed thresholds", "max_over_p50"):
         assert part in shown
         assert part not in text()
 
@@ -265,11 +258,8 @@ def test_the_engine_is_shown_with_its_confidence(
     engine: str, confidence: float | None, evidence: tuple[str, ...], wanted: str
 ) -> None:
     entry = DIAGNOSIS.inputs[0].model_copy(
-        update={
-            "serving_engine": engine, "serving_confidence": confidence,
-            "serving_evidence": evidence,
-        }
-    )  # fmt: skip
+        update={"serving_engine": engine, "serving_confidence": confidence, "serving_evidence": evidence}
+    )
     told = DIAGNOSIS.model_copy(update={"inputs": (entry,)})
     assert wanted in text(told, width=120)
     if evidence:
@@ -288,14 +278,19 @@ def test_at_most_three_options_are_printed() -> None:
 
 def flip(**more: Any) -> Flip:
     change = StateChange(
-        code="LCH101", cause="launch-bound", scope=Scope(device=0),
-        before="fired", after="not_evaluated",
-    )  # fmt: skip
+        code="LCH101", cause="launch-bound", scope=Scope(device=0), before="fired", after="not_evaluated"
+    )
     near = FlipFact(fact="launch.idle_ratio", op="ge", value=0.105, unit="ratio")
     body: dict[str, Any] = {
-        "code": "LCH101", "cause": "launch-bound", "param": "min_idle", "unit": "ratio",
-        "threshold": 0.1, "moved_to": 0.11, "facts": (near,), "changes": (change,),
-    }  # fmt: skip
+        "code": "LCH101",
+        "cause": "launch-bound",
+        "param": "min_idle",
+        "unit": "ratio",
+        "threshold": 0.1,
+        "moved_to": 0.11,
+        "facts": (near,),
+        "changes": (change,),
+    }
     return Flip(**body | more)
 
 

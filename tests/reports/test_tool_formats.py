@@ -25,9 +25,7 @@ from tests.test_captures import committed
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 BARE = Diagnosis(tool=Tool(version="0.1.0", engine="python"), inputs=(), verdict="Nothing.")
 ODD_PATH = "/tmp/a b/ü%\udcff\ud800,:\x1b[31m\u202e.sqlite"
-ODD = HEALTHY.model_copy(
-    update={"inputs": (HEALTHY.inputs[0].model_copy(update={"path": ODD_PATH}),)}
-)
+ODD = HEALTHY.model_copy(update={"inputs": (HEALTHY.inputs[0].model_copy(update={"path": ODD_PATH}),)})
 SAMPLES = {
     "full": [FULL],
     "plain": [DIAGNOSIS],
@@ -93,13 +91,7 @@ def test_sarif_results() -> None:
     assert "advisor explain LCH101" in launch["help"]["markdown"]
     assert launch["helpUri"] == "https://example.invalid/graphs"
     notes = run["invocations"][0]["toolConfigurationNotifications"]
-    assert [n["descriptor"]["id"] for n in notes] == [
-        "UTL102",
-        "UTL105",
-        "HST103",
-        "COM102",
-        "HST101",
-    ]
+    assert [n["descriptor"]["id"] for n in notes] == ["UTL102", "UTL105", "HST103", "COM102", "HST101"]
     assert "--gpu-metrics-devices=all" in notes[0]["message"]["text"]
 
 
@@ -187,8 +179,12 @@ def test_junit_says_what_the_diagnosis_says() -> None:
     assert failure is not None
     assert failure.get("type") == "high new"
     text = failure.text or ""
-    for part in ("because launch.idle_ratio 55.3 % >= 10.0 %", "55.3 % of the step",
-                 "drop --enforce-eager", "explains: UTL100 gpu-idle"):  # fmt: skip
+    for part in (
+        "because launch.idle_ratio 55.3 % >= 10.0 %",
+        "55.3 % of the step",
+        "drop --enforce-eager",
+        "explains: UTL100 gpu-idle",
+    ):
         assert part in text
     info = suite.find(".//testcase[@name='CAP109 sampling-too-coarse']")
     assert info is not None
@@ -215,11 +211,18 @@ def test_several_scopes_of_a_rule_are_one_case() -> None:
 def test_github_commands() -> None:
     lines = github.render([FULL]).decode().splitlines()
     assert [line.split(" ")[0] for line in lines] == [
-        "::notice", "::error", "::notice", "::notice", "::notice"
-    ]  # fmt: skip
-    assert re.match(r"::error title=new%3A LCH101 launch-bound \(device 0%2C decode\)%2C high,"
-                    r"file=/data/captures/2026-11-20/decode_\[eager\]_batch_size_1.sqlite::The host"
-                    r" launches kernels one by one", lines[1])  # fmt: skip
+        "::notice",
+        "::error",
+        "::notice",
+        "::notice",
+        "::notice",
+    ]
+    assert re.match(
+        r"::error title=new%3A LCH101 launch-bound \(device 0%2C decode\)%2C high,"
+        r"file=/data/captures/2026-11-20/decode_\[eager\]_batch_size_1.sqlite::The host"
+        r" launches kernels one by one",
+        lines[1],
+    )
     assert "55.3 %25 of the window" in lines[1]
     assert "%0A- Capture the decode step" in lines[1]
     assert lines[-1].startswith("::notice title=advisor%3A baseline")

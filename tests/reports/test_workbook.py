@@ -27,16 +27,7 @@ from advisor.reports.workbook.style import FORMATS, lines_of, put
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 
 ROOT = Path(__file__).resolve().parents[2]
-FORMULAS = (
-    "=1+1",
-    '=HYPERLINK("http://x")',
-    "+1",
-    "-2+3",
-    "@SUM(A1)",
-    "\t=1",
-    "|cmd",
-    "=cmd|' /C'!A0",
-)
+FORMULAS = ("=1+1", '=HYPERLINK("http://x")', "+1", "-2+3", "@SUM(A1)", "\t=1", "|cmd", "=cmd|' /C'!A0")
 
 
 def made(*diagnoses: Diagnosis, **more: Any) -> Workbook:
@@ -67,10 +58,21 @@ def table(sheet: Any, first: str) -> list[dict[str, Any]]:
 
 def test_the_sheets(book: Workbook) -> None:
     assert book.sheetnames == [
-        "Summary", "Findings", "Recommendations", "Checklist", "Kernels", "Steps",
-        "Evidence-LCH101", "Evidence-SYN103", "Evidence-CAP109", "Facts", "Thresholds",
-        "Not evaluated", "In order", "About",
-    ]  # fmt: skip
+        "Summary",
+        "Findings",
+        "Recommendations",
+        "Checklist",
+        "Kernels",
+        "Steps",
+        "Evidence-LCH101",
+        "Evidence-SYN103",
+        "Evidence-CAP109",
+        "Facts",
+        "Thresholds",
+        "Not evaluated",
+        "In order",
+        "About",
+    ]
     assert all(len(name) <= 31 for name in book.sheetnames)
 
 
@@ -111,9 +113,7 @@ def test_the_same_bytes_twice() -> None:
 
     def run(seed: str, zone: str) -> bytes:
         env = {**os.environ, "PYTHONHASHSEED": seed, "TZ": zone, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(
-            [sys.executable, "-c", script], env=env, capture_output=True, check=True
-        ).stdout
+        return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, check=True).stdout
 
     first = run("1", "UTC")
     assert first == run("2", "Asia/Tokyo")
@@ -145,8 +145,11 @@ def test_no_cell_of_a_capture_is_a_formula() -> None:
     found = made(evil)
     formulas = {
         f"{s.title}!{c.coordinate}": c.value
-        for s in found.worksheets for row in s.iter_rows() for c in row if c.data_type == "f"
-    }  # fmt: skip
+        for s in found.worksheets
+        for row in s.iter_rows()
+        for c in row
+        if c.data_type == "f"
+    }
     # Only ours: the counters of the review.
     assert {v.split("(")[0] for v in formulas.values()} == {"=COUNTA", "=COUNTIF"}
     assert {name.split("!")[0] for name in formulas} == {"Summary"}
@@ -156,10 +159,14 @@ def test_no_cell_of_a_capture_is_a_formula() -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "format"),
     [
-        (0.123, "ratio", "0.0%"), (12, "count", "#,##0"), (1.5, "count", "#,##0.0##"),
-        (2112, "ns", FORMATS["ns"]), (3.2, "times", FORMATS["times"]), (True, "flag", "General"),
+        (0.123, "ratio", "0.0%"),
+        (12, "count", "#,##0"),
+        (1.5, "count", "#,##0.0##"),
+        (2112, "ns", FORMATS["ns"]),
+        (3.2, "times", FORMATS["times"]),
+        (True, "flag", "General"),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_numbers_with_formats(value: Any, unit: str, format: str) -> None:
     cell = put(Workbook().active.cell(1, 1), value, unit)
     assert cell.number_format == format
@@ -253,8 +260,11 @@ def test_a_gain_of_throughput_says_so() -> None:
 
 def test_the_longest_text_of_a_proof_gets_the_room() -> None:
     first = DIAGNOSIS.findings[0]
-    proof = Table(title="Activity", columns=("family", "kernel", "share ratio"),
-                     rows=(("gemm", "nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT", 0.5),))  # fmt: skip
+    proof = Table(
+        title="Activity",
+        columns=("family", "kernel", "share ratio"),
+        rows=(("gemm", "nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT", 0.5),),
+    )
     findings = (first.model_copy(update={"evidence": (proof,)}),)
     sheet = made(DIAGNOSIS.model_copy(update={"findings": findings}))[f"Evidence-{first.code}"]
     at = next(c for row in sheet.iter_rows() for c in row if c.value == proof.rows[0][1])
@@ -299,12 +309,19 @@ def test_tables(book: Workbook) -> None:
     assert (steps[0]["phase"].value, steps[0]["median (ms)"].value) == ("decode", 9.92)
     facts = table(book["Facts"], "Fact")
     assert [(f["Value"].value, f["Value"].number_format) for f in facts] == [
-        (0.553, "0.0%"), (2112, FORMATS["ns"]), ("yes", "General"), (3.217, FORMATS["times"]),
-    ]  # fmt: skip
+        (0.553, "0.0%"),
+        (2112, FORMATS["ns"]),
+        ("yes", "General"),
+        (3.217, FORMATS["times"]),
+    ]
     (limit,) = table(book["Thresholds"], "Code")
     assert [limit[h].value for h in ("Value", "Default", "Fact", "Measured", "Outcome")] == [
-        0.1, 0.15, "launch.idle_ratio", 0.553, "fired",
-    ]  # fmt: skip
+        0.1,
+        0.15,
+        "launch.idle_ratio",
+        0.553,
+        "fired",
+    ]
     missing = table(book["Not evaluated"], "Code")
     assert missing[0]["What would answer it"].value == "capture with --gpu-metrics-devices=all"
     assert missing[3]["What would answer it"].value == "no option helps"
@@ -322,8 +339,15 @@ def test_the_checklist(book: Workbook) -> None:
 
 
 def test_decisions_of_an_earlier_review_are_filled_in() -> None:
-    known = Decision(capture="old", finding="LCH101@device=0,phase=decode", code="LCH101",
-                     owner="Ada", decision="accept", due="2026-12-01", comment="=soon")  # fmt: skip
+    known = Decision(
+        capture="old",
+        finding="LCH101@device=0,phase=decode",
+        code="LCH101",
+        owner="Ada",
+        decision="accept",
+        due="2026-12-01",
+        comment="=soon",
+    )
     review = Review(tool=DIAGNOSIS.tool, workbook="old.xlsx", decisions=(known,))
     rows = table(made(DIAGNOSIS, review=review)["Findings"], "#")
     first = rows[0]
@@ -367,16 +391,17 @@ def test_names_of_captures_tell_them_apart() -> None:
 
 
 def test_a_capture_without_anything() -> None:
-    empty = Diagnosis(tool=DIAGNOSIS.tool, inputs=(Input(path="e.sqlite", format="f"),),
-                      verdict="No GPU work was recorded, so nothing can be judged.")  # fmt: skip
+    empty = Diagnosis(
+        tool=DIAGNOSIS.tool,
+        inputs=(Input(path="e.sqlite", format="f"),),
+        verdict="No GPU work was recorded, so nothing can be judged.",
+    )
     book = made(empty)
     assert "nothing was found" in {c.value for row in book["Findings"].iter_rows() for c in row}
     assert not book["Summary"]._charts
 
 
-def test_an_interrupted_writer_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_writer_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from advisor.reports.files import write_atomic
 
     def stopped(*_: object) -> None:

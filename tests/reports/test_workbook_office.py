@@ -32,8 +32,11 @@ def convert(path: Path, kind: str, folder: Path) -> Path:
     profile = f"-env:UserInstallation=file://{folder}/profile"
     done = subprocess.run(
         [SOFFICE, profile, "--headless", "--convert-to", kind, "--outdir", str(folder), str(path)],
-        capture_output=True, check=False, timeout=180, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        check=False,
+        timeout=180,
+        text=True,
+    )
     made = folder / f"{path.stem}.{kind.split(':')[0]}"
     assert made.is_file(), done.stderr
     return made
@@ -50,18 +53,18 @@ def write(path: Path, diagnoses: Sequence[Diagnosis]) -> Path:
     return path
 
 
-def test_it_opens_and_recalculates_without_an_error(
-    tmp_path: Path, diagnoses: list[Diagnosis]
-) -> None:
+def test_it_opens_and_recalculates_without_an_error(tmp_path: Path, diagnoses: list[Diagnosis]) -> None:
     source = write(tmp_path / "both.xlsx", diagnoses)
     (tmp_path / "out").mkdir()
     book = load_workbook(convert(source, "xlsx", tmp_path / "out"), data_only=True)
     assert book.sheetnames == load_workbook(source).sheetnames
     wrong = [
         f"{sheet.title}!{cell.coordinate}: {cell.value}"
-        for sheet in book.worksheets for row in sheet.iter_rows() for cell in row
+        for sheet in book.worksheets
+        for row in sheet.iter_rows()
+        for cell in row
         if isinstance(cell.value, str) and ERRORS.match(cell.value)
-    ]  # fmt: skip
+    ]
     assert wrong == []
     findings = sum(len(d.findings) for d in diagnoses)
     # findings, decided, accepted, still open: the row below their labels.
@@ -71,8 +74,7 @@ def test_it_opens_and_recalculates_without_an_error(
     yes = sum(e.answer == "yes" for e in checklist(known_of(diagnoses)).entries)
     assert below[4] == yes
     # A formula of ours over two numbers.
-    times = next(r for r in book["Comparison"].iter_rows(values_only=True)
-                 if r[0] == "step.time_median_ms")  # fmt: skip
+    times = next(r for r in book["Comparison"].iter_rows(values_only=True) if r[0] == "step.time_median_ms")
     assert times[3] == pytest.approx(times[2] / times[1] - 1)
 
 
@@ -100,8 +102,7 @@ def test_it_prints(tmp_path: Path, diagnoses: list[Diagnosis]) -> None:
     assert len(pages) == 4
     assert all(p.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for p in pages)
     # Landscape: wider than high.
-    sizes = [(int.from_bytes(p.read_bytes()[16:20]), int.from_bytes(p.read_bytes()[20:24]))
-             for p in pages]  # fmt: skip
+    sizes = [(int.from_bytes(p.read_bytes()[16:20]), int.from_bytes(p.read_bytes()[20:24])) for p in pages]
     assert all(width > height for width, height in sizes)
     text = subprocess.run(
         ["pdftotext", "-f", "1", "-l", "2", str(pdf), "-"], capture_output=True, check=True

@@ -43,8 +43,12 @@ def heads(sheet: Any, one: str) -> tuple[int, dict[str, int]]:
 def fill_in(book: Workbook) -> None:
     sheet = book["Findings"]
     head, at = heads(sheet, "Decision")
-    said = {"Owner": "Ada | Bob", "Decision": "accept", "Due": datetime.date(2026, 12, 1),
-            "Comment": "<b>now</b>"}  # fmt: skip
+    said = {
+        "Owner": "Ada | Bob",
+        "Decision": "accept",
+        "Due": datetime.date(2026, 12, 1),
+        "Comment": "<b>now</b>",
+    }
     for column, value in said.items():
         sheet.cell(head + 1, at[column]).value = value
     sheet.cell(head + 2, at["Decision"]).value = "Defer "
@@ -68,16 +72,17 @@ def test_what_was_filled_in_comes_back(book: Workbook, tmp_path: Path) -> None:
     first, second, third = review.decisions
     assert first.finding == "LCH101@device=0,phase=decode"
     assert (first.owner, first.decision, first.due) == ("Ada | Bob", "accept", "2026-12-01")
-    assert (first.code, first.cause, first.severity, first.share) == (
-        "LCH101", "launch-bound", "high", 0.553,
-    )  # fmt: skip
+    assert (first.code, first.cause, first.severity, first.share) == ("LCH101", "launch-bound", "high", 0.553)
     assert (second.decision, second.due) == ("defer", "next spring")
     assert third.open
     assert review.captures == ("/data/captures/2026-11-20/decode_[eager]_batch_size_1.sqlite",)
     signed = {s.id: s for s in review.checklist}["load-levels"]
     assert (signed.answer, signed.measured, signed.signed_by, signed.signed_on) == (
-        "not_applicable", "", "Eve", "2026-11-30",
-    )  # fmt: skip
+        "not_applicable",
+        "",
+        "Eve",
+        "2026-11-30",
+    )
     assert {s.id: s for s in review.checklist}["launches-analysed"].measured == "yes"
 
 
@@ -129,11 +134,15 @@ def test_cells_that_cannot_be_understood_are_named_and_the_rest_is_read(
     letters = get_column_letter(at["Decision"]), get_column_letter(columns["Answer"])
     assert [(p.cell, p.text) for p in review.problems] == [
         (f"Findings!{letters[0]}{head + 1}", "invalid decision 'acept'; did you mean 'accept'?"),
-        (f"Findings!{letters[0]}{head + 3}", "invalid decision 'perhaps'; expected one of accept, "
-         "reject, defer, done, needs data"),
-        (f"Checklist!{letters[1]}{top + 2}", "invalid answer 'maybe'; expected one of yes, no, "
-         "not applicable, later"),
-    ]  # fmt: skip
+        (
+            f"Findings!{letters[0]}{head + 3}",
+            "invalid decision 'perhaps'; expected one of accept, reject, defer, done, needs data",
+        ),
+        (
+            f"Checklist!{letters[1]}{top + 2}",
+            "invalid answer 'maybe'; expected one of yes, no, not applicable, later",
+        ),
+    ]
     assert [d.decision for d in review.decisions] == ["", "accept", ""]
     assert [s.answer for s in review.checklist][1:3] == ["", "not_applicable"]
 
@@ -187,14 +196,10 @@ def test_diagnose_writes_import_reads(run: Run, capsys: Captured, tmp_path: Path
     assert "Ada | Bob" in capsys.readouterr().out
     assert run("checklist", "--answers", "r.json", "--no-input", "--format", "json") == 0
     entries = json.loads(capsys.readouterr().out)["entries"]
-    assert {e["id"]: e["answer"] for e in entries if e["answer"]} == {
-        "load-levels": "not_applicable"
-    }
+    assert {e["id"]: e["answer"] for e in entries if e["answer"]} == {"load-levels": "not_applicable"}
 
 
-def test_one_bad_cell_is_named_and_the_rest_is_imported(
-    run: Run, capsys: Captured, tmp_path: Path
-) -> None:
+def test_one_bad_cell_is_named_and_the_rest_is_imported(run: Run, capsys: Captured, tmp_path: Path) -> None:
     assert run("a.sqlite", "--xlsx", "r.xlsx", "-q") == 0
     book = load_workbook(tmp_path / "r.xlsx")
     fill_in(book)
@@ -228,9 +233,7 @@ def test_several_captures_make_one_workbook(run: Run, tmp_path: Path) -> None:
         (("review", "import", "a.sqlite", "--format", "xml"), "one of text, json, markdown"),
     ],
 )
-def test_refusals_are_one_line(
-    run: Run, capsys: Captured, args: tuple[str, ...], says: str
-) -> None:
+def test_refusals_are_one_line(run: Run, capsys: Captured, args: tuple[str, ...], says: str) -> None:
     assert run(*args) == 2
     err = capsys.readouterr().err
     assert says in err

@@ -49,9 +49,7 @@ MUL = Kernel(
     "void at::native::elementwise_kernel<128, 4, at::native::BinaryFunctor<float, float, float, "
     "at::native::binary_internal::MulFunctor<float>>>(int, int)"
 )
-ALL_REDUCE = Kernel(
-    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 24
-)
+ALL_REDUCE = Kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 24)
 
 #: One layer of a decoder at batch 1, in us.
 DECODE_LAYER: tuple[tuple[Kernel, float], ...] = (
@@ -107,14 +105,16 @@ class Machine:
         self.export.call(
             "cudaLaunchKernel_v7000", _ns(self.now), _ns(back - self.now), callchain=callchain
         ).kernel(
-            _ns(start), _ns(us), kernel.name, stream=stream, device=self._device,
+            _ns(start),
+            _ns(us),
+            kernel.name,
+            stream=stream,
+            device=self._device,
             **{"grid": (kernel.blocks, 1, 1)} | columns,
-        )  # fmt: skip
+        )
         self.now = back + 1
 
-    def layers(
-        self, count: int, layer: Sequence[tuple[Kernel, float]] = DECODE_LAYER, **how: Any
-    ) -> None:
+    def layers(self, count: int, layer: Sequence[tuple[Kernel, float]] = DECODE_LAYER, **how: Any) -> None:
         """Every kernel of so many layers, launched one by one."""
         for kernel, us in list(layer) * count:
             self.launch(kernel, us, **how)
@@ -136,15 +136,11 @@ class Machine:
             self._ran.append((at, at + us, kernel))
             at += us + between
         columns = {"grid": (FULL, 1, 1)} if mode == "node" else {}
-        self.export.graph_launch(
-            _ns(self.now), _ns(call), nodes, mode, device=self._device, **columns
-        )  # fmt: skip
+        self.export.graph_launch(_ns(self.now), _ns(call), nodes, mode, device=self._device, **columns)
         self._free[7] = at - between
         self.now += call + 1
 
-    def sample(
-        self, levels: dict[Kernel, tuple[int, int, int]], period: float = 100, gpu: int = 0
-    ) -> None:
+    def sample(self, levels: dict[Kernel, tuple[int, int, int]], period: float = 100, gpu: int = 0) -> None:
         """GPU metrics of all that ran so far: `levels` are percent of (SM, DRAM, tensor) activity
         inside each kernel; a sample is their mean over its period."""
         count = int(self.gpu_free // period) + 1
@@ -188,9 +184,17 @@ class Machine:
         start, end = self._occupy(stream, self.now + (2 if blocks else call + 2), us)
         back = end + 3 if blocks else self.now + call
         self.export.copy(
-            _ns(self.now), _ns(back) - _ns(self.now), kind, round(kib * 1024), memory, _ns(start),
-            _ns(end) - _ns(start), api=api, stream=stream, device=self._device,
-        )  # fmt: skip
+            _ns(self.now),
+            _ns(back) - _ns(self.now),
+            kind,
+            round(kib * 1024),
+            memory,
+            _ns(start),
+            _ns(end) - _ns(start),
+            api=api,
+            stream=stream,
+            device=self._device,
+        )
         self.now = back + 1
 
     def memset(self, us: float = 2, *, api: str = "cudaMemset_v3020") -> None:
@@ -199,9 +203,14 @@ class Machine:
         start, end = self._occupy(7, self.now + 2, us)
         back = self.now + 3 if "Async" in api else end + 3
         self.export.memset(
-            _ns(self.now), _ns(back) - _ns(self.now), 1 << 20, _ns(start), _ns(end) - _ns(start),
-            api=api, device=self._device,
-        )  # fmt: skip
+            _ns(self.now),
+            _ns(back) - _ns(self.now),
+            1 << 20,
+            _ns(start),
+            _ns(end) - _ns(start),
+            api=api,
+            device=self._device,
+        )
         self.now = back + 1
 
     def hold_until(self, us: float) -> None:

@@ -34,11 +34,7 @@ def ranked(d: Diagnosis) -> list[str]:
 
 
 def expect(
-    d: Diagnosis,
-    *top: str,
-    also: Collection[str] = (),
-    never: Collection[str] = (),
-    damaged: bool = False,
+    d: Diagnosis, *top: str, also: Collection[str] = (), never: Collection[str] = (), damaged: bool = False
 ) -> None:
     """`top` come first in this order, `also` are among the findings, `never` are not; and unless
     `damaged`, the capture is one with GPU work."""
@@ -53,9 +49,7 @@ def expect(
 def alarms(d: Diagnosis, causes: Collection[str] = HOST_SIDE) -> list[tuple[str, str]]:
     """Findings of these causes at medium or above."""
     return [
-        (f.cause, f.severity)
-        for f in d.findings
-        if f.cause in causes and f.severity in ("medium", "high")
+        (f.cause, f.severity) for f in d.findings if f.cause in causes and f.severity in ("medium", "high")
     ]
 
 

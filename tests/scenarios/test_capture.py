@@ -17,16 +17,7 @@ from advisor.reports.finding_text import cost_text
 from tests.builder import Export
 from tests.kineto_builder import decode
 from tests.scenarios.machine import DECODE_LAYER, Machine
-from tests.scenarios.support import (
-    HOST_SIDE,
-    alarms,
-    diagnosed,
-    evidence,
-    expect,
-    fact,
-    ranked,
-    severity,
-)
+from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, evidence, expect, fact, ranked, severity
 
 LAYER = [(kernel, 3 * us) for kernel, us in DECODE_LAYER]
 
@@ -224,9 +215,7 @@ def test_no_gpu_work(tmp_path: Path, export: Callable[[], Export]) -> None:
     [(("Cuda", "NvtxEvents"), False), (("NvtxEvents",), True), ((), True)],
     ids=["CUDA traced", "CUDA not traced", "not told"],
 )
-def test_what_was_traced_already_is_not_advised(
-    tmp_path: Path, sources: tuple[str, ...], told: bool
-) -> None:
+def test_what_was_traced_already_is_not_advised(tmp_path: Path, sources: tuple[str, ...], told: bool) -> None:
     export = Export().gpu().process(1).osrt("poll", 0, 1_000_000)
     if sources:
         export.traced(*sources)
@@ -247,9 +236,7 @@ def test_what_was_traced_already_is_not_advised(
         (("python3", "-m", "vllm.entrypoints.openai.api_server"), False),
     ],
 )
-def test_the_profiler_watched_the_client(
-    tmp_path: Path, command: tuple[str, ...], client: bool
-) -> None:
+def test_the_profiler_watched_the_client(tmp_path: Path, command: tuple[str, ...], client: bool) -> None:
     export = Export().gpu().process(1).command(*command).osrt("poll", 0, 1_000_000)
     d = diagnosed(export, tmp_path)
     expect(d, "wrong-process" if client else "no-gpu-activity", damaged=True)
@@ -306,9 +293,7 @@ def test_no_output_shows_the_value_of_a_secret(
     assert SECRET not in shown
 
 
-def test_a_fault_of_the_program_shows_no_secret(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_of_the_program_shows_no_secret(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = leaky().write(tmp_path)
     assert main(["diagnose", str(path), "--window", "99s/100s"]) == 2
     assert SECRET not in "".join(capfd.readouterr())

@@ -59,8 +59,7 @@ def test_a_tail_longer_than_any_wait_is_lost(tmp_path: Path) -> None:
 
 
 def test_the_same_number_lost_within_is_damage(tmp_path: Path) -> None:
-    expect(diagnosed(busy(lost=frozenset(range(80, 113))), tmp_path), "damaged-capture",
-           damaged=True)  # fmt: skip
+    expect(diagnosed(busy(lost=frozenset(range(80, 113))), tmp_path), "damaged-capture", damaged=True)
 
 
 @pytest.mark.parametrize(

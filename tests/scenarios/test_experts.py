@@ -12,14 +12,10 @@ from tests.scenarios.machine import DECODE_LAYER, GEMV, NORM, Kernel, Machine
 from tests.scenarios.support import diagnosed, fact, severity
 
 TOPK = Kernel("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(int)", 64)
-SORT = Kernel(
-    "void at::native::radixSortKVInPlace<-2, -1, 32, 4, long, long, unsigned int>(int)", 1
-)
+SORT = Kernel("void at::native::radixSortKVInPlace<-2, -1, 32, 4, long, long, unsigned int>(int)", 1)
 COUNT = Kernel("void at::cuda::kernelHistogram1D<long, long, long, 1, 2, -1>(long)", 1)
 TAKE = Kernel("void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*)", 64)
-ADD_BACK = Kernel(
-    "void at::native::indexFuncLargeIndex<c10::BFloat16, long, unsigned int>(int)", 64
-)
+ADD_BACK = Kernel("void at::native::indexFuncLargeIndex<c10::BFloat16, long, unsigned int>(int)", 64)
 FUSED = Kernel("fused_moe_kernel", 132)
 EXPERTS = 4
 LOOSE = (

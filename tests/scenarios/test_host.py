@@ -79,8 +79,13 @@ def test_garbage_collection(tmp_path: Path) -> None:
     expect(d, "python-gc", never=("host-gap", "gil-contention"))
     assert fact(d, "host.gc_max_ns") == 900_000
     assert severity(d, "python-gc") in ("medium", "high")
-    (table,) = (e for f in d.findings if f.cause == "python-gc" for e in f.evidence
-                if e.title == "Longest garbage collections")  # fmt: skip
+    (table,) = (
+        e
+        for f in d.findings
+        if f.cause == "python-gc"
+        for e in f.evidence
+        if e.title == "Longest garbage collections"
+    )
     assert [row[1] for row in table.rows] == [0.9] * len(table.rows)
     assert len(table.rows) in (5, 6)  # the first step is left out
 
@@ -113,8 +118,13 @@ def test_who_holds_the_gil_meanwhile(tmp_path: Path) -> None:
         m.work(250, "Waiting for GIL")
 
     d = diagnosed(serve(body), tmp_path)
-    (table,) = (e for f in d.findings if f.cause == "gil-contention" for e in f.evidence
-                if e.title.startswith("Who holds the GIL"))  # fmt: skip
+    (table,) = (
+        e
+        for f in d.findings
+        if f.cause == "gil-contention"
+        for e in f.evidence
+        if e.title.startswith("Who holds the GIL")
+    )
     assert len(table.rows) == 1
     assert table.rows[0][2] == pytest.approx(0.8, abs=0.01)
 

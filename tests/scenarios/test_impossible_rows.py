@@ -137,8 +137,7 @@ def dependent_launches() -> Export:
     e = Export().gpu().process(100)
     for i in range(50):
         at = i * 40 * US
-        e.launch(at, api="cudaLaunchKernelExC_v11060", kernel_start=at + 7 * US,
-                 kernel_dur=60 * US)  # fmt: skip
+        e.launch(at, api="cudaLaunchKernelExC_v11060", kernel_start=at + 7 * US, kernel_dur=60 * US)
     return e
 
 
@@ -153,9 +152,7 @@ def two_streams() -> Export:
     return e
 
 
-@pytest.mark.parametrize(
-    "export", [two_processes, replays, dependent_launches, skewed_clocks, two_streams]
-)
+@pytest.mark.parametrize("export", [two_processes, replays, dependent_launches, skewed_clocks, two_streams])
 def test_what_may_happen_is_believed(tmp_path: Path, export: Callable[[], Export]) -> None:
     d = judged(export(), tmp_path)
     assert fact(d, "capture.invalid_row_ratio", None) == 0.0

@@ -78,9 +78,7 @@ def test_calls_of_one_length_have_no_tail(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------- communication
 
 
-@pytest.mark.parametrize(
-    ("stream", "exposed", "top"), [(7, 0.25, ("exposed-communication",)), (20, 0.0, ())]
-)
+@pytest.mark.parametrize(("stream", "exposed", "top"), [(7, 0.25, ("exposed-communication",)), (20, 0.0, ())])
 def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str, ...]) -> None:
     """An all-reduce on the stream of the kernels is exposed; beside longer kernels it is not."""
     m = Machine()
@@ -124,13 +122,11 @@ def test_fp32_products_of_cublas_without_tensor_cores(tmp_path: Path) -> None:
     assert fact(d, "kernel.old_architecture_ratio") == pytest.approx(4 / 56, abs=0.01)
 
 
-@pytest.mark.parametrize(("capability", "old"), [
-    ((9, 0), True), ((10, 0), True), ((8, 9), False), ((8, 6), False), ((8, 0), False),
-    ((12, 0), False),
-])  # fmt: skip
-def test_kernels_of_an_older_architecture(
-    tmp_path: Path, capability: tuple[int, int], old: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("capability", "old"),
+    [((9, 0), True), ((10, 0), True), ((8, 9), False), ((8, 6), False), ((8, 0), False), ((12, 0), False)],
+)
+def test_kernels_of_an_older_architecture(tmp_path: Path, capability: tuple[int, int], old: bool) -> None:
     """cutlass_80 kernels on Hopper, and at home: sm86, sm89 and sm120 have no others."""
     export = Export().gpu(name="NVIDIA GPU", capability=capability)
     m = Machine(export)
@@ -142,11 +138,14 @@ def test_kernels_of_an_older_architecture(
     assert not {"fp32-matmul", "tensor-cores-idle"} & causes
 
 
-@pytest.mark.parametrize(("layer", "advice"), [
-    ([(AMPERE, 40)], "newer-library"),
-    ([(GEMM, 40), (AMPERE, 20)], "aligned-shapes"),
-    ([(GEMM, 40), (SDPA_80, 20)], "attention-backend"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layer", "advice"),
+    [
+        ([(AMPERE, 40)], "newer-library"),
+        ([(GEMM, 40), (AMPERE, 20)], "aligned-shapes"),
+        ([(GEMM, 40), (SDPA_80, 20)], "attention-backend"),
+    ],
+)
 def test_the_wheel_is_blamed_where_nothing_newer_runs(
     tmp_path: Path, layer: list[tuple[Kernel, float]], advice: str
 ) -> None:
@@ -200,8 +199,7 @@ PREFILL = [(NORM, 30), (GEMM, 400), (PREFILL_ATTENTION, 200), (GEMM, 300), (NORM
 
 def test_weights_streamed_at_the_limit_of_dram(tmp_path: Path) -> None:
     m = replayed(WEIGHTS)
-    m.sample({GEMV: (60, 90, 5), DECODE_ATTENTION: (50, 60, 5), NORM: (30, 20, 0),
-              SILU: (30, 20, 0)})  # fmt: skip
+    m.sample({GEMV: (60, 90, 5), DECODE_ATTENTION: (50, 60, 5), NORM: (30, 20, 0), SILU: (30, 20, 0)})
     d = diagnosed(m, tmp_path)
     expect(d, "memory-bandwidth-bound", never=(*HOST_SIDE, "compute-bound", "under-filled-gpu"))
     # The samples cover several kernels each; the products come out at what they were made of.
@@ -211,8 +209,7 @@ def test_weights_streamed_at_the_limit_of_dram(tmp_path: Path) -> None:
 
 def test_the_same_kernels_at_half_of_dram(tmp_path: Path) -> None:
     m = replayed(WEIGHTS)
-    m.sample({GEMV: (60, 50, 5), DECODE_ATTENTION: (50, 40, 5), NORM: (30, 20, 0),
-              SILU: (30, 20, 0)})  # fmt: skip
+    m.sample({GEMV: (60, 50, 5), DECODE_ATTENTION: (50, 40, 5), NORM: (30, 20, 0), SILU: (30, 20, 0)})
     d = diagnosed(m, tmp_path)
     expect(d, also=("gemv-headroom",), never=("memory-bandwidth-bound", "gemv-at-limit"))
 
@@ -224,17 +221,14 @@ def test_prefill_at_the_limit_of_the_tensor_cores(tmp_path: Path, sampled: bool)
         with m.step(f"prefill {i}"):
             m.layers(16, PREFILL)
     if sampled:
-        m.sample({GEMM: (98, 30, 75), PREFILL_ATTENTION: (97, 20, 60), NORM: (90, 60, 0),
-                  SILU: (90, 60, 0)})  # fmt: skip
+        m.sample({GEMM: (98, 30, 75), PREFILL_ATTENTION: (97, 20, 60), NORM: (90, 60, 0), SILU: (90, 60, 0)})
     d = diagnosed(m, tmp_path)
     expect(d, "compute-bound", never=(*HOST_SIDE, "memory-bandwidth-bound", "below-target"))
     assert ("no-gpu-metrics" in {f.cause for f in d.findings}) is not sampled
 
 
 @pytest.mark.parametrize(("capability", "fp4"), [((9, 0), False), ((10, 0), True)])
-def test_fp4_is_for_gpus_that_have_it(
-    tmp_path: Path, capability: tuple[int, int], fp4: bool
-) -> None:
+def test_fp4_is_for_gpus_that_have_it(tmp_path: Path, capability: tuple[int, int], fp4: bool) -> None:
     m = Machine(Export().gpu(name="NVIDIA B200" if fp4 else "NVIDIA H200", capability=capability))
     for i in range(8):
         with m.step(f"prefill {i}"):

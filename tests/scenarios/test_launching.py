@@ -21,16 +21,7 @@ from tests.scenarios.machine import (
     SILU,
     Machine,
 )
-from tests.scenarios.support import (
-    HOST_SIDE,
-    alarms,
-    diagnosed,
-    evidence,
-    expect,
-    fact,
-    ranked,
-    severity,
-)
+from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, evidence, expect, fact, ranked, severity
 
 SHORT = [(kernel, 1.5) for kernel, _ in DECODE_LAYER]
 GPU_LIMITS = ("memory-bandwidth-bound", "compute-bound", "transfer-bound", "host-gap")
@@ -61,9 +52,7 @@ def advice(d: Diagnosis, cause: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("call", "slow"), [(4, False), (15, True)])
-def test_a_host_that_is_slow_at_launching_is_told_to_pin(
-    tmp_path: Path, call: float, slow: bool
-) -> None:
+def test_a_host_that_is_slow_at_launching_is_told_to_pin(tmp_path: Path, call: float, slow: bool) -> None:
     d = diagnosed(launch_bound(call=call), tmp_path)
     assert ("bind-to-numa-node" in advice(d, "launch-bound")) is slow
 
@@ -91,10 +80,14 @@ def test_graphs_that_leave_some_steps_out(tmp_path: Path) -> None:
 
 def test_launches_are_traced_to_the_functions_that_make_them(tmp_path: Path) -> None:
     m = launch_bound(callchain=1)
-    m.export.callchain(1, [
-        ("cudaLaunchKernel", "/opt/cuda/libcudart.so.12"), ("Decoder::layer(int)", "/app/serve"),
-        ("main", "/app/serve"),
-    ])  # fmt: skip
+    m.export.callchain(
+        1,
+        [
+            ("cudaLaunchKernel", "/opt/cuda/libcudart.so.12"),
+            ("Decoder::layer(int)", "/app/serve"),
+            ("main", "/app/serve"),
+        ],
+    )
     found = next(f for f in diagnosed(m, tmp_path).findings if f.cause == "launch-bound")
     table = found.evidence[0]
     assert table.title == "Where the launch calls come from, by CUDA backtraces"
@@ -154,8 +147,16 @@ def test_a_wait_behind_every_replay_is_no_alarm(tmp_path: Path) -> None:
 
 def test_launch_calls_that_wait_for_a_full_queue_are_healthy(tmp_path: Path) -> None:
     m = Machine(queue=64)
-    layer = [(NORM, 30), (GEMM, 400), (PREFILL_ATTENTION, 200), (GEMM, 300), (NORM, 30),
-             (GEMM, 900), (SILU, 40), (GEMM, 500)]  # fmt: skip
+    layer = [
+        (NORM, 30),
+        (GEMM, 400),
+        (PREFILL_ATTENTION, 200),
+        (GEMM, 300),
+        (NORM, 30),
+        (GEMM, 900),
+        (SILU, 40),
+        (GEMM, 500),
+    ]
     for i in range(8):
         with m.step(f"prefill {i}"):
             m.layers(16, layer)
@@ -176,8 +177,7 @@ def test_graphs_recorded_as_blocks(tmp_path: Path, pause: int) -> None:
             m.wait()
         m.work(pause)
     d = diagnosed(m, tmp_path)
-    expect(d, *(["host-gap"] if pause > 100 else []), also=("opaque-cuda-graphs",),
-           never=("launch-bound",))  # fmt: skip
+    expect(d, *(["host-gap"] if pause > 100 else []), also=("opaque-cuda-graphs",), never=("launch-bound",))
     opaque = next(f for f in d.findings if f.cause == "opaque-cuda-graphs")
     assert (opaque.severity, opaque.invalidates) == ("info", False)
     assert "idle time between runs is judged" in opaque.message
@@ -245,9 +245,7 @@ def test_grids_that_change_with_the_context(tmp_path: Path) -> None:
     d = diagnosed(m, tmp_path)
     expect(d, "launch-bound", also=("dynamic-shapes",))
     assert fact(d, "kernel.varying_shape_ratio") == pytest.approx(0.25)
-    assert evidence(d, "dynamic-shapes") == [
-        "Kernels whose launch shape changes between steps"
-    ]  # fmt: skip
+    assert evidence(d, "dynamic-shapes") == ["Kernels whose launch shape changes between steps"]
 
 
 def test_two_processes_take_turns(tmp_path: Path) -> None:

@@ -42,18 +42,26 @@ def dcgm(folder: Path, seconds: Sequence[Second]) -> Path:
         "DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_POWER_MGMT_LIMIT,DCGM_FI_DEV_FB_USED,"
         "DCGM_FI_DEV_FB_FREE"
     )
-    return _written(folder / "dcgm.csv", f"timestamp,gpu,{fields}", (
-        f"{1_700_000_000 + i},0,{s['gr']},{s['sm']},{s['tensor']},{s['dram']},{s['clock']},1980,"
-        f"{s['power']},700,{s['memory'] * 1024},{(80 - s['memory']) * 1024}"
-        for i, s in enumerate(seconds)
-    ))  # fmt: skip
+    return _written(
+        folder / "dcgm.csv",
+        f"timestamp,gpu,{fields}",
+        (
+            f"{1_700_000_000 + i},0,{s['gr']},{s['sm']},{s['tensor']},{s['dram']},{s['clock']},1980,"
+            f"{s['power']},700,{s['memory'] * 1024},{(80 - s['memory']) * 1024}"
+            for i, s in enumerate(seconds)
+        ),
+    )
 
 
 def dcgmi(folder: Path, seconds: Sequence[Second]) -> Path:
-    return _written(folder / "dcgmi.txt", "#Entity  GRACT  SMACT  TENSO  DRAMA  SMCLK\nID", (
-        f"GPU 0  {s['gr']:.3f}  {s['sm']:.3f}  {s['tensor']:.3f}  {s['dram']:.3f}  {s['clock']}"
-        for s in seconds
-    ))  # fmt: skip
+    return _written(
+        folder / "dcgmi.txt",
+        "#Entity  GRACT  SMACT  TENSO  DRAMA  SMCLK\nID",
+        (
+            f"GPU 0  {s['gr']:.3f}  {s['sm']:.3f}  {s['tensor']:.3f}  {s['dram']:.3f}  {s['clock']}"
+            for s in seconds
+        ),
+    )
 
 
 def nvidia_smi(folder: Path, seconds: Sequence[Second]) -> Path:
@@ -62,31 +70,40 @@ def nvidia_smi(folder: Path, seconds: Sequence[Second]) -> Path:
         "memory.total [MiB], power.draw [W], power.limit [W], clocks.current.sm [MHz], "
         "clocks.max.sm [MHz]"
     )
-    return _written(folder / "smi.csv", head, (
-        f"2023/11/14 22:13:{i:02d}.000, 0, {100 * s['gr']:.0f} %, {100 * s['dram']:.0f} %, "
-        f"{s['memory'] * 1024:.0f} MiB, 81920 MiB, {s['power']:.2f} W, 700.00 W, "
-        f"{s['clock']:.0f} MHz, 1980 MHz"
-        for i, s in enumerate(seconds)
-    ))  # fmt: skip
+    return _written(
+        folder / "smi.csv",
+        head,
+        (
+            f"2023/11/14 22:13:{i:02d}.000, 0, {100 * s['gr']:.0f} %, {100 * s['dram']:.0f} %, "
+            f"{s['memory'] * 1024:.0f} MiB, 81920 MiB, {s['power']:.2f} W, 700.00 W, "
+            f"{s['clock']:.0f} MHz, 1980 MHz"
+            for i, s in enumerate(seconds)
+        ),
+    )
 
 
 def dmon(folder: Path, seconds: Sequence[Second]) -> Path:
-    return _written(folder / "dmon.txt", "# gpu  pwr  sm  mem  pclk\n# Idx  W  %  %  MHz", (
-        f"  0  {s['power']:.0f}  {100 * s['gr']:.0f}  {100 * s['dram']:.0f}  {s['clock']:.0f}"
-        for s in seconds
-    ))  # fmt: skip
+    return _written(
+        folder / "dmon.txt",
+        "# gpu  pwr  sm  mem  pclk\n# Idx  W  %  %  MHz",
+        (
+            f"  0  {s['power']:.0f}  {100 * s['gr']:.0f}  {100 * s['dram']:.0f}  {s['clock']:.0f}"
+            for s in seconds
+        ),
+    )
 
 
 def nsys(folder: Path, seconds: Sequence[Second]) -> Path:
     """`nsys profile --trace=none --gpu-metrics-devices=all`: no table of CUDA at all."""
     metrics = {
-        "GR Active": "gr", "SMs Active": "sm", "Tensor Active": "tensor",
+        "GR Active": "gr",
+        "SMs Active": "sm",
+        "Tensor Active": "tensor",
         "DRAM Read Bandwidth": "dram",
-    }  # fmt: skip
+    }
     export = Export(duration=SECONDS * 10**9).gpu().traced()
     export.gpu_metrics(
-        {name: [round(100 * s[key]) for s in seconds] for name, key in metrics.items()},
-        period_ns=10**9,
+        {name: [round(100 * s[key]) for s in seconds] for name, key in metrics.items()}, period_ns=10**9
     )
     return export.write(folder / "metrics.sqlite")
 
@@ -158,9 +175,7 @@ def test_the_bandwidth_limit(tmp_path: Path, source: Source) -> None:
 
 
 @pytest.mark.parametrize("source", PROFILING)
-def test_the_bandwidth_limit_of_a_gpu_that_is_busy_half_of_the_time(
-    tmp_path: Path, source: Source
-) -> None:
+def test_the_bandwidth_limit_of_a_gpu_that_is_busy_half_of_the_time(tmp_path: Path, source: Source) -> None:
     """The mean over the window, 0.45, hides it; while busy DRAM is at 94 %. It holds half of the
     window."""
     d = judged(source, tmp_path, [STREAMING, IDLE] * (SECONDS // 2))

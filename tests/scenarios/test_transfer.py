@@ -67,13 +67,29 @@ def managed(prefetched: bool) -> Export:
         at = 3_000_000 * step
         e.range(f"decode_step {step}", at, at + 2_900_000)
         for page in range(pages):
-            e.migration(at + 20_000 + 40_000 * page, 640_000 // pages // 16, "HtoD",
-                        (2 << 20) // pages, cause, page << 16)  # fmt: skip
-        e.launch(at, 5_000, kernel_start=at + (100_000 if prefetched else 10_000),
-                 kernel_dur=500_000 if prefetched else 1_350_000)  # fmt: skip
+            e.migration(
+                at + 20_000 + 40_000 * page,
+                640_000 // pages // 16,
+                "HtoD",
+                (2 << 20) // pages,
+                cause,
+                page << 16,
+            )
+        e.launch(
+            at,
+            5_000,
+            kernel_start=at + (100_000 if prefetched else 10_000),
+            kernel_dur=500_000 if prefetched else 1_350_000,
+        )
         for page in range(pages):
-            e.migration(at + 1_400_000 + 40_000 * page, 640_000 // pages // 16, "DtoH",
-                        (2 << 20) // pages, cause, page << 16)  # fmt: skip
+            e.migration(
+                at + 1_400_000 + 40_000 * page,
+                640_000 // pages // 16,
+                "DtoH",
+                (2 << 20) // pages,
+                cause,
+                page << 16,
+            )
             e.host_fault(at + 1_380_000 + 40_000 * page)
         e.gpu_fault(at + 15_000, 1_300_000, count=32)
     return e

@@ -33,8 +33,7 @@ def test_unknown_time_that_could_turn_a_verdict_leaves_it_open(
     tmp_path: Path, unknown_us: float, small_us: float, state: str
 ) -> None:
     d = diagnosed(
-        eager((GEMM, 100), (UNHEARD_OF, unknown_us), (ADD, small_us / 2), (MUL, small_us / 2)),
-        tmp_path,
+        eager((GEMM, 100), (UNHEARD_OF, unknown_us), (ADD, small_us / 2), (MUL, small_us / 2)), tmp_path
     )
     states = {
         "fired": {f.code for f in d.findings},
@@ -72,9 +71,7 @@ def test_long_elementwise_kernels_are_not_small_ones(tmp_path: Path) -> None:
     assert "KRN105" not in {f.code for f in d.findings}
 
 
-def test_inductor_kernels_without_a_name_are_told_by_what_their_launches_take(
-    tmp_path: Path,
-) -> None:
+def test_inductor_kernels_without_a_name_are_told_by_what_their_launches_take(tmp_path: Path) -> None:
     m = Machine()
     for i in range(12):
         with m.step(f"decode_step {i}"):

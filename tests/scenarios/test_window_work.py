@@ -48,8 +48,9 @@ def two_kernels(apart: int, long: int) -> Export:
     """Two kernels of `long` us that begin `apart` us from each other."""
     export = Export().process(1)
     for i in range(2):
-        export.launch(at=i * 10 * US, kernel=f"k{i}", kernel_start=(100 + i * apart) * US,
-                      kernel_dur=long * US)  # fmt: skip
+        export.launch(
+            at=i * 10 * US, kernel=f"k{i}", kernel_start=(100 + i * apart) * US, kernel_dur=long * US
+        )
     return export
 
 

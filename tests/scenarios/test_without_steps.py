@@ -22,12 +22,13 @@ def loop(count: int = 200, host: int = 0) -> Export:
         t += host * US
         export.call("cudaMalloc_v3020", t, 20 * US)
         export.launch(
-            at=t + 25 * US, dur=5 * US, kernel="solve(float*, int)", kernel_start=t + 32 * US,
+            at=t + 25 * US,
+            dur=5 * US,
+            kernel="solve(float*, int)",
+            kernel_start=t + 32 * US,
             kernel_dur=30 * US,
-        )  # fmt: skip
-        export.copy(
-            t + 65 * US, 15 * US, "HtoD", bytes=3_700, copy_start=t + 70 * US, copy_dur=2 * US
         )
+        export.copy(t + 65 * US, 15 * US, "HtoD", bytes=3_700, copy_start=t + 70 * US, copy_dur=2 * US)
         export.call("cudaFree_v3020", t + 82 * US, 20 * US)
         t += 105 * US
     return export

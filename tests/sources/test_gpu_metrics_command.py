@@ -94,12 +94,7 @@ def test_a_log_joined_by_an_offset(
 )
 @pytest.mark.usefixtures("log")
 def test_what_cannot_be_joined_is_told_in_one_line(
-    run: Run,
-    capture: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    offset: tuple[str, ...],
-    why: str,
+    run: Run, capture: Path, capsys: pytest.CaptureFixture[str], name: str, offset: tuple[str, ...], why: str
 ) -> None:
     assert run(capture, "--gpu-metrics", name, *offset) == 2
     said = capsys.readouterr().err

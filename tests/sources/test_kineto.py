@@ -72,13 +72,9 @@ def everything(style: Style = "new") -> Profile:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_01_every_generation_of_the_format_fills_the_same_tables(
-    opened: Opened, style: Style
-) -> None:
+def test_01_every_generation_of_the_format_fills_the_same_tables(opened: Opened, style: Style) -> None:
     trace = opened(everything(style))
-    assert trace.tables == {
-        "allocations", "api_calls", "copies", "kernels", "memsets", "overheads", "ranges",
-    }  # fmt: skip
+    assert trace.tables == {"allocations", "api_calls", "copies", "kernels", "memsets", "overheads", "ranges"}
     for table in trace.tables:
         read = trace.columns(table, TABLES[table])
         assert len({len(values) for values in read.values()}) == 1
@@ -86,25 +82,29 @@ def test_01_every_generation_of_the_format_fills_the_same_tables(
     assert first == (9_000, 19_000, 0, 7, 100, 60)
     assert rows(trace, "kernels", "threads", "registers", "shared_bytes")[0] == (128, 32, 1024)
     assert rows(trace, "kernels", "grid_x", "grid_y", "grid_z", "block_x")[0] == (3, 4, 5, 128)
-    assert rows(trace, "copies", "start", "end", "kind", "bytes") == [
-        (27_000, 37_000, HTOD, 1 << 20)
-    ]
+    assert rows(trace, "copies", "start", "end", "kind", "bytes") == [(27_000, 37_000, HTOD, 1 << 20)]
     assert texts(trace, "api_calls", "name_id") == [
-        "cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize",
+        "cudaLaunchKernel",
+        "cudaMemcpyAsync",
+        "cudaMemsetAsync",
+        "cudaStreamSynchronize",
         "cudaGraphLaunch",
-    ]  # fmt: skip
+    ]
     assert [c for (c,) in rows(trace, "api_calls", "call")] == [
-        Call.LAUNCH, Call.COPY, Call.MEMSET, Call.SYNC, Call.GRAPH_LAUNCH,
-    ]  # fmt: skip
+        Call.LAUNCH,
+        Call.COPY,
+        Call.MEMSET,
+        Call.SYNC,
+        Call.GRAPH_LAUNCH,
+    ]
     assert rows(trace, "api_calls", "process", "thread")[0] == (100, 101)
     assert sorted(texts(trace, "ranges", "text_id")) == ["ProfilerStep#1", "aten::mm"]
 
 
 def test_01_old_annotations_are_operators_without_a_namespace(opened: Opened) -> None:
     trace = opened(
-        Profile("old").annotation("ProfilerStep#7", 0, 9_000).op("aten::add", 1_000, 1_000)
-        .launch(at=1_000)
-    )  # fmt: skip
+        Profile("old").annotation("ProfilerStep#7", 0, 9_000).op("aten::add", 1_000, 1_000).launch(at=1_000)
+    )
     assert rows(trace, "ranges", "domain") == [(0,), (OPERATIONS,)]
     assert texts(trace, "ranges", "text_id") == ["ProfilerStep#7", "aten::add"]
 
@@ -112,8 +112,16 @@ def test_01_old_annotations_are_operators_without_a_namespace(opened: Opened) ->
 def test_01_what_repeats_or_explains_is_left_out(opened: Opened) -> None:
     profile = Profile().gpu().launch(at=0)
     for category in ("cuda_sync", "cuda_event", "cuda_profiler_range", "fwdbwd", "gpu_pm_counter"):
-        profile.event(ph="X", cat=category, name="x", pid=1000, tid=1000, ts=profile.us(5),
-                      dur="#1.000#", args={"stream": 7, "device": 0, "correlation": 1})  # fmt: skip
+        profile.event(
+            ph="X",
+            cat=category,
+            name="x",
+            pid=1000,
+            tid=1000,
+            ts=profile.us(5),
+            dur="#1.000#",
+            args={"stream": 7, "device": 0, "correlation": 1},
+        )
     trace = opened(profile)
     assert {table: trace.rows(table) for table in trace.tables} == {"kernels": 1, "api_calls": 1}
 
@@ -185,8 +193,9 @@ def test_02_a_duration_below_zero_or_none_is_zero(opened: Opened) -> None:
 def test_03_devices_are_described(opened: Opened) -> None:
     trace = opened(Profile().gpu(0).gpu(1, sms=148).launch(at=0).head(cuda_runtime_version=12090))
     assert [(d.id, d.name, d.sm_count) for d in trace.devices] == [
-        (0, "NVIDIA H200", 132), (1, "NVIDIA H200", 148),
-    ]  # fmt: skip
+        (0, "NVIDIA H200", 132),
+        (1, "NVIDIA H200", 148),
+    ]
     assert trace.devices[0].memory_bytes == 150_109_880_320
     assert trace.devices[0].compute_capability == (9, 0)
     assert trace.capture.cuda == "12.9"
@@ -277,9 +286,7 @@ def test_04_huge_correlation_ids_are_numbered_anew(opened: Opened) -> None:
     assert rows(trace, "api_calls", "correlation") == [(1,), (2,), (3,)]
 
 
-def test_04_stream_and_device_come_from_the_track_where_arguments_are_missing(
-    opened: Opened,
-) -> None:
+def test_04_stream_and_device_come_from_the_track_where_arguments_are_missing(opened: Opened) -> None:
     profile = Profile("old").launch(at=0, stream=20, device=2)
     kernel = next(e for e in profile.events if e["cat"] == "Kernel")
     kernel["args"] = {"correlation": 1}
@@ -324,8 +331,11 @@ def test_04_amd(opened: Opened) -> None:
     next(e for e in profile.events if e["cat"] == "kernel")["args"]["grid"] = [1, 1, 1]
     trace = opened(profile)
     assert [c for (c,) in rows(trace, "api_calls", "call")] == [
-        Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.SYNC,
-    ]  # fmt: skip
+        Call.LAUNCH,
+        Call.GRAPH_LAUNCH,
+        Call.COPY,
+        Call.SYNC,
+    ]
     unknown = ("blocks", "grid_x", "threads", "registers", "shared_bytes", "context")
     assert rows(trace, "kernels", *unknown) == [(MISSING,) * 6] * 3
     assert [n for (n,) in rows(trace, "kernels", "graph_node")] == [0, 1, 2]
@@ -340,12 +350,20 @@ def test_04_amd(opened: Opened) -> None:
 
 
 def test_05_collectives_tell_their_size_and_group(opened: Opened) -> None:
-    args = {"Collective name": "allreduce", "In msg nelems": 4096, "Out msg nelems": 4096,
-            "Group size": 8, "dtype": "BFloat16", "Process Group Name": "3", "Seq": 17}  # fmt: skip
+    args = {
+        "Collective name": "allreduce",
+        "In msg nelems": 4096,
+        "Out msg nelems": 4096,
+        "Group size": 8,
+        "dtype": "BFloat16",
+        "Process Group Name": "3",
+        "Seq": 17,
+    }
     trace = opened(
-        Profile().launch(at=0, kernel="ncclDevKernel_AllReduce_Sum_bf16", **args)
+        Profile()
+        .launch(at=0, kernel="ncclDevKernel_AllReduce_Sum_bf16", **args)
         .launch(at=20_000, kernel="multimem_all_reduce_kernel")
-    )  # fmt: skip
+    )
     assert rows(trace, "collectives", "start", "process", "correlation", "bytes", "sequence") == [
         (7_000, 1000, 1, 8192, 17)
     ]
@@ -363,11 +381,11 @@ def test_05_a_collective_of_unknown_type_has_no_size(opened: Opened) -> None:
 
 def test_06_operators_are_ranges_of_their_own(opened: Opened) -> None:
     trace = opened(
-        Profile().annotation("step[DECODE bs=32]", 0, 50_000).op("aten::mm", 0, 20_000)
-        .launch(at=0)
-    )  # fmt: skip
-    known = dict(zip(texts(trace, "ranges", "text_id"), rows(trace, "ranges", "domain", "start"),
-                     strict=True))  # fmt: skip
+        Profile().annotation("step[DECODE bs=32]", 0, 50_000).op("aten::mm", 0, 20_000).launch(at=0)
+    )
+    known = dict(
+        zip(texts(trace, "ranges", "text_id"), rows(trace, "ranges", "domain", "start"), strict=True)
+    )
     assert known == {"step[DECODE bs=32]": (0, 0), "aten::mm": (OPERATIONS, 0)}
 
 
@@ -395,21 +413,32 @@ def test_08_a_trace_of_the_cpu_alone(opened: Opened) -> None:
 def test_08_other_accelerators_are_left_out(opened: Opened) -> None:
     profile = Profile().op("aten::add", 0, 1_000)
     for category in ("mtia_runtime", "mtia_ccp_events", "xpu_runtime"):
-        profile.event(ph="X", cat=category, name="x", pid=1, tid=1, ts=profile.us(5), dur=1,
-                      args={"device": "a", "stream": [1], "correlation": None})  # fmt: skip
+        profile.event(
+            ph="X",
+            cat=category,
+            name="x",
+            pid=1,
+            tid=1,
+            ts=profile.us(5),
+            dur=1,
+            args={"device": "a", "stream": [1], "correlation": None},
+        )
     assert opened(profile).tables == {"ranges"}
 
 
 def test_08_a_trace_made_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    path.write_text('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 3}, '
-                    '{"ph": "X", "cat": "kernel", "name": "k", "ts": 5, "dur": 2, "pid": "GPU 1", '
-                    '"tid": "stream 9", "args": null}]}')  # fmt: skip
+    path.write_text(
+        '{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 3}, '
+        '{"ph": "X", "cat": "kernel", "name": "k", "ts": 5, "dur": 2, "pid": "GPU 1", '
+        '"tid": "stream 9", "args": null}]}'
+    )
     with open_trace(path) as trace:
         columns = ("start", "end", "device", "stream", "correlation", "process", "graph_node")
         assert rows(trace, "kernels", *columns) == [
-            (0, 0, 0, MISSING, MISSING, MISSING, 0), (2_000, 4_000, 1, 9, *[MISSING] * 2, 0),
-        ]  # fmt: skip
+            (0, 0, 0, MISSING, MISSING, MISSING, 0),
+            (2_000, 4_000, 1, 9, *[MISSING] * 2, 0),
+        ]
         assert texts(trace, "kernels", "name_id") == ["", "k"]
 
 
@@ -466,9 +495,11 @@ def test_the_caching_allocators_reserve_is_device_memory(opened: Opened) -> None
     profile.memory(50, 77, device=1).memory(60, 9, type=0)  # the last one: of the host
     trace = opened(profile)
     assert rows(trace, "allocations", "time", "device", "bytes", "kind") == [
-        (10, 0, 500, ALLOCATED), (30, 0, 300, ALLOCATED), (40, 0, 200, FREED),
+        (10, 0, 500, ALLOCATED),
+        (30, 0, 300, ALLOCATED),
+        (40, 0, 200, FREED),
         (50, 1, 77, ALLOCATED),
-    ]  # fmt: skip
+    ]
 
 
 def test_what_the_profiler_complained_of(opened: Opened) -> None:
@@ -489,8 +520,15 @@ def test_what_was_recorded_is_told(opened: Opened) -> None:
 
 def test_the_recorded_span_is_the_duration(opened: Opened) -> None:
     profile = Profile().launch(at=500)
-    profile.event(ph="X", cat="Trace", name="PyTorch Profiler (0)", pid="Spans",
-                  tid="PyTorch Profiler", ts=profile.us(0), dur="#1500.250#")  # fmt: skip
+    profile.event(
+        ph="X",
+        cat="Trace",
+        name="PyTorch Profiler (0)",
+        pid="Spans",
+        tid="PyTorch Profiler",
+        ts=profile.us(0),
+        dur="#1500.250#",
+    )
     assert opened(profile).capture.duration_ns == 1_500_250
 
 
@@ -506,11 +544,13 @@ def test_handles_in_place_of_thread_ids_stay_small(opened: Opened) -> None:
         ("void at::native::copy<4, float>(int, std::array<char*, 2ul>)", "copy"),
         ("void at::native::(anonymous namespace)::pad<c10::Half>(long)", "pad"),
         ("std::enable_if<!(false)>::type internal::gemvx::kernel<int, (bool)1>(T1)", "kernel"),
-        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"),
+        (
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+        ),
         ("<unnamed>", "<unnamed>"),
     ],
-)  # fmt: skip
+)
 def test_short_names(opened: Opened, full: str, short: str) -> None:
     assert short_name(full) == short
     assert texts(opened(Profile().launch(at=0, kernel=full)), "kernels", "short_name_id") == [short]
@@ -533,9 +573,7 @@ def test_amd_work_is_joined_by_external_id_where_nothing_else_tells(opened: Open
         profile.launch(at=at, kernel=f"first_{i}", kernel_start=at + 20_000)
         profile.launch(at=at + 6_000, kernel=f"second_{i}", kernel_start=at + 40_000)
         by_external_id(profile, external, 4)
-    profile.graph_launch(
-        300_000, nodes=[(f"node_{i}", 330_000 + i * 9_000, 5_000) for i in range(3)]
-    )
+    profile.graph_launch(300_000, nodes=[(f"node_{i}", 330_000 + i * 9_000, 5_000) for i in range(3)])
     by_external_id(profile, 52, 4)
     profile.launch(at=400_000, kernel="named")
     trace = opened(profile)
@@ -548,8 +586,14 @@ def test_amd_work_is_joined_by_external_id_where_nothing_else_tells(opened: Open
         )
     )
     assert kernels == {
-        "first_0": 0, "second_0": 6_000, "first_1": 100_000, "second_1": 106_000,
-        "node_0": 300_000, "node_1": 300_000, "node_2": 300_000, "named": 400_000,
-    }  # fmt: skip
+        "first_0": 0,
+        "second_0": 6_000,
+        "first_1": 100_000,
+        "second_1": 106_000,
+        "node_0": 300_000,
+        "node_1": 300_000,
+        "node_2": 300_000,
+        "named": 400_000,
+    }
     (nodes,) = ([n for (n,) in rows(trace, "kernels", "graph_node")],)
     assert nodes == [0, 0, 0, 0, 1, 2, 3, 0]

@@ -155,17 +155,41 @@ def test_text_that_is_not_utf8(path: Path) -> None:
 def test_operators_that_use_our_names_for_their_own_arguments(path: Path) -> None:
     profile = Profile().launch(at=0)
     for value in ("grid(4096,)", [1, 2], {"a": 1}, None, 1.5, 1 << 70, "cuda:0", True):
-        profile.op("triton_", 0, 9, grid=value, stream=value, device=value, bytes=value,
-                   correlation=value, kind=value, dtype=value)  # fmt: skip
+        profile.op(
+            "triton_",
+            0,
+            9,
+            grid=value,
+            stream=value,
+            device=value,
+            bytes=value,
+            correlation=value,
+            kind=value,
+            dtype=value,
+        )
     profile.write(path)
     assert starts(path) == [7_000]
 
 
 @pytest.mark.parametrize("value", ["x", [1, 2], {"a": 1}, None, 1.5, 1 << 70, True, "12"])
 def test_arguments_of_any_type(path: Path, value: Any) -> None:
-    names = ("grid", "block", "stream", "device", "context", "correlation", "bytes",
-             "registers per thread", "shared memory", "kind", "Collective name", "dtype",
-             "In msg nelems", "Seq", "Process Group Name")  # fmt: skip
+    names = (
+        "grid",
+        "block",
+        "stream",
+        "device",
+        "context",
+        "correlation",
+        "bytes",
+        "registers per thread",
+        "shared memory",
+        "kind",
+        "Collective name",
+        "dtype",
+        "In msg nelems",
+        "Seq",
+        "Process Group Name",
+    )
     profile = Profile().launch(at=0).copy(at=20_000).memory(5, 9)
     for event in profile.events:
         if event["ph"] == "X":
@@ -184,18 +208,27 @@ def test_events_of_any_shape(path: Path) -> None:
     profile = Profile().launch(at=0)
     kernel = next(e for e in profile.events if e["cat"] == "kernel")
     for key, value in (
-        ("ts", None), ("ts", "soon"), ("ts", [1]), ("ts", 1e300), ("ts", True), ("dur", "x"),
-        ("dur", None), ("name", 5), ("name", None), ("pid", "Spans"), ("tid", {"a": 1}),
-        ("args", []), ("args", "x"), ("ph", 1),
-    ):  # fmt: skip
+        ("ts", None),
+        ("ts", "soon"),
+        ("ts", [1]),
+        ("ts", 1e300),
+        ("ts", True),
+        ("dur", "x"),
+        ("dur", None),
+        ("name", 5),
+        ("name", None),
+        ("pid", "Spans"),
+        ("tid", {"a": 1}),
+        ("args", []),
+        ("args", "x"),
+        ("ph", 1),
+    ):
         profile.events.append(kernel | {key: value})
     profile.events += [1, "x", None, [], {}, {"ph": "X"}, {"cat": ["kernel"]}]
     profile.write(path)
     with open_trace(path) as trace:
         assert trace.rows("kernels") == 9  # all but the five timeless and the one of phase 1
-        assert trace.capture.warnings == (
-            "events without a time or of no known shape, left out: 9",
-        )
+        assert trace.capture.warnings == ("events without a time or of no known shape, left out: 9",)
         assert set(trace.columns("kernels", ["start"])["start"].tolist()) == {7_000}
 
 
@@ -239,9 +272,7 @@ def test_a_compressed_trace_leaves_no_copy(tmp_path: Path, monkeypatch: pytest.M
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     packed = tmp_path / "t.pt.trace.json.gz"
-    packed.write_bytes(
-        gzip.compress(json.dumps(json.loads(Profile().launch(at=0).text())).encode())
-    )
+    packed.write_bytes(gzip.compress(json.dumps(json.loads(Profile().launch(at=0).text())).encode()))
     with open_trace(packed) as trace:
         assert trace.capture.path == str(packed)
         assert trace.capture.size_bytes == packed.stat().st_size

@@ -24,16 +24,29 @@ def described(export: Export) -> Export:
     first field null."""
     for _ in range(2):
         for schema, entries, length in ((GROUP_END, 1, 8), (COLLECTIVE, 3, 24)):
-            export.row("NVTX_PAYLOAD_SCHEMAS", domainId=1, schemaId=schema, type=1,
-                       numEntries=entries, payloadSize=length)  # fmt: skip
+            export.row(
+                "NVTX_PAYLOAD_SCHEMAS",
+                domainId=1,
+                schemaId=schema,
+                type=1,
+                numEntries=entries,
+                payloadSize=length,
+            )
         for schema, i, kind, name, offset in (
             (GROUP_END, 0, 18, "NCCL communicator ID", None),
             (COLLECTIVE, 0, 18, "NCCL communicator ID", None),
             (COLLECTIVE, 1, 22, "Message size [bytes]", 8),
             (COLLECTIVE, 2, 16777232, "Reduction operation", 16),
         ):
-            export.row("NVTX_PAYLOAD_SCHEMA_ENTRIES", domainId=1, schemaId=schema, idx=i,
-                       type=kind, name=name, offset=offset)  # fmt: skip
+            export.row(
+                "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+                domainId=1,
+                schemaId=schema,
+                idx=i,
+                type=kind,
+                name=name,
+                offset=offset,
+            )
     return export
 
 
@@ -43,16 +56,28 @@ def payload(schema: int, *fields: int) -> bytes:
 
 
 def call(export: Export, start: int, end: int, size: int, comm: int = COMM) -> None:
-    export.nvtx(59, start, end, textId=export.string("ncclAllReduce"), domainId=1,
-                binaryData=payload(COLLECTIVE, comm, size, 0))  # fmt: skip
+    export.nvtx(
+        59,
+        start,
+        end,
+        textId=export.string("ncclAllReduce"),
+        domainId=1,
+        binaryData=payload(COLLECTIVE, comm, size, 0),
+    )
 
 
 def group(export: Export, at: int, *sizes: int, kernels: int | None = None) -> None:
     """A group: the calls, then the launches at its end."""
     for i, size in enumerate(sizes):
         call(export, at + 100 * i, at + 100 * i + 50, size)
-    export.nvtx(59, at + 5_000, at + 60_000, textId=export.string("ncclGroupEnd"), domainId=1,
-                binaryData=payload(GROUP_END, COMM))  # fmt: skip
+    export.nvtx(
+        59,
+        at + 5_000,
+        at + 60_000,
+        textId=export.string("ncclGroupEnd"),
+        domainId=1,
+        binaryData=payload(GROUP_END, COMM),
+    )
     for i in range(len(sizes) if kernels is None else kernels):
         export.launch(at=at + 6_000 + 10_000 * i, kernel=ALL_REDUCE, kernel_dur=3_000)
 
@@ -123,10 +148,14 @@ def test_threads_do_not_mix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        b"", b"x", "text", payload(COLLECTIVE, COMM)[:-1], payload(7, 1, 2, 3),
+        b"",
+        b"x",
+        "text",
+        payload(COLLECTIVE, COMM)[:-1],
+        payload(7, 1, 2, 3),
         payload(COLLECTIVE, COMM, (1 << 64) - 1, 0),
     ],
-)  # fmt: skip
+)
 def test_payloads_that_cannot_be_read(tmp_path: Path, damage: object) -> None:
     export = new()
     export.nvtx(59, 0, 20_000, textId=export.string("ncclAllReduce"), binaryData=damage)

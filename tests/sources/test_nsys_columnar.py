@@ -118,8 +118,11 @@ def test_the_same_tables(tmp_path: Path, schema: str, kind: str) -> None:
     folder = exported(sqlite, tmp_path / "folder", kind)
     with open_trace(sqlite) as one, open_trace(folder) as other:
         same(one, other)
-        changed = {"path": str(folder), "format": f"nsys-{kind.partition('-')[0]}",
-                   "size_bytes": other.capture.size_bytes}  # fmt: skip
+        changed = {
+            "path": str(folder),
+            "format": f"nsys-{kind.partition('-')[0]}",
+            "size_bytes": other.capture.size_bytes,
+        }
         assert other.capture == one.capture.model_copy(update=changed)
         assert other.capture.size_bytes == sum(p.stat().st_size for p in folder.iterdir())
         assert other.capture.warnings == ("NVTX ranges without an end, left out: 1",)
@@ -145,9 +148,12 @@ def test_columns_that_an_export_lacks_read_missing(tmp_path: Path) -> None:
 
 
 def test_ids_beyond_63_bits_and_null(tmp_path: Path) -> None:
-    columns = {"start": [5, 7], "end": [9, 8],
-               "correlationId": pa.array([2**64 - 9, None], pa.uint64()),
-               "streamId": pa.array([7, None], pa.int32()).dictionary_encode()}  # fmt: skip
+    columns = {
+        "start": [5, 7],
+        "end": [9, 8],
+        "correlationId": pa.array([2**64 - 9, None], pa.uint64()),
+        "streamId": pa.array([7, None], pa.int32()).dictionary_encode(),
+    }
     _write(pa.table(columns), tmp_path / "CUPTI_ACTIVITY_KIND_KERNEL", "parquet")
     with open_trace(tmp_path) as trace:
         read = trace.columns("kernels", ["correlation", "stream"])
@@ -177,9 +183,7 @@ def test_a_folder_of_other_files(tmp_path: Path) -> None:
         open_trace(tmp_path)
 
 
-def test_without_pyarrow_one_line_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "StringIds.parquet").write_bytes(b"PAR1")
     known = builtins.__import__
 
@@ -216,8 +220,7 @@ def test_the_real_export_gives_the_facts_of_the_sqlite_export(tmp_path: Path) ->
     with open_trace(sqlite) as one, open_trace(folder) as other:
         same(one, other)
     a, b = diagnose(sqlite), diagnose(folder)
-    facts = [{(f.name, f.scope): f.value for f in d.facts if f.name not in OF_METADATA}
-             for d in (a, b)]  # fmt: skip
+    facts = [{(f.name, f.scope): f.value for f in d.facts if f.name not in OF_METADATA} for d in (a, b)]
     assert facts[0] == facts[1]
     # How it was recorded is a table of some findings, and not in the folder.
     bare = [[f.model_copy(update={"evidence": ()}) for f in d.findings] for d in (a, b)]

@@ -23,9 +23,7 @@ def devices_of(export: Export, tmp_path: Path) -> tuple[Device, ...]:
 
 def test_tool_versions_and_times(tmp_path: Path) -> None:
     export = Export("3.16", tool_version="2024.6.2.225", start_utc_ns=17, duration=300)
-    capture = capture_of(
-        export.system(NvDriverVersion="570.1", CudaDriverVersion="12080"), tmp_path
-    )
+    capture = capture_of(export.system(NvDriverVersion="570.1", CudaDriverVersion="12080"), tmp_path)
     assert capture.format == "nsys-sqlite"
     assert capture.producer == "NVIDIA Nsight Systems"
     assert (capture.producer_version, capture.schema_version) == ("2024.6.2.225", "3.16")
@@ -89,9 +87,7 @@ def test_only_processes_that_used_cuda_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schema", ["2.9", "3.25"])
-def test_processes_are_found_by_their_work_where_no_table_lists_them(
-    tmp_path: Path, schema: str
-) -> None:
+def test_processes_are_found_by_their_work_where_no_table_lists_them(tmp_path: Path, schema: str) -> None:
     export = Export(schema).process(9, "other").process(8, "vllm").launch(at=0)
     capture = capture_of(export.without_tables("TARGET_INFO_CUDA_STREAM"), tmp_path)
     assert capture.processes == ((8, "vllm"),)
@@ -132,16 +128,28 @@ def test_a_rank_that_is_no_number_is_no_rank(tmp_path: Path) -> None:
 def test_device_properties(tmp_path: Path) -> None:
     (device,) = devices_of(
         Export().gpu(
-            id=0, name="NVIDIA H200", sm_count=132, bandwidth=4.8e12, memory=150e9, clock=1.98e9,
-            chip="GH100", capability=(9, 0),
+            id=0,
+            name="NVIDIA H200",
+            sm_count=132,
+            bandwidth=4.8e12,
+            memory=150e9,
+            clock=1.98e9,
+            chip="GH100",
+            capability=(9, 0),
         ),
         tmp_path,
-    )  # fmt: skip
+    )
     assert device == Device(
-        id=0, name="NVIDIA H200", chip="GH100", sm_count=132, memory_bytes=150_000_000_000,
-        bandwidth_bytes_per_s=4.8e12, clock_hz=1.98e9, compute_capability=(9, 0),
+        id=0,
+        name="NVIDIA H200",
+        chip="GH100",
+        sm_count=132,
+        memory_bytes=150_000_000_000,
+        bandwidth_bytes_per_s=4.8e12,
+        clock_hz=1.98e9,
+        compute_capability=(9, 0),
         cuda_ordinals=(0,),
-    )  # fmt: skip
+    )
 
 
 def test_properties_that_the_driver_does_not_tell_are_none(tmp_path: Path) -> None:

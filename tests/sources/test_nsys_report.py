@@ -91,9 +91,7 @@ def report(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_report_is_read_through_nsys(
-    nsys: Nsys, report: Path, export: Path, scratch: Path
-) -> None:
+def test_a_report_is_read_through_nsys(nsys: Nsys, report: Path, export: Path, scratch: Path) -> None:
     nsys.exports(export)
     with open_trace(report) as trace:
         assert trace.rows("kernels") == 1
@@ -125,12 +123,9 @@ def test_a_report_under_another_name_or_compressed(
 
 
 @pytest.mark.parametrize(
-    ("script", "why"),
-    [(FAILS, "created by a newer version"), (DOES_NOTHING, "exit code 0")],
+    ("script", "why"), [(FAILS, "created by a newer version"), (DOES_NOTHING, "exit code 0")]
 )
-def test_an_export_that_fails(
-    nsys: Nsys, report: Path, scratch: Path, script: str, why: str
-) -> None:
+def test_an_export_that_fails(nsys: Nsys, report: Path, scratch: Path, script: str, why: str) -> None:
     nsys.installed(script)
     with pytest.raises(InputError) as raised:
         open_trace(report)
@@ -154,9 +149,7 @@ def test_without_nsys_the_command_is_told(report: Path) -> None:
     assert f"nsys export --type=sqlite -o 'a run.sqlite' '{report}'" in str(raised.value)
 
 
-def test_a_folder_holds_reports_that_nobody_exported_yet(
-    nsys: Nsys, report: Path, export: Path
-) -> None:
+def test_a_folder_holds_reports_that_nobody_exported_yet(nsys: Nsys, report: Path, export: Path) -> None:
     twin = export.rename(report.with_name("b.sqlite"))
     report.with_name("b.nsys-rep").write_bytes(report.read_bytes())
     assert expand([report.parent]) == [twin]  # no nsys that could read them
@@ -165,8 +158,7 @@ def test_a_folder_holds_reports_that_nobody_exported_yet(
 
 
 @pytest.mark.parametrize(
-    ("number", "said", "code"),
-    [(signal.SIGINT, b"interrupted", 130), (signal.SIGTERM, b"terminated", 143)],
+    ("number", "said", "code"), [(signal.SIGINT, b"interrupted", 130), (signal.SIGTERM, b"terminated", 143)]
 )
 def test_an_export_that_is_interrupted_leaves_nothing(
     nsys: Nsys, report: Path, scratch: Path, number: int, said: bytes, code: int
@@ -175,8 +167,9 @@ def test_an_export_that_is_interrupted_leaves_nothing(
     nsys.installed(ENDLESS.format(mark=mark))
     with subprocess.Popen(
         [sys.executable, "-m", "advisor", str(report)],
-        env=os.environ | {"TMPDIR": str(scratch)}, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        env=os.environ | {"TMPDIR": str(scratch)},
+        stderr=subprocess.PIPE,
+    ) as process:
         while not mark.exists():
             assert process.poll() is None
             time.sleep(0.02)

@@ -86,9 +86,7 @@ def test_metric_ids_of_another_capture(tmp_path: Path) -> None:
 
 
 def test_no_sample_is_not_zero(tmp_path: Path) -> None:
-    wide = samples(
-        Export().gpu_metrics({"SM Active": [5, None, 7], "GR Active": [1, 2, 3]}), tmp_path
-    )
+    wide = samples(Export().gpu_metrics({"SM Active": [5, None, 7], "GR Active": [1, 2, 3]}), tmp_path)
     assert math.isnan(wide["sm_active"][1])
     assert wide["sm_active"][[0, 2]].tolist() == [0.05, 0.07]
 

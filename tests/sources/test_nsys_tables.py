@@ -114,23 +114,45 @@ def test_kernel_columns(opened: Any) -> None:
         .process(100)
         .device(3, context=9)
         .launch(
-            at=0, dur=5_000, kernel="void gemm<bf16>(float*)", kernel_start=7_000,
-            kernel_dur=10_000, stream=21, grid=(4, 3, 2), block=(32, 4, 1), registers=168,
-            shared=(1024, 2048), mangled="_Z4gemm", short="gemm", graph_node=77,
+            at=0,
+            dur=5_000,
+            kernel="void gemm<bf16>(float*)",
+            kernel_start=7_000,
+            kernel_dur=10_000,
+            stream=21,
+            grid=(4, 3, 2),
+            block=(32, 4, 1),
+            registers=168,
+            shared=(1024, 2048),
+            mangled="_Z4gemm",
+            short="gemm",
+            graph_node=77,
         )
-    )  # fmt: skip
-    kernel = {
-        name: values[0] for name, values in trace.columns("kernels", TABLES["kernels"]).items()
-    }
+    )
+    kernel = {name: values[0] for name, values in trace.columns("kernels", TABLES["kernels"]).items()}
     assert trace.text(kernel.pop("name_id")) == "void gemm<bf16>(float*)"
     assert trace.text(kernel.pop("short_name_id")) == "gemm"
     assert trace.text(kernel.pop("mangled_name_id")) == "_Z4gemm"
     assert kernel == {
-        "start": 7_000, "end": 17_000, "device": 3, "stream": 21, "context": 9, "process": 100,
-        "correlation": 1, "grid_x": 4, "grid_y": 3, "grid_z": 2, "blocks": 24, "block_x": 32,
-        "block_y": 4, "block_z": 1, "threads": 128,
-        "registers": 168, "shared_bytes": 3072, "graph_node": 77,
-    }  # fmt: skip
+        "start": 7_000,
+        "end": 17_000,
+        "device": 3,
+        "stream": 21,
+        "context": 9,
+        "process": 100,
+        "correlation": 1,
+        "grid_x": 4,
+        "grid_y": 3,
+        "grid_z": 2,
+        "blocks": 24,
+        "block_x": 32,
+        "block_y": 4,
+        "block_z": 1,
+        "threads": 128,
+        "registers": 168,
+        "shared_bytes": 3072,
+        "graph_node": 77,
+    }
 
 
 def test_kernel_without_a_graph_has_node_zero(opened: Any) -> None:
@@ -159,22 +181,18 @@ def test_memory_kinds_numbered_otherwise_are_mapped_by_name(opened: Any) -> None
     export = Export().process(1).copy(at=0, srcKind=1, dstKind=3).memset(at=9, memKind=3)
     export.copy(at=99, srcKind=2, dstKind=None)
     for number, name in enumerate(("UNKNOWN", "PAGEABLE", "PINNED", "DEVICE")):
-        export.row(
-            "ENUM_CUDA_MEM_KIND", id=number, name=f"CUDA_MEMOPR_MEMORY_KIND_{name}", label=""
-        )
+        export.row("ENUM_CUDA_MEM_KIND", id=number, name=f"CUDA_MEMOPR_MEMORY_KIND_{name}", label="")
     trace = opened(export)
-    assert rows(trace, "copies", "src_memory", "dst_memory") == [
-        (PAGEABLE, DEVICE_MEMORY),
-        (PINNED, MISSING),
-    ]
+    assert rows(trace, "copies", "src_memory", "dst_memory") == [(PAGEABLE, DEVICE_MEMORY), (PINNED, MISSING)]
     assert rows(trace, "memsets", "memory") == [(DEVICE_MEMORY,)]
 
 
 def test_page_faults_of_both_sides(opened: Any) -> None:
     trace = opened(everything())
     assert rows(trace, "page_faults", "start", "end", "device", "process", "count") == [
-        (200, 200, MISSING, 100, 1), (300, 350, 0, 100, 3),
-    ]  # fmt: skip
+        (200, 200, MISSING, 100, 1),
+        (300, 350, 0, 100, 3),
+    ]
 
 
 def test_allocations(opened: Any) -> None:
@@ -209,9 +227,14 @@ def test_host_samples_and_backtraces_do_not_share_chain_ids(opened: Any) -> None
     assert sample == (3, 5, 5, SAMPLING_CHAIN_OFFSET + 1)
     chains = trace.columns("callchains", TABLES["callchains"])
     frames = list(
-        zip(chains["callchain"].tolist(), chains["depth"].tolist(),
-            trace.texts(chains["symbol_id"]), trace.texts(chains["module_id"]), strict=True)
-    )  # fmt: skip
+        zip(
+            chains["callchain"].tolist(),
+            chains["depth"].tolist(),
+            trace.texts(chains["symbol_id"]),
+            trace.texts(chains["module_id"]),
+            strict=True,
+        )
+    )
     assert frames == [
         (1, 0, "inner", "libcuda"),
         (1, 1, "main", "app"),
@@ -257,11 +280,7 @@ def test_overheads_of_both_tables(opened: Any) -> None:
         .cupti_overhead(20, 10, type=3)
         .cupti_overhead(40, 10, type=7, name="my own")
     )
-    assert rows(trace, "overheads", "start", "end", "process") == [
-        (0, 10, 5),
-        (20, 30, 5),
-        (40, 50, 5),
-    ]
+    assert rows(trace, "overheads", "start", "end", "process") == [(0, 10, 5), (20, 30, 5), (40, 50, 5)]
     assert texts(trace, "overheads", "kind_id") == [
         "CUDA profiling data flush",
         "Buffer flush (Profiler)",
@@ -295,12 +314,19 @@ def test_02_version_table_of_either_name_or_none(opened: Any, table: str | None)
 @pytest.mark.parametrize("table", sorted(FILLED - {"callchains", "overheads", "page_faults"}))
 def test_03_any_table_may_be_missing_or_empty(opened: Any, table: str) -> None:
     raw = {
-        "kernels": KERNEL, "copies": MEMCPY, "memsets": MEMSET, "api_calls": RUNTIME,
-        "graph_runs": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "ranges": "NVTX_EVENTS",
-        "samples": "GPU_METRICS", "allocations": "CUDA_GPU_MEMORY_USAGE_EVENTS",
-        "events": "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "host_samples": "COMPOSITE_EVENTS",
-        "diagnostics": "DIAGNOSTIC_EVENT", "host_calls": "OSRT_API",
-    }[table]  # fmt: skip
+        "kernels": KERNEL,
+        "copies": MEMCPY,
+        "memsets": MEMSET,
+        "api_calls": RUNTIME,
+        "graph_runs": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+        "ranges": "NVTX_EVENTS",
+        "samples": "GPU_METRICS",
+        "allocations": "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        "events": "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+        "host_samples": "COMPOSITE_EVENTS",
+        "diagnostics": "DIAGNOSTIC_EVENT",
+        "host_calls": "OSRT_API",
+    }[table]
     for export in (everything().without_tables(raw), everything().empty_tables(raw)):
         trace = opened(export)
         assert not trace.has(table)
@@ -309,9 +335,15 @@ def test_03_any_table_may_be_missing_or_empty(opened: Any, table: str) -> None:
 
 
 def test_03_many_tables_missing_at_once(opened: Any) -> None:
-    side = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_STREAM", "PROCESSES", "StringIds",
-            "ENUM_CUDA_MEM_KIND", "META_DATA_CAPTURE",
-            "TARGET_INFO_SESSION_START_TIME")  # fmt: skip
+    side = (
+        "TARGET_INFO_GPU",
+        "TARGET_INFO_CUDA_STREAM",
+        "PROCESSES",
+        "StringIds",
+        "ENUM_CUDA_MEM_KIND",
+        "META_DATA_CAPTURE",
+        "TARGET_INFO_SESSION_START_TIME",
+    )
     trace = opened(everything().without_tables(*side))
     assert trace.rows("kernels") == 1
     assert texts(trace, "kernels", "name_id") == [""]
@@ -364,18 +396,18 @@ def test_rows_without_a_place_in_time_are_no_rows(opened: Any, column: str) -> N
 
 
 def test_05_absent_kernel_columns_read_as_missing(opened: Any) -> None:
-    gone = ("mangledName", "registersPerThread", "gridZ", "staticSharedMemory",
-            "dynamicSharedMemory", "graphNodeId", "contextId", "globalPid")  # fmt: skip
-    trace = opened(Export().process(1).launch(at=0, grid=(5, 1, 1)).without_columns(KERNEL, *gone))
-    columns = (
-        "mangled_name_id",
-        "registers",
-        "grid_z",
-        "blocks",
-        "shared_bytes",
-        "context",
-        "process",
+    gone = (
+        "mangledName",
+        "registersPerThread",
+        "gridZ",
+        "staticSharedMemory",
+        "dynamicSharedMemory",
+        "graphNodeId",
+        "contextId",
+        "globalPid",
     )
+    trace = opened(Export().process(1).launch(at=0, grid=(5, 1, 1)).without_columns(KERNEL, *gone))
+    columns = ("mangled_name_id", "registers", "grid_z", "blocks", "shared_bytes", "context", "process")
     assert rows(trace, "kernels", *columns) == [(MISSING,) * 7]
     assert rows(trace, "kernels", "grid_x", "threads", "graph_node") == [(5, 128, 0)]
     assert rows(trace, "kernels", "mangled_name_id") == [(MISSING,)]
@@ -383,10 +415,7 @@ def test_05_absent_kernel_columns_read_as_missing(opened: Any) -> None:
 
 def test_05_one_kind_of_shared_memory_is_enough(opened: Any) -> None:
     trace = opened(
-        Export()
-        .process(1)
-        .launch(at=0, shared=(7, 9))
-        .without_columns(KERNEL, "staticSharedMemory")
+        Export().process(1).launch(at=0, shared=(7, 9)).without_columns(KERNEL, "staticSharedMemory")
     )
     assert rows(trace, "kernels", "shared_bytes") == [(9,)]
 
@@ -411,8 +440,7 @@ def test_06_columns_in_another_order(tmp_path: Path) -> None:
     path = Export().process(1).launch(at=0, kernel="gemm").write(tmp_path / "t.sqlite")
     with sqlite3.connect(path) as db:
         db.execute(
-            "create table k as "
-            f"select shortName, end, correlationId, start, demangledName from {KERNEL}"
+            f"create table k as select shortName, end, correlationId, start, demangledName from {KERNEL}"
         )
         db.execute(f"drop table {KERNEL}")
         db.execute(f"alter table k rename to {KERNEL}")
@@ -557,10 +585,7 @@ def test_11_correlation_ids_repeat_between_processes(opened: Any) -> None:
         export.process(pid).launch(at=pid, kernel=name)
     trace = opened(export)
     assert rows(trace, "kernels", "process", "correlation") == [(100, 1), (200, 1)]
-    assert rows(trace, "api_calls", "process", "thread", "correlation") == [
-        (100, 100, 1),
-        (200, 200, 1),
-    ]
+    assert rows(trace, "api_calls", "process", "thread", "correlation") == [(100, 100, 1), (200, 200, 1)]
 
 
 def test_11_kernels_without_a_call_are_normal_in_slices(opened: Any) -> None:
@@ -573,9 +598,7 @@ def test_11_ids_that_are_null_are_missing(opened: Any) -> None:
     trace = opened(
         Export().row(RUNTIME, start=1, end=2, nameId=1).row(KERNEL, start=3, end=4, demangledName=1)
     )
-    assert rows(trace, "api_calls", "process", "thread", "correlation", "callchain") == [
-        (MISSING,) * 4
-    ]
+    assert rows(trace, "api_calls", "process", "thread", "correlation", "callchain") == [(MISSING,) * 4]
     assert rows(trace, "kernels", "process", "correlation") == [(MISSING, MISSING)]
 
 
@@ -587,10 +610,7 @@ def test_12_devices_go_by_id_not_by_row(opened: Any) -> None:
         .process(1)
         .launch(at=0, device=1)
     )
-    assert [(d.id, d.name) for d in trace.devices] == [
-        (0, "NVIDIA A100-PCIE-40GB"),
-        (1, "NVIDIA A40"),
-    ]
+    assert [(d.id, d.name) for d in trace.devices] == [(0, "NVIDIA A100-PCIE-40GB"), (1, "NVIDIA A40")]
     assert rows(trace, "kernels", "device") == [(1,)]
 
 

@@ -129,9 +129,7 @@ def test_rows_that_sit_in_a_write_ahead_log_are_read_and_the_log_is_kept(tmp_pat
     folder.mkdir()
     path = simple().write(folder / "t.sqlite", journal="wal")
     writer = sqlite3.connect(path)
-    writer.execute(
-        "insert into CUPTI_ACTIVITY_KIND_KERNEL select * from CUPTI_ACTIVITY_KIND_KERNEL"
-    )
+    writer.execute("insert into CUPTI_ACTIVITY_KIND_KERNEL select * from CUPTI_ACTIVITY_KIND_KERNEL")
     writer.commit()
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -166,8 +164,11 @@ def test_importing_is_light() -> None:
     root = str(Path(__file__).parents[2])
     output = subprocess.run(
         [sys.executable, "-c", code],
-        check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root},
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
+    )
     loaded = set(output.stdout.split())
     assert not loaded & {"pandas", "rich", "yaml", "openpyxl", "typer", "dask", "pyarrow"}
     assert "msgspec" not in loaded

@@ -54,8 +54,9 @@ def columns(found: SampleLog, *names: str) -> Columns:
 
 def test_nvidia_smi_csv_with_units(tmp_path: Path) -> None:
     found = log(tmp_path, SMI)
-    read = columns(found, "time", "gr_active", "power_w", "sm_clock_hz", "memory_used_bytes",
-                   "throttled", "sm_active")  # fmt: skip
+    read = columns(
+        found, "time", "gr_active", "power_w", "sm_clock_hz", "memory_used_bytes", "throttled", "sm_active"
+    )
     assert np.diff(read["time"]).tolist() == [100_000_000]
     assert read["time"][0] == 0
     assert found.begin_ns == found.capture.start_utc_ns == 1_700_000_000 * 10**9
@@ -89,17 +90,16 @@ def test_a_header_written_again_and_a_torn_last_line_are_passed_over(tmp_path: P
 
 
 def test_dmon(tmp_path: Path) -> None:
-    read = columns(log(tmp_path, DMON, "dmon.txt"), "time", "gr_active", "power_w", "sm_clock_hz",
-                   "temperature_c")  # fmt: skip
+    read = columns(
+        log(tmp_path, DMON, "dmon.txt"), "time", "gr_active", "power_w", "sm_clock_hz", "temperature_c"
+    )
     assert read["gr_active"].tolist() == [0.97, 0.0]
     assert read["temperature_c"].tolist() == [61, 55]
     assert np.diff(read["time"]).tolist() == [10**9]
 
 
 def test_dmon_with_date_and_time(tmp_path: Path) -> None:
-    text = (
-        "#Date       Time        gpu    pwr     sm   pclk\n 20231114  22:13:20  0  690  97  1455\n"
-    )
+    text = "#Date       Time        gpu    pwr     sm   pclk\n 20231114  22:13:20  0  690  97  1455\n"
     found = log(tmp_path, text, "dmon.txt")
     assert found.begin_ns == 1_700_000_000 * 10**9
     assert found.capture.warnings == ()
@@ -139,8 +139,16 @@ def test_dmon_in_all_its_columns(tmp_path: Path) -> None:
         " 20231114   22:13:20      1    690     90     70     97     40      0      0      0      0"
         "   3201   1455      0      1   1024      1      0     10     20\n"
     )
-    read = columns(log(tmp_path, text, "dmon.log"), "device", "power_w", "gr_active",
-                   "sm_clock_hz", "memory_used_bytes", "throttled", "overheated")  # fmt: skip
+    read = columns(
+        log(tmp_path, text, "dmon.log"),
+        "device",
+        "power_w",
+        "gr_active",
+        "sm_clock_hz",
+        "memory_used_bytes",
+        "throttled",
+        "overheated",
+    )
     assert read["device"].tolist() == [0, 1]
     assert read["gr_active"].tolist() == [0.97, 0.97]
     assert read["sm_clock_hz"].tolist() == [1.455e9, 1.455e9]
@@ -182,9 +190,7 @@ def test_dcgm_as_csv(tmp_path: Path) -> None:
     found = log(tmp_path, text, "dcgm.csv")
     assert not found.local
     assert found.begin_ns == 1_700_000_000_250_000_000
-    read = columns(
-        found, "time", "device", "gr_active", "sm_active", "memory_used_bytes", "power_w"
-    )
+    read = columns(found, "time", "device", "gr_active", "sm_active", "memory_used_bytes", "power_w")
     assert read["time"].tolist() == [0, 0, 10**9]
     assert read["sm_active"].tolist() == [0.5, 0.25, 0.75]
     assert np.isnan(read["gr_active"][2])
@@ -201,9 +207,7 @@ def test_dcgm_as_csv(tmp_path: Path) -> None:
         ("[N/A], [N/A], [N/A]", (None, None)),
     ],
 )
-def test_reasons_one_by_one(
-    tmp_path: Path, active: str, expected: tuple[float | None, float | None]
-) -> None:
+def test_reasons_one_by_one(tmp_path: Path, active: str, expected: tuple[float | None, float | None]) -> None:
     text = (
         "index, utilization.gpu [%], clocks_throttle_reasons.sw_power_cap, "
         "clocks_throttle_reasons.hw_slowdown, clocks_throttle_reasons.sw_thermal_slowdown, "
@@ -290,9 +294,7 @@ def traced(folder: Path, start_utc_ns: int | None, utc_offset_h: float = 0) -> T
 
 
 def joined_at(trace: Trace, found: SampleLog, offset: int | None = None) -> int:
-    return int(
-        Trace(WithSamples(trace.source, found, offset)).columns("samples", ("time",))["time"][0]
-    )
+    return int(Trace(WithSamples(trace.source, found, offset)).columns("samples", ("time",))["time"][0])
 
 
 @pytest.mark.parametrize("zone", [0, 2, -7, 5.75])
@@ -357,9 +359,7 @@ def test_a_capture_keeps_its_own_samples_and_takes_what_they_lack(tmp_path: Path
     assert read["sm_active"].tolist() == own["sm_active"].tolist()
     held = read["time"] <= 300_000_000  # two periods after the last row of the log
     assert np.isnan(read["gr_active"][~held]).all()
-    assert read["gr_active"][held].tolist() == [
-        1.0 if t < 10**8 else 0.5 for t in read["time"][held]
-    ]
+    assert read["gr_active"][held].tolist() == [1.0 if t < 10**8 else 0.5 for t in read["time"][held]]
     assert read["power_w"][0] == pytest.approx(690.1)
 
 
@@ -377,8 +377,9 @@ def two_gpus(folder: Path) -> Trace:
 def test_a_gpu_has_its_number_in_nsys_its_ordinal_and_its_bus(tmp_path: Path) -> None:
     trace = two_gpus(tmp_path)
     assert [(d.id, d.bus_id, d.cuda_ordinals) for d in trace.devices] == [
-        (0, "0000:01:00.0", (1,)), (1, "0000:41:00.0", (0,)),
-    ]  # fmt: skip
+        (0, "0000:01:00.0", (1,)),
+        (1, "0000:41:00.0", (0,)),
+    ]
     assert trace.columns("kernels", ("device",))["device"].tolist() == [1]
 
 
@@ -391,9 +392,7 @@ def test_gpus_of_a_log_are_matched_by_their_bus(tmp_path: Path) -> None:
     )
     joined = Trace(WithSamples(two_gpus(tmp_path).source, log(tmp_path, head + rows), None))
     read = joined.columns("samples", ("device", "gr_active"))
-    assert dict(zip(read["device"].tolist(), read["gr_active"].tolist(), strict=True)) == {
-        1: 0.9, 0: 0.1,
-    }  # fmt: skip
+    assert dict(zip(read["device"].tolist(), read["gr_active"].tolist(), strict=True)) == {1: 0.9, 0: 0.1}
     assert not joined.capture.warnings
 
 

@@ -83,10 +83,12 @@ def test_random_tables_read_the_same_both_ways(tmp_path: Path, seed: int, page_s
     kinds[rng.randrange(9)] = "edge"
     # Untyped columns keep what they are given; a row of 9 x 200 bytes would spill from 512.
     rows: list[tuple[Any, ...]] = [
-        tuple(random_value(rng, kind) if page_size > 512 or kind not in ("text", "blob") else None
-              for kind in kinds)
+        tuple(
+            random_value(rng, kind) if page_size > 512 or kind not in ("text", "blob") else None
+            for kind in kinds
+        )
         for _ in range(rng.choice([1, 50, 3000]))
-    ]  # fmt: skip
+    ]
     path = fill(tmp_path / "t.db", ", ".join(f"c{i}" for i in range(9)), rows, page_size)
     wanted = [f"c{i}" for i, kind in enumerate(kinds) if kind in ("edge", "small", "wide")]
     rng.shuffle(wanted)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.metrics.analysis import Analysis, Selection
+from advisor.metrics.analysis import Analysis
 from advisor.metrics.stats.reports import make_report
 from advisor.metrics.stats.rows import NameStyle
+from advisor.metrics.window import Selection
 from advisor.model.stats import StatsTable
 from advisor.sources.open import open_trace
 from tests.builder import Export

@@ -25,9 +25,9 @@ EVERY = (
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    return loop({5: 30_000, 9: 30_000}).call("cudaMalloc_v3020", 5_310_000, 5_000).write(
-        tmp_path / "t.sqlite"
-    )  # fmt: skip
+    return (
+        loop({5: 30_000, 9: 30_000}).call("cudaMalloc_v3020", 5_310_000, 5_000).write(tmp_path / "t.sqlite")
+    )
 
 
 def sample() -> StatsTable:
@@ -81,9 +81,12 @@ def test_json() -> None:
     assert report["scope"] == "whole capture"
     assert report["rows"][0]["Total Time (ns)"] == 2_000_000
     assert report["rows"][1] == {
-        "Time (%)": 33.4, "Total Time (ns)": 1_000_001, "Avg (ns)": 300.0, "Bytes (B)": None,
+        "Time (%)": 33.4,
+        "Total Time (ns)": 1_000_001,
+        "Avg (ns)": 300.0,
+        "Bytes (B)": None,
         "Name": 'say "a", b',
-    }  # fmt: skip
+    }
 
 
 def test_json_has_sizes_to_the_byte(capsys: Captured) -> None:
@@ -133,9 +136,7 @@ def test_columns_of_low_rank_come_first() -> None:
 
 @pytest.mark.parametrize("report", EVERY)
 @pytest.mark.parametrize("columns", ["80", "60", "120"])
-def test_text_fits(
-    report: str, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_fits(report: str, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     out = printed(capsys, COMMITTED, "--report", report)
     assert max(map(len, out.splitlines())) <= int(columns)
@@ -206,9 +207,7 @@ def test_output_in_a_file(trace: Path, tmp_path: Path, capsys: Captured) -> None
         (["-r", "kernels", "--phase", "prefill"], "no step is prefill"),
     ],
 )
-def test_errors_in_one_line(
-    options: list[str], message: str, trace: Path, capsys: Captured
-) -> None:
+def test_errors_in_one_line(options: list[str], message: str, trace: Path, capsys: Captured) -> None:
     assert main(["stats", str(trace), *options]) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -65,9 +65,8 @@ def test_a_range_encloses_a_call_with_both_ends_included() -> None:
     calls = [(20, 30), (10, 50), (40, 51), (99, 101), (20, 30)]
     call_thread = np.array([1, 1, 1, 1, 3])
     of_range, of_call = enclosing(
-        start, end, thread, np.array([c[0] for c in calls]), np.array([c[1] for c in calls]),
-        call_thread,
-    )  # fmt: skip
+        start, end, thread, np.array([c[0] for c in calls]), np.array([c[1] for c in calls]), call_thread
+    )
     pairs = sorted(zip(of_range.tolist(), of_call.tolist(), strict=True))
     assert pairs == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 

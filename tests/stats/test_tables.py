@@ -21,14 +21,27 @@ def decode() -> Export:
         out.range(f"iteration {i}", at, at + 90_000)
         out.range("decode_step", at + 1_000, at + 80_000)
         out.launch(
-            at=at + 2_000, dur=3_000, kernel="gemm<float>(int)", short="gemm", mangled="_Z4gemm",
-            kernel_start=at + 6_000, kernel_dur=20_000 if i == 3 else 10_000,
-            grid=(4, 2, 1), block=(64, 2, 1), registers=40, shared=(16, 8),
-        )  # fmt: skip
-        out.launch(at=at + 20_000, dur=5_000, kernel="add", kernel_start=at + 30_000,
-                   kernel_dur=2_000, api="cuLaunchKernel")  # fmt: skip
-        out.copy(at + 40_000, 5_000, "DtoH", bytes=250_000, copy_start=at + 46_000,
-                 copy_dur=4_000)  # fmt: skip
+            at=at + 2_000,
+            dur=3_000,
+            kernel="gemm<float>(int)",
+            short="gemm",
+            mangled="_Z4gemm",
+            kernel_start=at + 6_000,
+            kernel_dur=20_000 if i == 3 else 10_000,
+            grid=(4, 2, 1),
+            block=(64, 2, 1),
+            registers=40,
+            shared=(16, 8),
+        )
+        out.launch(
+            at=at + 20_000,
+            dur=5_000,
+            kernel="add",
+            kernel_start=at + 30_000,
+            kernel_dur=2_000,
+            api="cuLaunchKernel",
+        )
+        out.copy(at + 40_000, 5_000, "DtoH", bytes=250_000, copy_start=at + 46_000, copy_dur=4_000)
     return out
 
 
@@ -86,9 +99,7 @@ def test_api(tmp_path: Path) -> None:
 def test_two_versions_of_a_call_keep_their_names(tmp_path: Path) -> None:
     export = Export().process(1)
     export.call("cuFoo_v2", 0, 1_000).call("cuFoo_v3", 5_000, 2_000).call("cuBar_v2", 9_000, 500)
-    assert rows(table(export, tmp_path, "api"), "Name") == [
-        ("cuFoo_v3",), ("cuFoo_v2",), ("cuBar",),
-    ]  # fmt: skip
+    assert rows(table(export, tmp_path, "api"), "Name") == [("cuFoo_v3",), ("cuFoo_v2",), ("cuBar",)]
 
 
 def test_launch(tmp_path: Path) -> None:
@@ -99,10 +110,20 @@ def test_launch(tmp_path: Path) -> None:
     export.launch(at=100, dur=10, kernel="k", kernel_start=104, kernel_dur=5)
     export.kernel(500, 7, "orphan", correlation=0)
     found = table(export, tmp_path, "launch")
-    assert rows(found, "PID", "TID", "DevId", "Count", "QCount", "TAvg", "AAvg", "QAvg", "KAvg",
-                "API Name", "Kernel Name") == [
-        (7, 9, 0, 2, 1, (20 + 10) / 2, 10.0, 2.0, 6.5, "cudaLaunchKernel", "k"),
-    ]  # fmt: skip
+    assert rows(
+        found,
+        "PID",
+        "TID",
+        "DevId",
+        "Count",
+        "QCount",
+        "TAvg",
+        "AAvg",
+        "QAvg",
+        "KAvg",
+        "API Name",
+        "Kernel Name",
+    ) == [(7, 9, 0, 2, 1, (20 + 10) / 2, 10.0, 2.0, 6.5, "cudaLaunchKernel", "k")]
     assert found.note.endswith("the call that launched them was not recorded: 1")
 
 
@@ -144,9 +165,7 @@ def test_nvtx(tmp_path: Path) -> None:
 
 def test_ranges_of_one_text_in_two_domains_are_told_apart(tmp_path: Path) -> None:
     export = Export().process(1).range("a", 0, 10).range("a", 0, 5, domain=3).range("b", 0, 1)
-    assert rows(table(export, tmp_path, "nvtx"), "Range") == [
-        ("a (domain 0)",), ("a (domain 3)",), ("b",),
-    ]  # fmt: skip
+    assert rows(table(export, tmp_path, "nvtx"), "Range") == [("a (domain 0)",), ("a (domain 3)",), ("b",)]
 
 
 def test_nvtx_kernels_count_in_every_range_around_the_call(tmp_path: Path) -> None:
@@ -170,27 +189,70 @@ def test_a_kernel_of_another_thread_is_not_in_the_range(tmp_path: Path) -> None:
 def test_osrt(tmp_path: Path) -> None:
     export = decode().osrt("poll", 0, 700).osrt("poll", 1_000, 300).osrt("read", 5_000, 100)
     assert rows(table(export, tmp_path, "osrt"), "Total Time", "Num Calls", "Name") == [
-        (1_000, 2, "poll"), (100, 1, "read"),
-    ]  # fmt: skip
+        (1_000, 2, "poll"),
+        (100, 1, "read"),
+    ]
     found = table(decode(), tmp_path, "osrt")
-    assert found.note == (
-        "the capture holds no OS runtime calls (nsys records them with --trace=osrt)"
-    )
+    assert found.note == ("the capture holds no OS runtime calls (nsys records them with --trace=osrt)")
 
 
 def test_trace(tmp_path: Path) -> None:
     found = table(decode(), tmp_path, "trace")
     assert len(found) == 12
     gemm, add, copy = rows(
-        found, "Start", "Duration", "GrdX", "GrdY", "BlkX", "BlkY", "Reg/Trd", "SMem", "Bytes",
-        "Throughput", "SrcMemKd", "DstMemKd", "Device", "Strm", "Name",
-    )[:3]  # fmt: skip
-    assert gemm == (6_000, 10_000, 4, 2, 64, 2, 40, 24, None, None, "", "", "NVIDIA H200 (0)", 7,
-                    "gemm<float>(int)")  # fmt: skip
+        found,
+        "Start",
+        "Duration",
+        "GrdX",
+        "GrdY",
+        "BlkX",
+        "BlkY",
+        "Reg/Trd",
+        "SMem",
+        "Bytes",
+        "Throughput",
+        "SrcMemKd",
+        "DstMemKd",
+        "Device",
+        "Strm",
+        "Name",
+    )[:3]
+    assert gemm == (
+        6_000,
+        10_000,
+        4,
+        2,
+        64,
+        2,
+        40,
+        24,
+        None,
+        None,
+        "",
+        "",
+        "NVIDIA H200 (0)",
+        7,
+        "gemm<float>(int)",
+    )
     assert add[0] == 30_000
     # 250,000 bytes in 4 us are 62.5 GB/s.
-    assert copy == (46_000, 4_000, None, None, None, None, None, None, 250_000, 62_500.0, "Device",
-                    "Pageable", "NVIDIA H200 (0)", 7, "[CUDA memcpy Device-to-Host]")  # fmt: skip
+    assert copy == (
+        46_000,
+        4_000,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        250_000,
+        62_500.0,
+        "Device",
+        "Pageable",
+        "NVIDIA H200 (0)",
+        7,
+        "[CUDA memcpy Device-to-Host]",
+    )
 
 
 def test_histogram(tmp_path: Path) -> None:
@@ -227,7 +289,7 @@ def test_pace_of_uneven_starts(tmp_path: Path) -> None:
         export.kernel(at, 1_000, "k")
     found = table(export, tmp_path, "pace")
     assert rows(found, "Count", "Avg", "Med", "Min", "Max", "Name") == [
-        (2, 20_000.0, 20_000.0, 10_000, 30_000, "k"),
+        (2, 20_000.0, 20_000.0, 10_000, 30_000, "k")
     ]
 
 

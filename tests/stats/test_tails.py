@@ -26,8 +26,9 @@ def loop(slow: dict[int, int] | None = None, steps: int = 31) -> Export:
         at = i * STEP
         out.range(f"iteration {i}", at, at + 900_000)
         out.launch(at=at + 1_000, kernel="gemm", kernel_start=at + 100_000, kernel_dur=100_000)
-        out.launch(at=at + 10_000, kernel="add", kernel_start=at + 300_000,
-                   kernel_dur=(slow or {}).get(i, 10_000))  # fmt: skip
+        out.launch(
+            at=at + 10_000, kernel="add", kernel_start=at + 300_000, kernel_dur=(slow or {}).get(i, 10_000)
+        )
         out.launch(at=at + 20_000, kernel="last", kernel_start=at + 500_000, kernel_dur=5_000)
     return out
 
@@ -42,8 +43,17 @@ def of(name: str, found: object, *columns: str) -> tuple[object, ...]:
 def test_percentiles_and_score(tmp_path: Path) -> None:
     # 30 calls in the window: 27 of 10 us, one each of 20, 30 and 40.
     found = table(loop({5: 20_000, 6: 30_000, 7: 40_000}), tmp_path, "tail")
-    assert of("add", found, "Count", "P50", "P95", "P99", "Max", "Tail", "Max/P50", "P99/P50",
-              "Slow") == (30, 10_000.0, 30_000, 40_000, 40_000, 60_000.0, 4.0, 4.0, 3)  # fmt: skip
+    assert of("add", found, "Count", "P50", "P95", "P99", "Max", "Tail", "Max/P50", "P99/P50", "Slow") == (
+        30,
+        10_000.0,
+        30_000,
+        40_000,
+        40_000,
+        60_000.0,
+        4.0,
+        4.0,
+        3,
+    )
     assert rows(found, "Name")[0] == ("add",)
     assert of("gemm", found, "Tail", "Slow", "Alone", "Sync") == (0.0, 0, None, None)
     # 30 x 100 us of gemm, 360 of add, 150 of last.
@@ -82,8 +92,9 @@ def test_launch_shapes_are_not_mixed(tmp_path: Path) -> None:
         export.kernel(i * STEP, 1_000 * (1 + i % 2), "k", grid=(1 + i % 2, 1, 1))
     found = table(export, tmp_path, "tail")
     assert sorted(rows(found, "Count", "P50", "Max/P50", "Grid")) == [
-        (20, 1_000.0, 1.0, "1x1x1"), (20, 2_000.0, 1.0, "2x1x1"),
-    ]  # fmt: skip
+        (20, 1_000.0, 1.0, "1x1x1"),
+        (20, 2_000.0, 1.0, "2x1x1"),
+    ]
 
 
 @pytest.mark.parametrize("what", ["Sync", "Alloc", "Copy", "Other Stream"])

@@ -12,14 +12,7 @@ import numpy as np
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.metrics.stats.rows import Labels, Query
-from advisor.metrics.stats.sums import (
-    Sums,
-    call_labels,
-    range_labels,
-    spread_columns,
-    sums,
-    timed_ranges,
-)
+from advisor.metrics.stats.sums import Sums, call_labels, range_labels, spread_columns, sums, timed_ranges
 from advisor.model.arrays import Array
 from advisor.model.stats import Column, StatsTable
 
@@ -52,10 +45,16 @@ def launched(q: Query) -> Launched:
     kernels = a.trace.columns("kernels", ("start", "end", "device"))
     calls = a.trace.columns("api_calls", ("start", "end", "process", "thread"))
     return Launched(
-        rows, call, kernels["start"][rows], kernels["end"][rows], calls["start"][call],
-        calls["end"][call], calls["process"][call], calls["thread"][call],
+        rows,
+        call,
+        kernels["start"][rows],
+        kernels["end"][rows],
+        calls["start"][call],
+        calls["end"][call],
+        calls["process"][call],
+        calls["thread"][call],
         kernels["device"][rows],
-    )  # fmt: skip
+    )
 
 
 def launch(q: Query) -> StatsTable:
@@ -83,29 +82,26 @@ def launch(q: Query) -> StatsTable:
     ]
     pid, tid, device, api_code, name_code = key
     columns: list[Column] = [
-        Column("PID", pid, rank=5), Column("TID", tid, rank=5), Column("DevId", device, rank=5),
-        Column("Count", total.count), Column("QCount", parts[2][1].count, rank=3),
-    ]  # fmt: skip
+        Column("PID", pid, rank=5),
+        Column("TID", tid, rank=5),
+        Column("DevId", device, rank=5),
+        Column("Count", total.count),
+        Column("QCount", parts[2][1].count, rank=3),
+    ]
     none_queued = parts[2][1].count == 0
     for prefix, found, ranks in parts:
         for column in spread_columns(found, prefix, ranks=ranks):
             absent = none_queued if prefix == "Q" else None
-            columns.append(
-                Column(column.name, column.values, "ns", column.decimals, column.rank, absent)
-            )
-    columns += [
-        Column("API Name", apis.of(api_code), rank=2),
-        Column("Kernel Name", names.of(name_code)),
-    ]
+            columns.append(Column(column.name, column.values, "ns", column.decimals, column.rank, absent))
+    columns += [Column("API Name", apis.of(api_code), rank=2), Column("Kernel Name", names.of(name_code))]
     order = np.argsort(-total.avg, kind="stable")
     note = ""
     lost = len(q.rows("kernels")) - len(rows.row)
     if lost:
         note = f"kernels left out because the call that launched them was not recorded: {lost}"
     return StatsTable(
-        "launch", "CUDA kernel launch and execution summary",
-        tuple(c.take(order) for c in columns), note=note,
-    )  # fmt: skip
+        "launch", "CUDA kernel launch and execution summary", tuple(c.take(order) for c in columns), note=note
+    )
 
 
 def nvtx_kernels(q: Query) -> StatsTable:
@@ -118,14 +114,17 @@ def nvtx_kernels(q: Query) -> StatsTable:
     rows, ranges = launched(q), timed_ranges(q)
     labels, styles = range_labels(q, ranges)
     in_range, of_kernel = enclosing(
-        ranges["start"], ranges["end"], _threads(ranges["process"], ranges["thread"]),
-        rows.call_start, rows.call_end, _threads(rows.process, rows.thread),
-    )  # fmt: skip
+        ranges["start"],
+        ranges["end"],
+        _threads(ranges["process"], ranges["thread"]),
+        rows.call_start,
+        rows.call_end,
+        _threads(rows.process, rows.thread),
+    )
     names = Labels(q.labels.code[rows.row], q.labels.texts)
     key, group = _groups(
-        labels.code[in_range], rows.process[of_kernel], rows.thread[of_kernel],
-        names.code[of_kernel],
-    )  # fmt: skip
+        labels.code[in_range], rows.process[of_kernel], rows.thread[of_kernel], names.code[of_kernel]
+    )
     label, pid, tid, name_code = key
     n = len(label)
     found = sums(group, (rows.end - rows.start)[of_kernel], n)
@@ -146,9 +145,7 @@ def nvtx_kernels(q: Query) -> StatsTable:
     texts = np.unique(np.array(columns[0].values, object), return_inverse=True)[1]
     style = np.unique(np.array(columns[1].values, object), return_inverse=True)[1]
     order = np.lexsort((-found.total, tid, pid, style, texts)) if n else np.arange(0)
-    return StatsTable(
-        "nvtx-kernels", "NVTX range kernel summary", tuple(c.take(order) for c in columns)
-    )
+    return StatsTable("nvtx-kernels", "NVTX range kernel summary", tuple(c.take(order) for c in columns))
 
 
 def enclosing(

@@ -50,9 +50,7 @@ REPORTS: dict[str, Report] = {
     "copies": Report(copies, _MEMORY, _CUDA, "cuda_gpu_mem_time_sum"),
     "copy-sizes": Report(copy_sizes, _MEMORY, _CUDA, "cuda_gpu_mem_size_sum"),
     "nvtx": Report(nvtx, _RANGES, "--trace=nvtx", "nvtx_sum"),
-    "nvtx-kernels": Report(
-        nvtx_kernels, _RANGES | _KERNELS | _CALLS, "--trace=cuda,nvtx", "nvtx_kern_sum"
-    ),
+    "nvtx-kernels": Report(nvtx_kernels, _RANGES | _KERNELS | _CALLS, "--trace=cuda,nvtx", "nvtx_kern_sum"),
     "osrt": Report(osrt, _OS, "--trace=osrt", "osrt_sum"),
     "trace": Report(trace, _WORK, _CUDA, "cuda_gpu_trace"),
     "histogram": Report(histogram, _KERNELS, _NODES, "cuda_gpu_kern_hist", steady=True),

@@ -24,8 +24,7 @@ def histogram(q: Query) -> StatsTable:
     labels, duration = q.kernels, span["end"] - span["start"]
     total = np.bincount(labels.code, duration, minlength=len(labels.texts))
     order = np.argsort(labels.code, kind="stable")
-    ranked = np.split(duration[order], np.cumsum(np.bincount(
-        labels.code, minlength=len(labels.texts)))[:-1])  # fmt: skip
+    ranked = np.split(duration[order], np.cumsum(np.bincount(labels.code, minlength=len(labels.texts)))[:-1])
     rows: list[tuple[Array, Array, Array]] = []
     names: list[str] = []
     for code in largest_first(total).tolist():
@@ -41,9 +40,12 @@ def histogram(q: Query) -> StatsTable:
     of_group = np.bincount(group, count, minlength=len(rows))
     share = count * 100.0 / np.maximum(of_group[group], 1)
     columns = (
-        Column("Low", low, "ns"), Column("High", high, "ns"), Column("Count", count),
-        Column("Share", share, "%", 1), Column("Name", names),
-    )  # fmt: skip
+        Column("Low", low, "ns"),
+        Column("High", high, "ns"),
+        Column("Count", count),
+        Column("Share", share, "%", 1),
+        Column("Name", names),
+    )
     return StatsTable("histogram", "CUDA GPU kernel duration histogram", columns, group=group)
 
 
@@ -70,8 +72,7 @@ def pace(q: Query) -> StatsTable:
     """Time from start to start of each kernel on one device, and from step to step (GPU end to
     GPU end), by phase. Distances across what was not recorded or not asked for are left out."""
     parts = [_step_pace(q), _kernel_pace(q)]
-    found = Sums(*(np.concatenate([getattr(p[0], f) for p in parts])
-                   for f in Sums.__dataclass_fields__))  # fmt: skip
+    found = Sums(*(np.concatenate([getattr(p[0], f) for p in parts]) for f in Sums.__dataclass_fields__))
     device = np.concatenate([p[1] for p in parts])
     columns = (
         Column("Count", found.count),

@@ -81,14 +81,19 @@ def spread_columns(
     scale = 1.0 if whole else BYTES_PER_MB
     return tuple(
         Column(
-            f"{prefix}{name}", values / scale if scale != 1.0 else values, unit,
-            0 if whole and name in ("Min", "Max") else decimals, int(rank),
+            f"{prefix}{name}",
+            values / scale if scale != 1.0 else values,
+            unit,
+            0 if whole and name in ("Min", "Max") else decimals,
+            int(rank),
         )
         for name, values, rank in zip(
             ("Avg", "Med", "Min", "Max", "StdDev"),
-            (found.avg, found.med, found.minimum, found.maximum, found.std), ranks, strict=True,
+            (found.avg, found.med, found.minimum, found.maximum, found.std),
+            ranks,
+            strict=True,
         )
-    )  # fmt: skip
+    )
 
 
 def time_columns(found: Sums, count: str, order: Array) -> tuple[Column, ...]:
@@ -114,8 +119,7 @@ def _summary(
     """The usual report: durations in ns by name."""
     found = _seen(sums(labels.code, duration, len(labels.texts)))
     order = found.order
-    columns = (*time_columns(found.sums, count, order),
-               Column(name, labels.of(found.group[order])))  # fmt: skip
+    columns = (*time_columns(found.sums, count, order), Column(name, labels.of(found.group[order])))
     return StatsTable(report, title, columns, note=note)
 
 
@@ -146,8 +150,15 @@ def kernels(q: Query) -> StatsTable:
             f"CUDA graph runs recorded as one block, without their kernels: {runs} "
             "(record with --cuda-graph-trace=node)"
         )
-    return _summary("kernels", "CUDA GPU kernel summary", "Instances", "Name",
-                    q.kernels, span["end"] - span["start"], note)  # fmt: skip
+    return _summary(
+        "kernels",
+        "CUDA GPU kernel summary",
+        "Instances",
+        "Name",
+        q.kernels,
+        span["end"] - span["start"],
+        note,
+    )
 
 
 def call_labels(q: Query, ids: Array) -> Labels:
@@ -161,22 +172,33 @@ def call_labels(q: Query, ids: Array) -> Labels:
 def api(q: Query) -> StatsTable:
     """Time in CUDA API calls by name (cuda_api_sum)."""
     calls = q.columns("api_calls", ("start", "end", "name_id"))
-    return _summary("api", "CUDA API summary", "Num Calls", "Name",
-                    call_labels(q, calls["name_id"]), calls["end"] - calls["start"])  # fmt: skip
+    return _summary(
+        "api",
+        "CUDA API summary",
+        "Num Calls",
+        "Name",
+        call_labels(q, calls["name_id"]),
+        calls["end"] - calls["start"],
+    )
 
 
 def osrt(q: Query) -> StatsTable:
     """Time in OS runtime calls by name (osrt_sum)."""
     calls = q.columns("host_calls", ("start", "end", "name_id"))
-    return _summary("osrt", "OS runtime summary", "Num Calls", "Name",
-                    text_labels(q.a, calls["name_id"]), calls["end"] - calls["start"])  # fmt: skip
+    return _summary(
+        "osrt",
+        "OS runtime summary",
+        "Num Calls",
+        "Name",
+        text_labels(q.a, calls["name_id"]),
+        calls["end"] - calls["start"],
+    )
 
 
 def copies(q: Query) -> StatsTable:
     """Time of copies and memsets by kind (cuda_gpu_mem_time_sum)."""
     labels, duration, _ = memory_operations(q)
-    return _summary("copies", "CUDA GPU memory operations by time", "Count", "Operation",
-                    labels, duration)  # fmt: skip
+    return _summary("copies", "CUDA GPU memory operations by time", "Count", "Operation", labels, duration)
 
 
 def copy_sizes(q: Query) -> StatsTable:
@@ -253,7 +275,6 @@ def range_labels(q: Query, rows: dict[str, Array]) -> tuple[Labels, list[str]]:
     texts = text.of(name)
     held = Counter(t for t, _ in set(zip(texts, where.tolist(), strict=True)))
     shown = [
-        f"{t} (domain {domains[w]})" if held[t] > 1 else t
-        for t, w in zip(texts, where.tolist(), strict=True)
+        f"{t} (domain {domains[w]})" if held[t] > 1 else t for t, w in zip(texts, where.tolist(), strict=True)
     ]
     return Labels(code, shown), [STYLES[k] for k in kind.tolist()]

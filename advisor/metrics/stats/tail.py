@@ -60,13 +60,26 @@ Block = dict[str, Any]
 
 def _empty() -> Block:
     none = np.empty(0)
-    numbers = ("count", "p50", "p95", "p99", "max", "tail", "share", "slow", "alone", "device",
-               "place", "places")  # fmt: skip
+    numbers = (
+        "count",
+        "p50",
+        "p95",
+        "p99",
+        "max",
+        "tail",
+        "share",
+        "slow",
+        "alone",
+        "device",
+        "place",
+        "places",
+    )
     texts = ("flag", "grid", "block", "before", "name")
     return (
-        dict.fromkeys(numbers, none) | {n: [] for n in texts}
+        dict.fromkeys(numbers, none)
+        | {n: [] for n in texts}
         | {f"{k}{s}": none for k in COINCIDENCES for s in ("", "_all")}
-    )  # fmt: skip
+    )
 
 
 def _columns(blocks: list[Block]) -> tuple[Column, ...]:
@@ -94,8 +107,9 @@ def _columns(blocks: list[Block]) -> tuple[Column, ...]:
         Column("Slow", numbers("slow").astype(whole), rank=5),
         Column("Alone", numbers("alone") * 100.0, "%", 1, 6, none_slow),
         *(
-            Column(f"{head}{suffix}", numbers(f"{key}{end}") * 100.0, "%", 1, 6,
-                   none_slow if not end else None)
+            Column(
+                f"{head}{suffix}", numbers(f"{key}{end}") * 100.0, "%", 1, 6, none_slow if not end else None
+            )
             for key, head in HEADS.items()
             for suffix, end in (("", ""), (" of All", "_all"))
         ),
@@ -106,7 +120,7 @@ def _columns(blocks: list[Block]) -> tuple[Column, ...]:
         Column("Places", numbers("places").astype(whole), rank=6),
         Column("Prev Kernel", texts("before"), rank=6),
         Column("Name", texts("name")),
-    )  # fmt: skip
+    )
 
 
 def _device(q: Query, device: int, limits: TailLimits) -> Block:
@@ -122,21 +136,28 @@ def _device(q: Query, device: int, limits: TailLimits) -> Block:
     share = spread.total / max(spread.total.sum(), 1)
     first = np.unique(like.group, return_index=True)[1]
     row = a.ops.row[like.at[first]]
-    shapes = a.trace.columns(
-        "kernels", ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-    )
-    grid, block = (
-        _shape(*(shapes[f"{what}_{axis}"][row] for axis in "xyz")) for what in ("grid", "block")
-    )
+    shapes = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"))
+    grid, block = (_shape(*(shapes[f"{what}_{axis}"][row] for axis in "xyz")) for what in ("grid", "block"))
     place, places = _places(like, grid, block)
     out: Block = {
-        "count": spread.count, "p50": spread.p50, "p95": spread.p95, "p99": spread.p99,
-        "max": spread.maximum, "tail": spread.tail, "share": share, "slow": slow_count,
-        "alone": alone, "device": np.full(n, device), "place": place, "places": places,
+        "count": spread.count,
+        "p50": spread.p50,
+        "p95": spread.p95,
+        "p99": spread.p99,
+        "max": spread.maximum,
+        "tail": spread.tail,
+        "share": share,
+        "slow": slow_count,
+        "alone": alone,
+        "device": np.full(n, device),
+        "place": place,
+        "places": places,
         "flag": _flags(like, alone, share, slow_count, max(a.window.length, 1), limits),
-        "grid": grid, "block": block, "before": _before(q, like, first),
+        "grid": grid,
+        "block": block,
+        "before": _before(q, like, first),
         "name": q.labels.of(q.labels.code[row]),
-    }  # fmt: skip
+    }
     for key, held in coincidences(a, device, like).items():
         both = np.bincount(like.group[held & slow], minlength=n)
         out[key] = both / np.maximum(slow_count, 1)
@@ -150,15 +171,17 @@ def _flags(
     spread = like.spread
     told = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
     hidden = (
-        (spread.tail >= limits.min_tail * spread.total) & (share <= limits.max_share)
-        & (alone >= limits.min_blocking) & (slow > 0) & (spread.tail >= limits.min_lost * window)
-    )  # fmt: skip
+        (spread.tail >= limits.min_tail * spread.total)
+        & (share <= limits.max_share)
+        & (alone >= limits.min_blocking)
+        & (slow > 0)
+        & (spread.tail >= limits.min_lost * window)
+    )
     systematic = spread.p99 > limits.systematic * spread.p50
     outliers = spread.maximum > limits.outliers * spread.p50
     words = np.select(
-        [told & hidden, told & systematic, told & outliers], ["hidden", "systematic", "outliers"],
-        "",
-    )  # fmt: skip
+        [told & hidden, told & systematic, told & outliers], ["hidden", "systematic", "outliers"], ""
+    )
     return [str(w) for w in words]
 
 

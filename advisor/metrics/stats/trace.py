@@ -41,9 +41,16 @@ def trace(q: Query) -> StatsTable:
     fill = q.columns("memsets", ("bytes", "memory"))
     bytes_ = spread(copies=copy["bytes"], memsets=fill["bytes"])
     rate = bytes_ / BYTES_PER_MB / (np.maximum(duration, 1) / 1e9)
-    config = [_known(name, spread(kernels=kernel[column]), rank, unit) for name, column, rank, unit
-              in zip(("GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd", "SMem"), _KERNEL,
-                     (1, 5, 5, 1, 5, 5, 3, 4), ("",) * 7 + ("B",), strict=True)]  # fmt: skip
+    config = [
+        _known(name, spread(kernels=kernel[column]), rank, unit)
+        for name, column, rank, unit in zip(
+            ("GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd", "SMem"),
+            _KERNEL,
+            (1, 5, 5, 1, 5, 5, 3, 4),
+            ("",) * 7 + ("B",),
+            strict=True,
+        )
+    ]
     order = np.argsort(place["start"], kind="stable")
     columns = (
         Column("Start", place["start"], "ns"),

@@ -13,12 +13,7 @@ from advisor.metrics.host import Ranges
 from advisor.metrics.steps.levels import step_levels
 from advisor.metrics.steps.markers import Marker, confirms, contradicts, find_markers
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
-from advisor.metrics.steps.ranges import (
-    inner_work,
-    named_ranges,
-    repeated_functions,
-    repeated_ranges,
-)
+from advisor.metrics.steps.ranges import inner_work, named_ranges, repeated_functions, repeated_ranges
 from advisor.metrics.steps.sequence import (
     MIN_REPEATS,
     kernel_sequences,
@@ -37,18 +32,14 @@ _CONFIRMED = 0.3
 _INNER = 0.8
 
 
-def find_steps(
-    work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]
-) -> Steps:
+def find_steps(work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]) -> Steps:
     """The steps of one process on one device, and what repeats inside them. `families` are those of
     the kernel names."""
     found = _outermost(work, ranges, patterns, families)
     return replace(found, levels=step_levels(work, found, ranges, patterns))
 
 
-def _outermost(
-    work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]
-) -> Steps:
+def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]) -> Steps:
     marked = named_ranges(work, ranges, patterns)
     if opaque := opaque_graphs(work):
         return marked if len(marked) else opaque

@@ -21,14 +21,15 @@ _REGULAR, _HELD = 0.75, 0.5
 _MIN_LAYER = 4
 
 
-def step_levels(
-    work: Work, steps: Steps, ranges: Ranges, patterns: StepPatterns
-) -> tuple[Level, ...]:
+def step_levels(work: Work, steps: Steps, ranges: Ranges, patterns: StepPatterns) -> tuple[Level, ...]:
     """The levels inside the steps, outer ones first; none where the steps are not believed."""
     if not len(steps) or not steps.believed:
         return ()
-    found = [*_graphs(work, steps), *_inner_ranges(work, steps, ranges, patterns),
-             *_repeated_kernels(work, steps)]  # fmt: skip
+    found = [
+        *_graphs(work, steps),
+        *_inner_ranges(work, steps, ranges, patterns),
+        *_repeated_kernels(work, steps),
+    ]
     return tuple(sorted(found, key=lambda level: level.per_step))
 
 
@@ -39,9 +40,7 @@ def _graphs(work: Work, steps: Steps) -> Iterator[Level]:
         yield Level("graph launches", count)
 
 
-def _inner_ranges(
-    work: Work, steps: Steps, ranges: Ranges, patterns: StepPatterns
-) -> Iterator[Level]:
+def _inner_ranges(work: Work, steps: Steps, ranges: Ranges, patterns: StepPatterns) -> Iterator[Level]:
     """Ranges that number layers, blocks or micro-batches."""
     kinds, kind_of = ranges.kinds
     numbered = [i for i, kind in enumerate(kind_of.tolist()) if "#" in kinds[kind]]

@@ -48,9 +48,7 @@ class Marker:
         return self.at[np.concatenate(([True], self.group[1:] != self.group[:-1]))]
 
 
-def find_markers(
-    work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]
-) -> list[Marker]:
+def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]) -> list[Marker]:
     """The markers of a process on a device, by operators and ranges, else by kernels. `families`
     are those of the kernel names."""
     at: dict[str, list[Array]] = {}

@@ -122,9 +122,7 @@ class Work:
         """When the host issued each operation; its own start where no call is known."""
         if not len(self.calls["start"]):
             return self.ops.start
-        return np.where(
-            self.ops.api >= 0, self.calls["start"][np.maximum(self.ops.api, 0)], self.ops.start
-        )
+        return np.where(self.ops.api >= 0, self.calls["start"][np.maximum(self.ops.api, 0)], self.ops.start)
 
     @cached_property
     def main_stream(self) -> Array:
@@ -192,9 +190,16 @@ def timed(
     gpu_start, gpu_end = _gpu_bounds(work, op_step, count)
     host_start, host_end = host or _host_bounds(work, op_step, gpu_start, gpu_end)
     return Steps(
-        method, confidence, phase or ("unknown",) * count, host_start, host_end, gpu_start,
-        gpu_end, op_step, **({"process": work.process} | more),
-    )  # fmt: skip
+        method,
+        confidence,
+        phase or ("unknown",) * count,
+        host_start,
+        host_end,
+        gpu_start,
+        gpu_end,
+        op_step,
+        **({"process": work.process} | more),
+    )
 
 
 def _gpu_bounds(work: Work, op_step: Array, count: int) -> tuple[Array, Array]:
@@ -214,24 +219,19 @@ def _gpu_bounds(work: Work, op_step: Array, count: int) -> tuple[Array, Array]:
     return first, np.maximum.accumulate(last)
 
 
-def _host_bounds(
-    work: Work, op_step: Array, gpu_start: Array, gpu_end: Array
-) -> tuple[Array, Array]:
+def _host_bounds(work: Work, op_step: Array, gpu_start: Array, gpu_end: Array) -> tuple[Array, Array]:
     issued = (op_step >= 0) & (work.ops.api >= 0)
     if not issued.any():
         return gpu_start, gpu_end
     api = work.ops.api[issued]
     first, last = _bounds(
-        work.calls["start"][api], work.calls["end"][api], op_step[issued], slice(None),
-        len(gpu_end),
-    )  # fmt: skip
+        work.calls["start"][api], work.calls["end"][api], op_step[issued], slice(None), len(gpu_end)
+    )
     none = last == _FIRST
     return np.where(none, gpu_start, first), np.where(none, gpu_end, last)
 
 
-def _bounds(
-    start: Array, end: Array, group: Array, chosen: Array | slice, count: int
-) -> tuple[Array, Array]:
+def _bounds(start: Array, end: Array, group: Array, chosen: Array | slice, count: int) -> tuple[Array, Array]:
     """Least start and greatest end of each group among the chosen rows."""
     first, last = np.full(count, _LAST), np.full(count, _FIRST)
     np.minimum.at(first, group[chosen], start[chosen])

@@ -84,9 +84,16 @@ def _steps_of(
     if len(ops) == 0 and bool((graph & inside).any()):
         keep = np.flatnonzero(np.bincount(at[inside & graph], minlength=len(start)) > 0)
         return Steps(
-            "opaque graph launches", 0.6, tuple(phases[i] for i in keep), start[keep], end[keep],
-            *opaque_bounds(start[keep], calls), op_step, process=work.process, **marks,
-        )  # fmt: skip
+            "opaque graph launches",
+            0.6,
+            tuple(phases[i] for i in keep),
+            start[keep],
+            end[keep],
+            *opaque_bounds(start[keep], calls),
+            op_step,
+            process=work.process,
+            **marks,
+        )
     keep = np.flatnonzero(works)
     if len(keep) == 0:
         return no_steps(len(ops), empty, len(start))
@@ -94,9 +101,15 @@ def _steps_of(
     renumber[keep] = np.arange(len(keep))
     op_step = np.where(op_step >= 0, renumber[np.maximum(op_step, 0)], MISSING)
     return timed(
-        work, op_step, len(keep), "ranges", 0.95, phase=tuple(phases[i] for i in keep),
-        host=(start[keep], end[keep]), **marks,
-    )  # fmt: skip
+        work,
+        op_step,
+        len(keep),
+        "ranges",
+        0.95,
+        phase=tuple(phases[i] for i in keep),
+        host=(start[keep], end[keep]),
+        **marks,
+    )
 
 
 def _completed(work: Work, steps: Steps) -> Steps:
@@ -113,10 +126,17 @@ def _completed(work: Work, steps: Steps) -> Steps:
     if work.share_inside(whole) <= work.share_inside(steps.op_step):
         return steps
     return timed(
-        work, whole, len(steps), "ranges", 0.85, phase=steps.phase,
-        host=(steps.host_start, steps.host_end), thread=steps.thread, empty=steps.empty,
+        work,
+        whole,
+        len(steps),
+        "ranges",
+        0.85,
+        phase=steps.phase,
+        host=(steps.host_start, steps.host_end),
+        thread=steps.thread,
+        empty=steps.empty,
         ranges_seen=steps.ranges_seen,
-    )  # fmt: skip
+    )
 
 
 def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Iterator[Steps]:
@@ -126,10 +146,14 @@ def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Itera
         return
     kinds, kind_of = ranges.kinds
     left_out = {
-        kind for kind, text in enumerate(kinds)
-        if patterns.step(text) or patterns.role(text) or patterns.marker(text)
-        or patterns.is_inner(text) or patterns.is_container(text)
-    }  # fmt: skip
+        kind
+        for kind, text in enumerate(kinds)
+        if patterns.step(text)
+        or patterns.role(text)
+        or patterns.marker(text)
+        or patterns.is_inner(text)
+        or patterns.is_container(text)
+    }
     rows = ranges.rows(list(range(len(ranges.texts))))
     mine = (rows["process"] == work.process) & (rows["domain"] > OPERATIONS)
     rows = {n: v[mine] for n, v in rows.items()}

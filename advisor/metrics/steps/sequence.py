@@ -7,14 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.metrics.steps.model import (
-    MIN_LENGTH,
-    Steps,
-    Work,
-    graph_launches,
-    opaque_bounds,
-    timed,
-)
+from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_bounds, timed
 from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
 
@@ -36,10 +29,16 @@ def opaque_graphs(work: Work) -> Steps | None:
         return None
     start, end, thread = _of_main_thread(work, launch)
     return Steps(
-        "opaque graph launches", 0.6, ("unknown",) * len(start), start, end,
-        *opaque_bounds(start, work.calls), np.full(len(work.ops), MISSING, np.int64),
-        process=work.process, thread=thread,
-    )  # fmt: skip
+        "opaque graph launches",
+        0.6,
+        ("unknown",) * len(start),
+        start,
+        end,
+        *opaque_bounds(start, work.calls),
+        np.full(len(work.ops), MISSING, np.int64),
+        process=work.process,
+        thread=thread,
+    )
 
 
 def periodic_graphs(work: Work) -> Steps | None:

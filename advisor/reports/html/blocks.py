@@ -31,14 +31,14 @@ class Section:
     items: list[tuple[str, object]] = field(default_factory=list)
 
 
-def render(
-    title: str, version: str, blocks: Iterable[Block], charts: Mapping[str, BudgetView]
-) -> bytes:
+def render(title: str, version: str, blocks: Iterable[Block], charts: Mapping[str, BudgetView]) -> bytes:
     """One page. A chart of `charts` takes the place of the tables under its heading."""
     sections = _sections(blocks, charts)
-    text = environment().get_template("blocks.html.j2").render(
-        title=title, version=version, head=sections[0], sections=sections[1:]
-    )  # fmt: skip
+    text = (
+        environment()
+        .get_template("blocks.html.j2")
+        .render(title=title, version=version, head=sections[0], sections=sections[1:])
+    )
     return text.encode("utf-8", "replace")
 
 
@@ -62,9 +62,7 @@ def _sections(blocks: Iterable[Block], charts: Mapping[str, BudgetView]) -> list
 
 def _table(grid: Grid) -> TableView:
     made = columns(grid)
-    rows = [
-        [_cell(cells[r], number) for _, cells, number in made] for r in range(len(grid.rows))
-    ]  # fmt: skip
+    rows = [[_cell(cells[r], number) for _, cells, number in made] for r in range(len(grid.rows))]
     return TableView("", [(clean(head), number) for head, _, number in made], rows)
 
 
@@ -90,24 +88,41 @@ def change_view(parts: Iterable[PartChange], names: tuple[str, str]) -> BudgetVi
     given = signs(order, "C")
 
     def piece(part: str, ms: float) -> Piece:
-        return Piece(part, words(part), given[part][0], piece_css(part), ms / longest,
-                     f"{milliseconds(ms)} ms", "a step")  # fmt: skip
+        return Piece(
+            part,
+            words(part),
+            given[part][0],
+            piece_css(part),
+            ms / longest,
+            f"{milliseconds(ms)} ms",
+            "a step",
+        )
 
     bars = []
     for i, name in enumerate(names):
         pieces = [piece(p.part, (p.before_ms, p.after_ms)[i]) for p in rows]
         rest = longest - whole[i]
         if rest > SMALL * longest:
-            pieces.append(Piece("", "shorter by", "", "p-none", rest / longest,
-                                f"{milliseconds(rest)} ms less", "a step"))  # fmt: skip
+            pieces.append(
+                Piece(
+                    "", "shorter by", "", "p-none", rest / longest, f"{milliseconds(rest)} ms less", "a step"
+                )
+            )
         shown = [p for p in pieces if p.share > 0]
         bars.append(Bar(name, f"{milliseconds(whole[i])} ms a step", shown))
     kept = [p for p in rows if max(p.before_ms, p.after_ms) >= SMALL * longest]
     kept.sort(key=lambda p: -abs(p.change_ms))
     legend = [
-        (piece(p.part, 0.0), [milliseconds(p.before_ms), milliseconds(p.after_ms),
-                              f"{p.change_ms:+,.2f}", change(p.before_ms, p.after_ms)])
+        (
+            piece(p.part, 0.0),
+            [
+                milliseconds(p.before_ms),
+                milliseconds(p.after_ms),
+                f"{p.change_ms:+,.2f}",
+                change(p.before_ms, p.after_ms),
+            ],
+        )
         for p in kept
-    ]  # fmt: skip
+    ]
     heads = [f"{names[0]}, ms a step", names[1], "change", ""]
     return BudgetView(bars, heads, legend, "")

@@ -68,8 +68,9 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
 
     def piece(part: str, share: float, ms: float) -> Piece:
         sign = given[part][0]
-        return Piece(part, words(part), sign, piece_css(part), share, f"{percent(share)} %",
-                     f"{milliseconds(ms)} ms")  # fmt: skip
+        return Piece(
+            part, words(part), sign, piece_css(part), share, f"{percent(share)} %", f"{milliseconds(ms)} ms"
+        )
 
     bars = [
         Bar(

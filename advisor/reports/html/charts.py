@@ -123,9 +123,7 @@ def step_chart(diagnosis: Diagnosis) -> StepChart | None:
         phases=phases,
         ticks=[(_y(f), milliseconds(top * f)) for f in (0.0, 0.5, 1.0)],
         x_ticks=_steps(len(times)),
-        time_ticks=[
-            (_place(v, edge_low, edge_high), milliseconds(v)) for v in (low, (low + high) / 2, high)
-        ],
+        time_ticks=[(_place(v, edge_low, edge_high), milliseconds(v)) for v in (low, (low + high) / 2, high)],
         shown=len(times),
         total=max(total, len(times)),
         most=most,
@@ -196,9 +194,7 @@ def _y(part: float) -> float:
 
 
 def _place(value: float, low: float, high: float) -> float:
-    return (
-        round(max(min((value - low) / ((high - low) or 1.0), 1.0), 0.0) * (WIDTH - LEFT), 1) + LEFT
-    )
+    return round(max(min((value - low) / ((high - low) or 1.0), 1.0), 0.0) * (WIDTH - LEFT), 1) + LEFT
 
 
 def _anchor(x: float) -> str:
@@ -206,9 +202,7 @@ def _anchor(x: float) -> str:
     return "start" if x < LEFT + 50 else "end" if x > WIDTH - 50 else "middle"
 
 
-def _counts(
-    times: Sequence[float], mine: Sequence[bool], low: float, high: float, bins: int
-) -> list[int]:
+def _counts(times: Sequence[float], mine: Sequence[bool], low: float, high: float, bins: int) -> list[int]:
     counts = [0] * bins
     for time, is_mine in zip(times, mine, strict=True):
         if is_mine:
@@ -218,9 +212,7 @@ def _counts(
 
 def _histogram(counts: Sequence[int], most: int) -> str:
     width = (WIDTH - LEFT) / len(counts)
-    return "".join(
-        _bar(LEFT + i * width, width, n / max(most, 1)) for i, n in enumerate(counts) if n
-    )
+    return "".join(_bar(LEFT + i * width, width, n / max(most, 1)) for i, n in enumerate(counts) if n)
 
 
 def _steps(count: int) -> list[tuple[float, str]]:
@@ -235,6 +227,4 @@ def _nice(value: float) -> float:
     if value <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
-    return next(
-        m * size for m in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if m * size >= value * 0.999
-    )
+    return next(m * size for m in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if m * size >= value * 0.999)

@@ -94,8 +94,7 @@ def prose(text: str) -> Markup:
     """Text of a rule, which quotes commands in backticks."""
     pieces = re.split(r"`([^`]+)`", clean(text))
     return Markup("").join(
-        Markup("<code>{}</code>").format(p) if i % 2 else Markup("{}").format(p)
-        for i, p in enumerate(pieces)
+        Markup("<code>{}</code>").format(p) if i % 2 else Markup("{}").format(p) for i, p in enumerate(pieces)
     )
 
 

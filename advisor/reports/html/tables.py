@@ -49,10 +49,7 @@ def table_view(table: Table, key: str = "") -> TableView:
     made = [column(h, [r[i] for r in table.rows]) for i, h in enumerate(table.columns)]
     units = [heading_parts(h)[1] for h in table.columns]
     rows = [
-        [
-            _cell(table.rows[r][c], made[c][1][r], made[c][2], units[c])
-            for c in range(len(table.columns))
-        ]
+        [_cell(table.rows[r][c], made[c][1][r], made[c][2], units[c]) for c in range(len(table.columns))]
         for r in range(len(table.rows))
     ]
     heads = [(clean(m[0]), m[2]) for m in made]
@@ -75,13 +72,17 @@ def fact_rows(diagnosis: Diagnosis) -> TableView | None:
     for f in diagnosis.facts:
         number = isinstance(f.value, int | float) and not isinstance(f.value, bool)
         source = ", ".join(f.tables) + (f" ({f.method})" if f.method else "")
-        rows.append([
-            CellView(clean(f.name)),
-            CellView(clean(value_text(f.value, fact_unit(f.name, f.unit))),
-                     sort=float(f.value) if number else None),
-            CellView(clean(f.scope.label())),
-            CellView(clean(source)),
-        ])  # fmt: skip
+        rows.append(
+            [
+                CellView(clean(f.name)),
+                CellView(
+                    clean(value_text(f.value, fact_unit(f.name, f.unit))),
+                    sort=float(f.value) if number else None,
+                ),
+                CellView(clean(f.scope.label())),
+                CellView(clean(source)),
+            ]
+        )
     heads = [("fact", False), ("value", True), ("scope", False), ("from", False)]
     return TableView("Facts", heads, rows, "facts")
 

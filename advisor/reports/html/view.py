@@ -7,27 +7,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import (
-    UNREADABLE,
-    ConditionDoc,
-    Diagnosis,
-    Finding,
-    Input,
-    NotEvaluated,
-)
+from advisor.model.findings import UNREADABLE, ConditionDoc, Diagnosis, Finding, Input, NotEvaluated
 from advisor.reports import phrases
 from advisor.reports.html.budget import BudgetView, budget_view
 from advisor.reports.html.charts import LatencyRow, StepChart, latencies, step_chart
 from advisor.reports.html.gains import GainView, gain_view
 from advisor.reports.html.tables import TableView, fact_rows, table_view, threshold_rows
 from advisor.reports.layout import clean
-from advisor.reports.numbers import (
-    UNKNOWN,
-    amount,
-    grouped,
-    milliseconds,
-    value_text,
-)
+from advisor.reports.numbers import UNKNOWN, amount, grouped, milliseconds, value_text
 
 PLACES = 6
 #: Captures of a job that are described one by one.
@@ -151,9 +138,7 @@ def _figures(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     for entry in diagnosis.inputs[:1] if len(diagnosis.inputs) == 1 else ():
         if entry.untraced_step_ms is not None:
             value = f"{milliseconds(entry.untraced_step_ms.mid)} ms"
-            figures.append(
-                ("mean step, untraced (estimated)", value, phrases.untraced(entry) or "")
-            )
+            figures.append(("mean step, untraced (estimated)", value, phrases.untraced(entry) or ""))
         if entry.busy_share is not None:
             busy = value_text(entry.busy_share, "ratio")
             figures.append(("GPU busy", busy, "of the analysed window"))
@@ -187,9 +172,7 @@ def _warnings(inputs: Sequence[Input]) -> list[str]:
     return [f"{text} ({times} times)" if times > 1 else text for text, times in counted]
 
 
-def _finding(
-    number: int, found: Finding, diagnosis: Diagnosis, shown: dict[Table, int]
-) -> FindingView:
+def _finding(number: int, found: Finding, diagnosis: Diagnosis, shown: dict[Table, int]) -> FindingView:
     places = list(enumerate(map(phrases.place, found.time_ranges)))
     fresh = [t for t in found.evidence if t.rows and shown.setdefault(t, number) == number]
     return FindingView(

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from openpyxl.utils import get_column_letter
 
-from advisor.reports.workbook.style import (
-    INK,
-    MUTED,
-    UNDER,
-    align,
-    fill,
-    font,
-    lines_of,
-    plain,
-    put,
-)
+from advisor.reports.workbook.style import INK, MUTED, UNDER, align, fill, font, lines_of, plain, put
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -37,10 +27,21 @@ class Board:
             worksheet.column_dimensions[get_column_letter(column)].width = WIDTH
 
     def merged(
-        self, first: int, last: int, value: Any, *, unit: str = "", size: float = 10.5,
-        color: str = INK, bold: bool = False, ground: str | None = None, right: bool = False,
-        middle: bool = False, height: float | None = None, indent: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        first: int,
+        last: int,
+        value: Any,
+        *,
+        unit: str = "",
+        size: float = 10.5,
+        color: str = INK,
+        bold: bool = False,
+        ground: str | None = None,
+        right: bool = False,
+        middle: bool = False,
+        height: float | None = None,
+        indent: bool = False,
+    ) -> None:
         """Columns `first` to `last` of the current row as one cell."""
         cell = put(self.ws.cell(self.row, first), value, unit)
         cell.font = font(size, color, bold=bold)
@@ -49,9 +50,7 @@ class Board:
             if ground:
                 self.ws.cell(self.row, column).fill = fill(ground)
         if last > first:
-            self.ws.merge_cells(
-                start_row=self.row, end_row=self.row, start_column=first, end_column=last
-            )
+            self.ws.merge_cells(start_row=self.row, end_row=self.row, start_column=first, end_column=last)
         text = plain(value) if isinstance(value, str) else ""
         lines = lines_of(text, (last - first + 1) * WIDTH - 1.5 * indent, size)
         self.tall(height or lines * LINE_HEIGHT * size / 10.5 + 3)

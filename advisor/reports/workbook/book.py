@@ -73,9 +73,14 @@ class _Make(Protocol):
 
 
 def _findings(
-    sheet: _Make, captures: Captures, rows: Sequence[Row], evidence: dict[str, str],
-    review: Review | None, tally: dict[str, str], sheets: dict[str, str],
-) -> None:  # fmt: skip
+    sheet: _Make,
+    captures: Captures,
+    rows: Sequence[Row],
+    evidence: dict[str, str],
+    review: Review | None,
+    tally: dict[str, str],
+    sheets: dict[str, str],
+) -> None:
     made = sheet("Findings", workbook_findings.NOTE, "A81C12")
     area, at = workbook_findings.findings(made, captures, rows, evidence, review)
     decisions = area.column(at[workbook_findings.DECISION], absolute=True)
@@ -85,9 +90,8 @@ def _findings(
 
 
 def _tables(
-    book: Workbook, sheet: _Make, captures: Captures, rows: Sequence[Row],
-    evidence: dict[str, str],
-) -> None:  # fmt: skip
+    book: Workbook, sheet: _Make, captures: Captures, rows: Sequence[Row], evidence: dict[str, str]
+) -> None:
     workbook_tables.kernels(sheet("Kernels", "share of kernel time, in the window"), captures)
     workbook_tables.steps(sheet("Steps"), captures)
     for code, name in evidence.items():

@@ -78,8 +78,7 @@ def _bars(captures: Captures) -> list[tuple[str, Budget]]:
 def _parts(budgets: Sequence[Budget]) -> list[str]:
     """Parts worth a line, in the order of the document."""
     order = dict.fromkeys(p.part for b in budgets for p in b.parts)
-    share = {p: max((q.share for b in budgets for q in b.parts if q.part == p), default=0.0)
-             for p in order}  # fmt: skip
+    share = {p: max((q.share for b in budgets for q in b.parts if q.part == p), default=0.0) for p in order}
     kept = [p for p in order if share[p] >= LEAST]
     # One bar reads best from its largest part down.
     return kept if len(budgets) > 1 else sorted(kept, key=lambda p: -share[p])
@@ -89,8 +88,16 @@ def _short(grid: Board, budget: Budget, parts: Sequence[str], first: int) -> Non
     """Part, share and time, largest first; the chart stands to the right."""
     by = {p.part: p for p in budget.parts}
     for column, text in ((first, "part"), (first + 2, "share"), (first + 3, "ms")):
-        grid.merged(column, column + (1 if column == first else 0), text, size=9.5,
-                    color=MUTED, bold=True, ground=HEAD, right=column != first)  # fmt: skip
+        grid.merged(
+            column,
+            column + (1 if column == first else 0),
+            text,
+            size=9.5,
+            color=MUTED,
+            bold=True,
+            ground=HEAD,
+            right=column != first,
+        )
     for part in parts:
         grid.row += 1
         grid.merged(first, first + 1, words(part))
@@ -104,14 +111,13 @@ def _short(grid: Board, budget: Budget, parts: Sequence[str], first: int) -> Non
     grid.row += 1
 
 
-def _table(
-    grid: Board, named: Sequence[tuple[str, Budget]], parts: Sequence[str], first: int
-) -> None:
+def _table(grid: Board, named: Sequence[tuple[str, Budget]], parts: Sequence[str], first: int) -> None:
     """A row a bar, a column a part."""
     grid.merged(first, first + 1, "", ground=HEAD)
     for i, part in enumerate(parts):
-        grid.merged(first + 2 + i, first + 2 + i, words(part), size=8, color=MUTED, bold=True,
-                    ground=HEAD, right=True)  # fmt: skip
+        grid.merged(
+            first + 2 + i, first + 2 + i, words(part), size=8, color=MUTED, bold=True, ground=HEAD, right=True
+        )
     for name, b in named:
         grid.row += 1
         by = {p.part: p.share for p in b.parts}

@@ -13,16 +13,7 @@ from advisor.model.checklist import ANSWERS, WORDS, CheckEntry, Checklist
 from advisor.model.review import Review
 from advisor.reports.workbook.findings import choose
 from advisor.reports.workbook.sheet import Area, Column, Sheet
-from advisor.reports.workbook.style import (
-    DATE,
-    FILL_IN,
-    FONT,
-    GOOD,
-    GOOD_BG,
-    LEVELS,
-    align,
-    fill,
-)
+from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, align, fill
 
 #: Heads that `advisor review import` looks for.
 QUESTION, ANSWER, NOTE, SIGNED, DAY, ID, MEASURED = (
@@ -38,12 +29,20 @@ _COLOURS = {
 def checklist(sheet: Sheet, listed: Checklist, review: Review | None) -> tuple[Area, int]:
     """The questions by stage; returns the table and the column of the answers."""
     columns = [
-        Column("Stage", 17), Column("#", 5, "id"), Column(QUESTION, 50, wrap=True),
-        Column(ANSWER, 14), Column("What the capture says", 40, wrap=True),
-        Column(NOTE, 26, wrap=True), Column(SIGNED, 14), Column(DAY, 11),
-        Column("Why", 42, wrap=True), Column("How to check", 42, wrap=True),
-        Column("Command", 36, wrap=True), Column(ID, 20), Column(MEASURED, 12),
-    ]  # fmt: skip
+        Column("Stage", 17),
+        Column("#", 5, "id"),
+        Column(QUESTION, 50, wrap=True),
+        Column(ANSWER, 14),
+        Column("What the capture says", 40, wrap=True),
+        Column(NOTE, 26, wrap=True),
+        Column(SIGNED, 14),
+        Column(DAY, 11),
+        Column("Why", 42, wrap=True),
+        Column("How to check", 42, wrap=True),
+        Column("Command", 36, wrap=True),
+        Column(ID, 20),
+        Column(MEASURED, 12),
+    ]
     before = {s.id: s for s in review.checklist} if review is not None else {}
     rows: list[list[Any]] = []
     for number, entry in enumerate(listed.entries, 1):
@@ -51,12 +50,23 @@ def checklist(sheet: Sheet, listed: Checklist, review: Review | None) -> tuple[A
         answer = WORDS[entry.answer] if entry.answer else None
         if signed is not None and answer is None:
             answer = WORDS.get(signed.answer)
-        rows.append([
-            listed.stages[entry.stage], number, entry.question, answer, _measured(entry),
-            entry.note or (signed.note if signed else None),
-            None, None, entry.why, entry.how, entry.command, entry.id,
-            WORDS[entry.measured] if entry.measured else None,
-        ])  # fmt: skip
+        rows.append(
+            [
+                listed.stages[entry.stage],
+                number,
+                entry.question,
+                answer,
+                _measured(entry),
+                entry.note or (signed.note if signed else None),
+                None,
+                None,
+                entry.why,
+                entry.how,
+                entry.command,
+                entry.id,
+                WORDS[entry.measured] if entry.measured else None,
+            ]
+        )
     at = {c.head: i for i, c in enumerate(columns, 1)}
     area = sheet.table(columns, rows, filter=True, freeze=True)
     sheet.page(large=True)
@@ -83,16 +93,23 @@ def _fill_in(sheet: Sheet, area: Area, at: dict[str, int]) -> None:
         ws.cell(row, at[DAY]).number_format = DATE
     choose(sheet, area.column(at[ANSWER]), [WORDS[a] for a in ANSWERS], "Answer")
     day = DataValidation(
-        type="date", operator="greaterThan", formula1="36526", allow_blank=True,
-        errorTitle="Date", error="A date, please.", showErrorMessage=True,
-    )  # fmt: skip
+        type="date",
+        operator="greaterThan",
+        formula1="36526",
+        allow_blank=True,
+        errorTitle="Date",
+        error="A date, please.",
+        showErrorMessage=True,
+    )
     ws.add_data_validation(day)
     day.add(area.column(at[DAY]))
     for word, (ink, ground) in _COLOURS.items():
         rule = CellIsRule(
-            operator="equal", formula=[f'"{word}"'], font=Font(name=FONT, color=ink, bold=True),
+            operator="equal",
+            formula=[f'"{word}"'],
+            font=Font(name=FONT, color=ink, bold=True),
             fill=fill(ground),
-        )  # fmt: skip
+        )
         ws.conditional_formatting.add(area.column(at[ANSWER]), rule)
 
 

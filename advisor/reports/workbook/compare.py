@@ -32,25 +32,34 @@ def comparison(sheet: Sheet, captures: Captures) -> None:
 
 def _overview(sheet: Sheet, captures: Captures) -> None:
     columns = [
-        Column("Capture", 36, wrap=True), Column("Share", 13, "ratio"),
-        Column("Step, median (ms)", 13, "fixed"), Column("GPU busy", 13, "ratio"),
-        Column("Kernels a step", 13), Column("High", 13), Column("Medium", 13),
-        Column("Could not look", 13), Column("First finding", 34, wrap=True),
-    ]  # fmt: skip
+        Column("Capture", 36, wrap=True),
+        Column("Share", 13, "ratio"),
+        Column("Step, median (ms)", 13, "fixed"),
+        Column("GPU busy", 13, "ratio"),
+        Column("Kernels a step", 13),
+        Column("High", 13),
+        Column("Medium", 13),
+        Column("Could not look", 13),
+        Column("First finding", 34, wrap=True),
+    ]
     rows: list[list[Any]] = []
     for label, d in captures:
         top = d.findings[0] if d.findings else None
         step = max(d.steps, key=lambda s: s.count) if d.steps else None
         entry = d.inputs[0]
-        rows.append([
-            label, top.impact.share if top and top.impact else None,
-            step.median_ms if step else None, entry.busy_share,
-            round(entry.kernels_per_step, 1) if entry.kernels_per_step is not None else None,
-            sum(f.severity == "high" for f in d.findings),
-            sum(f.severity == "medium" for f in d.findings),
-            len({e.code for e in d.lacking}),
-            f"{top.code} {top.cause}" if top else "nothing to fix",
-        ])  # fmt: skip
+        rows.append(
+            [
+                label,
+                top.impact.share if top and top.impact else None,
+                step.median_ms if step else None,
+                entry.busy_share,
+                round(entry.kernels_per_step, 1) if entry.kernels_per_step is not None else None,
+                sum(f.severity == "high" for f in d.findings),
+                sum(f.severity == "medium" for f in d.findings),
+                len({e.code for e in d.lacking}),
+                f"{top.code} {top.cause}" if top else "nothing to fix",
+            ]
+        )
     sheet.table(columns, rows)
 
 

@@ -78,9 +78,13 @@ def _conditions(sheet: Sheet, conditions: Sequence[ConditionDoc]) -> None:
         return
     sheet.heading("Because", "every inequality of the rule with both its numbers")
     columns = [
-        Column("fact"), Column("parameter"), Column("holds"), Column("value"), Column("is"),
+        Column("fact"),
+        Column("parameter"),
+        Column("holds"),
+        Column("value"),
+        Column("is"),
         Column("threshold"),
-    ]  # fmt: skip
+    ]
     rows: list[list[Any]] = []
     for c in conditions:
         unit = fact_unit(c.fact, c.unit)
@@ -88,9 +92,7 @@ def _conditions(sheet: Sheet, conditions: Sequence[ConditionDoc]) -> None:
         if isinstance(limit, tuple):
             limit = ", ".join(str(t) for t in limit)
         holds = {True: "yes", False: "no"}.get(c.holds) if c.holds is not None else "unknown"
-        rows.append([
-            c.fact, c.param, holds, Number(c.value, unit), OPS.get(c.op, c.op), Number(limit, unit),
-        ])  # fmt: skip
+        rows.append([c.fact, c.param, holds, Number(c.value, unit), OPS.get(c.op, c.op), Number(limit, unit)])
     _lay(sheet, columns, rows)
 
 
@@ -111,11 +113,14 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
         for name, span, unit in (
             ("step before", gain.step_before_ms, "ms"),
             ("step after", gain.step_after_ms, "ms"),
-            ("tokens a second" if tokens else "speed-up of a step", gain.speedup,
-             "throughput" if tokens else "times"),
+            (
+                "tokens a second" if tokens else "speed-up of a step",
+                gain.speedup,
+                "throughput" if tokens else "times",
+            ),
         )
         if span is not None
-    ]  # fmt: skip
+    ]
     _lay(sheet, columns, rows)
     sheet.row -= 1
     for assumption in gain.assumptions:
@@ -136,14 +141,16 @@ def _places(sheet: Sheet, places: Sequence[Interval], clock: str) -> None:
         return
     sheet.heading("Where", clock)
     columns = [
-        Column("what"), Column("stream"), Column("thread"), Column("at", unit="s"),
+        Column("what"),
+        Column("stream"),
+        Column("thread"),
+        Column("at", unit="s"),
         Column("for", unit="ns"),
-    ]  # fmt: skip
+    ]
     rows = [
-        [p.label or None, _plain(p.stream), _plain(p.thread), p.start_ns / 1e9,
-         p.end_ns - p.start_ns]
+        [p.label or None, _plain(p.stream), _plain(p.thread), p.start_ns / 1e9, p.end_ns - p.start_ns]
         for p in places
-    ]  # fmt: skip
+    ]
     _lay(sheet, columns, rows)
 
 

@@ -18,18 +18,7 @@ from advisor.reports.finding_text import verify_text
 from advisor.reports.numbers import fact_unit
 from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.sheet import Area, Column, Link, Number, Sheet
-from advisor.reports.workbook.style import (
-    DATE,
-    FILL_IN,
-    FONT,
-    GOOD,
-    GOOD_BG,
-    LEVELS,
-    MUTED,
-    align,
-    fill,
-    put,
-)
+from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, MUTED, align, fill, put
 
 #: Heads that `advisor review import` looks for.
 CODE, CAUSE, FINDING, SEVERITY, SHARE = "Code", "Cause", "Finding", "Severity", "Share"
@@ -40,21 +29,32 @@ NOTE = "Fill in the yellow columns; 'advisor review import' reads them back."
 
 
 def findings(
-    sheet: Sheet, captures: Captures, rows: Sequence[Row], evidence: dict[str, str],
-    review: Review | None,
-) -> tuple[Area, dict[str, int]]:  # fmt: skip
+    sheet: Sheet, captures: Captures, rows: Sequence[Row], evidence: dict[str, str], review: Review | None
+) -> tuple[Area, dict[str, int]]:
     """The table; returns where it stands and the column of each head."""
     marked = any(r.finding.baseline for r in rows)
     columns = [
-        *captures.column(), Column("#", 4, "id"), Column(SEVERITY, 10), Column(CODE, 9),
+        *captures.column(),
+        Column("#", 4, "id"),
+        Column(SEVERITY, 10),
+        Column(CODE, 9),
         Column(CAUSE, 18, wrap=True),
-        Column(FINDING, 30, wrap=True), Column("What was measured", 46, wrap=True),
-        Column("Where", 14, wrap=True), Column(SHARE, 9, "ratio"), Column("ms a step", 9, "fixed"),
-        Column("Sure", 8, "ratio"), Column(SPEED, 13),
-        *([Column("Baseline", 10)] if marked else []), Column("Do first", 38, wrap=True),
-        Column(OWNER, 14), Column(DECISION, 12), Column(DUE, 11), Column(COMMENT, 26, wrap=True),
-        Column(KEY, 20), Column(CAPTURE, 20),
-    ]  # fmt: skip
+        Column(FINDING, 30, wrap=True),
+        Column("What was measured", 46, wrap=True),
+        Column("Where", 14, wrap=True),
+        Column(SHARE, 9, "ratio"),
+        Column("ms a step", 9, "fixed"),
+        Column("Sure", 8, "ratio"),
+        Column(SPEED, 13),
+        *([Column("Baseline", 10)] if marked else []),
+        Column("Do first", 38, wrap=True),
+        Column(OWNER, 14),
+        Column(DECISION, 12),
+        Column(DUE, 11),
+        Column(COMMENT, 26, wrap=True),
+        Column(KEY, 20),
+        Column(CAPTURE, 20),
+    ]
     at = {c.head: i for i, c in enumerate(columns, 1)}
     cells = [_row(r, evidence, captures, marked) for r in rows]
     area = sheet.table(columns, cells, filter=True, freeze=True, empty="nothing was found")
@@ -76,12 +76,26 @@ def _row(row: Row, evidence: dict[str, str], captures: Captures, marked: bool) -
     first = f.recommendations[0].action if f.recommendations else None
     return [
         *captures.lead(row.label),
-        f.rank, f.severity, Link(f.code, sheet=evidence.get(f.code)), f.cause, f.title, f.message,
+        f.rank,
+        f.severity,
+        Link(f.code, sheet=evidence.get(f.code)),
+        f.cause,
+        f.title,
+        f.message,
         phrases.scope(f) or "whole capture",
         None if impact is None else impact.share,
-        None if impact is None else impact.ms, f.confidence, Number(*speedup(f)),
-        *([f.baseline] if marked else []), first, None, None, None, None, f.identity, row.capture,
-    ]  # fmt: skip
+        None if impact is None else impact.ms,
+        f.confidence,
+        Number(*speedup(f)),
+        *([f.baseline] if marked else []),
+        first,
+        None,
+        None,
+        None,
+        None,
+        f.identity,
+        row.capture,
+    ]
 
 
 def speedup(finding: Finding) -> tuple[float | None, str]:
@@ -96,9 +110,7 @@ def _decided(review: Review | None, row: Row) -> Decision | None:
     return None if review is None else review.of(row.finding.identity)
 
 
-def _fill_in(
-    sheet: Sheet, area: Area, at: dict[str, int], before: Sequence[Decision | None]
-) -> None:
+def _fill_in(sheet: Sheet, area: Area, at: dict[str, int], before: Sequence[Decision | None]) -> None:
     """Yellow cells with drop-down and date check, filled with what was decided before."""
     ws = sheet.ws
     for row, decision in zip(range(area.first, area.last + 1), before, strict=True):
@@ -109,25 +121,38 @@ def _fill_in(
         ws.cell(row, at[DUE]).number_format = DATE
         if decision is None:
             continue
-        for head, value in ((OWNER, decision.owner), (DECISION, decision.decision),
-                            (COMMENT, decision.comment)):  # fmt: skip
+        for head, value in (
+            (OWNER, decision.owner),
+            (DECISION, decision.decision),
+            (COMMENT, decision.comment),
+        ):
             put(ws.cell(row, at[head]), value)
         if decision.due:
             ws.cell(row, at[DUE]).value = _date(decision.due)
             ws.cell(row, at[DUE]).number_format = DATE
     choose(sheet, area.column(at[DECISION]), DECISIONS, "Decision")
     day = DataValidation(
-        type="date", operator="greaterThan", formula1="36526", allow_blank=True,
-        errorTitle="Due", error="A date, please.", showErrorMessage=True,
-    )  # fmt: skip
+        type="date",
+        operator="greaterThan",
+        formula1="36526",
+        allow_blank=True,
+        errorTitle="Due",
+        error="A date, please.",
+        showErrorMessage=True,
+    )
     ws.add_data_validation(day)
     day.add(area.column(at[DUE]))
     decided = area.column(at[DECISION])
-    for word, (ink, ground) in (("accept", (GOOD, GOOD_BG)), ("done", (GOOD, GOOD_BG)),
-                                ("reject", LEVELS["info"]), ("defer", LEVELS["medium"]),
-                                ("needs data", LEVELS["low"])):  # fmt: skip
-        rule = CellIsRule(operator="equal", formula=[f'"{word}"'], font=Font(name=FONT, color=ink),
-                          fill=fill(ground))  # fmt: skip
+    for word, (ink, ground) in (
+        ("accept", (GOOD, GOOD_BG)),
+        ("done", (GOOD, GOOD_BG)),
+        ("reject", LEVELS["info"]),
+        ("defer", LEVELS["medium"]),
+        ("needs data", LEVELS["low"]),
+    ):
+        rule = CellIsRule(
+            operator="equal", formula=[f'"{word}"'], font=Font(name=FONT, color=ink), fill=fill(ground)
+        )
         ws.conditional_formatting.add(decided, rule)
 
 
@@ -141,9 +166,13 @@ def _date(text: str) -> date | str:
 def choose(sheet: Sheet, cells: str, words: Sequence[str], title: str) -> None:
     """A drop-down list."""
     listed = DataValidation(
-        type="list", formula1=f'"{",".join(words)}"', allow_blank=True, showErrorMessage=True,
-        errorTitle=title, error=f"One of: {', '.join(words)}.",
-    )  # fmt: skip
+        type="list",
+        formula1=f'"{",".join(words)}"',
+        allow_blank=True,
+        showErrorMessage=True,
+        errorTitle=title,
+        error=f"One of: {', '.join(words)}.",
+    )
     sheet.ws.add_data_validation(listed)
     listed.add(cells)
 
@@ -152,41 +181,46 @@ def levels(sheet: Sheet, cells: str) -> None:
     """Severity as a conditional format, so that it follows an edit."""
     for level, (ink, ground) in LEVELS.items():
         rule = CellIsRule(
-            operator="equal", formula=[f'"{level}"'], font=Font(name=FONT, color=ink, bold=True),
+            operator="equal",
+            formula=[f'"{level}"'],
+            font=Font(name=FONT, color=ink, bold=True),
             fill=fill(ground),
-        )  # fmt: skip
+        )
         sheet.ws.conditional_formatting.add(cells, rule)
 
 
 def bars(sheet: Sheet, cells: str, color: str = "A9C7E8") -> None:
     """Shares with a bar behind the number, from 0 to 100 %."""
     rule = DataBarRule(
-        start_type="num", start_value=0, end_type="num", end_value=1, color=color,
-        minLength=0, maxLength=100,
-    )  # fmt: skip
+        start_type="num", start_value=0, end_type="num", end_value=1, color=color, minLength=0, maxLength=100
+    )
     sheet.ws.conditional_formatting.add(cells, rule)
 
 
 def _baseline(sheet: Sheet, cells: str) -> None:
     first = cells.split(":")[0]
     rule = FormulaRule(
-        formula=[f'{first}="new"'], font=Font(name=FONT, color="7A1FA0", bold=True),
-        fill=fill("F5E8FB"),
-    )  # fmt: skip
+        formula=[f'{first}="new"'], font=Font(name=FONT, color="7A1FA0", bold=True), fill=fill("F5E8FB")
+    )
     sheet.ws.conditional_formatting.add(cells, rule)
 
 
-def recommendations(
-    sheet: Sheet, captures: Captures, rows: Sequence[Row], evidence: dict[str, str]
-) -> Area:
+def recommendations(sheet: Sheet, captures: Captures, rows: Sequence[Row], evidence: dict[str, str]) -> Area:
     """One row a recommendation, with the line of the engine in use and how to verify."""
     columns = [
-        *captures.column(), Column("#", 5, "id"), Column(SEVERITY, 10), Column(CODE, 10),
+        *captures.column(),
+        Column("#", 5, "id"),
+        Column(SEVERITY, 10),
+        Column(CODE, 10),
         Column("Action", 52, wrap=True),
-        Column("Option of the engine", 60, wrap=True), Column("Effort", 9),
-        Column(SHARE, 9, "ratio"), Column(SPEED, 13),
-        Column("Verify: fact", 26, wrap=True), Column("must", 10), Column("now", 12),
-    ]  # fmt: skip
+        Column("Option of the engine", 60, wrap=True),
+        Column("Effort", 9),
+        Column(SHARE, 9, "ratio"),
+        Column(SPEED, 13),
+        Column("Verify: fact", 26, wrap=True),
+        Column("must", 10),
+        Column("now", 12),
+    ]
     cells = []
     for row in rows:
         f = row.finding
@@ -194,22 +228,30 @@ def recommendations(
             verify = advice.verify
             change = verify_text(verify).split(" ")[1].rstrip(",") if verify else None
             unit = fact_unit(verify.fact, verify.unit) if verify else ""
-            cells.append([
-                *captures.lead(row.label),
-                f.rank, f.severity, Link(f.code, sheet=evidence.get(f.code)), advice.action,
-                "\n".join(_option(o.engine, o.line, o.since) for o in advice.options) or None,
-                advice.effort, f.impact.share if f.impact else None,
-                Number(*speedup(f)) if i == 0 else None,
-                verify.fact if verify else None, change, Number(verify.now if verify else None,
-                                                                unit),
-            ])  # fmt: skip
+            cells.append(
+                [
+                    *captures.lead(row.label),
+                    f.rank,
+                    f.severity,
+                    Link(f.code, sheet=evidence.get(f.code)),
+                    advice.action,
+                    "\n".join(_option(o.engine, o.line, o.since) for o in advice.options) or None,
+                    advice.effort,
+                    f.impact.share if f.impact else None,
+                    Number(*speedup(f)) if i == 0 else None,
+                    verify.fact if verify else None,
+                    change,
+                    Number(verify.now if verify else None, unit),
+                ]
+            )
     area = sheet.table(columns, cells, filter=True, freeze=True, empty="nothing to recommend")
     at = {c.head: i for i, c in enumerate(columns, 1)}
     if cells:
         levels(sheet, area.column(at[SEVERITY]))
         bars(sheet, area.column(at[SHARE]))
-    sheet.text(1, "The first piece of advice of a finding carries its estimated speed-up.",
-               color=MUTED, italic=True)  # fmt: skip
+    sheet.text(
+        1, "The first piece of advice of a finding carries its estimated speed-up.", color=MUTED, italic=True
+    )
     return area
 
 

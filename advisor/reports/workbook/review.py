@@ -16,16 +16,7 @@ from advisor.errors import InputError
 from advisor.model.checklist import WORDS
 from advisor.model.findings import Tool
 from advisor.model.review import DECISIONS, CellProblem, Decision, Review, SignOff
-from advisor.reports.workbook.checklist import (
-    ANSWER,
-    DAY,
-    ID,
-    MEASURED,
-    NOTE,
-    QUESTION,
-    SIGNED,
-    signed,
-)
+from advisor.reports.workbook.checklist import ANSWER, DAY, ID, MEASURED, NOTE, QUESTION, SIGNED, signed
 from advisor.reports.workbook.findings import (
     CAPTURE,
     CAUSE,
@@ -121,9 +112,7 @@ def _open(path: Path) -> Workbook:
     return book
 
 
-def _rows(
-    book: Workbook, title: str, wanted: Sequence[str], problems: list[CellProblem]
-) -> Iterator[Row]:
+def _rows(book: Workbook, title: str, wanted: Sequence[str], problems: list[CellProblem]) -> Iterator[Row]:
     """The rows below the headers of a sheet, if the workbook has it."""
     if title not in book.sheetnames:
         return
@@ -179,9 +168,7 @@ def _answers(book: Workbook, problems: list[CellProblem]) -> Iterator[SignOff]:
         )
 
 
-def _word(
-    row: Row, header: str, word: str, known: Collection[str], problems: list[CellProblem]
-) -> str:
+def _word(row: Row, header: str, word: str, known: Collection[str], problems: list[CellProblem]) -> str:
     """The word as the drop-down spells it; empty, with a problem, for any other."""
     if not word or word in known:
         return word

@@ -102,8 +102,17 @@ class Sheet:
 
     # --- cells ---------------------------------------------------------------------------------
 
-    def text(self, column: int, value: Any, *, size: float = 10.5, color: str = INK,
-             bold: bool = False, italic: bool = False, wrap: bool = False) -> None:  # fmt: skip
+    def text(
+        self,
+        column: int,
+        value: Any,
+        *,
+        size: float = 10.5,
+        color: str = INK,
+        bold: bool = False,
+        italic: bool = False,
+        wrap: bool = False,
+    ) -> None:
         """A free text in the current row."""
         cell = put(self.ws.cell(self.row, column), value)
         cell.font = font(size, color, bold=bold, italic=italic)
@@ -112,9 +121,7 @@ class Sheet:
     def paragraph(self, value: str, columns: int, *, color: str = INK) -> None:
         """A text over several columns, wrapped; the row fits it."""
         self.text(1, value, color=color, wrap=True)
-        self.ws.merge_cells(
-            start_row=self.row, end_row=self.row, start_column=1, end_column=columns
-        )
+        self.ws.merge_cells(start_row=self.row, end_row=self.row, start_column=1, end_column=columns)
         room = sum(self._widths.get(c, NARROW) for c in range(1, columns + 1))
         lines = lines_of(plain(value), room)
         self.ws.row_dimensions[self.row].height = LINE_HEIGHT * lines + 3

@@ -67,9 +67,7 @@ def fill(color: str) -> PatternFill:
     return PatternFill("solid", start_color=color, end_color=color)
 
 
-def align(
-    wrap: bool = False, right: bool = False, middle: bool = False, indent: int = 0
-) -> Alignment:
+def align(wrap: bool = False, right: bool = False, middle: bool = False, indent: int = 0) -> Alignment:
     return Alignment(
         wrap_text=wrap,
         horizontal="right" if right else "left",

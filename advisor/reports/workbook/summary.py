@@ -20,17 +20,7 @@ from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.chart import budget
 from advisor.reports.workbook.findings import bars, levels, speedup
 from advisor.reports.workbook.sheet import Link, Sheet
-from advisor.reports.workbook.style import (
-    BAND,
-    HEAD,
-    LEVELS,
-    MUTED,
-    SOFT,
-    align,
-    fill,
-    font,
-    number_format,
-)
+from advisor.reports.workbook.style import BAND, HEAD, LEVELS, MUTED, SOFT, align, fill, font, number_format
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -50,9 +40,13 @@ class Tally:
 
 
 def summary(
-    worksheet: Worksheet, captures: Captures, rows: Sequence[Row],
-    evidence: dict[str, str], tally: Tally, sheets: dict[str, str],
-) -> None:  # fmt: skip
+    worksheet: Worksheet,
+    captures: Captures,
+    rows: Sequence[Row],
+    evidence: dict[str, str],
+    tally: Tally,
+    sheets: dict[str, str],
+) -> None:
     """Fill the sheet."""
     board = Board(worksheet)
     _title(board, captures)
@@ -119,20 +113,23 @@ def _tiles(board: Board, d: Diagnosis) -> None:
     kernels = [i.kernels_per_step for i in d.inputs if i.kernels_per_step is not None]
     step = max(d.steps, key=lambda s: s.count) if d.steps else None
     top = next((f for f in d.findings if f.impact and f.impact.share is not None), None)
-    gains = [f.gain.speedup.mid for f in d.findings
-             if f.gain and f.gain.speedup and f.gain.measure == "latency"]  # fmt: skip
+    gains = [
+        f.gain.speedup.mid for f in d.findings if f.gain and f.gain.speedup and f.gain.measure == "latency"
+    ]
     phase = "" if step is None or step.phase == UNKNOWN else f"{step.phase} "
     counts = {s: sum(f.severity == s for f in d.findings) for s in SEVERITIES}
     tiles: list[tuple[str, Any, str]] = [
-        (f"{phase}step, median" if step else "steps", step.median_ms if step else "none",
-         "ms"),
+        (f"{phase}step, median" if step else "steps", step.median_ms if step else "none", "ms"),
         ("GPU busy in the window", fmean(busy) if busy else None, "ratio"),
-        (f"largest share: {top.code}" if top else "largest share",
-         top.impact.share if top and top.impact else None, "ratio"),
+        (
+            f"largest share: {top.code}" if top else "largest share",
+            top.impact.share if top and top.impact else None,
+            "ratio",
+        ),
         ("best speed-up of a step", max(gains) if gains else "none", "times"),
         ("kernels a step", fmean(kernels) if kernels else None, ""),
         ("findings high / medium", f"{counts['high']} / {counts['medium']}", ""),
-    ]  # fmt: skip
+    ]
     board.row += 1
     for i, (label, value, unit) in enumerate(tiles):
         first = FIRST + 2 * i
@@ -140,8 +137,16 @@ def _tiles(board: Board, d: Diagnosis) -> None:
         board.row += 1
         if isinstance(value, float) and not unit:
             value = round(value, 1)
-        board.merged(first, first + 1, "unknown" if value is None else value, unit=unit, size=17,
-                     bold=True, ground=SOFT, height=27)  # fmt: skip
+        board.merged(
+            first,
+            first + 1,
+            "unknown" if value is None else value,
+            unit=unit,
+            size=17,
+            bold=True,
+            ground=SOFT,
+            height=27,
+        )
         cell = board.ws.cell(board.row, first)
         cell.alignment = Alignment(horizontal="left", vertical="center")
         if isinstance(value, int | float):
@@ -158,27 +163,46 @@ def _top(board: Board, rows: Sequence[Row], evidence: dict[str, str], many: bool
         return
     more = len(rows) - len(shown)
     board.heading("Top findings", f"and {more} more on the sheet Findings" if more > 0 else "")
-    spans = {"#": (2, 2), "severity": (3, 3), "code": (4, 4), "finding": (5, 7), "share": (8, 8),
-             "speed-up": (9, 9), "do first": (10, 13)}  # fmt: skip
+    spans = {
+        "#": (2, 2),
+        "severity": (3, 3),
+        "code": (4, 4),
+        "finding": (5, 7),
+        "share": (8, 8),
+        "speed-up": (9, 9),
+        "do first": (10, 13),
+    }
     if many:
         spans |= {"capture": (8, 8), "share": (9, 9), "speed-up": (10, 10), "do first": (11, 13)}
     for head, (first, last) in spans.items():
-        board.merged(first, last, head, size=9.5, color=MUTED, bold=True, ground=HEAD,
-                     right=head in RIGHT, indent=head == "do first")  # fmt: skip
+        board.merged(
+            first,
+            last,
+            head,
+            size=9.5,
+            color=MUTED,
+            bold=True,
+            ground=HEAD,
+            right=head in RIGHT,
+            indent=head == "do first",
+        )
     begin = board.row + 1
     for number, row in enumerate(shown, 1):
         board.row += 1
         f = row.finding
         cells: dict[str, tuple[Any, str]] = {
-            "#": (number, ""), "severity": (f.severity, ""), "code": (f.code, ""),
-            "finding": (f.title, ""), "share": (f.impact.share if f.impact else None, "ratio"),
-            "speed-up": speedup(f), "capture": (row.label, ""),
+            "#": (number, ""),
+            "severity": (f.severity, ""),
+            "code": (f.code, ""),
+            "finding": (f.title, ""),
+            "share": (f.impact.share if f.impact else None, "ratio"),
+            "speed-up": speedup(f),
+            "capture": (row.label, ""),
             "do first": (f.recommendations[0].action if f.recommendations else None, ""),
-        }  # fmt: skip
+        }
         for head, (first, last) in spans.items():
             value, unit = cells[head]
-            board.merged(first, last, value, unit=unit, right=head in RIGHT,
-                         indent=head == "do first")  # fmt: skip
+            board.merged(first, last, value, unit=unit, right=head in RIGHT, indent=head == "do first")
         target = evidence.get(f.code)
         if target:
             Sheet.link(_Page(board.ws), board.row, spans["code"][0], Link(f.code, sheet=target))
@@ -221,9 +245,7 @@ def _review(board: Board, tally: Tally, findings: int, sheets: dict[str, str]) -
         cell = board.ws.cell(board.row, first)
         cell.value = formula
         cell.number_format = "0"
-        board.ws.merge_cells(
-            start_row=board.row, end_row=board.row, start_column=first, end_column=first + 1
-        )
+        board.ws.merge_cells(start_row=board.row, end_row=board.row, start_column=first, end_column=first + 1)
         for column in (first, first + 1):
             board.ws.cell(board.row, column).fill = fill(SOFT)
         cell.font = font(14, bold=True)

@@ -25,9 +25,7 @@ OWN = ("kernels", "steps")
 
 def stacked(captures: Captures, key: str) -> Table | None:
     """The same table of all captures, one below the other, with the capture in front."""
-    found = [
-        (label, d.tables[key]) for label, d in captures if key in d.tables and d.tables[key].rows
-    ]
+    found = [(label, d.tables[key]) for label, d in captures if key in d.tables and d.tables[key].rows]
     if not found:
         return None
     if not captures.many:
@@ -62,29 +60,50 @@ def kernels(sheet: Sheet, captures: Captures) -> None:
 def steps(sheet: Sheet, captures: Captures) -> None:
     """Steps by phase, then the budget of each device and phase."""
     columns = [
-        *captures.column(), Column("device", 9), Column("phase", 16), Column("steps", 9),
-        Column("median (ms)", 13, "fixed"), Column("mean (ms)", 12, "fixed"),
-        Column("p99 (ms)", 12, "fixed"), Column("p99 over median", 12, "times"),
-    ]  # fmt: skip
+        *captures.column(),
+        Column("device", 9),
+        Column("phase", 16),
+        Column("steps", 9),
+        Column("median (ms)", 13, "fixed"),
+        Column("mean (ms)", 12, "fixed"),
+        Column("p99 (ms)", 12, "fixed"),
+        Column("p99 over median", 12, "times"),
+    ]
     rows = [
-        [*captures.lead(label), s.device, s.phase, s.count, s.median_ms, s.mean_ms, s.p99_ms,
-         s.p99_ms / s.median_ms if s.median_ms else None]
-        for label, d in captures for s in d.steps
-    ]  # fmt: skip
+        [
+            *captures.lead(label),
+            s.device,
+            s.phase,
+            s.count,
+            s.median_ms,
+            s.mean_ms,
+            s.p99_ms,
+            s.p99_ms / s.median_ms if s.median_ms else None,
+        ]
+        for label, d in captures
+        for s in d.steps
+    ]
     sheet.table(columns, rows, freeze=True, empty="no steps were found")
-    sheet.text(1, "Times are those of the capture; a run without the profiler is faster.",
-               color=MUTED, italic=True)  # fmt: skip
+    sheet.text(
+        1, "Times are those of the capture; a run without the profiler is faster.", color=MUTED, italic=True
+    )
     sheet.row += 2
     sheet.heading("Budget", "exclusive parts of the window, which add up to it")
     columns = [
-        *captures.column(), Column("device", 16), Column("phase", 9), Column("part", 24),
-        Column("share", 12, "ratio"), Column("time (ms)", 12, "fixed"),
-    ]  # fmt: skip
+        *captures.column(),
+        Column("device", 16),
+        Column("phase", 9),
+        Column("part", 24),
+        Column("share", 12, "ratio"),
+        Column("time (ms)", 12, "fixed"),
+    ]
     rows = [
-        [*captures.lead(label), b.place, b.phase or "all", words(p.part), p.share,
-         p.ms]
-        for label, d in captures for b in d.budget for p in b.parts if p.ms > 0
-    ]  # fmt: skip
+        [*captures.lead(label), b.place, b.phase or "all", words(p.part), p.share, p.ms]
+        for label, d in captures
+        for b in d.budget
+        for p in b.parts
+        if p.ms > 0
+    ]
     area = sheet.table(columns, rows)
     if rows:
         bars(sheet, area.column(4 + captures.many))
@@ -103,25 +122,45 @@ def other_tables(sheet: Sheet, captures: Captures) -> None:
 def facts(sheet: Sheet, captures: Captures) -> None:
     """Every fact that the rules saw; the value is a number, its unit is beside it."""
     columns = [
-        *captures.column(), Column("Fact", 36), Column("Value", 18), Column("Unit", 13),
-        Column("Where", 34, wrap=True), Column("How", 54, wrap=True),
+        *captures.column(),
+        Column("Fact", 36),
+        Column("Value", 18),
+        Column("Unit", 13),
+        Column("Where", 34, wrap=True),
+        Column("How", 54, wrap=True),
         Column("From", 30, wrap=True),
-    ]  # fmt: skip
+    ]
     rows = [
-        [*captures.lead(label), f.name, Number(f.value, fact_unit(f.name, f.unit)), f.unit,
-         _scope(f.scope), f.method or None, ", ".join(f.tables) or None]
-        for label, d in captures for f in d.facts
-    ]  # fmt: skip
+        [
+            *captures.lead(label),
+            f.name,
+            Number(f.value, fact_unit(f.name, f.unit)),
+            f.unit,
+            _scope(f.scope),
+            f.method or None,
+            ", ".join(f.tables) or None,
+        ]
+        for label, d in captures
+        for f in d.facts
+    ]
     sheet.table(columns, rows, filter=True, freeze=True)
 
 
 def thresholds(sheet: Sheet, captures: Captures) -> None:
     """Every threshold with the value that was held against it; changed ones stand out."""
     columns = [
-        *captures.column(), Column("Code", 10), Column("Parameter", 25), Column("Value", 13),
-        Column("Default", 13), Column("Unit", 13), Column("Origin", 12), Column("Source", 24),
-        Column("Fact", 36), Column("Measured", 14), Column("Outcome", 12),
-    ]  # fmt: skip
+        *captures.column(),
+        Column("Code", 10),
+        Column("Parameter", 25),
+        Column("Value", 13),
+        Column("Default", 13),
+        Column("Unit", 13),
+        Column("Origin", 12),
+        Column("Source", 24),
+        Column("Fact", 36),
+        Column("Measured", 14),
+        Column("Outcome", 12),
+    ]
     rows: list[list[Any]] = []
     for label, d in captures:
         measured = _measured(d)
@@ -138,8 +177,7 @@ def thresholds(sheet: Sheet, captures: Captures) -> None:
 
 
 def _threshold(t: Threshold, measured: dict[tuple[str, str], list[Any]]) -> Iterable[list[Any]]:
-    known = [t.code, t.param, Number(t.value, t.unit), Number(t.default, t.unit), t.unit,
-             t.origin, t.source]  # fmt: skip
+    known = [t.code, t.param, Number(t.value, t.unit), Number(t.default, t.unit), t.unit, t.origin, t.source]
     for condition, outcome in measured.get((t.code, t.param)) or [(None, None)]:
         if condition is None:
             yield [*known, None, None, None]
@@ -166,30 +204,46 @@ def _measured(d: Diagnosis) -> dict[tuple[str, str], list[Any]]:
 def not_evaluated(sheet: Sheet, captures: Captures) -> None:
     """What these captures cannot answer, and what would make them."""
     columns = [
-        *captures.column(), Column("Code", 10), Column("Cause", 26), Column("Where", 22),
-        Column("What would answer it", 52, wrap=True), Column("Missing facts", 52, wrap=True),
+        *captures.column(),
+        Column("Code", 10),
+        Column("Cause", 26),
+        Column("Where", 22),
+        Column("What would answer it", 52, wrap=True),
+        Column("Missing facts", 52, wrap=True),
         Column("Why", 44, wrap=True),
-    ]  # fmt: skip
+    ]
     rows = [
-        [*captures.lead(label), e.code, e.cause, _scope(e.scope),
-         remedy_text(e.flag) if e.flag else "no option helps", ", ".join(e.missing),
-         phrases.why_not_judged(e) if e.stopped_by else e.why]
-        for label, d in captures for e in d.not_evaluated
-    ]  # fmt: skip
+        [
+            *captures.lead(label),
+            e.code,
+            e.cause,
+            _scope(e.scope),
+            remedy_text(e.flag) if e.flag else "no option helps",
+            ", ".join(e.missing),
+            phrases.why_not_judged(e) if e.stopped_by else e.why,
+        ]
+        for label, d in captures
+        for e in d.not_evaluated
+    ]
     sheet.table(columns, rows, filter=True, freeze=True, empty="every rule could look")
 
 
 def in_order(sheet: Sheet, captures: Captures) -> None:
     """What was looked at and found well, or close to a finding."""
     columns = [
-        *captures.column(), Column("Code", 10), Column("Cause", 26), Column("Where", 22),
-        Column("State", 10), Column("What was seen", 64, wrap=True),
+        *captures.column(),
+        Column("Code", 10),
+        Column("Cause", 26),
+        Column("Where", 22),
+        Column("State", 10),
+        Column("What was seen", 64, wrap=True),
         Column("Numbers", 64, wrap=True),
-    ]  # fmt: skip
+    ]
     rows = [
         [*captures.lead(label), h.code, h.cause, _scope(h.scope), _state(h), h.text, _numbers(h)]
-        for label, d in captures for h in d.healthy
-    ]  # fmt: skip
+        for label, d in captures
+        for h in d.healthy
+    ]
     sheet.table(columns, rows, freeze=True)
 
 

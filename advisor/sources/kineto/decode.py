@@ -31,13 +31,21 @@ class Args(
     msgspec.Struct,
     gc=False,
     rename={
-        "in_device": "inDevice", "registers": "registers per thread", "shared": "shared memory",
-        "reserved": "Total Reserved", "device_type": "Device Type", "device_id": "Device Id",
-        "collective": "Collective name", "elements_in": "In msg nelems",
-        "elements_out": "Out msg nelems", "group": "Process Group Name",
-        "sequence": "Seq", "external": "External id", "external_old": "external id",
+        "in_device": "inDevice",
+        "registers": "registers per thread",
+        "shared": "shared memory",
+        "reserved": "Total Reserved",
+        "device_type": "Device Type",
+        "device_id": "Device Id",
+        "collective": "Collective name",
+        "elements_in": "In msg nelems",
+        "elements_out": "Out msg nelems",
+        "group": "Process Group Name",
+        "sequence": "Seq",
+        "external": "External id",
+        "external_old": "external id",
     },
-):  # fmt: skip
+):
     """The arguments of an event that are read; any other is skipped without being decoded.
 
     Types are open: operators use some of these names for arguments of their own.
@@ -187,9 +195,7 @@ class TraceJson:
         """The refusal of a trace that some other program wrote."""
         return self._no_trace("none of its events is of the PyTorch profiler", "a Chrome trace")
 
-    def _no_trace(
-        self, why: str, what: str = "JSON, but not a PyTorch profiler trace"
-    ) -> InputError:
+    def _no_trace(self, why: str, what: str = "JSON, but not a PyTorch profiler trace") -> InputError:
         return InputError(f"{self._shown}: {what} ({why}); write a trace with {EXPORT_HINT}")
 
     def _damaged(self, error: Exception, size: int) -> InputError:
@@ -241,6 +247,12 @@ def _event(loose: dict[str, Any]) -> Event:
         else None
     )
     return Event(
-        ph=text("ph"), cat=text("cat"), name=text("name"), pid=loose.get("pid"),
-        tid=loose.get("tid"), ts=loose.get("ts"), dur=loose.get("dur"), args=known,
-    )  # fmt: skip
+        ph=text("ph"),
+        cat=text("cat"),
+        name=text("name"),
+        pid=loose.get("pid"),
+        tid=loose.get("tid"),
+        ts=loose.get("ts"),
+        dur=loose.get("dur"),
+        args=known,
+    )

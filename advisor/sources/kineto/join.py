@@ -38,11 +38,7 @@ def small_ids(tables: Tables) -> None:
 
 
 #: Work -> the calls that issue it.
-_ISSUERS = {
-    "kernels": (Call.LAUNCH, Call.GRAPH_LAUNCH),
-    "copies": (Call.COPY,),
-    "memsets": (Call.MEMSET,),
-}
+_ISSUERS = {"kernels": (Call.LAUNCH, Call.GRAPH_LAUNCH), "copies": (Call.COPY,), "memsets": (Call.MEMSET,)}
 
 
 def join_by_external_id(tables: Tables) -> None:
@@ -52,8 +48,7 @@ def join_by_external_id(tables: Tables) -> None:
     calls = tables.get("api_calls")
     if calls is None:
         return
-    highest = max(int(tables[t]["correlation"].max()) for t in (*_ISSUERS, "api_calls")
-                  if t in tables)  # fmt: skip
+    highest = max(int(tables[t]["correlation"].max()) for t in (*_ISSUERS, "api_calls") if t in tables)
     unnamed = np.flatnonzero(calls["correlation"] == MISSING)
     calls["correlation"][unnamed] = np.arange(highest + 1, highest + 1 + len(unnamed))
     for table, classes in _ISSUERS.items():

@@ -70,9 +70,7 @@ def read_capture(
     lost = dropped + collected.timeless
     span = collected.span
     rank, size = _rank(head.distributedInfo)
-    options = {
-        name: str(getattr(head, name)) for name in _SWITCHES if getattr(head, name) is not None
-    }
+    options = {name: str(getattr(head, name)) for name in _SWITCHES if getattr(head, name) is not None}
     return Capture(
         path=str(shown),
         format=FORMAT,
@@ -100,8 +98,9 @@ def messages(head: Head) -> list[tuple[int, str]]:
     found = []
     for name, severity in _SEVERITY.items():
         texts = getattr(head, name)
-        found += [(severity, t) for t in (texts if isinstance(texts, list) else [texts])
-                  if isinstance(t, str) and t]  # fmt: skip
+        found += [
+            (severity, t) for t in (texts if isinstance(texts, list) else [texts]) if isinstance(t, str) and t
+        ]
     return found
 
 

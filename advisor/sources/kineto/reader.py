@@ -76,10 +76,7 @@ class KinetoJson:
         """The columns in order of time; one that the trace has nothing for reads `MISSING`."""
         read = self._tables[table]
         rows = len(next(iter(read.values())))
-        return {
-            name: read[name] if name in read else np.full(rows, MISSING, np.int64)
-            for name in columns
-        }
+        return {name: read[name] if name in read else np.full(rows, MISSING, np.int64) for name in columns}
 
     def text(self, ids: Sequence[int]) -> list[str]:
         """The strings behind ids; an unknown id reads as an empty string."""

@@ -8,15 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.sources.kineto.columns import (
-    NO_TIME,
-    Ints,
-    Pool,
-    integers,
-    nanoseconds,
-    product,
-    triples,
-)
+from advisor.sources.kineto.columns import NO_TIME, Ints, Pool, integers, nanoseconds, product, triples
 from advisor.sources.kineto.decode import NO_ARGS, Event, Inexact
 from advisor.sources.kineto.kinds import (
     CUDA_DEVICE,
@@ -30,14 +22,7 @@ from advisor.sources.kineto.kinds import (
     copy_kinds,
     memory_kind,
 )
-from advisor.sources.schema import (
-    ALLOCATED,
-    DEVICE_MEMORY,
-    FREED,
-    MISSING,
-    OPERATIONS,
-    PUSH_POP,
-)
+from advisor.sources.schema import ALLOCATED, DEVICE_MEMORY, FREED, MISSING, OPERATIONS, PUSH_POP
 from advisor.sources.trace import Columns
 
 _TID_MASK = 0x7FFFFFFF
@@ -135,9 +120,7 @@ class Collector:
             a.device if a.device is not None else e.pid if a.in_device is None else a.in_device
             for a, e in zip(args, events, strict=True)
         ]
-        stream = [
-            e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)
-        ]
+        stream = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
         columns |= {
             "device": np.maximum(integers(device), 0),  # a trace that tells none has one
             "stream": integers(stream),
@@ -194,20 +177,18 @@ class Collector:
         kind = np.array(rows, np.int64).reshape(-1, 3)
         columns |= {
             "bytes": integers([a.bytes for a in args]),
-            "kind": kind[:, 0], "src_memory": kind[:, 1], "dst_memory": kind[:, 2],
+            "kind": kind[:, 0],
+            "src_memory": kind[:, 1],
+            "dst_memory": kind[:, 2],
             "migration_cause": np.full(len(events), MISSING, np.int64),
             "address": np.full(len(events), MISSING, np.int64),
-        }  # fmt: skip
+        }
         return columns
 
     def _memsets(self, events: list[Event]) -> Columns:
         events, args, columns = self._work(events)
-        memory = [
-            memory_kind(e.name.partition("(")[2].rstrip(")") if e.name else "") for e in events
-        ]
-        columns |= {
-            "bytes": integers([a.bytes for a in args]), "memory": np.array(memory, np.int64),
-        }  # fmt: skip
+        memory = [memory_kind(e.name.partition("(")[2].rstrip(")") if e.name else "") for e in events]
+        columns |= {"bytes": integers([a.bytes for a in args]), "memory": np.array(memory, np.int64)}
         return columns
 
     def _api_calls(self, events: list[Event]) -> Columns:
@@ -219,8 +200,9 @@ class Collector:
         columns |= {
             "correlation": _positive(integers([a.correlation for a in args])),
             "name_id": self.pool.ids([e.name for e in events]),
-            "result": missing, "callchain": missing,
-        }  # fmt: skip
+            "result": missing,
+            "callchain": missing,
+        }
         return columns
 
     def _annotations(self, events: list[Event]) -> Columns:
@@ -269,19 +251,16 @@ class Collector:
             return None
         events, columns = self._timed(events)
         missing = np.full(len(events), MISSING, np.int64)  # Kineto puts them into process -1
-        columns |= {
-            "process": missing, "thread": missing,
-            "kind_id": self.pool.ids([e.name for e in events]),
-        }  # fmt: skip
+        columns |= {"process": missing, "thread": missing, "kind_id": self.pool.ids([e.name for e in events])}
         return columns
 
     def _instants(self, events: list[Event]) -> Columns | None:
         """What the caching allocator holds of a GPU after each of its allocations."""
         events = [
-            e for e in events
-            if e.args is not None and e.args.reserved is not None
-            and e.args.device_type == CUDA_DEVICE
-        ]  # fmt: skip
+            e
+            for e in events
+            if e.args is not None and e.args.reserved is not None and e.args.device_type == CUDA_DEVICE
+        ]
         if not events:
             return None
         args = [e.args or NO_ARGS for e in events]
@@ -335,17 +314,18 @@ def _allocations(level: Columns) -> Columns:
     """Device memory taken and given back, from what the allocator held at each time. The first row
     of a device is what it held when recording began."""
     order = np.lexsort((level["time"], level["device"]))
-    time, device, process, reserved = (
-        level[n][order] for n in ("time", "device", "process", "reserved")
-    )
+    time, device, process, reserved = (level[n][order] for n in ("time", "device", "process", "reserved"))
     first = np.concatenate(([True], device[1:] != device[:-1]))
     before = np.where(first, 0, np.concatenate(([0], reserved[:-1])))
     change = reserved - before
     rows = np.flatnonzero(change)
     filled = np.full(len(rows), MISSING, np.int64)
     return {
-        "time": time[rows], "device": device[rows], "process": process[rows],
+        "time": time[rows],
+        "device": device[rows],
+        "process": process[rows],
         "bytes": np.abs(change[rows]),
         "kind": np.where(change[rows] > 0, ALLOCATED, FREED),
-        "memory": np.full(len(rows), DEVICE_MEMORY, np.int64), "address": filled,
-    }  # fmt: skip
+        "memory": np.full(len(rows), DEVICE_MEMORY, np.int64),
+        "address": filled,
+    }

@@ -88,8 +88,7 @@ def _decoded(payload: bytes, known: dict[int, Layout]) -> tuple[int, int] | None
     if layout is None or length != layout.length or len(payload) < _HEADER.size + length:
         return None
     size, group = (
-        _FIELD.unpack_from(payload, _HEADER.size + at)[0]
-        for at in (layout.size, layout.communicator)
+        _FIELD.unpack_from(payload, _HEADER.size + at)[0] for at in (layout.size, layout.communicator)
     )
     return (size, group) if size < _MOST_BYTES else None
 
@@ -135,18 +134,19 @@ def collectives(raw: RawTables, nvtx: str, kernels: Columns, nccl: Ints, calls: 
         same = (calls["process"][row] == process) & (calls["thread"][row] == number)
         mine = np.flatnonzero(hit & same)
         mine = mine[np.argsort(calls["start"][row[mine]], kind="stable")]
-        for i, found in zip(mine.tolist(), attributed(
-            served, calls["start"][row[mine]].tolist()
-        ), strict=True):  # fmt: skip
+        for i, found in zip(
+            mine.tolist(), attributed(served, calls["start"][row[mine]].tolist()), strict=True
+        ):
             if found is not None:
                 size[i], group[i] = found.bytes, found.communicator
     known = np.flatnonzero(size != MISSING)
     rows = nccl[known]
     return {
         **{n: kernels[n][rows] for n in ("start", "device", "stream", "process", "correlation")},
-        "bytes": size[known], "communicator": group[known].astype(np.int64, casting="unsafe"),
+        "bytes": size[known],
+        "communicator": group[known].astype(np.int64, casting="unsafe"),
         "sequence": np.full(len(rows), MISSING, np.int64),
-    }  # fmt: skip
+    }
 
 
 def _keys(process: Ints, correlation: Ints) -> Ints:

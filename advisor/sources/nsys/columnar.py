@@ -93,9 +93,7 @@ class ColumnarFolder:
 
         with self._damage_told(table):
             found = self._load(table, [column]).column(column)
-            return [] if pa.types.is_null(found.type) else list(
-                found.cast(pa.large_binary()).to_pylist()
-            )  # fmt: skip
+            return [] if pa.types.is_null(found.type) else list(found.cast(pa.large_binary()).to_pylist())
 
     def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
         """How many such rows there are, counted up to `at_most`."""

@@ -262,13 +262,14 @@ class NsysExport:
             names = distinct(kernels["name_id"])
             texts = self._strings.text(names)
             of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
-            calls = self.read_columns(
-                "api_calls", ("start", "process", "thread", "correlation", "call")
-            )
+            calls = self.read_columns("api_calls", ("start", "process", "thread", "correlation", "call"))
             read = nsys_collectives.collectives(
-                self._db, self._raw(NVTX), kernels,
-                np.flatnonzero(np.isin(kernels["name_id"], of_nccl)), calls,
-            )  # fmt: skip
+                self._db,
+                self._raw(NVTX),
+                kernels,
+                np.flatnonzero(np.isin(kernels["name_id"], of_nccl)),
+                calls,
+            )
             groups, at = np.unique(read.pop("communicator"), return_inverse=True)
             ids = [self._strings.intern(f"{int(g) & (1 << 64) - 1:#x}") for g in groups]
             read["group_id"] = np.array(ids, np.int64)[at] if ids else np.empty(0, np.int64)

@@ -119,9 +119,20 @@ def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
     gpus = named_rows(
         raw,
         "TARGET_INFO_GPU",
-        ("id", "cuDevice", "busLocation", "name", "chipName", "smCount", "totalMemory",
-         "memoryBandwidth", "clockRate", "computeMajor", "computeMinor"),
-    )  # fmt: skip
+        (
+            "id",
+            "cuDevice",
+            "busLocation",
+            "name",
+            "chipName",
+            "smCount",
+            "totalMemory",
+            "memoryBandwidth",
+            "clockRate",
+            "computeMajor",
+            "computeMinor",
+        ),
+    )
     gpus = [row for row in gpus if isinstance(row["id"], int)]
     cuda = [
         row
@@ -142,8 +153,7 @@ def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
         if len({o for o in ordinals if o is not None}) == len(gpus):
             known = {(MISSING, row["cuDevice"]): row["id"] for row in gpus}
     ordinals_of = {
-        row["id"]: tuple(sorted({o for (_, o), gpu in known.items() if gpu == row["id"]}))
-        for row in gpus
+        row["id"]: tuple(sorted({o for (_, o), gpu in known.items() if gpu == row["id"]})) for row in gpus
     }
     devices = {row["id"]: _device(row, ordinals_of[row["id"]]) for row in gpus}
     for row in cuda:
@@ -207,8 +217,7 @@ def _rank(raw: RawTables, environment: list[str]) -> tuple[int | None, int | Non
         if any(name in pair for pair in _RANK_VARIABLES) and value.strip('"').isdigit()
     }
     rank, size = next(
-        ((values[r], values[s]) for r, s in _RANK_VARIABLES if r in values and s in values),
-        (None, None),
+        ((values[r], values[s]) for r, s in _RANK_VARIABLES if r in values and s in values), (None, None)
     )
     if ranks:
         rank = int(min(ranks)) if len(ranks) == 1 else None

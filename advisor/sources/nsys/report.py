@@ -20,9 +20,7 @@ def export(report: Path, shown: Path, folder: Path) -> Path:
     target = shlex.quote(shown.with_suffix(".sqlite").name)
     by_hand = f"nsys export --type=sqlite -o {target} {shlex.quote(str(shown))}"
     if nsys is None:
-        raise InputError(
-            f"{shown}: an Nsight Systems report, which only nsys can read; export it: {by_hand}"
-        )
+        raise InputError(f"{shown}: an Nsight Systems report, which only nsys can read; export it: {by_hand}")
     if report.suffix not in SUFFIXES:  # nsys goes by the name; this may be an unpacked copy
         named = folder / "report.nsys-rep"
         named.symlink_to(report.resolve())
@@ -33,8 +31,11 @@ def export(report: Path, shown: Path, folder: Path) -> Path:
     try:
         done = subprocess.run(
             [program, "export", *options, str(report.absolute())],
-            stdin=subprocess.DEVNULL, capture_output=True, cwd=folder, check=False,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd=folder,
+            check=False,
+        )
     except OSError as error:
         raise InputError(
             f"{shown}: {nsys} cannot be run ({error.strerror or error}); elsewhere: {by_hand}"
@@ -44,6 +45,5 @@ def export(report: Path, shown: Path, folder: Path) -> Path:
     said = (done.stderr.strip() or done.stdout.strip()).decode("utf-8", "replace").splitlines()
     why = said[-1].strip()[:160] if said else f"exit code {done.returncode}"
     raise InputError(
-        f"{shown}: nsys could not export it ({why}); an nsys at least as new as the report can: "
-        f"{by_hand}"
+        f"{shown}: nsys could not export it ({why}); an nsys at least as new as the report can: {by_hand}"
     )

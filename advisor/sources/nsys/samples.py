@@ -66,9 +66,7 @@ def readable(raw: RawTables) -> bool:
     if not times or not {"typeId", "metricId", "value"} <= set(raw.columns(GPU_METRICS)):
         return False
     # A row counts by its first time that is set.
-    late = [
-        dict.fromkeys(times[:i], Is.NULL) | {time: Is.FROM_ZERO} for i, time in enumerate(times)
-    ]
+    late = [dict.fromkeys(times[:i], Is.NULL) | {time: Is.FROM_ZERO} for i, time in enumerate(times)]
     rows = [
         {"typeId": (type_id,), "metricId": (metric,)} | each
         for type_id, metric in sorted(wanted_metrics(raw))
@@ -99,9 +97,7 @@ def read_samples(raw: RawTables) -> Columns:
     metrics = wanted_metrics(raw)
     keep = Keep("metricId", tuple(sorted({metric for _, metric in metrics})))
     times = _time_columns(raw)
-    kind, metric, value, time, *other = raw.read(
-        GPU_METRICS, ["typeId", "metricId", "value", *times], keep
-    )
+    kind, metric, value, time, *other = raw.read(GPU_METRICS, ["typeId", "metricId", "value", *times], keep)
     if other and (time == MISSING).any():
         time = np.where(time == MISSING, other[0], time)
     kinds = sorted({type_id for type_id, _ in metrics})
@@ -155,8 +151,7 @@ def _merged(parts: list[dict[str, Any]]) -> Columns:
     }
     for name in TABLES["samples"][2:]:
         columns[name] = np.concatenate(
-            [p.get(name, np.full(n, np.nan)) for p, n in zip(parts, sizes, strict=True)]
-            or [np.empty(0)]
+            [p.get(name, np.full(n, np.nan)) for p, n in zip(parts, sizes, strict=True)] or [np.empty(0)]
         )
     if len(parts) > 1:
         order = np.lexsort((columns["device"], columns["time"]))

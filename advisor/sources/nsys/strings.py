@@ -52,8 +52,7 @@ class StringPool:
                 last = self._raw.last_id(STRINGS) if self._in_file else 0
                 if last >= _LAST_ID:
                     raise InputError(
-                        f"{STRINGS} holds the id {last}, which no nsys writes; export the capture "
-                        "again"
+                        f"{STRINGS} holds the id {last}, which no nsys writes; export the capture again"
                     )
                 self._next = last + 1
             self._ids[text] = self._next

@@ -11,15 +11,7 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.samplers import rows as log_rows
-from advisor.sources.samplers.fields import (
-    BUS,
-    DEVICE,
-    IDENTITY,
-    MODEL,
-    TIME,
-    measured,
-    number,
-)
+from advisor.sources.samplers.fields import BUS, DEVICE, IDENTITY, MODEL, TIME, measured, number
 from advisor.sources.samplers.stamps import Stamp, read_stamp
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES
 from advisor.sources.trace import Columns
@@ -63,17 +55,26 @@ class SampleLog:
         for device in sorted({s.device for s in samples}):
             mine = total[self._columns["device"] == device]
             mine = mine[~np.isnan(mine)]
-            devices.append(Device(id=device, name=names.get(device), bus_id=buses.get(device),
-                                  memory_bytes=int(mine[0]) if len(mine) else None))  # fmt: skip
+            devices.append(
+                Device(
+                    id=device,
+                    name=names.get(device),
+                    bus_id=buses.get(device),
+                    memory_bytes=int(mine[0]) if len(mine) else None,
+                )
+            )
         self.devices = tuple(devices)
         warning = "the log has no time stamps: its samples are taken to be a second apart"
         self.capture = Capture(
-            path=str(path), format=format_name, recorder=RECORDER,
+            path=str(path),
+            format=format_name,
+            recorder=RECORDER,
             size_bytes=path.stat().st_size if path.exists() else 0,
-            producer=format_name.split()[0], start_utc_ns=self.begin_ns,
+            producer=format_name.split()[0],
+            start_utc_ns=self.begin_ns,
             device_numbers=f"those of {format_name.split()[0]}, in the order of the PCI bus",
             warnings=() if known else (warning,),
-        )  # fmt: skip
+        )
 
     def tables(self) -> frozenset[str]:
         return frozenset({"samples"})
@@ -138,9 +139,7 @@ def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
             if stamp is not None:
                 seen.add(stamp.ns)
             device = 0
-        yield Sample(
-            stamp, device, values, name, next((row[n].strip() for n in BUS if n in row), None)
-        )
+        yield Sample(stamp, device, values, name, next((row[n].strip() for n in BUS if n in row), None))
 
 
 def _device(row: log_rows.Row, numbers: dict[str, int]) -> int | None:
@@ -175,12 +174,8 @@ def _times(samples: Sequence[Sample]) -> tuple[np.ndarray[tuple[int], np.dtype[n
     return times, False
 
 
-def _as_columns(
-    samples: Sequence[Sample], times: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> Columns:
-    columns: Columns = {
-        "time": times, "device": np.array([s.device for s in samples], np.int64)
-    }  # fmt: skip
+def _as_columns(samples: Sequence[Sample], times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Columns:
+    columns: Columns = {"time": times, "device": np.array([s.device for s in samples], np.int64)}
     for name in TABLES["samples"]:
         if name in FLOAT_COLUMNS:
             columns[name] = np.array([s.values.get(name, np.nan) for s in samples])

@@ -190,10 +190,13 @@ class SqliteFile:
 
 def _condition(rows: Rows) -> str:
     """SQL for `rows`."""
-    return " or ".join(
-        "(" + " and ".join(_answers(column, answer) for column, answer in each.items()) + ")"
-        for each in rows
-    ) or "1"  # fmt: skip
+    return (
+        " or ".join(
+            "(" + " and ".join(_answers(column, answer) for column, answer in each.items()) + ")"
+            for each in rows
+        )
+        or "1"
+    )
 
 
 def _answers(column: str, answer: Is | tuple[int, ...]) -> str:
