@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from advisor.gain.catalog import Fix, catalogue, constant
-from advisor.gain.excerpt import DIAGNOSIS_OPS, Excerpt, choose_steps
+from advisor.gain.excerpt import DIAGNOSIS_OPS, Excerpt, choose_steps, recorded_ends
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import LEANING, apply
 from advisor.gain.inputs import NONE, Inputs
@@ -211,7 +211,8 @@ class Replayer:
         least the noise floor."""
         steps = self.a.steps
         at = self.excerpt.measured
-        time = (steps.gpu_end[at] - steps.gpu_end[at - 1]).astype(float)
+        ends = recorded_ends(self.a)
+        time = (ends[at] - ends[at - 1]).astype(float)
         phase = np.array([steps.phase[i] for i in at.tolist()])
         spread, weight = 0.0, 0.0
         for one in np.unique(phase).tolist():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import Coverage
 from advisor.model.arrays import Array
 
 #: Operations that a diagnosis replays at most: some 25 steps of a small decoder. A what-if asked
@@ -46,7 +47,7 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Excerpt:
     window's where they hold more than `limit` operations. Raises NoReplay."""
     if len(a.ops) == 0:
         raise NoReplay("the capture holds no GPU operations to replay")
-    if len(a.window.holes):
+    if len(a.window.cut(a.damage.holes)):
         raise NoReplay("events were lost inside the window, so the timeline cannot be replayed")
     if a.steps.method == "none" or a.step_count == 0:
         raise NoReplay("no steps were found, so there is no step time to predict")
@@ -61,7 +62,7 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Excerpt:
         return Excerpt(lo - _LEAD, hi, steps, len(steps))
     wide = int(np.searchsorted(total, limit, "right")) - 1 - _LEAD
     wide = min(max(wide, _LEAST_STEPS), hi - lo + 1)
-    time = np.diff(a.steps.gpu_end)[lo - _LEAD : hi]  # of steps lo..hi
+    time = np.diff(recorded_ends(a))[lo - _LEAD : hi]  # of steps lo..hi
     inside = np.zeros(hi - lo + 1, bool)
     inside[steps - lo] = True
     sums = _rolling(np.where(inside, time, 0), wide)
@@ -72,6 +73,11 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Excerpt:
     begin = lo + int(np.argmin(off))
     chosen = steps[(steps >= begin) & (steps < begin + wide)]
     return Excerpt(begin - _LEAD, begin + wide - 1, chosen, len(steps))
+
+
+def recorded_ends(a: Analysis) -> Array:
+    """When each step ended, ns of recorded time: the stretches between capture ranges take none."""
+    return np.asarray(a.steps.gpu_end - Coverage(a.pauses)(a.steps.gpu_end))
 
 
 def _rolling(values: Array, wide: int) -> Array:

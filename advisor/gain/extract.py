@@ -4,7 +4,8 @@ Every captured delay is kept, and each is hung on the one constraint that was bi
 that started late after its call although its stream was free waited for its launch, one whose
 launch was long past waited for its predecessor. The other constraint gets what such operations
 usually take, but never more than was seen. So the unchanged replay reproduces the capture, and a
-changed one knows what else would have held an operation back.
+changed one knows what else would have held an operation back. The time between two capture ranges of
+one file takes none.
 """
 
 from __future__ import annotations
@@ -136,11 +137,12 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
     pre, step = np.zeros(count), np.full(count, NONE, np.int64)
     between = np.zeros(count, bool)
     explained = {name: np.zeros(count) for name in ("gc", "gil", "os")}
+    paused = Coverage(a.pauses)
     states = {"gc": a.states.gc, "gil": a.states.gil, "os": a.states.os}
     for k, thread in enumerate(threads.tolist()):
         mine = np.flatnonzero(dense == k)
         ends = np.concatenate(([begin[k]], times.end[mine][:-1]))
-        pre[mine] = times.start[mine] - ends
+        pre[mine] = times.start[mine] - ends - paused.within(ends, times.start[mine])
         for name, by_thread in states.items():
             spans: Spans | None = by_thread.get(thread)
             if spans is not None and len(spans):
@@ -236,7 +238,7 @@ def _device(
     by_start = has & (ops.kind == Kind.COPY) & (ops.graph_node == 0)
     by_start &= inside >= _HELD * np.maximum(end - start, 1)
     submitted = np.where(by_start, begun, back)
-    late, gap = start - submitted, start - previous
+    late, gap = start - submitted, start - previous - Coverage(a.pauses).within(previous, start)
     typical_late, typical_gap = _typical(late, gap, submitted, previous, has & ~node & ~by_start)
     waits_for_stream = node | ~has | (previous >= submitted + typical_late)
     latency = np.where(waits_for_stream, np.minimum(late, typical_late), late)

@@ -216,3 +216,42 @@ def test_a_stretch_of_a_large_one(tmp_path: Path) -> None:
 def test_what_cannot_be_replayed(tmp_path: Path, export: Export, why: str) -> None:
     with pytest.raises(NoReplay, match=why):
         choose_steps(analysis(export, tmp_path))
+
+
+def test_the_time_between_capture_ranges_takes_none(tmp_path: Path) -> None:
+    """Two ranges of three steps, 5 ms apart: the same replay as of six steps in a row."""
+    export, at = Export().process(1), 0
+    for i in range(6):
+        if i == 3:
+            export.call("cudaProfilerStop", at, US)
+            export.call("cudaProfilerStart", at + 5_001 * US, US)
+            at += 5_002 * US
+        export.range(f"iteration {i}", at, at + 100 * US - 1)
+        export.launch(at=at, dur=5 * US, kernel_start=at + 7 * US, kernel_dur=80 * US)
+        at += 100 * US
+    r = replayer(export, tmp_path)
+    assert len(r.a.pauses) == 1
+    assert r.captured_ns == pytest.approx(100 * US, rel=0.01)
+    assert r.noise == 0.02
+    assert r.excerpt.note is None
+
+
+def test_steps_of_one_phase_are_replayed_with_what_lies_between(tmp_path: Path) -> None:
+    """Nothing is lost where `--phase` looks at every third step alone."""
+    export = Export().process(1)
+    for i in range(9):
+        at = i * 100 * US
+        export.range("prefill" if i % 3 == 0 else "decode_step", at, at + 50 * US)
+        export.launch(at=at + US, dur=5 * US, kernel_start=at + 20 * US, kernel_dur=30 * US)
+    chosen = choose_steps(analysis(export, tmp_path, phase="prefill"))
+    assert chosen.measured.tolist() == [3, 6]
+
+
+def test_a_timeline_that_lost_events_is_not_replayed(tmp_path: Path) -> None:
+    export = scenes.eager()
+    export.correlation += 500_000
+    export._correlations[1] = export.correlation
+    export.range("iteration 6", 2400 * US, 2500 * US)
+    export.launch(at=2410 * US, kernel_start=2450 * US, kernel_dur=40 * US)
+    with pytest.raises(NoReplay, match="events were lost inside the window"):
+        choose_steps(analysis(export, tmp_path))
