@@ -39,6 +39,20 @@ def nearest_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return sorted(outcomes, key=lambda o: (*_distance(o), o.scope.sort_key()))
 
 
+def obstacle(reasons: Iterable[Reason]) -> str:
+    """What stood in the way, by the tree: the first condition that fails, however deep it lies."""
+    found = (_first_failing(reason) for reason in reasons)
+    return next((text for text in found if text), "nothing that it looks at holds")
+
+
+def _first_failing(reason: Reason) -> str | None:
+    if reason.kind == "guard" and reason.holds is False:
+        return reason.text
+    if reason.holds is not False:
+        return None
+    return next((text for child in reason.reasons if (text := _first_failing(child))), reason.text)
+
+
 def shortfall(checked: Checked) -> float | None:
     """How far a number lies from its threshold, as a share of the threshold."""
     gap, test = _gap(checked), checked.condition

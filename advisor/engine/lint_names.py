@@ -168,9 +168,14 @@ def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 def known_part(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     known = context.known.parts
-    if rule.impact is not None and known is not None and rule.impact.part not in known:
-        text = f"there is no part {rule.impact.part}; {near(rule.impact.part, known)}"
-        yield ("impact", "part"), text
+    if rule.impact is None or known is None:
+        return
+    for i, part in enumerate(rule.impact.parts):
+        if part not in known:
+            yield (
+                ("impact", *(("also", i - 1) if i else ("part",))),
+                f"there is no part {part}; {near(part, known)}",
+            )
 
 
 def known_references(rule: RuleSpec, context: Context) -> Iterator[Finding]:

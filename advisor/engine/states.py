@@ -168,7 +168,7 @@ def stopper(inference: Inference, outcome: Outcome) -> tuple[str, str | None] | 
     if inference.program.by_code[outcome.code].spec.kind in ("note", "question"):
         return None
     if outcome.overruled_by:
-        return _cause(inference, outcome.overruled_by[0].name), None
+        return cause_of(inference, outcome.overruled_by[0].name), None
     guard = next((g.checked for g in outcome.guards if g.checked.truth), None)
     if guard is None or outcome.state != "quiet" or _absent(outcome):
         return None
@@ -177,7 +177,7 @@ def stopper(inference: Inference, outcome: Outcome) -> tuple[str, str | None] | 
     return guard.condition.cause, None
 
 
-def _cause(inference: Inference, name: str) -> str:
+def cause_of(inference: Inference, name: str) -> str:
     """The cause of a rule that is named by its code, or by the cause where a case gave it."""
     rule = inference.program.by_code.get(name)
     return name if rule is None else rule.spec.cause

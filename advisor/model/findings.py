@@ -194,9 +194,14 @@ class NotEvaluated(Frozen):
 
 
 class Part(Frozen):
+    """One part of a budget. Where it holds 3 % of the window and more, `findings` are the causes
+    that speak of it, and `why` says why they hold no more of it, or why there are none."""
+
     part: str
     ms: float
     share: float
+    findings: tuple[str, ...] = ()
+    why: str | None = None
 
 
 class Budget(Frozen):

@@ -231,16 +231,22 @@ class Requirement(Strict):
 
 class ImpactSpec(Strict):
     """The fact that says how much of the step the cause holds, and its part of the budget;
-    `otherwise` is the fact that stands in where a capture does not tell the first one."""
+    `otherwise` is the fact that stands in where a capture does not tell the first one, `also` are
+    further parts whose time the rule speaks of."""
 
     fact: FactName
     otherwise: FactName | None = None
     part: str
+    also: Annotated[tuple[str, ...], Items] = ()
 
     @property
     def facts(self) -> tuple[str, ...]:
         """Both, the preferred one first."""
         return (self.fact,) if self.otherwise is None else (self.fact, self.otherwise)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.part, *self.also
 
 
 class SeverityLevel(Strict):

@@ -150,6 +150,7 @@ def assemble(done: Analysed) -> Diagnosis:
     """The document that every report is made from."""
     from advisor import __version__
     from advisor.compare.work import work_of
+    from advisor.engine.answers import answered, why_not
     from advisor.engine.rank import worth_doing, worth_telling
     from advisor.metrics.pauses import step_times
     from advisor.pipeline import document
@@ -159,7 +160,8 @@ def assemble(done: Analysed) -> Diagnosis:
     found = conclusions(done)
     findings = document.with_options(found.findings, serving, document.program_of(analysis))
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
-    budget = document.budgets(analysis)
+    rules = done.inference.program.rules.by_code
+    budget = answered(document.budgets(analysis), findings, rules, why_not(done.inference))
     if analysis.step_count:
         source = source.model_copy(
             update={
@@ -170,7 +172,6 @@ def assemble(done: Analysed) -> Diagnosis:
     if done.waits is not None:
         source = source.model_copy(update={"ranks": len(done.waits.ranks)})
         tables["ranks"] = rank_section(done.waits, budget, facts)
-    rules = done.inference.program.rules.by_code
     combined = done.gains.combined(worth_doing(found.findings, rules))
     language_model = document.is_language_model(analysis.workload) is True
     options = () if worth_telling(findings) else done.gains.options(language_model)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor import __version__
-from advisor.engine.explain import STATES, Explainer, nearest_first
+from advisor.engine.explain import STATES, Explainer, nearest_first, obstacle
 from advisor.engine.findings import fold
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
@@ -212,7 +212,7 @@ def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findi
         guard = next(r for r in first.reasons if r.kind == "guard" and r.holds is False)
         return f"{name} was not judged{where}: {guard.text}."
     near = " but is close" if first.close else ""
-    return f"{name} did not fire{where}{near}: {_miss(first)}."
+    return f"{name} did not fire{where}{near}: {obstacle(first.reasons)}."
 
 
 def _where(one: ScopeExplanation) -> str:
@@ -225,19 +225,3 @@ def _gap(one: ScopeExplanation) -> str:
     verb = "is" if len(one.missing) == 1 else "are"
     whys = list(dict.fromkeys(m.why for m in one.missing if m.why))
     return f"{names} {verb} not known" + (f" ({'; '.join(whys)})" if whys else "")
-
-
-def _miss(one: ScopeExplanation) -> str:
-    """What stood in the way, by the tree that is printed below: the first condition that fails,
-    however deep it lies."""
-    found = (_first_failing(reason) for reason in one.reasons)
-    return next((text for text in found if text), "nothing that it looks at holds")
-
-
-def _first_failing(reason: Reason) -> str | None:
-    if reason.kind == "guard" and reason.holds is False:
-        return reason.text
-    if reason.holds is not False:
-        return None
-    found = (_first_failing(child) for child in reason.reasons)
-    return next((text for text in found if text), reason.text)

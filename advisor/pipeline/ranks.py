@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from advisor.engine.answers import answered
 from advisor.engine.rank import worth_telling
 from advisor.errors import AdvisorError, InputError
 from advisor.model.facts import Fact, Scope
@@ -248,7 +249,10 @@ def _document(
     )
     numbers = {number for number, _, _ in lost if number is not None}
     diagnoses = [p.summary.diagnosis for p in job.parts]
-    budget = sections.budgets([(p.summary, p.rank_of) for p in job.parts])
+    rules = program.rules.by_code
+    budget = answered(
+        sections.budgets([(p.summary, p.rank_of) for p in job.parts]), findings, rules, sections.why_open
+    )
     overlaps = {
         (r.rank, r.device): ratio
         for p in job.parts
@@ -256,7 +260,6 @@ def _document(
         if isinstance(ratio := p.summary.value("comm.overlap_ratio", Scope(device=r.device)), float)
     }
     shown = job.parts[0].ranks[0]
-    rules = program.rules.by_code
     options = () if worth_telling(findings) else sections.options([p.summary for p in job.parts])
     return Diagnosis(
         tool=tool,

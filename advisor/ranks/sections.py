@@ -11,7 +11,7 @@ from advisor.engine.rank import worth_telling
 from advisor.engine.wording import without_fault
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table
-from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
+from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, Part, StepSummary, Timeline
 from advisor.model.gain import Choice
 from advisor.model.parts import BUSY
 from advisor.ranks.merge import listed, percent
@@ -44,6 +44,11 @@ def budgets(parts: Sequence[tuple[RankSummary, Mapping[int, int]]]) -> tuple[Bud
         for budget in summary.diagnosis.budget
     ]
     return tuple(sorted(out, key=lambda b: (b.rank or 0, b.device, b.phase or "")))
+
+
+def why_open(_budget: Budget, part: Part) -> str:
+    """Why the job has no finding about a part of one rank: what its own capture says."""
+    return part.why or f"{', '.join(part.findings)} on this rank alone"
 
 
 def steps(diagnoses: Iterable[Diagnosis]) -> tuple[StepSummary, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 
-from advisor.model.findings import Budget, Diagnosis
+from advisor.model.findings import Budget, Diagnosis, Part
 from advisor.model.parts import BUSY, PARTS
-from advisor.reports.layout import Page, pad
+from advisor.reports.layout import Page, clean, pad
 from advisor.reports.numbers import amount, percent, value_text
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
@@ -57,6 +58,8 @@ def budget(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     if hidden:
         page.line("  ", (f"and {amount(hidden, 'budget')} between these (-v)", "dim"))
     _legend(page, whole, order, given, verbosity)
+    for sentence in unanswered(whole):
+        page.wrapped(sentence, ["    "], 6, "dim")
     phases = [b for b in diagnosis.budget if b.phase is not None]
     if verbosity > 0 and phases:
         order = order + [p for p in _order(phases) if p not in order]
@@ -66,6 +69,18 @@ def budget(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
             some = [b for b in phases if b.phase == phase]
             _bars(page, some, order, given, f"{phase}, ")
             _legend(page, some, [p for p in order if p in _order(some)], given, verbosity)
+
+
+def unanswered(budgets: Sequence[Budget]) -> list[str]:
+    """Why no finding speaks of the parts that hold 3 % and more: one sentence a part, for the device
+    on which it is largest."""
+    largest: dict[str, Part] = {}
+    for part in (p for b in budgets for p in b.parts if p.why and not p.findings):
+        if part.part not in largest or largest[part.part].share < part.share:
+            largest[part.part] = part
+    return [
+        clean(f"No finding about {words(p.part)} ({percent(p.share)} %): {p.why}.") for p in largest.values()
+    ]
 
 
 def _labels(budgets: list[Budget]) -> list[str]:

@@ -15,7 +15,7 @@ from statistics import median
 from advisor.model.facts import Table
 from advisor.model.findings import UNREADABLE, Advice, Budget, Diagnosis, Finding
 from advisor.reports import phrases
-from advisor.reports.budget_bar import words
+from advisor.reports.budget_bar import unanswered, words
 from advisor.reports.finding_text import verify_text
 from advisor.reports.layout import clean, cut_end, cut_middle
 from advisor.reports.numbers import milliseconds, percent, value_text
@@ -257,6 +257,7 @@ def _budget(diagnosis: Diagnosis) -> str:
     if not whole:
         return ""
     out = f"### Budget of the window\n\n{_budget_table(whole)}"
+    out += "".join(f"\n\n{text(sentence)}" for sentence in unanswered(whole))
     return f"{out}\n\n{folded('Budget by phase', _budget_table(phases))}" if phases else out
 
 

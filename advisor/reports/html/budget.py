@@ -8,7 +8,7 @@ from statistics import median
 
 from advisor.model.findings import Budget
 from advisor.model.parts import PARTS, Dots, PartSpec, Stripes
-from advisor.reports.budget_bar import signs, words
+from advisor.reports.budget_bar import signs, unanswered, words
 from advisor.reports.layout import clean
 from advisor.reports.numbers import milliseconds, percent, value_text
 
@@ -93,8 +93,8 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
         columns = ["least", "median", "most"]
         legend = [(p, _spread([s[p.part].share for s in shares if p.part in s])) for p, _ in legend]
     small = [p for p in order if 0 < largest[p] < SMALL]
-    rest = f"Below 0.05 %: {', '.join(words(p) for p in small)}." if small else ""
-    return BudgetView(bars, columns, legend, rest)
+    rest = [f"Below 0.05 %: {', '.join(words(p) for p in small)}."] if small else []
+    return BudgetView(bars, columns, legend, " ".join([*unanswered(budgets), *rest]))
 
 
 def piece_css(part: str) -> str:
