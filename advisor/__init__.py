@@ -1,7 +1,7 @@
 """advisor: an expert system for GPU inference profiles.
 
 Start-up is part of the product, so this module imports nothing heavy: :func:`diagnose`,
-:func:`explain`, :func:`doctor`, :func:`whatif` and the types are resolved on first use.
+:func:`explain`, :func:`doctor`, :func:`stats`, :func:`whatif` and the types are resolved on first use.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from advisor.pipeline.diagnose import diagnose, open_trace
     from advisor.pipeline.doctor import doctor
     from advisor.pipeline.explain import explain
+    from advisor.pipeline.stats import stats
     from advisor.pipeline.whatif import whatif
 
-__all__ = ["Diagnosis", "__version__", "diagnose", "doctor", "explain", "open_trace", "whatif"]
+__all__ = ["Diagnosis", "__version__", "diagnose", "doctor", "explain", "open_trace", "stats", "whatif"]
 
 _LAZY = {
     "diagnose": "advisor.pipeline.diagnose",
     "doctor": "advisor.pipeline.doctor",
     "explain": "advisor.pipeline.explain",
     "open_trace": "advisor.pipeline.diagnose",
+    "stats": "advisor.pipeline.stats",
     "whatif": "advisor.pipeline.whatif",
     "Diagnosis": "advisor.model.findings",
 }

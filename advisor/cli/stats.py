@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advisor.cli import flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
+
+if TYPE_CHECKING:
+    from advisor.reports.layout import Page
 
 
 class Names(StrEnum):
@@ -86,19 +89,24 @@ def stats(
     histogram, pace and budget look at the steady window.
     """
     from advisor.cli.deliver import target_of
+    from advisor.cli.output import write_bytes, write_page
     from advisor.cli.progress import Progress
-    from advisor.cli.stats_output import write
-    from advisor.metrics.analysis import Analysis
-    from advisor.metrics.stats.reports import make_report, report_names
-    from advisor.metrics.window import Selection
-    from advisor.sources.open import open_trace
+    from advisor.pipeline.stats import stats_tables
+    from advisor.reports import stats_data, stats_text
 
-    wanted = report_names(report or ["kernels"])
     output = target_of(output, force, [trace])
-    with Progress(trace.name) as progress, open_trace(trace) as source:
-        analysis = Analysis(source, Selection(settings.window, settings.nvtx, settings.phase))
-        tables = []
-        for name in wanted:
-            progress(name)
-            tables.append(make_report(analysis, name, names.value))
-    write(trace, tables, format.value, timeunit and timeunit.value, limit, output, force)
+    with Progress(trace.name) as progress:
+        tables = stats_tables(trace, report or ["kernels"], settings, names.value, progress)
+    if format == Format.text:
+
+        def write(page: Page) -> None:
+            for table in tables:
+                stats_text.render(page, table, timeunit and timeunit.value, limit)
+
+        write_page(write, output, force)
+        return
+    kept = [t.head(limit or None) for t in tables]
+    unit = timeunit.value if timeunit else "nsec"
+    csv = format == Format.csv
+    text = stats_data.csv_text(kept, unit) if csv else stats_data.json_text(str(trace), kept, unit)
+    write_bytes(text.encode("utf-8", "backslashreplace"), output, force)

@@ -6,7 +6,7 @@ cent); of a time, positive is slower.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
@@ -40,6 +40,17 @@ class Judged(Frozen):
     not_evaluated: tuple[NotEvaluated, ...] = ()
     facts: tuple[Fact, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
+
+    def frames(self) -> dict[str, Any]:
+        """The lists of the document as pandas data frames (pandas is imported here), a row an entry;
+        columns of nested values are dotted: ``change.mid``."""
+        import pandas as pd
+
+        lists = {name: value for name, value in self.model_dump().items() if isinstance(value, tuple)}
+        return {
+            name: pd.json_normalize(list(v)) if v and isinstance(v[0], dict) else pd.DataFrame({name: v})
+            for name, v in lists.items()
+        }
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: object) -> None:

@@ -18,6 +18,7 @@ from rich.cells import cell_len
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, str(ROOT / "tests" / "cli" / "driver.py")]
 RULES = ROOT / "tests" / "cli" / "rules"
+COMMITTED = ROOT / "examples" / "captures" / "decode_eager_bs1.sqlite.xz"
 FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 
 
@@ -192,6 +193,19 @@ def test_quick_verbs_import_nothing_heavy(args: tuple[object, ...]) -> None:
         [sys.executable, "-c", script], env=environment(), capture_output=True, check=True, text=True
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stdout
+
+
+@pytest.mark.parametrize(
+    "args", [("demo", "-q"), ("explain", "SYN101", "--trace", COMMITTED), ("stats", "--help")]
+)
+def test_only_stats_imports_pandas(args: tuple[object, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "advisor", *map(str, args)],
+        env=environment(), capture_output=True, check=True, text=True,
+    )  # fmt: skip
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "advisor.cli.main" in imported
+    assert "pandas" not in imported
 
 
 def test_python_dash_m() -> None:

@@ -80,6 +80,15 @@ def test_slower_attention_is_a_regression_and_is_named(base: Diagnosis, tmp_path
     assert compute.change_ms == pytest.approx(0.048, rel=0.15)
 
 
+def test_the_lists_of_a_comparison_are_data_frames(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path)
+    frames = found.frames()
+    assert frames["phases"]["phase"].tolist() == [p.phase for p in found.phases]
+    assert len(frames["facts"]) == len(found.facts) > 0
+    assert {"before.mean_ms", "after.mean_ms"} <= set(frames["phases"])
+    assert len(frames["notes"]) == len(found.notes)
+
+
 def test_faster_products_are_an_improvement(base: Diagnosis, tmp_path: Path) -> None:
     found = against(base, tmp_path, gemm=22.0, gemm_name=FP8)
     assert found.verdict == "improvement"

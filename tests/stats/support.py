@@ -31,14 +31,10 @@ def table(
 
 
 def rows(found: StatsTable, *columns: str) -> list[tuple[object, ...]]:
-    """Chosen columns as tuples; empty cells are None."""
-    picked = []
-    for name in columns:
-        column = found.column(name)
-        values = column.values if column.is_text else column.values.tolist()  # type: ignore[union-attr]
-        gone = [False] * len(column) if column.absent is None else column.absent.tolist()
-        picked.append([None if g else v for v, g in zip(values, gone, strict=True)])
-    return list(zip(*picked, strict=True))
+    """Chosen columns (without their units) as tuples; empty cells are None."""
+    heads = {heading.partition(" (")[0]: heading for heading in found.frame}
+    picked = found.frame[[heads[name] for name in columns]].astype(object)
+    return list(picked.where(picked.notna(), None).itertuples(index=False, name=None))
 
 
 def printed(capsys: Captured, *args: object) -> str:

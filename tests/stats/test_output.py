@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import pytest
 
 from advisor.cli.main import main
-from advisor.model.stats import Column, StatsTable
+from advisor.model.stats import StatsTable
 from advisor.reports.layout import Page
 from advisor.reports.stats_data import csv_text, json_text
 from advisor.reports.stats_text import fitting, render
@@ -31,18 +31,16 @@ def trace(tmp_path: Path) -> Path:
 
 
 def sample() -> StatsTable:
-    return StatsTable(
-        "kernels",
-        "Sample",
-        (
-            Column("Time", np.array([66.65, 33.35]), "%", 1),
-            Column("Total Time", np.array([2_000_000, 1_000_001]), "ns"),
-            Column("Avg", np.array([1_500.25, 300.0]), "ns", 1),
-            Column("Bytes", np.array([2_000, -1]), "B", absent=np.array([False, True])),
-            Column("Name", ["void gemm<float, (int)3>(int)", 'say "a", b']),
-        ),
-        scope="whole capture",
+    frame = pd.DataFrame(
+        {
+            "Time (%)": [66.65, 33.35],
+            "Total Time (ns)": [2_000_000, 1_000_001],
+            "Avg (ns)": [1_500.25, 300.0],
+            "Bytes (B)": pd.array([2_000, pd.NA], "Int64"),
+            "Name": ["void gemm<float, (int)3>(int)", 'say "a", b'],
+        }
     )
+    return StatsTable("kernels", "Sample", frame, scope="whole capture", ranks=(0,) * 5)
 
 
 def test_a_tail_table_keeps_its_percentiles_in_80_columns(trace: Path, capsys: Captured) -> None:

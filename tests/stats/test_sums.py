@@ -6,6 +6,7 @@ import sqlite3
 import statistics
 
 import numpy as np
+import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,30 +20,26 @@ values = st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 1 << 44)), max_si
 
 @given(values)
 def test_sums_are_those_of_each_group(pairs: list[tuple[int, int]]) -> None:
-    group = np.array([g for g, _ in pairs], np.int64)
-    value = np.array([v for _, v in pairs], np.int64)
-    found = sums(group, value, 4)
-    for g in range(4):
+    frame = pd.DataFrame(pairs, columns=["group", "value"]).astype("int64")
+    found = sums(frame["value"], frame["group"])
+    assert list(found.index) == sorted({g for g, _ in pairs})
+    for g, row in found.to_dict("index").items():
         mine = [v for k, v in pairs if k == g]
-        assert found.count[g] == len(mine)
-        if not mine:
-            assert found.total[g] == found.std[g] == 0
-            continue
-        assert found.total[g] == sum(mine)
-        assert (found.minimum[g], found.maximum[g]) == (min(mine), max(mine))
-        assert found.med[g] == statistics.median(mine)
-        assert found.avg[g] == sum(mine) / len(mine)
-        if len(mine) > 1:
-            spread = statistics.stdev(mine)
-            assert abs(found.std[g] - spread) <= 1e-9 * max(spread, 1)
+        assert row["Count"] == len(mine)
+        assert row["Total (ns)"] == sum(mine)
+        assert (row["Min (ns)"], row["Max (ns)"]) == (min(mine), max(mine))
+        assert row["Med (ns)"] == statistics.median(mine)
+        assert row["Avg (ns)"] == sum(mine) / len(mine)
+        spread = statistics.stdev(mine) if len(mine) > 1 else 0.0
+        assert abs(row["StdDev (ns)"] - spread) <= 1e-9 * max(spread, 1)
 
 
-def test_sums_sort_small_and_large_values_alike() -> None:
-    group = np.array([1, 0, 1, 1, 0])
-    small = sums(group, np.array([5, 2, 1, 3, 4]), 2)
-    large = sums(group, np.array([5, 2, 1, 3, 4]) + (1 << 41), 2)
-    assert small.med.tolist() == [3.0, 3.0]
-    assert (large.med - (1 << 41)).tolist() == small.med.tolist()
+def test_sums_in_megabytes_leave_unknown_sizes_out() -> None:
+    sizes = pd.Series(pd.array([1_000_000, 3_000_000, pd.NA, pd.NA], "Int64"))
+    found = sums(sizes, pd.Series([0, 0, 0, 1]), "S", "MB")
+    assert found.loc[0, ["SCount", "STotal (MB)", "SAvg (MB)", "SMax (MB)"]].tolist() == [2, 4.0, 2.0, 3.0]
+    assert found.loc[1, "SCount"] == 0
+    assert found.loc[1, ["SAvg (MB)", "SMin (MB)", "SStdDev (MB)"]].isna().all()
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=12))
@@ -58,15 +55,12 @@ def test_averages_are_rounded_as_sqlite_rounds_them(numbers: list[int]) -> None:
 
 
 def test_a_range_encloses_a_call_with_both_ends_included() -> None:
-    # Ranges [0, 100] and [10, 50] of thread 1, [0, 100] of thread 2.
-    start, end = np.array([0, 10, 0]), np.array([100, 50, 100])
-    thread = np.array([1, 1, 2])
+    ranges = pd.DataFrame({"process": 1, "thread": [1, 1, 2], "start": [0, 10, 0], "end": [100, 50, 100]})
     #        inner   edge    too long outside thread 3
     calls = [(20, 30), (10, 50), (40, 51), (99, 101), (20, 30)]
-    call_thread = np.array([1, 1, 1, 1, 3])
-    of_range, of_call = enclosing(
-        start, end, thread, np.array([c[0] for c in calls]), np.array([c[1] for c in calls]), call_thread
-    )
+    kernels = pd.DataFrame(calls, columns=["call_start", "call_end"])
+    kernels = kernels.assign(process=1, thread=[1, 1, 1, 1, 3])
+    of_range, of_call = enclosing(ranges, kernels)
     pairs = sorted(zip(of_range.tolist(), of_call.tolist(), strict=True))
     assert pairs == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import advisor
 from advisor.cli.stats import REPORTS as NAMES
 from advisor.errors import InputError
 from advisor.metrics.stats.reports import REPORTS, report_names
+from advisor.pipeline.diagnose import Options
 from tests.builder import Export
 from tests.stats.support import rows, table
 
@@ -52,7 +54,7 @@ def test_kernels(tmp_path: Path) -> None:
         (50_000, 4, 12_500.0, 10_000.0, 10_000, 20_000, "gemm<float>(int)"),
         (8_000, 4, 2_000.0, 2_000.0, 2_000, 2_000, "add"),
     ]
-    assert found.column("StdDev").values.tolist() == [5_000.0, 0.0]  # type: ignore[union-attr]
+    assert rows(found, "StdDev") == [(5_000.0,), (0.0,)]
     assert [round(s, 1) for (s,) in rows(found, "Time")] == [86.2, 13.8]  # type: ignore[call-overload]
 
 
@@ -148,7 +150,7 @@ def test_copies(tmp_path: Path) -> None:
         (500, 1, "[CUDA memset]"),
     ]
     sizes = table(export, tmp_path, "copy-sizes")
-    assert [c.heading for c in sizes.columns][:3] == ["Total (MB)", "Count", "Avg (MB)"]
+    assert list(sizes.frame)[:3] == ["Total (MB)", "Count", "Avg (MB)"]
     assert rows(sizes, "Total", "Avg", "Operation") == [
         (1.0, 0.25, "[CUDA memcpy Device-to-Host]"),
         (0.001, 0.001, "[CUDA memset]"),
@@ -300,7 +302,7 @@ def test_budget_adds_up(tmp_path: Path) -> None:
     assert parts["compute"] == 46_000
     assert parts["dtoh"] == 12_000
     assert sum(parts.values()) == 300_000  # type: ignore[arg-type]
-    assert found.column("Phase").values[0] == "all"
+    assert rows(found, "Phase")[0] == ("all",)
 
 
 def test_a_window_counts_what_overlaps_it(tmp_path: Path) -> None:
@@ -322,6 +324,17 @@ def test_a_phase_counts_its_steps_only(tmp_path: Path) -> None:
     assert ", decode steps only;" in found.scope
     calls = table(export, tmp_path, "api", phase="decode")
     assert [n for (n,) in rows(calls, "Num Calls")] == [3, 3]
+
+
+def test_frames_in_python(tmp_path: Path) -> None:
+    path = decode().write(tmp_path / "t.sqlite")
+    found = advisor.stats(path, "kernels", "cuda_api_sum", names="base")
+    assert list(found) == ["kernels", "api"]
+    kernels = found["kernels"].set_index("Name")
+    assert kernels["Total Time (ns)"].to_dict() == {"gemm": 50_000, "add": 8_000}
+    assert kernels.attrs["scope"] == "whole capture"
+    window = advisor.stats(path, options=Options(window="15us/130us"))
+    assert window["kernels"]["Instances"].sum() == 3
 
 
 def test_report_names() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
+
+import pandas as pd
 
 from advisor.errors import InputError
 from advisor.metrics.analysis import Analysis
@@ -12,25 +14,47 @@ from advisor.metrics.stats.launch import launch, nvtx_kernels
 from advisor.metrics.stats.rows import NameStyle, Query
 from advisor.metrics.stats.spread import budget, histogram, pace
 from advisor.metrics.stats.sums import api, copies, copy_sizes, kernels, nvtx, osrt
-from advisor.metrics.stats.tail import tail
+from advisor.metrics.stats.tail import COINCIDES, tail
 from advisor.metrics.stats.trace import trace
 from advisor.model.stats import StatsTable
 
+Ranks = dict[str, int]
 Needs = dict[str, tuple[str, ...]]
+
+
+def _spread(ranks: str, prefix: str = "", unit: str = "ns") -> Ranks:
+    names = ("Avg", "Med", "Min", "Max", "StdDev")
+    return {f"{prefix}{n} ({unit})": int(r) for n, r in zip(names, ranks, strict=True)}
+
+
+def _times(count: str, **last: int) -> Ranks:
+    return {"Time (%)": 0, "Total Time (ns)": 0, count: 0, **_spread("01324"), **last}
+
+
+def _ranks(text: str) -> Ranks:
+    """Columns from ``heading rank, heading rank``."""
+    pairs = (part.strip().rpartition(" ") for part in text.split(","))
+    return {heading: int(rank) for heading, _, rank in pairs}
 
 
 @dataclass(frozen=True)
 class Report:
-    """How to make a report. It needs rows in one table of each of `needs` (what people call them
-    -> the tables); `flag` is the nsys option that records them. A `steady` report looks at the
-    steady window, the others at the whole capture, unless the user names a part. `nsys` is the
-    name of its twin in nsys."""
+    """How to make a report. `columns` maps its columns, in the order of `nsys stats`, to their rank
+    (see `StatsTable`); columns of rank 6 are for programs only.
 
-    make: Callable[[Query], StatsTable]
+    It needs rows in one table of each of `needs` (description -> tables); `flag` is the nsys option
+    that records them. A `steady` report looks at the steady window, the others at the whole capture,
+    unless the user names a part. `nsys` is the name of its twin in nsys.
+    """
+
+    title: str
+    make: Callable[[Query], pd.DataFrame]
+    columns: Ranks
     needs: Needs
     flag: str
     nsys: str = ""
     steady: bool = False
+    group: str = ""
 
 
 _CUDA = "--trace=cuda"
@@ -42,21 +66,75 @@ _RANGES: Needs = {"NVTX ranges": ("ranges",)}
 _WORK: Needs = {"GPU work": ("kernels", "copies", "memsets", "graph_runs")}
 _OS: Needs = {"OS runtime calls": ("host_calls",)}
 
+_TAIL = _ranks(
+    "Count 0, P50 (ns) 0, P95 (ns) 0, P99 (ns) 0, Max (ns) 0, Tail (ns) 0, Max/P50 (x) 0, P99/P50 (x) 3, "
+    "Share (%) 2, Flag 6, Slow 5, Alone (%) 6"
+)
+for _what in COINCIDES.values():
+    _TAIL |= {f"{_what} (%)": 6, f"{_what} of All (%)": 6}
+_TAIL |= _ranks("Device 6, Grid 6, Block 6, Place 6, Places 6, Prev Kernel 6, Name 0")
+_LAUNCH = _ranks("PID 5, TID 5, DevId 5, Count 0, QCount 3")
+for _prefix in "TAQK":
+    _LAUNCH |= _spread("05354" if _prefix == "T" else "14354", _prefix)
+_LAUNCH |= {"API Name": 2, "Kernel Name": 0}
+
 REPORTS: dict[str, Report] = {
-    "kernels": Report(kernels, _KERNELS, _NODES, "cuda_gpu_kern_sum"),
-    "tail": Report(tail, _KERNELS, _NODES, steady=True),
-    "api": Report(api, _CALLS, _CUDA, "cuda_api_sum"),
-    "launch": Report(launch, _KERNELS | _CALLS, _NODES, "cuda_kern_exec_sum"),
-    "copies": Report(copies, _MEMORY, _CUDA, "cuda_gpu_mem_time_sum"),
-    "copy-sizes": Report(copy_sizes, _MEMORY, _CUDA, "cuda_gpu_mem_size_sum"),
-    "nvtx": Report(nvtx, _RANGES, "--trace=nvtx", "nvtx_sum"),
-    "nvtx-kernels": Report(nvtx_kernels, _RANGES | _KERNELS | _CALLS, "--trace=cuda,nvtx", "nvtx_kern_sum"),
-    "osrt": Report(osrt, _OS, "--trace=osrt", "osrt_sum"),
-    "trace": Report(trace, _WORK, _CUDA, "cuda_gpu_trace"),
-    "histogram": Report(histogram, _KERNELS, _NODES, "cuda_gpu_kern_hist", steady=True),
-    "pace": Report(pace, _WORK, _CUDA, "cuda_gpu_kern_pace", steady=True),
-    "budget": Report(budget, _WORK, _CUDA, steady=True),
-}
+    "kernels": Report(
+        "CUDA GPU kernel summary", kernels, _times("Instances", Name=0), _KERNELS, _NODES, "cuda_gpu_kern_sum"
+    ),
+    "tail": Report("CUDA GPU kernel tails", tail, _TAIL, _KERNELS, _NODES, steady=True),
+    "api": Report("CUDA API summary", api, _times("Num Calls", Name=0), _CALLS, _CUDA, "cuda_api_sum"),
+    "launch": Report(
+        "CUDA kernel launch and execution summary", launch, _LAUNCH, _KERNELS | _CALLS, _NODES,
+        "cuda_kern_exec_sum",
+    ),
+    "copies": Report(
+        "CUDA GPU memory operations by time", copies, _times("Count", Operation=0), _MEMORY, _CUDA,
+        "cuda_gpu_mem_time_sum",
+    ),
+    "copy-sizes": Report(
+        "CUDA GPU memory operations by size", copy_sizes,
+        {"Total (MB)": 0, "Count": 0, **_spread("01123", unit="MB"), "Operation": 0}, _MEMORY, _CUDA,
+        "cuda_gpu_mem_size_sum",
+    ),
+    "nvtx": Report(
+        "NVTX range summary", nvtx, _times("Instances", Style=4, Range=0), _RANGES, "--trace=nvtx", "nvtx_sum"
+    ),
+    "nvtx-kernels": Report(
+        "NVTX range kernel summary", nvtx_kernels,
+        _ranks("NVTX Range 0, Style 5, PID 5, TID 5, NVTX Inst 3, Kern Inst 0, Total Time (ns) 0")
+        | _spread("02314") | {"Kernel Name": 0},
+        _RANGES | _KERNELS | _CALLS, "--trace=cuda,nvtx", "nvtx_kern_sum",
+    ),
+    "osrt": Report(
+        "OS runtime summary", osrt, _times("Num Calls", Name=0), _OS, "--trace=osrt", "osrt_sum"
+    ),
+    "trace": Report(
+        "CUDA GPU trace", trace,
+        _ranks(
+            "Start (ns) 0, Duration (ns) 0, CorrId 6, GrdX 1, GrdY 5, GrdZ 5, BlkX 1, BlkY 5, BlkZ 5, "
+            "Reg/Trd 3, SMem (B) 4, Bytes (B) 2, Throughput (MB/s) 4, SrcMemKd 6, DstMemKd 6, Device 6, "
+            "Ctx 6, Strm 1, Name 0"
+        ),
+        _WORK, _CUDA, "cuda_gpu_trace",
+    ),
+    "histogram": Report(
+        "CUDA GPU kernel duration histogram", histogram,
+        _ranks("Low (ns) 0, High (ns) 0, Count 0, Share (%) 0, Name 0"), _KERNELS, _NODES,
+        "cuda_gpu_kern_hist", steady=True, group="Name",
+    ),
+    "pace": Report(
+        "Pace of steps and kernels", pace,
+        _ranks(
+            "Count 0, Avg (ns) 0, StdDev (ns) 0, Min (ns) 0, Med (ns) 1, Max (ns) 0, Kind 3, Device 2, Name 0"
+        ),
+        _WORK, _CUDA, "cuda_gpu_kern_pace", steady=True,
+    ),
+    "budget": Report(
+        "Budget of the window", budget,
+        _ranks("Device 0, Phase 0, Part 0, Time (ns) 0, Share (%) 0"), _WORK, _CUDA, steady=True,
+    ),
+}  # fmt: skip
 
 
 def report_names(given: list[str]) -> list[str]:
@@ -81,13 +159,15 @@ def make_report(a: Analysis, name: str, names: NameStyle = "full") -> StatsTable
     report, choice = REPORTS[name], a.selection
     named = choice.window or choice.nvtx or choice.phase
     query = Query(a, names, whole=not report.steady and not named)
-    table = replace(report.make(query), report=name, scope=query.scope)
-    if len(table):
-        return table
-    absent = [what for what, tables in report.needs.items() if not any(map(a.trace.has, tables))]
-    if absent:
-        what = " and no ".join(absent)
-        why = f"the capture holds no {what} (nsys records them with {report.flag})"
-    else:
-        why = "nothing of this kind lies in this part of the capture"
-    return replace(table, note="; ".join(n for n in (why, table.note) if n))
+    frame = report.make(query)
+    notes = [frame.attrs["note"]] if "note" in frame.attrs else []
+    if frame.empty:
+        absent = [what for what, tables in report.needs.items() if not any(map(a.trace.has, tables))]
+        if absent:
+            what = " and no ".join(absent)
+            notes.insert(0, f"the capture holds no {what} (nsys records them with {report.flag})")
+        else:
+            notes.insert(0, "nothing of this kind lies in this part of the capture")
+    frame = frame.reindex(columns=list(report.columns)).reset_index(drop=True)
+    ranks = tuple(report.columns.values())
+    return StatsTable(name, report.title, frame, query.scope, "; ".join(notes), ranks, report.group)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Spans, union
@@ -15,26 +14,10 @@ from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
-from advisor.sources.trace import Columns
 
 NameStyle = Literal["full", "base", "mangled", "operation"]
 
-_KINDS = {
-    "kernels": Kind.KERNEL, "copies": Kind.COPY, "memsets": Kind.MEMSET,
-    "graph_runs": Kind.GRAPH_RUN,
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Labels:
-    """A name for each row of a table: `code[i]` is the position of row i's name in `texts`."""
-
-    code: Array
-    texts: list[str]
-
-    def of(self, codes: Array) -> list[str]:
-        """The names behind codes."""
-        return [self.texts[i] for i in codes.tolist()]
+_KINDS = {"kernels": Kind.KERNEL, "copies": Kind.COPY, "memsets": Kind.MEMSET, "graph_runs": Kind.GRAPH_RUN}
 
 
 class Query:
@@ -71,13 +54,22 @@ class Query:
                 inside &= ~((at >= 0) & (span["start"] < window.holes.end[np.maximum(at, 0)]))
         return np.flatnonzero(inside)
 
-    def columns(self, table: str, names: Iterable[str]) -> Columns:
-        """Columns of the rows that count."""
-        found = self.a.trace.columns(table, names)
-        if self.whole:
-            return found
-        rows = self.rows(table)
-        return {name: values[rows] for name, values in found.items()}
+    def frame(self, table: str, *columns: str) -> pd.DataFrame:
+        """Columns of the rows that count, by row number; `ns` is the time from start to end. Kernels
+        have their `name` in the chosen style."""
+        found = pd.DataFrame(self.a.trace.columns(table, ("start", "end", *columns)))
+        found["ns"] = found["end"] - found["start"]
+        if table == "kernels":
+            found["name"] = self.all_names
+        return found if self.whole else found.loc[self.rows(table)]
+
+    def texts(self, ids: Array | pd.Series) -> Any:
+        """A categorical of names from ids of the string pool, ordered by their ids; equal texts are one
+        category."""
+        distinct, code = dense(np.asarray(ids))
+        first: dict[str, int] = {}
+        merged = [first.setdefault(t, len(first)) for t in self.a.trace.texts(distinct.tolist())]
+        return pd.Categorical.from_codes(np.array(merged, np.int64)[code], pd.Index(list(first)))
 
     @cached_property
     def _phase_host(self) -> Spans | None:
@@ -90,29 +82,20 @@ class Query:
         return union(begins[at], begins[at + 1])
 
     @cached_property
-    def labels(self) -> Labels:
-        """Names of all kernel rows of the capture, in the chosen style.
+    def all_names(self) -> Any:
+        """A categorical of the names of all kernel rows of the capture.
 
         A row without a base or mangled name goes by its full one, as in `nsys stats`.
         """
-        trace = self.a.trace
         if self.names == "operation":
             named = self.a.names
-            texts = sorted(set(named.operations))
-            number = {text: i for i, text in enumerate(texts)}
-            code = np.array([number[o] for o in named.operations], np.int64)
-            return Labels(code[named.index] if len(code) else named.index, texts)
-        ids = trace.columns("kernels", ("name_id",))["name_id"]
+            return pd.Categorical(np.array(named.operations, object)[named.index])
+        ids = self.a.trace.columns("kernels", ("name_id",))["name_id"]
         if self.names != "full":
             column = "short_name_id" if self.names == "base" else "mangled_name_id"
-            own = trace.columns("kernels", (column,))[column]
+            own = self.a.trace.columns("kernels", (column,))[column]
             ids = np.where(own == MISSING, ids, own)
-        return text_labels(self.a, ids)
-
-    @property
-    def kernels(self) -> Labels:
-        """Names of the kernel rows that count."""
-        return Labels(self.labels.code[self.rows("kernels")], self.labels.texts)
+        return self.texts(ids)
 
     @property
     def scope(self) -> str:
@@ -126,14 +109,3 @@ class Query:
             f"{kind} {window.start / 1e9:.6f}s to {window.end / 1e9:.6f}s "
             f"({window.method}{phase}; {window.length / 1e6:.3f} ms)"
         )
-
-
-def text_labels(a: Analysis, ids: Array) -> Labels:
-    """Names from ids of the string pool, in the order of their ids; equal texts share a code."""
-    distinct, code = dense(ids)
-    texts = a.trace.texts(distinct.tolist())
-    first: dict[str, int] = {}
-    merged = [first.setdefault(text, len(first)) for text in texts]
-    if len(first) == len(texts):
-        return Labels(code, texts)
-    return Labels(np.array(merged, np.int64)[code], list(first))

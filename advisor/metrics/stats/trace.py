@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+import pandas as pd
 
 from advisor.metrics.stats.rows import Query
-from advisor.metrics.stats.sums import BYTES_PER_MB, MEMSET_OPERATION, copy_operation
-from advisor.model.arrays import Array
-from advisor.model.stats import Column, StatsTable
+from advisor.metrics.stats.sums import BYTES_PER_MB, MEMSET, copy_operation
 from advisor.sources.schema import MISSING
 
 #: Memory kinds in the words of the nsys export, numbered as in `sources.schema`.
@@ -18,79 +14,41 @@ MEMORY_KINDS = (
     "Unknown",
 )  # fmt: skip
 
-_PLACE = ("start", "end", "device", "context", "stream", "correlation")
-_KERNEL = (
-    "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_bytes",
-)  # fmt: skip
-_TABLES = ("kernels", "copies", "memsets", "graph_runs")
+#: Headings of the columns that are taken as they are.
+_HEADINGS = {
+    "start": "Start (ns)", "ns": "Duration (ns)", "correlation": "CorrId", "grid_x": "GrdX",
+    "grid_y": "GrdY", "grid_z": "GrdZ", "block_x": "BlkX", "block_y": "BlkY", "block_z": "BlkZ",
+    "registers": "Reg/Trd", "shared_bytes": "SMem (B)", "bytes": "Bytes (B)", "context": "Ctx",
+    "stream": "Strm", "name": "Name",
+}  # fmt: skip
+_KERNEL = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_bytes")
+_COLUMNS = {
+    "kernels": _KERNEL,
+    "copies": ("bytes", "kind", "src_memory", "dst_memory"),
+    "memsets": ("bytes", "memory"),
+    "graph_runs": ("graph",),
+}
 
 
-def trace(q: Query) -> StatsTable:
+def trace(q: Query) -> pd.DataFrame:
     """One row a kernel, copy, memset or graph run. `SMem` is static and dynamic shared memory."""
-    parts = {t: q.columns(t, _PLACE) for t in _TABLES}
-    size = {t: len(parts[t]["start"]) for t in _TABLES}
-    place = {n: np.concatenate([parts[t][n] for t in _TABLES]) for n in _PLACE}
-    duration = place["end"] - place["start"]
-
-    def spread(**found: Array) -> Array:
-        """Values of some tables over the rows of all, MISSING elsewhere."""
-        return np.concatenate([found.get(t, np.full(size[t], MISSING, np.int64)) for t in _TABLES])
-
-    kernel = q.columns("kernels", _KERNEL)
-    copy = q.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
-    fill = q.columns("memsets", ("bytes", "memory"))
-    bytes_ = spread(copies=copy["bytes"], memsets=fill["bytes"])
-    rate = bytes_ / BYTES_PER_MB / (np.maximum(duration, 1) / 1e9)
-    config = [
-        _known(name, spread(kernels=kernel[column]), rank, unit)
-        for name, column, rank, unit in zip(
-            ("GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd", "SMem"),
-            _KERNEL,
-            (1, 5, 5, 1, 5, 5, 3, 4),
-            ("",) * 7 + ("B",),
-            strict=True,
-        )
-    ]
-    order = np.argsort(place["start"], kind="stable")
-    columns = (
-        Column("Start", place["start"], "ns"),
-        Column("Duration", duration, "ns"),
-        _known("CorrId", place["correlation"], 6),
-        *config,
-        _known("Bytes", bytes_, 2, "B"),
-        Column("Throughput", rate, "MB/s", 3, 4, absent=bytes_ == MISSING),
-        _memory("SrcMemKd", spread(copies=copy["src_memory"])),
-        _memory("DstMemKd", spread(copies=copy["dst_memory"], memsets=fill["memory"])),
-        Column("Device", _devices(q, place["device"]), rank=6),
-        _known("Ctx", place["context"], 6),
-        _known("Strm", place["stream"], 1),
-        Column("Name", _names(q, copy["kind"], size)),
-    )
-    return StatsTable("trace", "CUDA GPU trace", tuple(c.take(order) for c in columns))
-
-
-def _known(name: str, values: Array, rank: int, unit: Any = "") -> Column:
-    return Column(name, values, unit, rank=rank, absent=values == MISSING)
-
-
-def _memory(name: str, kinds: Array) -> Column:
-    words = np.array([*MEMORY_KINDS, ""], object)
-    inside = (kinds >= 0) & (kinds < len(MEMORY_KINDS))
-    return Column(name, words[np.where(inside, kinds, -1)].tolist(), rank=6)
-
-
-def _devices(q: Query, device: Array) -> list[str]:
-    """``NVIDIA H200 (0)``, as `nsys stats` names a device."""
-    ids, code = np.unique(device, return_inverse=True)
-    texts = [f"{q.a.device(int(i)).name or 'GPU'} ({i})" for i in ids]
-    return [texts[i] for i in code.tolist()]
-
-
-def _names(q: Query, copy_kind: Array, size: dict[str, int]) -> list[str]:
-    labels = q.kernels
-    out = labels.of(labels.code)
-    copies = {k: copy_operation(k) for k in set(copy_kind.tolist())}
-    out += [copies[k] for k in copy_kind.tolist()]
-    out += [MEMSET_OPERATION] * size["memsets"]
-    graph = q.columns("graph_runs", ("graph",))["graph"]
-    return out + [f"[CUDA graph {g}]" for g in graph.tolist()]
+    place = ("device", "context", "stream", "correlation")
+    parts = {table: q.frame(table, *place, *columns) for table, columns in _COLUMNS.items()}
+    parts["kernels"]["name"] = parts["kernels"]["name"].astype(object)
+    parts["copies"]["name"] = parts["copies"]["kind"].map(copy_operation)
+    parts["memsets"]["name"] = copy_operation(MEMSET)
+    parts["graph_runs"]["name"] = "[CUDA graph " + parts["graph_runs"]["graph"].astype(str) + "]"
+    wanted = list(dict.fromkeys(str(c) for part in parts.values() for c in part if c not in ("name", "kind")))
+    found = pd.concat([part.astype({c: "Int64" for c in part if c in wanted}) for part in parts.values()])
+    found = found.sort_values("start", kind="stable")
+    optional = [c for c in wanted if c not in ("start", "end", "ns", "device")]
+    found[optional] = found[optional].mask(found[optional] == MISSING)
+    seconds = found["ns"].clip(lower=1) / 1e9
+    found["Throughput (MB/s)"] = found["bytes"] / BYTES_PER_MB / seconds
+    kinds = dict(enumerate(MEMORY_KINDS))
+    found["SrcMemKd"] = found["src_memory"].map(kinds).fillna("")
+    found["DstMemKd"] = found["dst_memory"].fillna(found["memory"]).map(kinds).fillna("")
+    # As `nsys stats` names a device: ``NVIDIA H200 (0)``.
+    devices = {i: f"{q.a.device(int(i)).name or 'GPU'} ({i})" for i in found["device"].unique()}
+    found["Device"] = found["device"].map(devices)
+    return found.rename(columns=_HEADINGS)

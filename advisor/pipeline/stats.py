@@ -1,0 +1,46 @@
+"""``advisor.stats``: tables of a capture as pandas frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.stats.reports import make_report, report_names
+from advisor.metrics.stats.rows import NameStyle
+from advisor.metrics.window import Selection
+from advisor.model.stats import StatsTable
+from advisor.pipeline.diagnose import Options, Progress, open_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def stats(
+    path: str | Path, *reports: str, options: Options | None = None, names: NameStyle = "full"
+) -> dict[str, pd.DataFrame]:
+    """Reports of `advisor stats` (default: kernels) by name, with the headings of `nsys stats`.
+
+    `attrs` of a frame hold its title, scope and note. Raises InputError as :func:`stats_tables`.
+    """
+    found = {}
+    for table in stats_tables(path, list(reports) or ["kernels"], options or Options(), names):
+        found[table.report] = table.frame
+        table.frame.attrs = {"title": table.title, "scope": table.scope, "note": table.note}
+    return found
+
+
+def stats_tables(
+    path: str | Path, reports: list[str], options: Options, names: NameStyle, progress: Progress | None = None
+) -> list[StatsTable]:
+    """The reports in the order given. Raises InputError for an unknown report, and for a capture or
+    a selection that cannot be used."""
+    wanted = report_names(reports)
+    with open_trace(path) as trace:
+        analysis = Analysis(trace, Selection(options.window, options.nvtx, options.phase))
+        tables = []
+        for name in wanted:
+            if progress is not None:
+                progress(name)
+            tables.append(make_report(analysis, name, names))
+    return tables
