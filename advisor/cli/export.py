@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from advisor.cli import flags
 from advisor.cli.lazy import verb_group
 from advisor.cli.settings import takes
 from advisor.config import Settings
+from advisor.errors import InputError
 
 app = verb_group("Write what was found for other viewers.")
 
@@ -28,6 +30,7 @@ _HELP = "As for diagnose."
     "phase",
     "rules",
     "gaps",
+    "with_trace",
     files=False,
     window=_HELP,
     nvtx=_HELP,
@@ -40,20 +43,37 @@ def perfetto(
     output: flags.Output = None,
     force: flags.Force = False,
     gaps: Annotated[int, typer.Option(metavar="N", min=0, help="Idle gaps to draw.")] = 1_000,
+    with_trace: Annotated[
+        bool, typer.Option("--with-trace", help="Write the capture itself as well, as one trace.")
+    ] = False,
 ) -> None:
-    """Write an overlay that Perfetto (ui.perfetto.dev) or chrome://tracing opens.
+    """Write what Perfetto (ui.perfetto.dev) opens: an overlay, or the whole capture.
 
     Findings as named ranges, the largest idle gaps cut into the parts of the budget, steps, and
     GPU metrics as counters. Times are those of the capture's file, exact to the nanosecond.
+
+    With --with-trace in one file with the capture: kernels, copies and CUDA calls by stream and
+    thread, arrows from call to kernel, NVTX ranges, counters. Name it *.perfetto-trace.
     """
     from advisor.cli.deliver import check_output
+    from advisor.cli.messages import message
     from advisor.cli.output import write_bytes
     from advisor.cli.progress import Progress
-    from advisor.export import perfetto as overlay
+    from advisor.export.capture_tracks import trace_packets
+    from advisor.export.perfetto import render
     from advisor.pipeline.diagnose import analyse, assemble
+    from advisor.reports.numbers import value_text
 
     target = check_output("json", output, force, trace)
+    if target is None and sys.stdout.isatty():
+        name = f"{trace.name.split('.')[0]}.{'perfetto-trace' if with_trace else 'json'}"
+        raise InputError(f"this is no text to read on a terminal; write it to a file: -o {name}")
     options = settings.options()
     with Progress(trace.name) as progress, analyse(trace, options, progress) as done:
-        data = overlay.render(done.analysis, assemble(done), gaps)
-    write_bytes(data, target, force)
+        diagnosis = assemble(done)
+        progress("writing")
+        make = trace_packets if with_trace else render
+        write_bytes(make(done.analysis, diagnosis, gaps), target, force)
+    if target is not None and target.is_file():
+        size = value_text(target.stat().st_size, "bytes")
+        message(f"wrote {target} ({size}): open it at https://ui.perfetto.dev, which reads it locally")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,14 +80,14 @@ def write_text(text: str) -> None:
         sys.stdout.flush()
 
 
-def write_bytes(data: bytes, output: Path | None, force: bool = False) -> None:
-    """A finished document, in a file or on stdout."""
+def write_bytes(data: bytes | Iterable[bytes], output: Path | None, force: bool = False) -> None:
+    """A finished document, in a file or on stdout; in one or in pieces."""
     if output is not None and output != STDOUT:
         write_atomic(output, data, force)
         return
     with _standard_output():
         sys.stdout.flush()
-        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.writelines((data,) if isinstance(data, bytes) else data)
         sys.stdout.buffer.flush()
 
 

@@ -37,27 +37,28 @@ def check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Seque
             raise InputError(f"{name} and {other} both name {target}; give each a file of its own")
 
 
-def write_atomic(path: Path, data: bytes, force: bool = False) -> None:
-    """Write a temporary file in the same folder, then rename it over `path`."""
+def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False) -> None:
+    """Write a temporary file in the same folder, then rename it over `path`; `data` may come in pieces."""
     check_target(path, force)
     real = Path(os.path.realpath(path))
+    pieces = (data,) if isinstance(data, bytes) else data
     try:
         if real.exists() and not _regular(real):
             # A device or pipe (/dev/null, /dev/stdout) is written, not replaced.
             with real.open("wb") as stream:
-                stream.write(data)
+                stream.writelines(pieces)
             return
-        _replace(real, data)
+        _replace(real, pieces)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, pieces: Iterable[bytes]) -> None:
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            stream.writelines(pieces)
         os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:

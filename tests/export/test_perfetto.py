@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from advisor.cli.main import main
+from advisor.export import overlay as tracks
 from advisor.export import perfetto
 from advisor.export.gap_slices import largest_gaps
 from advisor.pipeline.diagnose import analyse, assemble
@@ -74,7 +75,7 @@ def test_every_track_is_named_and_slices_nest(name: str) -> None:
 def test_findings_are_the_places_of_the_diagnosis(name: str) -> None:
     with analyse(committed(name)) as done:
         diagnosis = assemble(done)
-    drawn = {(e["name"], *span(e)) for e in overlay(name) if e["ph"] == "X" and e["pid"] == perfetto.FINDINGS}
+    drawn = {(e["name"], *span(e)) for e in overlay(name) if e["ph"] == "X" and e["pid"] == tracks.FINDINGS}
     assert drawn == {
         (f"{f.code} {f.cause}", r.start_ns, r.end_ns) for f in diagnosis.findings for r in f.time_ranges
     }
@@ -94,7 +95,7 @@ def test_gaps_begin_and_end_with_operations_of_the_capture(name: str, tmp_path: 
                 starts.add(start)
                 ends.add(end)
     db.close()
-    gaps = [e for e in slices(name, perfetto.BUDGET, perfetto.GAPS_TRACK) if e["name"] == "GPU idle"]
+    gaps = [e for e in slices(name, tracks.BUDGET, tracks.GAPS_TRACK) if e["name"] == "GPU idle"]
     assert len(gaps) > 10
     # The first and last gap may lie at the edge of the window.
     for event in sorted(gaps, key=span)[1:-1]:
@@ -124,7 +125,7 @@ def test_beside_a_trace_of_pytorch_times_are_those_of_its_file(style: Style, tmp
 def test_samples_and_steps_of_graphs_that_hide_their_kernels() -> None:
     drawn = overlay("decode_graph_opaque")
     assert sum(e["ph"] == "C" for e in drawn) > 1_000
-    steps = [span(e) for e in drawn if e["ph"] == "X" and e["tid"] == perfetto.STEPS_TRACK]
+    steps = [span(e) for e in drawn if e["ph"] == "X" and e["tid"] == tracks.STEPS_TRACK]
     with analyse(committed("decode_graph_opaque")) as done:
         a = done.analysis
         assert [end for _, end in steps] == a.steps.gpu_end[a.window_steps].tolist()
@@ -173,7 +174,7 @@ def test_samples_are_counters_at_their_stamps() -> None:
 
 
 def test_many_samples_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(perfetto, "SAMPLES", 500)
+    monkeypatch.setattr(tracks, "SAMPLES", 500)
     with analyse(committed("decode_eager_bs1")) as done:
         drawn = events(perfetto.render(done.analysis, assemble(done)))
     counters = [e for e in drawn if e["ph"] == "C"]

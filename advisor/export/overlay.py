@@ -1,0 +1,199 @@
+"""What was found, as tracks beside the capture: findings, idle gaps by their parts, steps, samples.
+
+Everything lies on processes of its own, named ``advisor: ...``. Times are ns from the capture's zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from advisor.export.gap_slices import largest_gaps
+from advisor.metrics.activity import Samples
+from advisor.metrics.analysis import Analysis
+from advisor.model.arrays import Array
+from advisor.model.facts import Interval
+from advisor.model.findings import Diagnosis, Finding
+from advisor.model.parts import IDLE
+
+#: Gaps of a device that are drawn, and samples over all devices.
+GAPS = 1_000
+SAMPLES = 200_000
+#: Process ids of ours; devices count up from the last two.
+FINDINGS, BUDGET, COUNTERS = 900_000_000, 900_000_100, 900_001_000
+STEPS_TRACK, GAPS_TRACK = 1, 2
+
+COUNTER_NAMES = {
+    "gr_active": "GR Active %",
+    "sm_active": "SM Active %",
+    "sm_issue": "SM Issue %",
+    "tensor_active": "Tensor Active %",
+    "dram_read": "DRAM read %",
+    "dram_write": "DRAM write %",
+    "pcie_rx": "PCIe RX %",
+    "pcie_tx": "PCIe TX %",
+    "nvlink_rx": "NVLink RX %",
+    "nvlink_tx": "NVLink TX %",
+}
+
+
+@dataclass(frozen=True)
+class Name:
+    """What a process is called, or with a `track` above 0 one of its tracks."""
+
+    process: int
+    track: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Slice:
+    """An interval on a track; those of one track nest. `colour` is one that chrome://tracing knows."""
+
+    process: int
+    track: int
+    name: str
+    start: int
+    end: int
+    details: dict[str, Any] = field(default_factory=dict)
+    colour: str | None = None
+
+
+@dataclass(frozen=True)
+class Count:
+    """A sampled metric of one device: a value in percent at each time."""
+
+    process: int
+    name: str
+    time: Array
+    value: Array
+
+
+Event = Name | Slice | Count
+
+
+def events(analysis: Analysis, diagnosis: Diagnosis, gaps: int = GAPS) -> Iterator[Event]:
+    """Findings, then steps and the `gaps` largest idle gaps of each device."""
+    yield from _findings(diagnosis)
+    for device in sorted(analysis.budgets):
+        process = BUDGET + device
+        yield Name(process, 0, f"advisor: budget, device {device}")
+        yield from _steps(analysis, process)
+        yield from _gaps(analysis, device, process, gaps)
+    if not analysis.budgets and analysis.step_count:
+        yield Name(BUDGET, 0, "advisor: steps")
+        yield from _steps(analysis, BUDGET)
+
+
+# ------------------------------------------------------------------ findings
+
+
+def _findings(diagnosis: Diagnosis) -> Iterator[Event]:
+    """A track for each finding that has places; overlapping ones continue on a second track."""
+    yield Name(FINDINGS, 0, "advisor: findings")
+    for finding in diagnosis.findings:
+        for row, places in enumerate(_rows(finding.time_ranges)):
+            track = finding.rank * 100 + row
+            yield Name(FINDINGS, track, _title(finding))
+            for place in places:
+                name = f"{finding.code} {finding.cause}"
+                told = _told(finding, place)
+                yield Slice(FINDINGS, track, name, place.start_ns, place.end_ns, told)
+
+
+def _title(finding: Finding) -> str:
+    device = "" if finding.scope.device is None else f", device {finding.scope.device}"
+    return f"{finding.rank}. {finding.code} {finding.cause} ({finding.severity}{device})"
+
+
+def _told(finding: Finding, place: Interval) -> dict[str, Any]:
+    told: dict[str, Any] = {"what": place.label or finding.title, "message": finding.message}
+    if place.stream is not None:
+        told["stream"] = place.stream
+    if place.thread is not None:
+        told["thread"] = place.thread
+    if finding.recommendations:
+        told["do"] = finding.recommendations[0].action
+    return told
+
+
+def _rows(ranges: Iterable[Interval]) -> list[list[Interval]]:
+    """Ranges in as few rows as it takes for none to overlap its neighbour."""
+    rows: list[list[Interval]] = []
+    for place in sorted(ranges, key=lambda r: (r.start_ns, r.end_ns)):
+        row = next((r for r in rows if r[-1].end_ns <= place.start_ns), None)
+        if row is None:
+            rows.append([place])
+        else:
+            row.append(place)
+    return rows
+
+
+# ------------------------------------------------------------------ budget
+
+
+def _steps(analysis: Analysis, process: int) -> Iterator[Event]:
+    steps = analysis.steps
+    if not analysis.step_count:
+        return
+    yield Name(process, STEPS_TRACK, "steps")
+    for number, i in enumerate(analysis.window_steps.tolist(), 1):
+        start = int(steps.gpu_end[i - 1] if i else steps.gpu_start[0])
+        name = f"{steps.phase[i] or 'step'} {number}"
+        yield Slice(process, STEPS_TRACK, name, start, int(steps.gpu_end[i]))
+
+
+def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[Event]:
+    """Each gap as a slice, the parts of the budget in it as slices below."""
+    found = largest_gaps(analysis, device, most)
+    if not found:
+        return
+    total = len(analysis.budgets[device].gaps)
+    title = "idle gaps" if len(found) == total else f"the {len(found)} largest of {total} idle gaps"
+    yield Name(process, GAPS_TRACK, title)
+    for gap in found:
+        told: dict[str, Any] = {}
+        for part, start, end in gap.parts:
+            key = f"{_words(part)} ns"
+            told[key] = told.get(key, 0) + end - start
+        if gap.thread is not None:
+            told["thread that issued the next operation"] = gap.thread
+        yield Slice(process, GAPS_TRACK, "GPU idle", gap.start, gap.end, told)
+        for part, start, end in gap.parts:
+            yield Slice(process, GAPS_TRACK, _words(part), start, end, {}, IDLE[part].perfetto)
+
+
+def _words(part: str) -> str:
+    return part.replace("_", " ")
+
+
+# ------------------------------------------------------------------ samples
+
+
+def samples(analysis: Analysis) -> Iterator[Event]:
+    """Sampled metrics as counters; thinned, each value a mean over what it stands for. A device
+    without recorded work may have samples all the same."""
+    devices = sorted({*analysis.devices, *(d.id for d in analysis.trace.devices)})
+    found = [(d, s) for d in devices if (s := analysis.samples(d)) is not None]
+    count = sum(len(s) * len(s.values) for _, s in found)
+    every = max(-(-count // SAMPLES), 1)
+    for device, rows in found:
+        process = COUNTERS + device
+        note = f", mean of {every} samples" if every > 1 else ""
+        yield Name(process, 0, f"advisor: GPU metrics, device {device}{note}")
+        for column, name in COUNTER_NAMES.items():
+            if column in rows.values:
+                yield _counter(process, name, rows, column, every)
+
+
+def _counter(process: int, name: str, rows: Samples, column: str, every: int) -> Count:
+    starts = np.arange(0, len(rows), every)
+    values = rows.values[column]
+    known = ~np.isnan(values)
+    total = np.add.reduceat(np.where(known, values, 0.0), starts)
+    count = np.add.reduceat(known.astype(np.int64), starts)
+    held = count > 0
+    return Count(process, name, rows.time[starts][held], 100.0 * total[held] / count[held])
