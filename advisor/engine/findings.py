@@ -156,7 +156,7 @@ def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterato
             if rows := joins[name].rows:
                 yield _rows_table(joins[name].join.entity, rows)
         elif (table := inference.facts.table(name, outcome.scope)) is not None:
-            yield table.first(MAX_ROWS)
+            yield table.first(MAX_ROWS).filled()
 
 
 def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
@@ -165,7 +165,7 @@ def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
         title=entity.replace("_", " "),
         columns=columns,
         rows=tuple(tuple(row.get(c) for c in columns) for row in rows[:MAX_ROWS]),
-    )
+    ).filled()
 
 
 def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Interval, ...]:

@@ -127,6 +127,15 @@ class Table:
         """The table with at most so many rows."""
         return replace(self, rows=self.rows[:rows])
 
+    def filled(self) -> Table:
+        """The table without the columns that hold nothing in any row."""
+        kept = [i for i in range(len(self.columns)) if any(row[i] is not None for row in self.rows)]
+        return replace(
+            self,
+            columns=tuple(self.columns[i] for i in kept),
+            rows=tuple(tuple(row[i] for i in kept) for row in self.rows),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:

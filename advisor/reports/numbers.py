@@ -154,10 +154,10 @@ def column(heading: str, cells: Sequence[Cell]) -> tuple[str, list[str], bool]:
     name, unit = heading_parts(heading)
     known = [c for c in cells if c is not None]
     if not known or any(isinstance(c, str | bool) for c in known):
-        return name, ["" if c is None else value_text(c) for c in cells], False
+        return name, [value_text(c) for c in cells], False
 
     def each(form: Callable[[float], str]) -> list[str]:
-        return ["" if c is None else form(float(c)) for c in cells]
+        return [UNKNOWN if c is None else form(float(c)) for c in cells]
 
     if unit in IN_NS:
         if name in ("at", "start", "end"):

@@ -396,7 +396,8 @@ def test_alternatives_that_apply_ask_for_their_estimates() -> None:
 def test_a_finding_in_full() -> None:
     facts = base({"sync.idle_ratio": 0.31})
     facts.entities["copy_class"] = [{"device": 0, "kind": "DtoH"}, {"device": 1, "kind": "HtoD"}]
-    facts.tables["sync.top_calls", TRACE] = Table("Calls", ("call", "n"), (("sync", 3),))
+    rows = (("sync", 3, None), ("copy", None, None))
+    facts.tables["sync.top_calls", TRACE] = Table("Calls", ("call", "n", "a step"), rows)
     facts.intervals["sync", DEV] = [Interval(i, i + 1, stream=7) for i in range(70)]
     found = concluded(facts, FULL, ms_of=lambda _part, _scope, share: (share or 0) * 10)
     (one,) = found.findings
@@ -413,6 +414,8 @@ def test_a_finding_in_full() -> None:
     }
     assert one.impact == Impact(part="sync", ms=3.1, share=0.31)
     assert [e.title for e in one.evidence] == ["Calls", "copy class"]
+    assert one.evidence[0].columns == ("call", "n")  # nothing is known by the step
+    assert one.evidence[0].rows == (("sync", 3), ("copy", None))
     assert one.evidence[1].rows == ((0, "DtoH"),)
     assert len(one.time_ranges) == 50
     assert [r.id for r in one.recommendations] == ["one", "three"]

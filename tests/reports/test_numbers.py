@@ -83,7 +83,7 @@ def test_session_time_is_what_the_gui_shows() -> None:
 
 def test_times_of_one_column_share_one_unit() -> None:
     head, cells, number = column("idle_ns", (98_412_000, 504_220, None))
-    assert (head, cells, number) == ("idle ms", ["98.41", "0.50", ""], True)
+    assert (head, cells, number) == ("idle ms", ["98.41", "0.50", "unknown"], True)
 
 
 def test_column_of_places_is_session_time() -> None:
@@ -113,3 +113,8 @@ def test_column_of_places_is_session_time() -> None:
 def test_column(heading: str, cells: tuple[object, ...], head: str, shown: str) -> None:
     got = column(heading, cells)  # type: ignore[arg-type]
     assert (got[0], got[1][0]) == (head, shown)
+
+
+def test_what_a_capture_does_not_name_is_unknown() -> None:
+    assert column("host", ("node7", None)) == ("host", ["node7", "unknown"], False)
+    assert column("host", (None,)) == ("host", ["unknown"], False)

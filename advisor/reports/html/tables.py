@@ -79,7 +79,7 @@ def fact_rows(diagnosis: Diagnosis) -> TableView | None:
                     clean(value_text(f.value, fact_unit(f.name, f.unit))),
                     sort=float(f.value) if number else None,
                 ),
-                CellView(clean(f.scope.label())),
+                CellView(clean(f.scope.label()) or "whole capture"),
                 CellView(clean(source)),
             ]
         )

@@ -11,7 +11,7 @@ from openpyxl.worksheet.hyperlink import Hyperlink
 
 from advisor.model.facts import Table
 from advisor.reports.layout import cut_middle, name_text
-from advisor.reports.numbers import IDS, heading_parts
+from advisor.reports.numbers import IDS, UNKNOWN, heading_parts
 from advisor.reports.workbook.style import (
     HEAD,
     INK,
@@ -277,7 +277,8 @@ def _cut(value: Any) -> Any:
 def shown(table: Table) -> tuple[list[Column], list[list[Any]]]:
     """Columns and rows of a table of the diagnosis, names cut."""
     rows = [[_cut(value) for value in row] for row in table.rows]
-    return [column_of(h, [r[i] for r in rows]) for i, h in enumerate(table.columns)], rows
+    columns = [column_of(h, [r[i] for r in rows]) for i, h in enumerate(table.columns)]
+    return columns, [[UNKNOWN if value is None else value for value in row] for row in rows]
 
 
 def column_of(heading: str, cells: Sequence[Any]) -> Column:
