@@ -10,7 +10,7 @@ from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import gpu
-from advisor.metrics.activity import Samples, burst_levels, time_at_level
+from advisor.metrics.activity import Activity, Samples, burst_levels, time_at_level
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
@@ -154,7 +154,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     _busy_share(busy, True, scope, out)
     if samples is None:
         return
-    found = a.activity.get(device)
+    found = _with_weights(a, device, weight_bytes)
     resolved = found is not None and "dram" in found.level and bool(found.resolved("dram").any())
     out.put("activity.kernels_resolved", resolved, scope)
     inside = None
@@ -209,6 +209,23 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
             for i, (f, label) in enumerate(found.groups)
         ],
     )
+
+
+def _with_weights(a: Analysis, device: int, weight_bytes: int | None) -> Activity | None:
+    """The activity inside kernels; where the bytes of the weights are known, matrix products read
+    them at least once a step. Those that no group shows may have read at the peak."""
+    found = a.activity.get(device)
+    if found is None or not weight_bytes:
+        return found
+    at = a.device_kernels(device)
+    products = at[a.names.mask(lambda k: k.family in MATMUL)[a.op_name[at]]]
+    time = float((a.ops.end - a.ops.start)[products].sum())
+    shown = sum(s for (f, _), s in zip(found.groups, found.share, strict=True) if f in MATMUL)
+    shown_ns = min(float(shown) * max(a.budgets[device].window.length, 1), time)
+    read = read_ratio(a, device, weight_bytes * a.step_count, time)
+    if read is None or not shown_ns:
+        return found
+    return found.reading(MATMUL, (read * time - (time - shown_ns)) / shown_ns)
 
 
 def read_ratio(a: Analysis, device: int, size: int, time_ns: float) -> float | None:

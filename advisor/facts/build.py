@@ -17,6 +17,7 @@ from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
 from advisor.facts.shapes import shape_facts
+from advisor.facts.stacks import stack_facts
 from advisor.facts.unified import unified_facts
 from advisor.facts.window import window_facts
 from advisor.facts.writer import FactWriter
@@ -30,6 +31,7 @@ def build_facts(a: Analysis, weight_bytes: int | None = None, ranks: CrossRank |
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)
+    stack_facts(a, out)
     window_facts(a, out)
     if ranks is None:
         rank_facts(a, out)

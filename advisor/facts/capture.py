@@ -17,7 +17,6 @@ from advisor.metrics.intervals import union
 from advisor.metrics.operations import Kind
 from advisor.metrics.startup import KINDS
 from advisor.metrics.workload import CUDA_CPP, NO_KERNELS, UNKNOWN
-from advisor.model.capture import Capture
 from advisor.model.facts import TRACE
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
@@ -48,7 +47,6 @@ _STARTUP_WORDS = {
 }  # fmt: skip
 
 _TRACED = Need("the capture does not list what was traced")
-_STACKS = Need("no option recorded Python calls")
 _COMMAND = Need("the command line is not in the export")
 _SCHEMA = Need("the export does not tell its schema version")
 _TWO_SAMPLES = Need(
@@ -92,8 +90,6 @@ FACTS = (
         Entry("capture.sample_period_ns", "ns", "samples", "Sampling period of the GPU metrics", "median spacing of the samples of one device", columns=_SAMPLES, needs=(_TWO_SAMPLES,)),
         Entry("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families", columns={"samples": "time device", "kernels": "start end name_id"}, needs=(_TWO_SAMPLES,)),
         Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**origin.GAPS, "overheads": "start end process"}, windowed=True),
-        Entry("capture.stack_recorded", "flag", "", "The profiler timed every Python call", "with_stack of the PyTorch profiler, or rows of Python functions"),
-        Entry("capture.stack_option", "text", "", "The option that makes it do so, where it was on", "options of the capture", needs=(_STACKS,)),
         Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
         Entry("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready", columns={"api_calls": "result"}),
         Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only"),
@@ -150,8 +146,6 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
             "capture.nsys_recorded": capture.recorder.nsys_options,
             "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
             "capture.compute_capability": max(_majors(a), default=None),
-            "capture.stack_recorded": _stacks(capture),
-            "capture.stack_option": "with_stack" if _stacks(capture) else None,
             "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
             "capture.startup_ms": a.startup.length / 1e6,
             "capture.size_bytes": capture.size_bytes,
@@ -287,12 +281,6 @@ def _written_ranges(a: Analysis) -> int:
 def _known_schema(version: str) -> bool:
     parts = [int(p) for p in re.findall(r"\d+", version)[:2]]
     return len(parts) == 2 and (2, 9) <= (parts[0], parts[1]) <= (3, 30)
-
-
-def _stacks(capture: Capture) -> bool:
-    """Whether the PyTorch profiler timed Python calls; other profilers sample stacks."""
-    asked = capture.options.get("with_stack", "").lower() in ("1", "true")
-    return asked or "python_function" in capture.trace_sources
 
 
 def _graph_launches(a: Analysis) -> int:

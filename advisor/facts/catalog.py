@@ -22,6 +22,7 @@ from advisor.facts import (
     operations,
     phases,
     shapes,
+    stacks,
     unified,
     window,
 )
@@ -32,7 +33,7 @@ from advisor.facts.spec import EntitySpec, FactSpec
 IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
-    *capture.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *in_use.FACTS, *shapes.FACTS, *host.FACTS,
+    *capture.FACTS, *stacks.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *in_use.FACTS, *shapes.FACTS, *host.FACTS,
     *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *experts.FACTS,
     *operations.FACTS, *clocks.FACTS, *communication.FACTS,
 )  # fmt: skip

@@ -9,8 +9,8 @@ matters: large GEMMs come out at 87-93 % DRAM where the window mean says 50 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -151,6 +151,20 @@ class Activity:
         if error > RESOLVED_ERROR or (measure != "tensor" and level <= error):
             return None
         return level
+
+    def reading(self, families: Collection[str], least: float) -> Activity:
+        """The same with families that read at least `least` of the peak on average, 0..1: where the
+        levels say less they move to it by the smallest change that their errors allow."""
+        weight = self.share * np.array([f in families for f, _ in self.groups])
+        if "dram" not in self.level or weight.sum() == 0:
+            return self
+        weight /= weight.sum()
+        lacks = least - float(weight @ self.level["dram"])
+        moves = (self.covariance["dram"] + sum(np.outer(d, d) for d in self.doubts["dram"])) @ weight
+        if lacks <= 0 or weight @ moves <= 0:
+            return self
+        moved = np.clip(self.level["dram"] + moves * lacks / (weight @ moves), 0.0, 1.0)
+        return replace(self, level=self.level | {"dram": moved})
 
     def share_above(self, measure: str, level: float) -> tuple[float, float | None]:
         """Sampled time in resolved groups at or above a level, and their mean level."""

@@ -79,6 +79,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "callchain",
     ),
     "python_calls": ("start", "end", "process", "thread", "text_id"),
+    "python_rows": ("start", "end", "process", "thread"),
     "ranges": ("start", "end", "process", "thread", "domain", "text_id", "style"),
     "samples": (
         "time", "device", "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read",

@@ -130,6 +130,9 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "capture.platform",
         # profilers that record stacks: see tests/scenarios/test_capture.py
         "capture.stack_option",
+        "capture.stack_cost_ratio",
+        "capture.python_call_count",
+        "capture.python_calls_per_operator",
         # captures without steps: see tests/scenarios/test_without_steps.py
         "alloc.calls_per_100_kernels",
         "copy.pageable_large_per_100_kernels",

@@ -85,6 +85,19 @@ def test_nothing_is_read_at_a_bound() -> None:
             assert not found.resolved(measure)[beside].any()
 
 
+def test_known_bytes_lift_levels_that_fall_short_of_them() -> None:
+    """Products that read more on average than the samples said: what is least sure moves most."""
+    found = solved(100_000)
+    weight = found.share * np.array([f == "gemm" for f, _ in found.groups])
+    mean = float(weight @ found.level["dram"] / weight.sum())
+    assert found.reading(("gemm",), mean - 0.01) is found
+    more = found.reading(("gemm",), mean + 0.02)
+    assert float(weight @ more.level["dram"] / weight.sum()) == pytest.approx(mean + 0.02)
+    moved = {name: reading(more, name)[0] - reading(found, name)[0] for name, _, _ in (LARGE, SHORT)}
+    assert moved["nvjet_out"] > moved["nvjet_large"] > 0
+    assert more.level["sm"] is found.level["sm"]
+
+
 def test_misfits_that_follow_each_other_count_as_fewer_samples() -> None:
     random = np.random.default_rng(2)
     design = np.ones((400, 1))

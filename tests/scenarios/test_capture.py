@@ -352,3 +352,20 @@ def test_recorded_python_calls_are_named_as_overhead(tmp_path: Path, stacks: boo
     d = advisor.diagnose(profile.write(tmp_path / "trace.json"))
     told = [f.message for f in d.findings if f.cause == "profiler-overhead"]
     assert any("with_stack" in message for message in told) == stacks
+
+
+def test_what_timing_python_calls_costs(tmp_path: Path) -> None:
+    """Around each of the 40 operators of a step of 1 ms a Python call of 2 us with one of 1 us in
+    it: 160 begins and ends a step, half of them 0.5 us behind the one before."""
+    profile = decode(steps=13).head(with_stack=1)
+    for at in (step * 1_000_000 + i * 20_000 for step in range(13) for i in range(40)):
+        profile.python("model.py(1): forward", at, 2_000)
+        profile.python("<built-in function linear>", at + 500, 1_000)
+    d = advisor.diagnose(profile.write(tmp_path / "trace.json"))
+    assert fact(d, "capture.python_call_count", None) == 80 * 12
+    assert fact(d, "capture.python_calls_per_operator", None) == pytest.approx(2, rel=0.01)
+    assert fact(d, "capture.stack_cost_ratio", None) == pytest.approx(160 * 0.5 / 1_000, rel=0.05)
+    (told,) = [f for f in d.findings if f.cause == "profiler-overhead"]
+    assert "960 Python calls" in told.message
+    assert "does not tell" not in told.message
+    assert any("without `with_stack=True`" in r.action for r in told.recommendations)

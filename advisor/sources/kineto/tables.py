@@ -63,8 +63,10 @@ class Collector:
                     taken.append((role, columns))
                 if role == "kernels" and (collectives := self._collectives(rows)) is not None:
                     taken.append(("collectives", collectives))
-                if role == "python" and (functions := self._functions(rows)) is not None:
-                    taken.append(("python_calls", functions))
+                if role == "python":
+                    taken.append(("python_rows", self._hosted(rows)[1]))
+                    if (functions := self._functions(rows)) is not None:
+                        taken.append(("python_calls", functions))
         except Inexact:
             self.timeless = before
             raise

@@ -118,7 +118,7 @@ class NsysExport:
             return self._db.has(GPU_METRICS) and nsys_samples.readable(self._db)
         if table == "ranges":
             return self._has_ranges()
-        if table == "python_calls":  # nsys samples stacks, it does not time functions
+        if table in ("python_calls", "python_rows"):  # nsys samples stacks, it does not time functions
             return False
         if table == "diagnostics":
             return self._db.has(self._raw(DIAGNOSTICS))
