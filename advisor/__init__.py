@@ -1,39 +1,95 @@
 """advisor: an expert system for GPU inference profiles.
 
-Start-up is part of the product, so this module imports nothing heavy: :func:`diagnose`,
-:func:`explain`, :func:`doctor`, :func:`stats`, :func:`whatif` and the types are resolved on first use.
+Start-up is part of the product, so this module imports nothing heavy: the functions and types of
+docs/api.md are resolved on first use.
 """
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from advisor.errors import AdvisorError, InputError, RuleError
     from advisor.model.findings import Diagnosis
+    from advisor.model.options import Options
+    from advisor.pipeline.compare import compare
     from advisor.pipeline.diagnose import diagnose, open_trace
     from advisor.pipeline.doctor import doctor
     from advisor.pipeline.explain import explain
+    from advisor.pipeline.job import ranks
+    from advisor.pipeline.plan import plan
     from advisor.pipeline.stats import stats
     from advisor.pipeline.whatif import whatif
 
-__all__ = ["Diagnosis", "__version__", "diagnose", "doctor", "explain", "open_trace", "stats", "whatif"]
+__all__ = [
+    "AdvisorError",
+    "Diagnosis",
+    "InputError",
+    "Options",
+    "RuleError",
+    "__version__",
+    "compare",
+    "diagnose",
+    "doctor",
+    "explain",
+    "open_trace",
+    "plan",
+    "ranks",
+    "stats",
+    "whatif",
+]
 
 _LAZY = {
+    "AdvisorError": "advisor.errors",
+    "Diagnosis": "advisor.model.findings",
+    "InputError": "advisor.errors",
+    "Options": "advisor.model.options",
+    "RuleError": "advisor.errors",
+    "compare": "advisor.pipeline.compare",
     "diagnose": "advisor.pipeline.diagnose",
     "doctor": "advisor.pipeline.doctor",
     "explain": "advisor.pipeline.explain",
     "open_trace": "advisor.pipeline.diagnose",
+    "plan": "advisor.pipeline.plan",
+    "ranks": "advisor.pipeline.job",
     "stats": "advisor.pipeline.stats",
     "whatif": "advisor.pipeline.whatif",
-    "Diagnosis": "advisor.model.findings",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        from importlib import import_module
+class _Verb(ModuleType):
+    """A package of the name of a function: calling it calls the function."""
 
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        name = self.__name__.rpartition(".")[2]
+        return getattr(import_module(_LAZY[name]), name)(*args, **options)
+
+
+class _Package(ModuleType):
+    """This package. The import system binds `advisor.compare` and `advisor.ranks` here, which are
+    packages and functions of the public interface."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _LAZY and type(value) is ModuleType:
+            value.__class__ = _Verb
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("compare", "ranks"):
+        return import_module(f"advisor.{name}")
+    if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'advisor' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -5,9 +5,12 @@ Keys may be added, none is renamed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from advisor.model.capture import Frozen
 from advisor.model.checkup import Pitfall
 from advisor.model.findings import SCHEMA_VERSION, Option, Tool
+from advisor.model.notebook import Shown
 
 
 class Line(Frozen):
@@ -55,7 +58,7 @@ class Variant(Frozen):
     flags: tuple[FlagText, ...] = ()
 
 
-class CapturePlan(Frozen):
+class CapturePlan(Shown):
     """`again` is the command that prints this plan without asking."""
 
     schema_version: int = SCHEMA_VERSION
@@ -75,6 +78,12 @@ class CapturePlan(Frozen):
     variants: tuple[Variant, ...] = ()
     again: str
     command_file: tuple[str, ...] = ()
+
+    def _sentence(self) -> str:
+        return f"{self.title}: {self.question}"
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        return ((step.title, line.command, line.what) for step in self.steps for line in step.lines)
 
 
 class TroubleAnswer(Frozen):

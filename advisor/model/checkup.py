@@ -5,10 +5,13 @@ Keys may be added, none is renamed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pydantic import Field
 
 from advisor.model.capture import Frozen
 from advisor.model.findings import SCHEMA_VERSION, Finding, Input, Tool
+from advisor.model.notebook import Shown
 from advisor.model.rules import Reply
 
 
@@ -79,7 +82,7 @@ class Pitfall(Frozen):
     text: str
 
 
-class Plan(Frozen):
+class Plan(Shown):
     """The one command that lets most of the rules run. `enables` are rules that it enables by
     itself, empty where none waits for an option; `addresses` are findings about the capture that it
     does something about."""
@@ -92,8 +95,14 @@ class Plan(Frozen):
     left_out: tuple[LeftOut, ...] = ()
     pitfalls: tuple[Pitfall, ...] = ()
 
+    def _sentence(self) -> str:
+        return self.command
 
-class Checkup(Frozen):
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        return ((o.option, o.purpose, o.overhead) for o in self.options)
+
+
+class Checkup(Shown):
     schema_version: int = SCHEMA_VERSION
     tool: Tool
     input: Input
@@ -104,3 +113,9 @@ class Checkup(Frozen):
     rules: int
     blocked: tuple[Blocked, ...]
     plan: Plan
+
+    def _sentence(self) -> str:
+        return self.sentence
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        return ((q.answer, q.question, q.reason, q.remedy or "") for q in self.questions)

@@ -6,6 +6,7 @@ cent); of a time, positive is slower.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import ConfigDict
@@ -25,11 +26,12 @@ from advisor.model.findings import (
     Tool,
     Verify,
 )
+from advisor.model.notebook import Shown
 
 Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
 
 
-class Judged(Frozen):
+class Judged(Shown):
     """What the rules of a comparison made of its facts. In JSON it follows what the document says
     itself; the schema is built on first use, which comes after the keys are put in that order."""
 
@@ -227,6 +229,9 @@ class Comparison(Judged):
     notes: tuple[str, ...] = ()
     #: Slow-downs that this verdict could hide; they stand among the notes, too.
     doubts: tuple[str, ...] = ()
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        return ((c.status, c.code, c.title) for c in self.changes)
 
 
 # --- context length ------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ Keys may be added, none is renamed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from advisor.model.capture import Frozen
 from advisor.model.facts import Cell, Scope
 from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Impact, Input, Severity, Tool
+from advisor.model.notebook import Shown
 
 State = Literal["fired", "overruled", "quiet", "not_evaluated"]
 
@@ -101,7 +103,7 @@ class ScopeExplanation(Frozen):
     overruled_by: tuple[Related, ...] = ()
 
 
-class Explanation(Frozen):
+class Explanation(Shown):
     """Scopes in which the rule fired come first, then those that it missed by least."""
 
     schema_version: int = SCHEMA_VERSION
@@ -115,3 +117,9 @@ class Explanation(Frozen):
     sentence: str
     scopes: tuple[ScopeExplanation, ...]
     facts: tuple[FactSource, ...] = ()
+
+    def _sentence(self) -> str:
+        return self.sentence
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        return ((r.text, r.kind) for s in self.scopes[:1] for r in s.reasons)

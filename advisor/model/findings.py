@@ -5,6 +5,7 @@ Stable JSON, schema version 1 (see docs/json.md). Keys may be added, none is ren
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field
@@ -20,6 +21,7 @@ from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.gain import Choice, Combined, Ranking
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Span as Span
+from advisor.model.notebook import Shown
 from advisor.model.sensitivity import Flip
 from advisor.model.severity import SEVERITIES as SEVERITIES
 from advisor.model.severity import Severity as Severity
@@ -293,7 +295,7 @@ class Baseline(Frozen):
     not_evaluated_before: tuple[str, ...] = ()
 
 
-class Diagnosis(Frozen):
+class Diagnosis(Shown):
     """`sensitivity` is null where it was not asked for, empty where no verdict would change."""
 
     schema_version: int = SCHEMA_VERSION
@@ -377,13 +379,8 @@ class Diagnosis(Frozen):
                 frames[name] = pd.DataFrame(list(table.rows), columns=list(table.columns))
         return frames
 
-    def _repr_html_(self) -> str:
-        """Notebook form: the verdict and one row a finding."""
-        from html import escape
+    def _sentence(self) -> str:
+        return self.verdict
 
-        rows = "".join(
-            f"<tr><td>{f.rank}</td><td>{f.code}</td><td>{f.severity}</td>"
-            f"<td>{escape(f.title)}</td><td>{escape(f.message)}</td></tr>"
-            for f in self.findings
-        )
-        return f"<p><b>{escape(self.verdict)}</b></p><table>{rows}</table>"
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        return ((f.rank, f.code, f.severity, f.title, f.message) for f in self.findings)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from advisor.model.capture import Frozen
 from advisor.model.findings import SCHEMA_VERSION, Input, Tool
 from advisor.model.gain import CombinedStep, Span
+from advisor.model.notebook import Shown
 
 
 class Replay(Frozen):
@@ -20,7 +22,7 @@ class Replay(Frozen):
     error: float
 
 
-class WhatIfReport(Frozen):
+class WhatIfReport(Shown):
     """Predicted step time after some fixes, applied in order."""
 
     schema_version: int = SCHEMA_VERSION
@@ -36,3 +38,13 @@ class WhatIfReport(Frozen):
     bound_speedup: Span
     assumptions: tuple[str, ...]
     replay: Replay
+
+    def _sentence(self) -> str:
+        names = ", ".join(f.what_if for f in self.fixes)
+        before, after = self.step_before_ms.mid, self.step_after_ms.mid
+        return (
+            f"{names}: {before:.3g} ms a {self.per} to {after:.3g} ms, {self.speedup.mid:.3g} times as fast"
+        )
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        return ((f.what_if, f"{f.step_before_ms:.3g} ms", f"{f.step_after_ms:.3g} ms") for f in self.fixes)

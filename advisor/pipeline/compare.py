@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis
 
 
+#: One side of a comparison.
+Sources = str | Path | Sequence[str | Path]
+
+
 @dataclass(frozen=True)
 class CompareOptions:
     """What the user may choose about a comparison. `folder` holds named baselines."""
@@ -71,17 +75,25 @@ def _same_steps(one: Diagnosis, other: Diagnosis) -> bool:
 
 
 def compare(
-    before: Sequence[str],
-    after: Sequence[str],
-    options: CompareOptions | None = None,
+    before: Sources,
+    after: Sources,
+    options: CompareOptions | Options | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Before against after. Raises InputError for what cannot be read, RuleError for bad rules."""
+    """Before against after: captures, saved diagnoses or names of baselines, one or several a side.
+
+    Raises InputError for what cannot be read, RuleError for bad rules.
+    """
     from advisor.compare.build import compare as build
 
-    return build(
-        side("before", before, options, progress), side("after", after, options, progress), _rules(options)
-    )
+    chosen = CompareOptions(options) if isinstance(options, Options) else options
+    one = side("before", _named(before), chosen, progress)
+    other = side("after", _named(after), chosen, progress)
+    return build(one, other, _rules(chosen))
+
+
+def _named(sources: Sources) -> list[str]:
+    return [str(s) for s in ([sources] if isinstance(sources, str | Path) else sources)]
 
 
 def context(

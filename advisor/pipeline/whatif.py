@@ -20,14 +20,18 @@ from advisor.pipeline.weights import given_weights
 
 
 def whatif(
-    path: str | Path, fixes: Sequence[str], options: Options | None = None, progress: Progress | None = None
+    path: str | Path,
+    fixes: str | Sequence[str],
+    options: Options | None = None,
+    progress: Progress | None = None,
 ) -> WhatIfReport:
-    """What changes would win, applied in order: ``whatif("t.sqlite", ["batch:n=8"])``.
+    """What a change would win, or several, applied in order: ``whatif("t.sqlite", "batch:n=8")``.
 
     Raises InputError for what is no fix, and for a capture that allows no estimate.
     """
     chosen = options or Options()
     say = progress or (lambda _: None)
+    fixes = [fixes] if isinstance(fixes, str) else fixes
     parsed = parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
     weights = given_weights(chosen.weight_bytes)
     unprofiled = given_step_ns(chosen.unprofiled_step)
