@@ -142,6 +142,24 @@ def test_a_kernel_of_every_layer_does_not_mark_steps(tmp_path: Path) -> None:
     assert len(analysis(export, tmp_path).steps) == 3
 
 
+def test_blocks_of_stages_do_not_mark_steps(tmp_path: Path) -> None:
+    """Stages of 3, 4, 6 and 3 blocks (ResNet-50), the first block of each with one kernel more: ten
+    passes are ten steps although the blocks return almost evenly."""
+    export = Export().process(1)
+    t = 0
+    for _ in range(10):
+        blocks = [
+            name
+            for n in (3, 4, 6, 3)
+            for b in range(n)
+            for name in (["down"] * (b == 0) + ["a"] * 19 + ["add"])
+        ]
+        for name in ["stem", *blocks, "head"]:
+            export.launch(at=t, dur=2 * US, kernel=name, kernel_start=t + 4 * US, kernel_dur=3 * US)
+            t += 10 * US
+    assert len(analysis(export, tmp_path).steps) == 10
+
+
 @pytest.mark.parametrize("layers", [4, 12])
 def test_two_passes_are_two_steps_where_what_comes_once_a_pass_says_so(tmp_path: Path, layers: int) -> None:
     export = passes_of_layers(2, layers, ("embedding", "head", "argmax"))

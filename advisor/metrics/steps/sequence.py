@@ -16,6 +16,8 @@ _SPREAD = 0.05
 MIN_REPEATS = 3
 #: Fewer even returns than this on both sides of one stumble are no proof of layers.
 _MIN_LAYERS = 8
+#: Uneven periods are a recurring group when so much of them returns after the group's length.
+_SAME = 0.9
 #: A boundary moves to where the device regularly idles longer than this, and longer by so much.
 _PAUSE_NS, _LONGER = 5_000, 2.0
 #: A step before the first return holds so much of a period; one after the last boundary so much.
@@ -159,4 +161,15 @@ def _marks_steps(position: Array, length: int) -> bool:
         return True
     spacing = np.diff(odd)
     layers = int(spacing.min()) >= 2 and np.ptp(spacing) <= max(1, 0.1 * spacing.min())
-    return not layers
+    return not (layers or _recurs(period[1:]))
+
+
+def _recurs(period: Array) -> bool:
+    """True when uneven periods repeat as a group: blocks of different sizes inside a longer period,
+    such as the stages of a convolutional network."""
+    odd = period != np.median(period)
+    for size in range(2, len(period) // MIN_REPEATS + 1):
+        either = odd[size:] | odd[:-size]
+        if either.any() and (period[size:] == period[:-size])[either].mean() >= _SAME:
+            return True
+    return False
