@@ -136,6 +136,7 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
     begin = np.full(len(threads), float(lo))
     pre, step = np.zeros(count), np.full(count, NONE, np.int64)
     between = np.zeros(count, bool)
+    operators = np.zeros(count)
     explained = {name: np.zeros(count) for name in ("gc", "gil", "os")}
     paused = Coverage(a.pauses)
     states = {"gc": a.states.gc, "gil": a.states.gil, "os": a.states.os}
@@ -148,6 +149,9 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
             if spans is not None and len(spans):
                 held = Coverage(spans).within(ends.astype(np.int64), times.start[mine])
                 explained[name][mine] = np.minimum(held, pre[mine])
+        recorded = a.ranges.of_thread(thread, lo, int(times.end[mine][-1]))
+        began = recorded["start"][a.ranges.by_profiler[recorded["text"]]]
+        operators[mine] = np.diff(np.searchsorted(began, times.start[mine]), append=len(began))
         step[mine], between[mine] = _between(issued[mine])
     calls = Calls(
         dense.astype(np.int64),
@@ -160,6 +164,7 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
         explained["gc"],
         explained["gil"],
         explained["os"],
+        operators,
     )
     return calls, begin
 

@@ -23,7 +23,8 @@ class Calls:
 
     A call begins `pre` after the thread's previous call returned and takes `own` unless it waits.
     `gc`, `gil` and `os` say how much of `pre` those explain; `between` marks calls between the
-    last work of one step and the first of the next.
+    last work of one step and the first of the next. `operators`: framework operators that a profiler
+    recorded from the call's begin to the thread's next call.
     """
 
     thread: Array  # dense, indexes Inputs.origin
@@ -36,6 +37,7 @@ class Calls:
     gc: Array
     gil: Array
     os: Array
+    operators: Array
 
     def __len__(self) -> int:
         return len(self.thread)

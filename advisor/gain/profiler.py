@@ -7,7 +7,8 @@
 * Kernels of graph runs keep their captured times, unless the capture proves that node tracing made
   them longer: the same kernels, launched one by one, took much less. Sure, too.
 * An eager launch was traced at a cost of 0 to 16 us, which nothing in the capture reveals, but a
-  launch cannot have cost less without tracing than launches cost: a range, too.
+  launch cannot have cost less without tracing than launches cost: a range, too. Where operators of
+  a framework were recorded, each cost up to 2.4 us more.
 """
 
 from __future__ import annotations
@@ -132,8 +133,9 @@ def _node_gaps(inputs: Inputs, share: float) -> Inputs:
 
 
 def _traced_calls(inputs: Inputs, share: float) -> Inputs:
-    """Takes `share` of the highest cost of tracing out of every traced call and of the host time
-    behind it; from one such call to the next stays at least what a launch costs."""
+    """Takes `share` of the highest cost of tracing out of every traced call, the operators recorded
+    until the next one, and the host time behind it; from one such call to the next stays at least
+    what a launch costs."""
     calls = inputs.calls
     at = np.flatnonzero(np.isin(calls.kind, TRACED))
     if len(at) == 0 or share == 0.0:
@@ -143,7 +145,8 @@ def _traced_calls(inputs: Inputs, share: float) -> Inputs:
     after = np.where(behind >= 0, calls.pre[np.maximum(behind, 0)], 0.0)
     slot = calls.own[at] + after
     spare = np.maximum(slot - constant("launch_floor"), 0.0)
-    cost = share * np.minimum(constant("launch_trace_cost"), spare)
+    most = constant("launch_trace_cost") + constant("operator_trace_cost") * calls.operators[at]
+    cost = share * np.minimum(most, spare)
     outside = np.minimum(cost, after)
     pre, own = calls.pre.copy(), calls.own.copy()
     has = behind >= 0

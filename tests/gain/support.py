@@ -49,6 +49,7 @@ def calls(rows: list[tuple[int, float, float]], kind: int = Call.LAUNCH) -> Call
         nothing,
         nothing,
         nothing,
+        nothing,
     )
 
 

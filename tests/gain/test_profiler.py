@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from advisor.gain.attach import assumptions
+from advisor.gain.estimate import Replayer
 from advisor.gain.profiler import Scenario, corrected, has_launches, has_nodes
+from advisor.metrics.analysis import Analysis
+from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import US, replayer, step_us
+from tests.kineto_builder import Profile
 
 NOTHING, MIDDLE, ALL = (Scenario(launch=x, node_gap=0.0) for x in (0.0, 0.5, 1.0))
 
@@ -97,6 +101,23 @@ def test_a_traced_launch_costs_16_us_at_most_and_5_stay(tmp_path: Path) -> None:
     # Slots of 50 us: up to 16.
     r = replayer(scenes.eager(count=20, slot=50), tmp_path)
     assert step_us(r, scenario=ALL) == 20 * 34
+
+
+@pytest.mark.parametrize(("operators", "stays"), [(0, 44), (1, 41.6), (5, 32), (20, 5)])
+def test_recorded_operators_cost_up_to_2_4_us_each(tmp_path: Path, operators: int, stays: float) -> None:
+    """Launches every 60 us: at most 16 us are the tracer's, 2.4 us of each operator the profiler's."""
+    trace = Profile().gpu().process(1)
+    for step in range(6):
+        start = step * 600 * US
+        trace.annotation(f"ProfilerStep#{step}", start, 599 * US)
+        for at in range(start, start + 600 * US, 60 * US):
+            trace.launch(at=at, kernel_dur=2 * US)
+            for k in range(operators):
+                trace.op("aten::mm", at + (6 + 2 * k) * US, US)
+    trace.write(path := tmp_path / "trace.json")
+    r = Replayer(Analysis(open_trace(path)))
+    assert step_us(r, scenario=NOTHING) == pytest.approx(600)
+    assert step_us(r, scenario=ALL) == pytest.approx(10 * stays)
 
 
 def test_a_step_is_never_shorter_than_its_kernels(tmp_path: Path) -> None:
