@@ -115,6 +115,26 @@ def test_periodic_graph_launches_are_steps_without_ranges(tmp_path: Path) -> Non
     assert steps.time.tolist() == [1000 * US] * 4
 
 
+def test_passes_between_graph_launches_are_steps_of_their_own(tmp_path: Path) -> None:
+    """A server replays its decode step, each followed by a sampling kernel, and launches a prefill of
+    thirty kernels before every third: four prefills and twelve decode steps."""
+    export = Export().process(1)
+    t = 0
+    for i in range(12):
+        if i % 3 == 0:
+            for k in range(30):
+                name = "gemm" if k % 3 == 0 else f"p{k}"
+                export.launch(at=t, dur=2 * US, kernel=name, kernel_start=t + 4 * US, kernel_dur=5 * US)
+                t += 10 * US
+        nodes = [("gemm" if k % 3 == 0 else f"k{k}", t + (30 + 20 * k) * US, 15 * US) for k in range(12)]
+        export.graph_launch(t, 20 * US, nodes)
+        export.launch(at=t + 25 * US, kernel="argmax", kernel_start=t + 300 * US, kernel_dur=2 * US)
+        t += 400 * US
+    steps = analysis(export, tmp_path).steps
+    sizes = [int((steps.op_step == i).sum()) for i in range(len(steps))]
+    assert (steps.method, sizes) == ("graph launches", [30, 13, 13, 13] * 4)
+
+
 def test_a_repeating_kernel_sequence_gives_steps(tmp_path: Path) -> None:
     """Six passes of three layers of four kernels, between an embedding and an argmax."""
     export = Export().process(1)

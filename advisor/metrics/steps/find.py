@@ -55,7 +55,7 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, families: Seq
     for steps in _candidates(work, ranges, patterns, markers):
         if work.share_inside(steps.op_step) < _COVERED:
             continue
-        if contradicts(markers, steps.op_step, len(steps)) or _is_inner(inner, steps):
+        if contradicts(_visible(work, markers, steps), steps.op_step, len(steps)) or _is_inner(inner, steps):
             continue
         if confirms(markers, steps.op_step, len(steps)):
             sure = min(steps.confidence + _CONFIRMED, 0.9)
@@ -73,6 +73,15 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, families: Seq
     if markers and all(m.passes == 1 for m in markers):
         return _marked(_whole(work, ("unknown",), 0), marked)
     return marked
+
+
+def _visible(work: Work, markers: Sequence[Marker], steps: Steps) -> list[Marker]:
+    """The markers that can come in these steps. An operator is not recorded when a graph replays its
+    kernels: one that only comes in passes launched kernel by kernel says nothing of graph runs."""
+    if steps.method != "graph launches":
+        return list(markers)
+    replays = np.unique(steps.op_step[work.mine & (work.ops.graph_node != 0)])
+    return [m for m in markers if np.isin(steps.op_step[m.at], replays).any()]
 
 
 def _marked(steps: Steps, marked: Steps) -> Steps:

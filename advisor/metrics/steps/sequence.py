@@ -18,6 +18,8 @@ MIN_REPEATS = 3
 _MIN_LAYERS = 8
 #: Uneven periods are a recurring group when so much of them returns after the group's length.
 _SAME = 0.9
+#: Work before the first graph launch is one pass where it is at most so many times the usual one.
+_ALIKE = 1.5
 #: A boundary moves to where the device regularly idles longer than this, and longer by so much.
 _PAUSE_NS, _LONGER = 5_000, 2.0
 #: A step before the first return holds so much of a period; one after the last boundary so much.
@@ -57,9 +59,34 @@ def periodic_graphs(work: Work) -> Steps | None:
     count = int(work.mine.sum())
     if not len(full) or held.sum() < 0.5 * count or np.ptp(full) > _SPREAD * np.median(full):
         return None
-    # Everything issued from one launch up to the next belongs to the step.
+    # Everything issued from one launch up to the next belongs to the step, but for whole passes.
+    more = _passes_between(work, start, of_launch == MISSING)
+    order = np.argsort(np.concatenate((start, more[0])), kind="stable")
+    start, end = (np.concatenate(both)[order] for both in ((start, more[0]), (end, more[1])))
     op_step = np.searchsorted(start, work.launched, "right") - 1
     return timed(work, op_step, len(start), "graph launches", 0.8, host=(start, end), thread=thread)
+
+
+def _passes_between(work: Work, start: Array, alone: Array) -> tuple[Array, Array]:
+    """Host times (begin, end) of passes of the model that were launched kernel by kernel between
+    graph launches at `start`, such as prefills. What usually follows a launch is the step's own; what
+    comes before the first launch is a pass where it is about as long as the others."""
+    eager = np.flatnonzero(alone & work.mine)
+    eager = eager[np.argsort(work.launched[eager], kind="stable")]
+    count = np.bincount(np.searchsorted(start, work.launched[eager], "right"), minlength=len(start) + 1)
+    own = int(np.median(count[1:]))
+    end = np.cumsum(count)
+    begin = end - count + np.where(np.arange(len(count)), own, 0)
+    passes = np.flatnonzero(end - begin >= MIN_LENGTH)
+    usual = np.median((end - begin)[passes[passes > 0]]) if (passes > 0).any() else 0
+    found = []
+    for i in passes.tolist():
+        group = eager[begin[i] : end[i]]
+        name = work.name[group]
+        if work.heavy[name[name >= 0]].any() and (i or len(group) <= _ALIKE * usual):
+            found.append((work.launched[group[0]], work.launched[group[-1]] + 1))
+    times = np.array(found, np.int64).reshape(-1, 2)
+    return times[:, 0], times[:, 1]
 
 
 def _of_main_thread(work: Work, launch: Array) -> tuple[Array, Array, int]:
