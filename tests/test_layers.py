@@ -25,7 +25,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("gain", "ranks", "serving", "capture", "compare", "export"),
     ("pipeline",),
     ("reports",),
-    ("checklist",),
+    ("checklist", "agents"),
     ("config",),
     ("cli",),
     ("__init__", "__main__"),

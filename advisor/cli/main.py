@@ -34,6 +34,7 @@ VERBS = {
     "moe": Verb("advisor.cli.moe", "app", "Judge the perfect-router experiment of an MoE model."),
     "baseline": Verb("advisor.cli.baseline", "app", "Keep diagnoses by name, to compare with."),
     "export": Verb("advisor.cli.export", "app", "Write an overlay for Perfetto."),
+    "mcp": Verb("advisor.cli.mcp", "mcp", "Serve the verbs to agents (Model Context Protocol)."),
     "redact": Verb("advisor.cli.redact", "redact", "Copy a capture without private data."),
     "facts": Verb("advisor.cli.facts", "facts", "List the facts, or their values in a capture."),
     "rules": Verb("advisor.cli.rules", "app", "List, check, test and document rules."),

@@ -53,6 +53,13 @@ def data_dir(kind: Literal["rules", "knowledge"]) -> Path:
     return _first_there(f"folder '{kind}'", _PACKAGE / "_data" / kind, _CHECKOUT / kind)
 
 
+def page_of_docs(name: str) -> str:
+    """A page of docs/ by its name without ending."""
+    shipped = _PACKAGE / "_data" / "docs" / f"{name}.md"
+    place = _first_there(f"page {name}", shipped, _CHECKOUT / "docs" / f"{name}.md")
+    return place.read_text(encoding="utf-8")
+
+
 def demo_capture() -> Path:
     """The capture that ``advisor demo`` diagnoses."""
     in_checkout = _CHECKOUT / "examples" / "captures" / "decode_eager_bs1.sqlite.xz"

@@ -1,0 +1,98 @@
+"""The tools as a server of the Model Context Protocol, over standard input and output."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from advisor import __version__
+from advisor.agents.bounded import text
+from advisor.agents.tools import Tools, rule_page
+from advisor.errors import AdvisorError, InputError
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+VERBS = ("diagnose", "show", "explain", "whatif", "compare", "doctor", "plan", "stats")
+#: Pages of docs/ that the server hands out.
+PAGES = ("agents", "api", "confidence", "definitions", "json", "whatif")
+_INSTRUCTIONS = (
+    "Finds out why GPU inference is slow, from Nsight Systems exports, PyTorch traces and samples. "
+    "Begin with diagnose; show has one finding in full, whatif what its fix would win, doctor what the "
+    "capture cannot answer. Answers are bounded: left_out says what was cut, next_offset where to go on."
+)
+
+
+def serve(tools: Tools) -> None:
+    """Answer until the input ends. Raises InputError where the SDK is missing."""
+    server(tools).run("stdio")
+
+
+def server(tools: Tools) -> MCPServer:
+    try:
+        from mcp.server.mcpserver import MCPServer
+        from mcp.types import ToolAnnotations
+    except ImportError as error:
+        raise InputError("advisor mcp needs the MCP SDK: pip install 'inference-advisor[mcp]'") from error
+    made = MCPServer(
+        "inference-advisor", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
+    )
+    for name in VERBS:
+        read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        tool = _tool(getattr(tools, name))
+        made.add_tool(tool, name=name, description=tool.__doc__, annotations=read_only)
+    made.resource("advisor://rules", mime_type="text/markdown", description="All rules")(_rules)
+    made.resource("advisor://rules/{code}", mime_type="text/markdown", description="One rule")(_rule)
+    made.resource("advisor://docs/{page}", mime_type="text/markdown", description=", ".join(PAGES))(_doc)
+    return made
+
+
+def _tool(verb: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+    """The verb with its errors as the SDK takes those that a caller can mend."""
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import CallToolResult, TextContent
+
+    @functools.wraps(verb)
+    def answered(**arguments: Any) -> CallToolResult:
+        try:
+            document = verb(**arguments)
+        except AdvisorError as error:
+            raise ToolError(str(error)) from error
+        # Without indents, which would be a third of the letters.
+        content = TextContent(type="text", text=text(document))
+        return CallToolResult(content=[content], structured_content=document)
+
+    return answered
+
+
+def _rules() -> str:
+    """Code, cause and title of every rule."""
+    from advisor.engine.load import load_rules
+
+    return "\n".join(f"- {r.code} {r.cause}: {r.title}" for r in load_rules().active)
+
+
+def _rule(code: str) -> str:
+    return _read(lambda: rule_page(code))
+
+
+def _doc(page: str) -> str:
+    from advisor.knowledge.files import page_of_docs
+
+    if page not in PAGES:
+        return _read(lambda: _unknown(page))
+    return page_of_docs(page)
+
+
+def _unknown(page: str) -> str:
+    raise InputError(f"{page}: no such page; there are {', '.join(PAGES)}")
+
+
+def _read(make: Callable[[], str]) -> str:
+    from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+
+    try:
+        return make()
+    except AdvisorError as error:
+        raise ResourceNotFoundError(str(error)) from error

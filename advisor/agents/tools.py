@@ -1,0 +1,257 @@
+"""The verbs as functions of texts and numbers that answer with a document of bounded size."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from advisor.agents.bounded import bounded, page
+from advisor.capture.redact_text import Scrubber
+from advisor.errors import InputError
+from advisor.model.options import Options
+
+if TYPE_CHECKING:
+    from advisor.model.findings import Diagnosis, Finding
+
+#: Rows of a page, unless asked for fewer; most rows that may be asked for.
+ROWS, MOST_ROWS = 20, 100
+#: What a finding in full can do without, and what is cut first.
+_UNASKED = {"score", "ranking", "references", "baseline"}
+_FIRST = ("time_ranges", "evidence", "alternatives")
+
+
+class Tools:
+    """Answers about the captures below `roots`. With `redact`, no answer holds a path, a name of a
+    person or machine, or a secret. Errors are InputError and RuleError."""
+
+    def __init__(self, roots: Sequence[Path], redact: bool = False) -> None:
+        self.roots = [Path(os.path.realpath(root)) for root in roots]
+        self._redact = redact
+        self._lock = Lock()  # an answer at a time: two large captures may not fit in memory
+        self._diagnosis = lru_cache(maxsize=4)(self._diagnosed)
+
+    def diagnose(
+        self,
+        path: str,
+        window: str | None = None,
+        nvtx: str | None = None,
+        phase: str | None = None,
+        offset: int = 0,
+        limit: int = 5,
+        redact: bool = False,
+    ) -> dict[str, Any]:
+        """What holds the GPU back in a capture: the verdict, what to do first, and the findings in
+        the order of what they save, a line each. Begin here; `show` has a finding in full."""
+        found = self._of(path, Options(window=window, nvtx=nvtx, phase=_phase(phase)))
+        findings = [_short(f) for f in found.findings]
+        return self._answer(
+            {
+                "verdict": found.verdict,
+                "do": [{"code": d.code, "action": d.action, "saved": d.saved} for d in found.do[:limit]],
+                "findings": page(findings, max(offset, 0), _rows(limit)),
+                "not_evaluated": len(found.lacking),
+                "steps": [s.model_dump() for s in found.main_steps],
+                "budget": [
+                    {"part": p.part, "share": p.share} for b in found.budget[:1] for p in b.parts if p.share
+                ],
+                "next": "show(path, code) for evidence and how to fix it",
+            },
+            redact,
+        )
+
+    def show(self, path: str, code: str, phase: str | None = None, redact: bool = False) -> dict[str, Any]:
+        """One finding of a capture in full, by code, cause or rank: numbers, evidence, places, advice
+        with options, and how to verify it."""
+        found = self._of(path, Options(phase=_phase(phase)))
+        wanted = code.strip().lower()
+        for finding in found.findings:
+            if wanted in (finding.code.lower(), finding.cause.lower(), str(finding.rank)):
+                return self._answer(finding.model_dump(mode="json", exclude=_UNASKED), redact)
+        known = ", ".join(f"{f.code} {f.cause}" for f in found.findings) or "none"
+        raise InputError(f"{code}: no finding of this capture; there are: {known}. explain says why not")
+
+    def explain(
+        self, code: str, path: str | None = None, phase: str | None = None, redact: bool = False
+    ) -> dict[str, Any]:
+        """What a rule looks at, when it is harmless and how to fix it; with a capture: why it fired
+        there, why not and how far it missed, or what is missing."""
+        if path is None:
+            return self._answer({"rule": rule_page(code)}, redact)
+        from advisor.pipeline.explain import explain
+
+        with self._lock:
+            found = explain(self._file(path), code, Options(phase=_phase(phase)))
+        document = found.model_dump(mode="json", exclude={"tool", "input", "schema_version"})
+        return self._answer(document, redact)
+
+    def whatif(
+        self, path: str | None = None, fixes: list[str] | None = None, redact: bool = False
+    ) -> dict[str, Any]:
+        """The step time after fixes (what-ifs, codes or causes), applied in order to the captured
+        timeline, as ranges. Without a capture or fixes: the what-ifs that there are."""
+        if path is None or not fixes:
+            from advisor.gain.catalog import catalogue
+
+            return self._answer({"whatifs": {n: w.title for n, w in catalogue().whatifs.items()}}, redact)
+        from advisor.pipeline.whatif import whatif
+
+        with self._lock:
+            found = whatif(self._file(path), fixes)
+        document = found.model_dump(mode="json", exclude={"tool", "input", "schema_version"})
+        return self._answer(document, redact)
+
+    def compare(
+        self, before: str, after: str, phase: str | None = None, redact: bool = False
+    ) -> dict[str, Any]:
+        """What changed between two captures of the same work, by how much, and whether it is more
+        than noise."""
+        from advisor.pipeline.compare import compare
+
+        with self._lock:
+            found = compare(self._file(before), self._file(after), Options(phase=_phase(phase)))
+        kept = {"verdict", "summary", "comparability", "phases", "budget", "operations", "changes", "checks",
+                "gains", "notes"}  # fmt: skip
+        return self._answer(found.model_dump(mode="json", include=kept), redact)
+
+    def doctor(self, path: str, redact: bool = False) -> dict[str, Any]:
+        """What a capture can and cannot answer, and the command that records a better one."""
+        from advisor.pipeline.doctor import doctor
+
+        with self._lock:
+            found = doctor(self._file(path))
+        document = found.model_dump(mode="json", include={"sentence", "questions", "blocked"})
+        document["record"] = found.plan.command
+        document["mind"] = [p.text for p in found.plan.pitfalls]
+        return self._answer(document, redact)
+
+    def plan(
+        self,
+        goal: str | None = None,
+        command: list[str] | None = None,
+        engine: str | None = None,
+        phase: str | None = None,
+        place: str = "bare",
+        redact: bool = False,
+    ) -> dict[str, Any]:
+        """How to record a capture for a goal: the nsys command and what to do around it. Without a
+        goal: the goals that there are."""
+        if goal is None:
+            from advisor.knowledge.capture import capture_goals
+
+            return self._answer({"goals": {g.id: g.question for g in capture_goals().goals}}, redact)
+        from advisor.pipeline.plan import plan
+
+        found = plan(goal, command or (), engine=engine, phase=_phase(phase), place=place)
+        kept = {"title", "question", "steps", "variables", "pitfalls"}
+        return self._answer(found.model_dump(mode="json", include=kept), redact)
+
+    def stats(
+        self,
+        path: str,
+        report: str = "kernels",
+        offset: int = 0,
+        limit: int = ROWS,
+        window: str | None = None,
+        redact: bool = False,
+    ) -> dict[str, Any]:
+        """A table of a capture by page, the heaviest rows first: kernels, tail, api, launch, copies,
+        nvtx, trace, histogram, pace, budget."""
+        from advisor.pipeline.stats import stats_tables
+
+        with self._lock:
+            (table,) = stats_tables(self._file(path), [report], Options(window=window), "full")
+        rows = table.frame.astype(object).where(table.frame.notna(), None).to_numpy().tolist()
+        return self._answer(
+            {
+                "title": table.title,
+                "scope": table.scope,
+                "note": table.note,
+                "columns": list(table.frame.columns),
+                **page(rows, max(offset, 0), _rows(limit)),
+            },
+            redact,
+        )
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _of(self, path: str, options: Options) -> Diagnosis:
+        """The diagnosis of a file as it is now; the last ones are kept."""
+        file = self._file(path)
+        stamp = file.stat()
+        with self._lock:
+            return self._diagnosis(file, stamp.st_mtime_ns, stamp.st_size, options)
+
+    @staticmethod
+    def _diagnosed(file: Path, _mtime: int, _size: int, options: Options) -> Diagnosis:
+        from advisor.pipeline.diagnose import diagnose
+
+        return diagnose(file, options)
+
+    def _file(self, path: str) -> Path:
+        """The capture, which must lie below one of the roots, links resolved."""
+        given = Path(path)
+        for root in self.roots:
+            real = Path(os.path.realpath(root / given))
+            if real.is_relative_to(root):
+                if real.exists():
+                    return real
+                raise InputError(f"{path}: no such file below {root}")
+        raise InputError(f"{path}: outside the folders that this server may read")
+
+    def _answer(self, document: dict[str, Any], redact: bool) -> dict[str, Any]:
+        found = bounded(document, first=_FIRST)
+        return _scrubbed(found, _scrubber()) if redact or self._redact else found
+
+
+def _short(finding: Finding) -> dict[str, Any]:
+    """A finding as one entry of a list."""
+    saved = finding.ranking.saved if finding.ranking is not None else None
+    kept = {"rank": finding.rank, "code": finding.code, "cause": finding.cause, "severity": finding.severity,
+            "title": finding.title, "message": finding.message, "saved": saved,
+            "scope": finding.scope.as_dict()}  # fmt: skip
+    if finding.recommendations:
+        kept["do"] = finding.recommendations[0].action
+    return kept
+
+
+def rule_page(code: str) -> str:
+    """The page of a rule, by code or cause."""
+    from advisor.engine.load import builtin_dir, load_rule
+    from advisor.knowledge.files import references
+    from advisor.reports.rule_markdown import render
+
+    return render([load_rule(code, builtin_dir())], references())
+
+
+def _rows(limit: int) -> int:
+    return min(max(limit, 1), MOST_ROWS)
+
+
+def _phase(phase: str | None) -> Any:
+    if phase not in (None, "prefill", "decode"):
+        raise InputError(f"phase: invalid value '{phase}'; expected one of prefill, decode")
+    return phase
+
+
+@lru_cache
+def _scrubber() -> Scrubber:
+    """Takes out who and where: this user and this machine are not named by a capture alone."""
+    words = {platform.node(), platform.node().partition(".")[0]}
+    with suppress(OSError, KeyError):
+        words.add(getpass.getuser())
+    return Scrubber(words)
+
+
+def _scrubbed(value: Any, scrubber: Scrubber) -> Any:
+    if isinstance(value, dict):
+        return {k: _scrubbed(v, scrubber) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_scrubbed(v, scrubber) for v in value]
+    return scrubber.text(value) if isinstance(value, str) else value

@@ -1,0 +1,75 @@
+"""`advisor mcp` as the official client of the protocol sees it, over standard input and output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.agents.bounded import LETTERS
+from advisor.agents.server import PAGES, VERBS
+from advisor.cli.main import main
+from tests.docs.scripts import ROOT
+from tests.test_captures import EXAMPLES
+
+CAPTURE = "decode_h2d_pageable.sqlite.xz"
+
+
+def ask(questions: Callable[[Any], Awaitable[Any]]) -> Any:
+    """What `questions` makes of a session with a server of its own."""
+    pytest.importorskip("mcp.server.mcpserver")
+    import anyio
+    from mcp.client.client import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    async def session() -> Any:
+        arguments = ["-m", "advisor", "mcp", "--root", str(EXAMPLES)]
+        started = StdioServerParameters(command=sys.executable, args=arguments, cwd=ROOT)
+        async with Client(stdio_client(started)) as client:
+            return await questions(client)
+
+    return anyio.run(session)
+
+
+def test_an_agent_finds_its_way_from_verdict_to_fix() -> None:
+    async def questions(client: Any) -> None:
+        tools = (await client.list_tools()).tools
+        assert {t.name for t in tools} == set(VERBS)
+        assert all(t.annotations.read_only_hint and t.description for t in tools)
+        found = (await client.call_tool("diagnose", {"path": CAPTURE})).structured_content
+        first = found["findings"]["rows"][0]
+        shown = await client.call_tool("show", {"path": CAPTURE, "code": first["code"]})
+        assert not shown.is_error
+        assert shown.structured_content["message"] == first["message"]
+        assert sum(len(c.text) for c in shown.content) <= LETTERS
+        refused = await client.call_tool("diagnose", {"path": "/etc/passwd"})
+        assert refused.is_error
+        assert refused.content[0].text.endswith("outside the folders that this server may read")
+        rule = await client.read_resource(f"advisor://rules/{first['code']}")
+        assert first["cause"] in rule.contents[0].text
+        page = await client.read_resource("advisor://docs/agents")
+        assert page.contents[0].text == (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+
+    ask(questions)
+
+
+def test_a_root_that_is_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["mcp", "--root", str(tmp_path / "none")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+
+
+def test_the_pages_that_are_handed_out_ship_with_the_package() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for name in PAGES:
+        assert (ROOT / "docs" / f"{name}.md").is_file()
+        assert f'"docs/{name}.md" = "advisor/_data/docs/{name}.md"' in project
+
+
+def test_the_skill_names_every_tool() -> None:
+    text = (ROOT / "skills" / "inference-advisor" / "SKILL.md").read_text(encoding="utf-8")
+    assert text.startswith("---\nname: inference-advisor\n")
+    for verb in VERBS:
+        assert f"`{verb}`" in text

@@ -1,0 +1,97 @@
+"""What the tools answer: bounded, by page, only from given folders, redacted on request."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.agents.bounded import LETTERS, bounded, size
+from advisor.agents.tools import Tools
+from advisor.errors import InputError
+from tests.test_captures import EXAMPLES
+
+CAPTURE = "decode_h2d_pageable.sqlite.xz"
+
+
+@pytest.fixture(scope="module")
+def tools() -> Tools:
+    return Tools([EXAMPLES])
+
+
+def test_each_answer_fits(tools: Tools) -> None:
+    found = tools.diagnose(CAPTURE)
+    answers = [found, *(tools.show(CAPTURE, f["code"]) for f in found["findings"]["rows"])]
+    answers += [
+        tools.explain("LCH101"),
+        tools.stats(CAPTURE, "trace", limit=100),
+        tools.plan(),
+        tools.whatif(),
+    ]
+    assert len(answers) > 6
+    assert max(map(size, answers)) <= LETTERS
+
+
+def test_findings_come_by_page(tools: Tools) -> None:
+    whole = tools.diagnose(CAPTURE, limit=100)["findings"]
+    first = tools.diagnose(CAPTURE, limit=2)["findings"]
+    assert first["of"] == whole["of"] > 2
+    second = tools.diagnose(CAPTURE, offset=first["next_offset"], limit=2)["findings"]
+    codes = [f["code"] for f in first["rows"] + second["rows"]]
+    assert codes == [f["code"] for f in whole["rows"]][: len(codes)]
+
+
+def test_a_finding_is_shown_by_code_cause_and_rank(tools: Tools) -> None:
+    first = tools.diagnose(CAPTURE)["findings"]["rows"][0]
+    shown = tools.show(CAPTURE, first["code"])
+    assert shown["message"] == first["message"]
+    assert shown["recommendations"]
+    assert shown == tools.show(CAPTURE, first["cause"]) == tools.show(CAPTURE, "1")
+    with pytest.raises(InputError, match="no finding of this capture; there are"):
+        tools.show(CAPTURE, "SYN999")
+
+
+def test_rows_of_a_table_come_by_page(tools: Tools) -> None:
+    found = tools.stats(CAPTURE, "kernels", limit=3)
+    assert len(found["rows"]) == 3
+    assert found["next_offset"] == 3
+    assert tools.stats(CAPTURE, "kernels", offset=3, limit=3)["rows"][0] != found["rows"][0]
+
+
+@pytest.mark.parametrize("path", ["../../README.md", "/etc/passwd", "link"])
+def test_what_lies_outside_the_roots_is_not_read(path: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    with pytest.raises(InputError, match="outside the folders that this server may read"):
+        Tools([tmp_path]).doctor(path)
+
+
+def test_a_changed_file_is_diagnosed_again(tmp_path: Path) -> None:
+    target = tmp_path / "capture.sqlite.xz"
+    target.write_bytes((EXAMPLES / CAPTURE).read_bytes())
+    tools = Tools([tmp_path])
+    one = tools.diagnose("capture.sqlite.xz")
+    target.write_bytes((EXAMPLES / "decode_graph_bs1.sqlite.xz").read_bytes())
+    assert tools.diagnose("capture.sqlite.xz")["verdict"] != one["verdict"]
+
+
+def test_redaction_is_of_every_text(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = f"{Path.home()}/models/x.safetensors of {getpass.getuser()}@example.org"
+    document: dict[str, Any] = {"findings": [{"message": secret}]}
+    monkeypatch.setattr(tools, "_redact", True)
+    text = json.dumps(tools._answer(document, False))
+    assert "example.org" not in text
+    assert str(Path.home() / "models") not in text
+
+
+def test_what_is_cut_is_counted_by_place() -> None:
+    document = {"rows": list(range(100)), "deep": {"texts": ["x" * 90] * 3}, "none": None, "short": "kept"}
+    found = bounded(document, 300)
+    assert size(found) <= 300
+    assert found["short"] == "kept"
+    assert "none" not in found
+    assert found["left_out"]["rows"] == 100 - len(found["rows"])
+    assert found["left_out"]["deep.texts"] >= 2
+    assert bounded({"rows": [1, 2]}) == {"rows": [1, 2]}
