@@ -28,6 +28,9 @@ class Settings(Options):
     fail_on_new: Annotated[
         bool, Flag("", "Exit 1 for new findings only (from --fail-on, or medium, on).")
     ] = False
+    fail_on_worse: Annotated[
+        bool, Flag("", "Exit 1 for findings that are worse than in the baseline, too.")
+    ] = False
     baseline: Annotated[
         str | None, Flag("NAME|FILE", "Saved diagnosis: mark findings as new, known, gone.")
     ] = None

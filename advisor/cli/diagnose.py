@@ -41,6 +41,7 @@ from advisor.errors import InputError
     "explain_ranking",
     "fail_on",
     "fail_on_new",
+    "fail_on_worse",
     "ranks",
     "independent",
     "jobs",

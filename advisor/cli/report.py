@@ -91,8 +91,9 @@ def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis
 def _baseline(settings: Settings) -> tuple[Saved, ...]:
     """The saved diagnoses to compare with, loaded first so that a bad path fails early."""
     if settings.baseline is None:
-        if settings.fail_on_new:
-            raise InputError("--fail-on-new needs a --baseline FILE to tell what is new")
+        if settings.fail_on_new or settings.fail_on_worse:
+            flag = "--fail-on-new" if settings.fail_on_new else "--fail-on-worse"
+            raise InputError(f"{flag} needs a --baseline FILE to tell what is {flag.rpartition('-')[2]}")
         return ()
     from advisor.compare.baseline import read
     from advisor.compare.store import FOLDER, locate
@@ -177,8 +178,10 @@ def _print(done: Sequence[Diagnosis], settings: Settings, many: bool) -> None:
 
 
 def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
-    """1 where a shown finding reaches `--fail-on`; with `--fail-on-new` only new ones count."""
-    least = settings.fail_on or ("medium" if settings.fail_on_new else None)
+    """1 where a shown finding reaches `--fail-on`; with `--fail-on-new` or `--fail-on-worse` only
+    those count that are new or worse than in the baseline."""
+    against = settings.fail_on_new or settings.fail_on_worse
+    least = settings.fail_on or ("medium" if against else None)
     if least is None:
         return 0
     from advisor.model.findings import SEVERITIES
@@ -190,6 +193,11 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
         f
         for d in done
         for f in d.findings
-        if f.kind != "limit" and (f.baseline == "new" or not settings.fail_on_new)
+        if f.kind != "limit"
+        and (
+            not against
+            or (settings.fail_on_new and f.baseline == "new")
+            or (settings.fail_on_worse and f.changed == "worse")
+        )
     )
     return int(any(SEVERITIES.index(f.severity) >= level for f in counted))

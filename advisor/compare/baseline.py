@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -16,8 +16,11 @@ from advisor.compare.absence import absence, among
 from advisor.compare.store import documents, fault_text
 from advisor.errors import InputError
 from advisor.model.facts import LEVELS, TRACE, Scope
-from advisor.model.findings import Baseline, Diagnosis, Gone, Severity, identity
+from advisor.model.findings import SEVERITIES, Baseline, Diagnosis, Finding, Gone, Severity, identity
 
+#: A finding of the same severity has changed from this difference of its share of the window on:
+#: a quarter of what makes a finding high.
+CHANGED = 0.05
 HINT = "save one with 'advisor TRACE --format json -o FILE'"
 
 
@@ -41,11 +44,16 @@ class _Entry(_Saved):
         return identity(self.code, self.scope)
 
 
+class _Impact(_Saved):
+    share: float | None = None
+
+
 class _Finding(_Entry):
     cause: str
     title: str = ""
     severity: Severity
     invalidates: bool = False
+    impact: _Impact | None = None
 
 
 class _Input(_Saved):
@@ -102,9 +110,14 @@ def counterpart(
 
 def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
     """The diagnosis with every finding marked, and what is gone."""
-    before = {f.identity for f in saved.findings}
+    before = {f.identity: f for f in saved.findings}
     findings = tuple(
-        f.model_copy(update={"baseline": "known" if f.identity in before else "new"})
+        f.model_copy(
+            update={
+                "baseline": "known" if f.identity in before else "new",
+                "changed": change(before.get(f.identity), f),
+            }
+        )
         for f in diagnosis.findings
     )
     known = sum(f.baseline == "known" for f in findings)
@@ -122,6 +135,21 @@ def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
         ),
     )
     return diagnosis.model_copy(update={"findings": findings, "baseline": baseline})
+
+
+def change(before: _Finding | None, now: Finding) -> Literal["worse", "better"] | None:
+    """By severity; of one severity by the share of the window, where both are known."""
+    if before is None:
+        return None
+    levels = [SEVERITIES.index(f.severity) for f in (before, now)]
+    if levels[0] != levels[1]:
+        return "worse" if levels[1] > levels[0] else "better"
+    shares = [f.impact.share for f in (before, now) if f.impact is not None]
+    known = [s for s in shares if s is not None]
+    if len(known) < 2:
+        return None
+    grown = known[1] - known[0]
+    return None if abs(grown) < CHANGED else "worse" if grown > 0 else "better"
 
 
 def _gone(diagnosis: Diagnosis, saved: Saved) -> tuple[Gone, ...]:

@@ -132,7 +132,7 @@ class Reference(Frozen):
 
 class Finding(Frozen):
     """A `limit` is what bounds a step that is run well: no fault. `baseline` says whether a saved
-    diagnosis had it too, where one was given."""
+    diagnosis had it too, where one was given, and `changed` whether it has become worse or better."""
 
     rank: int = 0
     code: str
@@ -156,6 +156,7 @@ class Finding(Frozen):
     explains: tuple[Symptom, ...] = ()
     references: tuple[Reference, ...] = ()
     baseline: Literal["new", "known"] | None = None
+    changed: Literal["worse", "better"] | None = None
 
     @property
     def identity(self) -> str:

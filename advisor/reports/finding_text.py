@@ -43,6 +43,8 @@ def baseline_mark(found: Finding) -> Segment:
     """``[NEW]`` or ``[known]`` where there is a baseline."""
     if found.baseline is None:
         return ""
+    if found.changed is not None:
+        return (f"  [{found.changed}]", "bold magenta" if found.changed == "worse" else "dim")
     return ("  [NEW]", "bold magenta") if found.baseline == "new" else ("  [known]", "dim")
 
 

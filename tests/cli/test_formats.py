@@ -141,6 +141,20 @@ def test_gates(run: Run, old: Path, gates: tuple[str, ...], code: int) -> None:
     assert run("a.sqlite", "--baseline", old, "-q", *gates) == code
 
 
+@pytest.mark.parametrize(("before", "code"), [("low", 1), ("high", 0)])
+def test_what_has_become_worse_fails_where_that_is_asked(
+    run: Run, tmp_path: Path, before: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = DIAGNOSIS.findings[0].model_copy(update={"severity": before})
+    old = DIAGNOSIS.model_copy(update={"findings": (first, *DIAGNOSIS.findings[1:])})
+    (tmp_path / "old.json").write_bytes(json_report.render([old]))
+    assert run("a.sqlite", "--baseline", "old.json", "--fail-on-new", "-q") == 0
+    assert run("a.sqlite", "--baseline", "old.json", "--fail-on-worse", "-q") == code
+    assert ("[worse]" in capsys.readouterr().out) == bool(code)
+    assert run("a.sqlite", "--fail-on-worse") == 2
+    assert "--fail-on-worse needs a --baseline FILE to tell what is worse" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("severity", "code"), [("low", 0), ("medium", 1), ("high", 1)])
 def test_new_ones_count_from_medium(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, severity: str, code: int

@@ -176,3 +176,34 @@ def test_what_is_no_diagnosis(tmp_path: Path, content: str, said: str) -> None:
         read(path)
     assert "advisor TRACE --format json" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def moved(**changes: Any) -> Diagnosis:
+    """The sample diagnosis with another first finding."""
+    first = DIAGNOSIS.findings[0].model_copy(update=changes)
+    return DIAGNOSIS.model_copy(update={"findings": (first, *DIAGNOSIS.findings[1:])})
+
+
+def shared(by: float) -> dict[str, Any]:
+    impact = DIAGNOSIS.findings[0].impact
+    assert impact is not None
+    return {"impact": impact.model_copy(update={"share": impact.share + by})}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "changed"),
+    [
+        ({"severity": "low"}, {"severity": "high"}, "worse"),
+        ({"severity": "high"}, {"severity": "medium"}, "better"),
+        ({}, shared(-0.051), "better"),
+        (shared(-0.051), {}, "worse"),
+        ({}, shared(-0.049), None),
+        ({"severity": "low", **shared(0)}, {"severity": "high", **shared(-0.2)}, "worse"),
+        ({"impact": None}, {}, None),
+    ],
+)
+def test_what_has_become_worse_or_better(
+    before: dict[str, Any], now: dict[str, Any], changed: str | None, tmp_path: Path
+) -> None:
+    marked = mark(moved(**now), saved(moved(**before), tmp_path), FILE)
+    assert [f.changed for f in marked.findings] == [changed, None, None]
