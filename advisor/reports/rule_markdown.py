@@ -142,6 +142,9 @@ def page(
     if docs.fix or rule.recommendations:
         lines += [f"{section} How to fix", ""]
         lines += [docs.fix.strip(), ""] if docs.fix else []
+        lines += [
+            *(f"- First {links.rule(r.cause)}, where it was found: {r.because}." for r in rule.requires)
+        ]
         lines += [*_recommendations(rule)]
     if docs.verify:
         lines += [f"{section} How to verify", "", docs.verify.strip(), ""]

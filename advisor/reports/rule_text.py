@@ -117,6 +117,8 @@ def _fix(page: Page, rule: RuleSpec) -> None:
     page.heading("How to fix")
     if rule.docs.fix:
         page.wrapped(rule.docs.fix, ["  "], 2)
+    for first in rule.requires:
+        page.wrapped(f"first {first.cause}, where it was found: {first.because}", ["  - "], 4)
     for advice in rule.recommendations:
         only = " and ".join(condition_line(c, rule) for c in advice.applies_when)
         only = f", where {only}" if only else ""

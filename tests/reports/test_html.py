@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from advisor.model.facts import Interval, Scope
-from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, Tool
+from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, ToDo, Tool
 from advisor.reports import json_report
 from advisor.reports.html import report as html_report
 from advisor.reports.layout import clean
@@ -237,6 +237,20 @@ def test_the_headline_is_the_title_of_the_cause() -> None:
         text = html_report.render([DIAGNOSIS.model_copy(update={"verdict": verdict})]).decode()
         assert re.search(rf"<h1[^>]*>{re.escape(head)}</h1>", text)
         assert "55 % of it." in text
+
+
+def test_a_limit_is_no_severity_and_what_to_do_stands_in_order() -> None:
+    limit = DIAGNOSIS.findings[0].model_copy(update={"kind": "limit"})
+    do = tuple(
+        ToDo(code="X", cause=cause, id="x", action=f"Do {cause}", saved=0.25, because=why)
+        for cause, why in (("the-pool", "before graphs: capture fails"), ("graphs", ""))
+    )
+    text = html_report.render([DIAGNOSIS.model_copy(update={"findings": (limit,), "do": do})]).decode()
+    assert '<span class="level limit">limit</span>' in text
+    assert not re.search(r'class="level (high|medium|low)"', text)
+    listed = text[text.index("Do, in this order") :]
+    assert listed.index("before graphs: capture fails") < listed.index("Do graphs")
+    assert "saves 25.0 % alone" in listed
 
 
 def test_steps_of_unknown_phase_are_just_steps() -> None:

@@ -34,6 +34,13 @@ def test_guards_that_pass_where_unknown_are_marked(code: str) -> None:
         assert shown.count("(passes where that is unknown)") == len(passing)
 
 
+@pytest.mark.parametrize("code", [c for c, r in RULES.items() if r.requires])
+def test_what_comes_first_is_said_with_its_reason(code: str) -> None:
+    for first in RULES[code].requires:
+        for shown in (terminal(RULES[code]), page(RULES[code], {})):
+            assert f"irst {first.cause}, where it was found: {first.because}" in shown
+
+
 @pytest.mark.parametrize(
     "code", [c for c, r in RULES.items() if any(a.applies_when for a in r.recommendations)]
 )
