@@ -69,6 +69,7 @@ FACTS = (
         Entry("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
         Entry("launch.calls_per_s", "count_per_s", "api_calls", "Kernel-launch calls of the feeding thread a second; graph launches are counted apart", "calls in the window / window", columns=_CALL),
         Entry("launch.call_p50_ns", "ns", "api_calls", "Median length of a kernel-launch call", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
+        Entry("launch.call_p10_ns", "ns", "api_calls", "Length that a tenth of the kernel-launch calls stay below: what a call costs that waits for nothing", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
         Entry("launch.call_time_ratio", "ratio", "api_calls", "Share of the window that the feeding thread spends in kernel-launch calls", "sum / window", columns=_CALL),
         Entry("launch.eager_kernel_ratio", "ratio", "kernels api_calls", "Share of the kernels that were launched one by one", "kernels without a graph node", needs=(_ISSUED,)),
         Entry("launch.queue_p50_ns", "ns", "kernels api_calls", "Median time from the end of a launch call to the start of its kernel", "quantile, negative as 0", needs=(_ISSUED, _ALONE)),
@@ -154,6 +155,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
     out.put("launch.call_time_ratio", float(length.sum()) / host, scope)
     if len(rows):
         out.put("launch.call_p50_ns", float(np.median(length)), scope)
+        out.put("launch.call_p10_ns", float(np.quantile(length, 0.1)), scope)
     if steps:
         out.put("launch.calls_per_step", len(rows) / steps, scope)
     graphs = a.calls_of(Call.GRAPH_LAUNCH)

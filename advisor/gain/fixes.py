@@ -19,6 +19,7 @@ Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
 
 FIXES: dict[str, Change] = {
     "cuda_graphs": fixes_host.cuda_graphs,
+    "faster_launches": fixes_host.faster_launches,
     "remove_sync": fixes_host.remove_sync,
     "async_readback": fixes_host.async_readback,
     "remove_allocations": fixes_host.remove_allocations,
@@ -42,7 +43,7 @@ FIXES: dict[str, Change] = {
 }
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
-    "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
+    "cuda_graphs", "faster_launches", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
     "tensor_rate", "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "fuse_experts",
     "shorten_node_gaps", "overlap_communication", "remove_sync", "full_link_rate",
 ))  # fmt: skip

@@ -55,6 +55,23 @@ def advice(d: Diagnosis, cause: str) -> set[str]:
 def test_a_host_that_is_slow_at_launching_is_told_to_pin(tmp_path: Path, call: float, slow: bool) -> None:
     d = diagnosed(launch_bound(call=call), tmp_path)
     assert ("bind-to-numa-node" in advice(d, "launch-bound")) is slow
+    found = [f for f in d.findings if f.cause == "slow-host"]
+    assert bool(found) is slow
+    assert fact(d, "launch.call_p10_ns") == call * 1_000
+    for one in found:
+        assert one.gain is not None
+        assert one.gain.speedup is not None
+        # The step is launching alone: it becomes shorter by no more than the calls do.
+        assert 1.2 < one.gain.speedup.low < one.gain.speedup.mid < call / 4.5
+        assert one.rank > 1
+
+
+def test_calls_that_wait_in_a_full_queue_are_no_slow_host(tmp_path: Path) -> None:
+    m = Machine(queue=20)
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.layers(22, [(GEMM, 30)])
+    assert "slow-host" not in ranked(diagnosed(m, tmp_path))
 
 
 def test_graphs_that_leave_some_steps_out(tmp_path: Path) -> None:
