@@ -109,5 +109,6 @@ def _joined(stays: Finding, goes: Finding) -> Finding:
             "gain": goes.gain if saved_of(stays.gain) is None else stays.gain,
             "explains": (*stays.explains, own, *(s for s in goes.explains if s not in stays.explains)),
             "recommendations": (*stays.recommendations, *(r for r in more if r.id not in told)),
+            "alternatives": tuple({a.action: a for a in (*goes.alternatives, *stays.alternatives)}.values()),
         }
     )

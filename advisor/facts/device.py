@@ -14,6 +14,7 @@ from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
+from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, step_times
@@ -33,6 +34,7 @@ _PLACES = 50
 _OWNED = ("profiler", "startup", "gc", "gil", "os", "sync", "alloc", "copy_call")
 
 _GAPS = Need("no operation after a gap has a known launch call")
+_SEVERAL = Need("one process of the capture alone uses the device")
 _LAUNCHED = Need("the feeding thread launches no kernel by itself")
 _ISSUED = Need(
     "no kernel has a known launch call", None,
@@ -67,6 +69,7 @@ FACTS = (
         Entry("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns", "launch call end after gap start", needs=(_GAPS,)),
         Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
         Entry("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
+        Entry("launch.process_overlap_ratio", "ratio", "kernels", "Share of the busy time in which work of several of these processes runs at once: none where the device switches between them in time slices", "sum of the busy times of each process over the busy time of all, minus 1", needs=(_SEVERAL,)),
         Entry("launch.calls_per_s", "count_per_s", "api_calls", "Kernel-launch calls of the feeding thread a second; graph launches are counted apart", "calls in the window / window", columns=_CALL),
         Entry("launch.call_p50_ns", "ns", "api_calls", "Median length of a kernel-launch call", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
         Entry("launch.call_p10_ns", "ns", "api_calls", "Length that a tenth of the kernel-launch calls stay below: what a call costs that waits for nothing", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
@@ -138,7 +141,12 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
     if not a.trace.has("api_calls"):
         return
     window, steps = max(budget.window.length, 1), a.step_count
-    out.put("launch.process_count", len(np.unique(a.ops.process[a.device_ops(device)])), scope)
+    mine = a.device_ops(device)
+    own = union_by(a.ops.process[mine], a.ops.start[mine], a.ops.end[mine])
+    out.put("launch.process_count", len(own), scope)
+    if len(own) > 1:
+        apart = sum(budget.window.cut(spans).total for spans in own.values())
+        out.put("launch.process_overlap_ratio", apart / max(budget.busy_ns, 1) - 1, scope)
     out.put(
         "launch.idle_ratio",
         budget.share("launch_call") + budget.share("launch_latency") + budget.share("host_between_launches"),

@@ -26,6 +26,9 @@ _ONE_PHASE = Need(
 )  # fmt: skip
 _RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FASTER)
 
+_ATTENDS = Need("no attention kernel is known by name")
+#: Operations whose kernels work on tiles of many queries, beside those of prefill.
+_WIDE = frozenset(("attention (memory-efficient)", "attention (cuDNN SDPA)"))
 _PROMPTS = Need("no steps that read prompts beside steps of decodes alone")
 
 FACTS = (
@@ -51,6 +54,8 @@ FACTS = (
         Entry("phase.other_ratio", "ratio", "kernels", "Share of kernel time in kernels of known families outside GEMM, GEMV, attention and elementwise", "families"),
         Entry("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the window", "families"),
         Entry("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the window", "families"),
+        Entry("phase.wide_attention_ratio", "ratio", "kernels", "How much of the time of the phase's attention kernels is in such as are made for many queries: prefill kernels, memory-efficient and cuDNN kernels with tiles of 64 queries and more", "operations by kernel name", needs=(needs.STEPS, needs.KERNELS, _ATTENDS)),
+        Entry("phase.wide_attention_window_ratio", "ratio", "kernels", "The same time over the window", "operations by kernel name"),
     ], columns=origin.STEPS, needs=(needs.STEPS, needs.KERNELS)),
     *group("phase", needs.SAMPLES, [
         Entry("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the window", "phase.gemm_window_ratio x (1 - phase.gemm_dram_ratio / 0.92)"),
@@ -128,6 +133,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         attention = held(lambda k: k.family in ATTENTION)
         gemm = held(lambda k: k.family in MATMUL)
         unfused = held(lambda k: k.family in UNFUSED)
+        wide = held(lambda k: k.family in ATTENTION and (k.phase == "prefill" or k.operation in _WIDE))
         dram = found.of("gemm", "dram") if found else None
         if dram is None and weight_bytes:
             read = weight_bytes * int((phases == phase).sum())
@@ -146,6 +152,8 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             {
                 "phase.gemm_window_ratio": min(gemm / window, 1.0),
                 "phase.attention_window_ratio": min(attention / window, 1.0),
+                "phase.wide_attention_ratio": wide / attention if attention else None,
+                "phase.wide_attention_window_ratio": min(wide / window, 1.0),
                 # Samples are resolved over the window, so they speak for a phase that fills it.
                 "phase.gemm_dram_ratio": dram,
                 "phase.gemm_headroom_window_ratio": None

@@ -43,9 +43,9 @@ FIXES: dict[str, Change] = {
 }
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
-    "cuda_graphs", "faster_launches", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
+    "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
     "tensor_rate", "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "fuse_experts",
-    "shorten_node_gaps", "overlap_communication", "remove_sync", "full_link_rate",
+    "shorten_node_gaps", "overlap_communication", "remove_sync", "full_link_rate", "faster_launches",
 ))  # fmt: skip
 
 

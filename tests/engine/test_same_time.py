@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.same_time import without_repeats
 from advisor.model.facts import Scope
-from advisor.model.findings import Advice, Finding, Impact
+from advisor.model.findings import Advice, Alternative, Finding, Impact
 from advisor.model.gain import Gain, Span
 
 RULES = load_rules(builtin_dir()).by_code
@@ -35,6 +35,16 @@ def finding(
 def left(*findings: Finding, holds: bool = True) -> list[tuple[str, list[str]]]:
     found = without_repeats(findings, RULES, lambda *_: holds)
     return [(f.code, [s.code for s in f.explains]) for f in found]
+
+
+def test_the_one_that_stays_offers_the_alternatives_of_both() -> None:
+    stays, goes = (
+        f.model_copy(update={"alternatives": (Alternative(action=f"other-{f.code}", text=""),)})
+        for f in (finding("LCH103", 0.5), finding("UTL110", 0.5))
+    )
+    (found,) = without_repeats([stays, goes], RULES, lambda *_: True)
+    assert found.code == "LCH103"
+    assert {a.action for a in found.alternatives} == {"other-LCH103", "other-UTL110"}
 
 
 def test_the_one_whose_fix_saves_more_stays() -> None:

@@ -66,3 +66,8 @@ def fact(d: Diagnosis, name: str, device: int | None = 0) -> object:
 def evidence(d: Diagnosis, cause: str) -> Sequence[str]:
     """Titles of the tables that a finding shows."""
     return [e.title for f in d.findings if f.cause == cause for e in f.evidence]
+
+
+def explained(d: Diagnosis, cause: str) -> set[str]:
+    """Causes that this finding stands for."""
+    return {s.cause for f in d.findings if f.cause == cause for s in f.explains}

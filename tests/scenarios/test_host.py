@@ -11,7 +11,7 @@ import advisor
 from advisor.model.findings import Diagnosis
 from tests.kineto_builder import Profile
 from tests.scenarios.machine import DECODE_LAYER, Machine
-from tests.scenarios.support import alarms, diagnosed, evidence, expect, fact, ranked, severity
+from tests.scenarios.support import alarms, diagnosed, evidence, expect, explained, fact, ranked, severity
 
 SYNCS = ("blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync", "sync-memset")
 WAITS = ("python-gc", "gil-contention", "os-blocked", "host-gap")
@@ -26,11 +26,6 @@ def serve(body: Callable[[Machine, int], None], steps: int = 12) -> Machine:
             m.replay(22)
             body(m, i)
     return m
-
-
-def explained(d: Diagnosis, cause: str) -> set[str]:
-    """Causes that this finding stands for."""
-    return {s.cause for f in d.findings if f.cause == cause for s in f.explains}
 
 
 def advice(d: Diagnosis, cause: str) -> set[str]:

@@ -70,6 +70,19 @@ def test_a_cheap_kernel_that_now_and_then_holds_up_everything(tmp_path: Path) ->
     assert found.scope.operation in {f.scope.operation for f in d.facts}
 
 
+@pytest.mark.parametrize(("name", "wide"), [
+    ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel::Params)", True),
+    ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_3_64x64x64", True),
+    ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x64", False),
+    (DECODE_ATTENTION.name, False),
+])  # fmt: skip
+def test_decode_with_attention_kernels_for_many_queries(tmp_path: Path, name: str, wide: bool) -> None:
+    layer = [(Kernel(name) if kernel is DECODE_ATTENTION else kernel, us) for kernel, us in DECODE_LAYER]
+    d = diagnosed(replayed(layer), tmp_path)
+    assert ("wide-decode-attention" in ranked(d)) is wide
+    assert fact(d, "phase.wide_attention_ratio") == wide
+
+
 def test_calls_of_one_length_have_no_tail(tmp_path: Path) -> None:
     d = diagnosed(replayed(list(DECODE_LAYER), 24), tmp_path)
     expect(d, never=("tail-latency", "hidden-tail", "step-outliers"))

@@ -21,7 +21,17 @@ from tests.scenarios.machine import (
     SILU,
     Machine,
 )
-from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, evidence, expect, fact, ranked, severity
+from tests.scenarios.support import (
+    HOST_SIDE,
+    alarms,
+    diagnosed,
+    evidence,
+    expect,
+    explained,
+    fact,
+    ranked,
+    severity,
+)
 
 SHORT = [(kernel, 1.5) for kernel, _ in DECODE_LAYER]
 GPU_LIMITS = ("memory-bandwidth-bound", "compute-bound", "transfer-bound", "host-gap")
@@ -279,3 +289,21 @@ def test_two_processes_take_turns(tmp_path: Path) -> None:
     expect(d, "launch-queue-latency", never=("launch-bound", "host-gap", *SYNCS))
     assert fact(d, "budget.queued_ratio") == pytest.approx(0.25, abs=0.1)
     assert fact(d, "launch.process_count") == 2
+    assert fact(d, "launch.process_overlap_ratio") == 0.0
+    assert "shared-gpu" in explained(d, "launch-queue-latency")
+    assert "multi-process-service" in advice(d, "launch-queue-latency")
+
+
+def test_two_processes_side_by_side_share_nothing_in_turns(tmp_path: Path) -> None:
+    """Under MPS the kernels of both run at once."""
+    export = Export().gpu()
+    for pid in (100, 200):
+        m = Machine(export, pid=pid)
+        for i in range(12):
+            m.hold_until(2_000 * i)
+            with m.step(f"decode_step {i}"):
+                m.layers(18)
+            m.wait()
+    d = diagnosed(export, tmp_path)
+    assert fact(d, "launch.process_overlap_ratio") == pytest.approx(1.0, abs=0.05)
+    assert "shared-gpu" not in {*ranked(d), *explained(d, "launch-queue-latency")}
