@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from advisor.knowledge.files import StepName, step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL
 from advisor.metrics.pauses import step_times
+from advisor.metrics.sizes import step_sizes
 from advisor.model.arrays import Array
 from advisor.model.findings import Diagnosis
 from advisor.model.work import MAX_KERNELS, MAX_SAMPLES, KernelName, KernelWork, PhaseWork, Work
@@ -70,7 +70,7 @@ def _phases(a: Analysis) -> tuple[tuple[KernelName, ...], tuple[PhaseWork, ...]]
         count = np.ones(1, np.int64)
     table = _KernelTable(a, op_phase, count)
     times = step_times(a) / 1e6 if len(steps) else np.array([a.window.length / 1e6])
-    sizes = _sizes(a, steps)
+    sizes = step_sizes(a, steps)
     out = []
     for i, phase in enumerate(names):
         mine = labels == phase if len(steps) else np.ones(1, bool)
@@ -97,30 +97,6 @@ def thinned(times: Array) -> tuple[float, ...]:
 def _mean(values: list[int | None]) -> float | None:
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else None
-
-
-def _sizes(a: Analysis, steps: Array) -> list[StepName | None]:
-    """What the range name of each step says of its batch and tokens."""
-    none: list[StepName | None] = [None] * max(len(steps), 1)
-    if a.steps.method != "ranges" or not len(steps):
-        return none
-    named = a.ranges.matching(step_patterns().step)
-    rows = a.ranges.rows(list(named))
-    mine = rows["thread"] == a.steps.thread
-    start, text = rows["start"][mine], rows["text"][mine]
-    at = np.searchsorted(start, a.steps.host_start[steps])
-    found: list[StepName | None] = []
-    for i, begin in zip(at.tolist(), a.steps.host_start[steps].tolist(), strict=True):
-        hit = named[int(text[i])] if i < len(start) and start[i] == begin else None
-        found.append(None if hit is None else _size(hit))
-    return found
-
-
-def _size(name: StepName) -> StepName:
-    """The name with its batch filled in from the numbers of prompts and generations."""
-    if name.batch is None and name.generation is not None:
-        return name._replace(batch=(name.context or 0) + name.generation)
-    return name
 
 
 class _KernelTable:

@@ -28,7 +28,7 @@ _MATMUL = Need(
         a.op_name[a.device_kernels(a.main_device)]].any()),
 )  # fmt: skip
 _BINS = Need("the window is shorter than ten bins of 100 ms", needs.SECONDS)
-_WEIGHT_BYTES = Need("no size of the weights was given that a step can have read", needs.WEIGHTS)
+WEIGHT_BYTES = Need("no size of the weights was given that a step can have read", needs.WEIGHTS)
 
 _RESOLVED = {
     "samples": "time device dram_read dram_write sm_active tensor_active",
@@ -60,7 +60,7 @@ FACTS = (
     ], columns={"samples": "time device sm_active"}, needs=(needs.SAMPLED,)),
     *group("device", needs.CUDA, [
         Entry("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak; none above 1"),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(_WEIGHT_BYTES,)),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(WEIGHT_BYTES,)),
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from advisor.facts.in_use import in_use_facts
 from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
+from advisor.facts.rates import rate_facts
 from advisor.facts.shapes import shape_facts
 from advisor.facts.stacks import stack_facts
 from advisor.facts.unified import unified_facts
@@ -25,9 +26,14 @@ from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 
 
-def build_facts(a: Analysis, weight_bytes: int | None = None, ranks: CrossRank | None = None) -> FactBase:
+def build_facts(
+    a: Analysis,
+    weight_bytes: int | None = None,
+    ranks: CrossRank | None = None,
+    parameters: int | None = None,
+) -> FactBase:
     """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights,
-    `ranks` what several ranks in this capture tell together."""
+    `parameters` how many those are, `ranks` what several ranks in this capture tell together."""
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)
@@ -52,6 +58,7 @@ def build_facts(a: Analysis, weight_bytes: int | None = None, ranks: CrossRank |
         unified_facts(own, device, out)
         activity_facts(own, device, out, weight_bytes)
         phase_facts(own, device, out, weight_bytes)
+        rate_facts(own, device, out, weight_bytes, parameters)
         waits = ranks.waits.get(device) if ranks else None
         operation_facts(own, device, out, waits)
         communication_facts(own, device, out, waits)

@@ -21,6 +21,7 @@ from advisor.facts import (
     memory,
     operations,
     phases,
+    rates,
     shapes,
     stacks,
     unified,
@@ -34,7 +35,7 @@ IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
     *capture.FACTS, *stacks.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *in_use.FACTS, *shapes.FACTS, *host.FACTS,
-    *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *experts.FACTS,
+    *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *rates.FACTS, *experts.FACTS,
     *operations.FACTS, *clocks.FACTS, *communication.FACTS,
 )  # fmt: skip
 

@@ -52,8 +52,8 @@ class Input(Frozen):
     says what speaks for the serving engine, `serving_version` its release where known,
     `device_numbers` in words whose numbers device ids are, `clock` what times count from,
     `step_levels` how often what repeats inside a step. `step_ms` is the mean step as captured,
-    `untraced_step_ms` its estimate
-    without the profiler, from which every gain starts."""
+    `untraced_step_ms` its estimate without the profiler, from which every gain starts. The rates
+    are those of the steps as captured, the ratios of the device's peaks."""
 
     path: str
     format: str
@@ -77,6 +77,9 @@ class Input(Frozen):
     step_levels: dict[str, int] = Field(default_factory=dict)
     step_ms: float | None = None
     untraced_step_ms: Span | None = None
+    tokens_per_s: float | None = None
+    model_bandwidth_ratio: float | None = None
+    model_flop_ratio: float | None = None
     ranks: int = 1
     rank: int | None = None
     workload: str | None = None

@@ -13,8 +13,8 @@ from advisor.model.findings import Diagnosis, Tool
 from advisor.model.options import Options as Options
 from advisor.model.sensitivity import Flip
 from advisor.pipeline.unprofiled import given_step_ns
-from advisor.pipeline.verdict import headline, to_do, verdict
-from advisor.pipeline.weights import given_weights
+from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
+from advisor.pipeline.weights import given_parameters, given_weights
 
 if TYPE_CHECKING:
     from advisor.engine.findings import Conclusions
@@ -108,7 +108,8 @@ def analyse(
         say("reading")
         analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
         waits = waits_inside(analysis)
-        facts = build_facts(analysis, weights, cross_rank(analysis, waits) if waits else None)
+        ranks = cross_rank(analysis, waits) if waits else None
+        facts = build_facts(analysis, weights, ranks, given_parameters(chosen.weight_bytes))
         say("inferring")
         engine = chosen.engine or default_engine()
         program = compile_rules(rules, params)
@@ -167,6 +168,7 @@ def assemble(done: Analysed) -> Diagnosis:
             update={
                 "step_ms": float(step_times(analysis).mean()) / 1e6,
                 "untraced_step_ms": done.gains.untraced,
+                **_rates(facts, analysis.main_device),
             }
         )
     if done.waits is not None:
@@ -178,7 +180,7 @@ def assemble(done: Analysed) -> Diagnosis:
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
-        verdict=verdict(analysis, findings, found.not_evaluated, options),
+        verdict=verdict(analysis, findings, found.not_evaluated, options) + unmeasured(analysis, facts),
         headline=headline(findings, rules),
         do=to_do(findings, rules, combined),
         options=options or (),
@@ -199,6 +201,14 @@ def assemble(done: Analysed) -> Diagnosis:
         sensitivity=_sensitivity(done) if done.options.sensitivity else None,
         work=work_of(analysis),
     )
+
+
+def _rates(facts: FactBase, device: int) -> dict[str, object]:
+    """What the steps deliver, as fields of the input."""
+    from advisor.model.facts import Scope
+
+    names = ("tokens_per_s", "model_bandwidth_ratio", "model_flop_ratio")
+    return {name: facts.value(f"serving.{name}", Scope(device=device)) for name in names}
 
 
 def _sensitivity(done: Analysed) -> tuple[Flip, ...]:

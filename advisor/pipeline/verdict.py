@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 
 from advisor.engine.rank import because, requirement, saved_of, worth_doing, worth_telling
 from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
+from advisor.knowledge.files import gpu
 from advisor.metrics.analysis import Analysis
+from advisor.model.facts import FactBase
 from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
 from advisor.model.gain import Choice, Combined
 from advisor.model.rules import RuleSpec
+
+#: Decode is mostly matrix products from this share of the window on.
+_MOSTLY = 0.5
 
 
 def verdict(
@@ -41,6 +47,27 @@ def verdict(
     lacking = sum(n.stopped_by is None for n in not_evaluated)
     unknown = f" {lacking} rules could not look." if lacking else ""
     return what + without_fault(options, load, "this capture", _bound(findings)) + unknown
+
+
+def unmeasured(a: Analysis, facts: FactBase) -> str:
+    """That decode is mostly matrix products of which nothing tells how fast they read, and the call
+    that would; empty where something does, or no peak is known to compare with."""
+    for fact in facts:
+        about = a.device(fact.scope.device) if fact.scope.device is not None else None
+        if (
+            fact.name == "phase.gemm_window_ratio"
+            and float(fact.value) >= _MOSTLY
+            and facts.value("phase.is_decode", fact.scope) is True
+            and facts.value("phase.gemm_dram_ratio", fact.scope) is None
+            and about is not None
+            and (about.bandwidth_bytes_per_s or gpu(about.name))
+        ):
+            call = f"advisor {quote(a.trace.capture.path)} --weight-bytes N|config.json"
+            return (
+                f" Matrix products hold {float(fact.value):.0%} of the window, and neither counters nor "
+                f"weights tell how fast they read memory: {call}"
+            )
+    return ""
 
 
 def to_do(

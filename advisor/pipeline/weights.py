@@ -23,6 +23,13 @@ def given_weights(text: str | None) -> int | None:
     return parse_weights(text) if text else None
 
 
+def given_parameters(text: str | None) -> int | None:
+    """Parameters that a step reads, where the user gave a model's config.json, else None."""
+    if not text or not Path(text).is_file():
+        return None
+    return _parameters_of(_config(Path(text)))
+
+
 def parse_weights(text: str) -> int:
     """Bytes of the weights: a number such as ``16e9`` or ``15GB``, or a model's config.json.
 
@@ -38,8 +45,7 @@ def parse_weights(text: str) -> int:
     if not path.is_file():
         raise InputError(f"--weight-bytes: '{text}' is neither a size such as 16GB nor a config.json")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        return _weights_of(config.get("text_config") or config)
+        return _weights_of(_config(path))
     except KeyError as fault:
         why = f"it has no {fault.args[0]}"
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as fault:
@@ -50,8 +56,18 @@ def parse_weights(text: str) -> int:
     )
 
 
+def _config(path: Path) -> dict[str, Any]:
+    config = json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, Any] = config.get("text_config") or config
+    return found
+
+
 def _weights_of(config: dict[str, Any]) -> int:
-    """Weights that one step of a dense Llama-like decoder reads: all layers and the output head.
+    return round(_parameters_of(config) * _bytes_each(config))
+
+
+def _parameters_of(config: dict[str, Any]) -> int:
+    """Parameters that one step of a dense Llama-like decoder reads: all layers and the output head.
     Raises KeyError, ValueError or TypeError where the config is not one."""
     experts = next((config[k] for k in _EXPERTS if config.get(k)), 0)
     if experts > 1:
@@ -69,8 +85,7 @@ def _weights_of(config: dict[str, Any]) -> int:
     kv_heads, head = number("num_key_value_heads", heads), number("head_dim", hidden // heads)
     attention = hidden * head * (2 * heads + 2 * kv_heads)
     mlp = 3 * hidden * number("intermediate_size")
-    parameters = layers * (attention + mlp) + hidden * number("vocab_size")
-    return round(parameters * _bytes_each(config))
+    return layers * (attention + mlp) + hidden * number("vocab_size")
 
 
 def _bytes_each(config: dict[str, Any]) -> float:

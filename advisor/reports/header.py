@@ -76,6 +76,17 @@ def _steps(page: Page, steps: tuple[StepSummary, ...], entry: Input | None) -> N
         load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
     if load:
         page.labelled("load", ", ".join(load))
+    if entry is not None and (delivered := rates(entry)):
+        page.labelled("delivers", ", ".join(delivered))
+
+
+def rates(entry: Input) -> list[str]:
+    """Tokens a second and how much of the device's peaks that takes, as far as known."""
+    told = [] if entry.tokens_per_s is None else [f"{grouped(round(entry.tokens_per_s))} tokens/s (profiled)"]
+    for what, ratio in (("bandwidth", entry.model_bandwidth_ratio), ("FLOP", entry.model_flop_ratio)):
+        if ratio is not None:
+            told.append(f"model-{what} utilisation {value_text(ratio, 'ratio')}")
+    return told
 
 
 def _method(entry: Input | None) -> str:

@@ -12,6 +12,7 @@ from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.weights import parse_weights
+from advisor.reports.terminal import TextOptions, plain
 from tests.scenarios.machine import DECODE_ATTENTION, GEMV, NORM, SILU, Machine
 from tests.scenarios.support import fact
 
@@ -77,13 +78,16 @@ LAYER = [(NORM, 3), (GEMV, 50), (DECODE_ATTENTION, 10), (GEMV, 40), (NORM, 3), (
 PEAK = 22 * 240e-6 * 4.8e12
 
 
-def of_weights(size: float, folder: Path) -> Diagnosis:
+def decoded(folder: Path, options: Options | None = None, name: str = "decode_step {}") -> Diagnosis:
     m = Machine()
     for i in range(12):
-        with m.step(f"decode_step {i}"):
+        with m.step(name.format(i)):
             m.replay(22, LAYER)
-    path = m.export.write(folder / "trace.sqlite")
-    return diagnose(path, Options(weight_bytes=str(int(size))))
+    return diagnose(m.export.write(folder / "trace.sqlite"), options)
+
+
+def of_weights(size: float, folder: Path) -> Diagnosis:
+    return decoded(folder, Options(weight_bytes=str(int(size))))
 
 
 @pytest.mark.parametrize(
@@ -108,3 +112,40 @@ def test_weights_at_memory_speed_are_memory_bound(tmp_path: Path) -> None:
     assert "given weights" in found.message
     assert "(unknown)" not in found.message
     assert found.severity == "high"
+
+
+def test_slow_products_are_more_than_a_remark(tmp_path: Path) -> None:
+    (found,) = (f for f in of_weights(0.55 * PEAK, tmp_path).findings if f.cause == "gemv-headroom")
+    assert found.severity == "medium"
+
+
+def test_without_weights_the_verdict_prints_the_call_that_gives_them(tmp_path: Path) -> None:
+    d = decoded(tmp_path)
+    call = f"advisor {tmp_path / 'trace.sqlite'} --weight-bytes N|config.json"
+    assert d.verdict.endswith(f"nor weights tell how fast they read memory: {call}")
+    (tmp_path / "given").mkdir()
+    assert "--weight-bytes" not in of_weights(0.86 * PEAK, tmp_path / "given").verdict
+
+
+def test_what_the_steps_deliver(tmp_path: Path) -> None:
+    """Each step takes its kernels and the gaps between them: 22 layers of 263 us, at batch 16."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    d = decoded(tmp_path, Options(weight_bytes=str(config)), "step[DECODE bs=16]")
+    (source,) = d.inputs
+    step = d.steps[0].mean_ms / 1e3
+    assert source.tokens_per_s == pytest.approx(16 / step)
+    assert source.model_bandwidth_ratio == pytest.approx(2 * PARAMETERS / step / 4.8e12, rel=1e-3)
+    assert source.model_flop_ratio == pytest.approx(2 * PARAMETERS * 16 / step / 989e12, rel=1e-2)
+    assert fact(d, "serving.tokens_per_s") == source.tokens_per_s
+    assert fact(d, "serving.model_bandwidth_ratio") == source.model_bandwidth_ratio
+    assert fact(d, "serving.model_flop_ratio") == source.model_flop_ratio
+    (line,) = [x for x in plain(d, TextOptions()).splitlines() if x.startswith("  delivers")]
+    assert "tokens/s (profiled), model-bandwidth utilisation" in line
+
+
+def test_nothing_is_delivered_that_no_name_tells(tmp_path: Path) -> None:
+    d = decoded(tmp_path)
+    (source,) = d.inputs
+    assert (source.tokens_per_s, source.model_bandwidth_ratio, source.model_flop_ratio) == (None,) * 3
+    assert "delivers" not in plain(d, TextOptions())
