@@ -75,7 +75,9 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
     known. `rules` by code say which fix needs which other one first."""
     rated = [graded(f) for f in findings]
     if any(_wins_latency(f) for f in rated):
-        rated = [_behind_latency(f) for f in rated]
+        sure = [f.severity for f in rated if _wins_latency(f) and _surely(f)]
+        cap = least("medium", max(sure, key=SEVERITIES.index) if sure else None)
+        rated = [_behind_latency(f, cap) for f in rated]
     placed = required_first(sorted(rated, key=_place), rules, lambda a, b: _group(a) == _group(b))
     return tuple(f.model_copy(update={"rank": number}) for number, f in enumerate(placed, 1))
 
@@ -87,12 +89,19 @@ def _wins_latency(finding: Finding) -> bool:
     return terms.tier == 1 and not terms.throughput and finding.kind != "limit" and finding.severity != "info"
 
 
-def _behind_latency(finding: Finding) -> Finding:
-    """A gain that takes a larger batch is medium at most, where anything else can be won."""
+def _surely(finding: Finding) -> bool:
+    """The fix is worth telling at the low end of its range, too."""
+    gain = finding.gain
+    return gain is not None and gain.speedup is not None and 1 - 1 / gain.speedup.low >= WORTH
+
+
+def _behind_latency(finding: Finding, cap: Severity) -> Finding:
+    """A gain that takes a larger batch is medium at most where anything else can be won, and no more
+    than what surely can: a measured cause comes before a batch that the tool chose."""
     terms = finding.ranking
     if terms is None or not terms.throughput:
         return finding
-    return finding.model_copy(update={"severity": least(finding.severity, "medium")})
+    return finding.model_copy(update={"severity": least(finding.severity, cap)})
 
 
 def _group(finding: Finding) -> tuple[int, int]:

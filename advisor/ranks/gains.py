@@ -19,6 +19,7 @@ _UNSEEN = (
     "what made it late lies before its window; a capture that begins and ends together on all "
     "ranks would show it"
 )
+_PER_STEP = Gain(measure="latency", per="step")
 _BALANCED = (
     "half to all of the waiting that uneven experts cause ends; every rank has them as slow as the "
     "mean of all then",
@@ -35,18 +36,16 @@ def arrival_gain(waits: Waits, rank: int) -> Gain:
     """Step time of the job without the lateness of this rank."""
     i = next(i for i, r in enumerate(waits.ranks) if r.rank == rank)
     late = waits.late[i]
-    steps = [r.window_ns / r.steps / 1e6 for r in waits.ranks if r.steps > 1]
-    if not steps:
-        return Gain(reason="one step alone shows no step time, and these captures hold no more")
+    before = _before(waits)
+    if before is None:
+        return Gain(reason="these captures hold no steps in which it could be won")
     if late is None:
         return Gain(reason="it is last to no collective")
     shares = [_job_share(waits, ns) for ns in sorted((late.surplus, late.shared))]
     if shares[-1] < _LEAST:
         return Gain(reason=_UNSEEN)
     low, high = shares
-    mean = sum(steps) / len(steps)
-    before = Span(low=min(steps), mid=mean, high=max(steps))
-    return _gain(Gain(measure="latency", per="step"), before, (low, (low + high) / 2, high), _LATE)
+    return _gain(_PER_STEP, before, (low, (low + high) / 2, high), _LATE)
 
 
 def expert_gain(waits: Waits) -> Gain:
@@ -54,13 +53,16 @@ def expert_gain(waits: Waits) -> Gain:
     least, since replicas balance what they saw before."""
     shares = [waits.window_share(i, ns) for i, ns in enumerate(waits.experts)]
     most = sum(shares) / max(len(shares), 1)
-    steps = [r.window_ns / r.steps / 1e6 for r in waits.ranks if r.steps > 1]
-    if not steps or most < _LEAST:
+    before = _before(waits)
+    if before is None or most < _LEAST:
         return Gain(reason="these captures hold no steps in which it could be won")
-    mean = sum(steps) / len(steps)
-    before = Span(low=min(steps), mid=mean, high=max(steps))
-    saved = (most / 2, most * 3 / 4, most)
-    return _gain(Gain(measure="latency", per="step"), before, saved, _BALANCED)
+    return _gain(_PER_STEP, before, (most / 2, most * 3 / 4, most), _BALANCED)
+
+
+def _before(waits: Waits) -> Span | None:
+    """The step time of the ranks, one step alone counting as its window; None without steps."""
+    steps = [r.window_ns / r.steps / 1e6 for r in waits.ranks if r.steps]
+    return Span(low=min(steps), mid=sum(steps) / len(steps), high=max(steps)) if steps else None
 
 
 def transfer_gain(alone: Gain, transfer: float, exposed: float) -> Gain:

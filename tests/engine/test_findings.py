@@ -322,7 +322,16 @@ def test_a_larger_batch_is_medium_at_most_and_behind_what_shortens_the_step() ->
     batch = finding("ABC103", 0.8, gain=throughput(8.0))
     low, medium = estimated("ABC102", 0.05), estimated("ABC101", 0.12, confidence=0.1)
     assert order(batch, low, medium) == ["ABC101", "ABC103", "ABC102"]
-    assert [f.severity for f in rank([batch, low], {})] == ["medium", "low"]
+
+
+def test_a_larger_batch_is_no_more_than_what_surely_shortens_the_step() -> None:
+    """A batch is the tool's choice; where the low end of another fix wins too, that comes first."""
+    batch, sure = finding("ABC103", 0.8, gain=throughput(8.0)), estimated("ABC102", 0.05)
+    assert order(batch, sure) == ["ABC102", "ABC103"]
+    assert [f.severity for f in rank([batch, sure], {})] == ["low", "low"]
+    perhaps = Gain(measure="latency", speedup=Span(low=1.0, mid=1.1, high=1.2))
+    unsure = finding("ABC102", 0.0, gain=perhaps)
+    assert [f.severity for f in rank([batch, unsure], {})] == ["medium", "low"]
 
 
 def test_a_larger_batch_may_be_high_where_nothing_else_is_to_win() -> None:
