@@ -10,14 +10,24 @@ import numpy as np
 from advisor.compare import comparability
 from advisor.compare.differences import advice_checks, budget_changes, finding_changes, gain_checks
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
+from advisor.compare.multiples import in_equal_steps
 from advisor.compare.operations import call_changes, operation_changes
-from advisor.compare.sides import Side, paired
+from advisor.compare.sides import NOT_HOST, Side, paired
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.compare.text import interval, phase_words, ratio, times
 from advisor.knowledge.compare import limit
-from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
+from advisor.model.comparison import (
+    Comparability,
+    Comparison,
+    PartChange,
+    PhaseChange,
+    SideDoc,
+    StepTimes,
+    Verdict,
+)
 from advisor.model.facts import Scope
 from advisor.model.findings import Span
+from advisor.model.parts import PARTS
 
 #: Least and most cost of tracing one eager call (calibration#traced-calls).
 _TRACED_CALL_US = (1.6, 16.0)
@@ -56,6 +66,7 @@ class Measured:
 
 def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Comparison:
     """The comparison of two sides. Raises RuleError for bad rules or parameters."""
+    before, after, divided = in_equal_steps(before, after)
     phases = paired(before, after)
     alike = comparability.judge(before, after, phases)
     measured = [measure(before, after, *phase) for phase in phases]
@@ -69,6 +80,8 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     # What another model or batch does says nothing of the advice.
     doubts = tuple(_doubts(changes, judged.param(*_GATE)))
     checks = advice_checks(before, after) if verdict != "not-comparable" else ()
+    budget = budget_changes(before, after, phases)
+    host = _hidden_host(budget, verdict, judged.param(*_GATE))
     return Comparison(
         before=side_doc(before),
         after=side_doc(after),
@@ -79,13 +92,13 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
             reasons=(*alike.reasons, *(r for rs in alike.by_phase.values() for r in rs)),
         ),
         phases=tuple(changes),
-        budget=budget_changes(before, after, phases),
+        budget=budget,
         operations=operation_changes(before, after, phases),
         calls=call_changes(before, after),
         changes=findings,
         checks=checks,
         gains=gain_checks(before, changes, findings, checks) if checks else (),
-        notes=(*_notes(before, after, changes, judged), *doubts),
+        notes=(*divided, *host, *_notes(before, after, changes, judged), *doubts),
         doubts=doubts,
         **judged.parts(),
     )
@@ -331,6 +344,20 @@ def _notes(before: Side, after: Side, phases: Sequence[PhaseChange], judged: Jud
                 "usual one is assumed. Record several steps, or several captures a side."
             )
     return notes
+
+
+def _hidden_host(budget: Sequence[PartChange], verdict: Verdict, gate: float) -> list[str]:
+    """That the GPU waits longer for the host, where the step as a whole did not get slower."""
+    whole = [p for p in budget if p.phase is None]
+    parts = [p for p in whole if p.part not in NOT_HOST]
+    before, after = (sum(getattr(p, side) for p in parts) for side in ("before_ms", "after_ms"))
+    if verdict not in ("improvement", "no-change") or after - before < gate * sum(p.before_ms for p in whole):
+        return []
+    most = max(parts, key=lambda p: p.change_ms)
+    return [
+        f"The host got slower, which the step as a whole hides: the GPU waits {after:,.2f} ms a step for "
+        f"it, {before:,.2f} before; most of it is {PARTS[most.part].words} ({most.change_ms:+,.2f} ms)."
+    ]
 
 
 def _medians_differ(p: PhaseChange, gate: float) -> bool:

@@ -19,6 +19,8 @@ from advisor.model.rules import Doubt, RuleSpec
 #: Facts of a lesser kind make the same advice less sure.
 METHOD_FACTOR = {"measured": 1.0, "inferred": 0.9, "assumed": 0.75}
 PASSED_GUARD_FACTOR = 0.95
+#: Captures with a known answer that the judged base of a confidence is worth.
+PRIOR = 10
 _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0}
 
 #: (part of the budget, scope, share) -> milliseconds of the window, where known.
@@ -99,13 +101,15 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
     method    1.0 measured, 0.9 inferred, 0.75 assumed
     margin    0.85 on a threshold, rising to 1.0 where the closest number of the branch lies half
               of the larger of the two away from it; the best branch that fired counts
+    labels    the base corrected by captures with a known answer, over the base
     guards    0.95 for every guard that could not be checked
     doubt     the factor of every doubt of the rule that the capture gives reason for
+    found     0.9 + 0.1 c, where c is how sure it is that what was found are steps
     steps     1 - 0.2 / n for n steps in the window (no steps: as one)
     samples   0.7 + 0.3 c n / (n + 10) where a number of the branch comes from n GPU samples: c is
               the share of the busy time in kernels that they resolve, 1 where kernels do not matter
 
-    The last two are not for rules about the capture itself, which count over the whole file.
+    The last three are not for rules about the capture itself, which count over the whole file.
     """
     base, method = spec.confidence.base, spec.confidence.method
     near = max((_margin(b) for b in outcome.branches if b.truth), default=1.0)
@@ -114,6 +118,9 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
         Term("method", METHOD_FACTOR[method], f"its facts are {method}"),
         Term("margin", 0.85 + 0.15 * min(1.0, 2.0 * near), _distance(near)),
     ]
+    if base and (known := spec.confidence.right + spec.confidence.wrong):
+        why = f"right in {spec.confidence.right} of {known} captures with a known answer"
+        terms.append(Term("labels", calibrated(base, spec.confidence.right, known) / base, why))
     passed = sum(1 for g in outcome.guards if g.checked.truth is None)
     if passed:
         word = "guard" if passed == 1 else "guards"
@@ -125,6 +132,11 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
         terms += _steps(inference)
         terms += _samples(inference, outcome)
     return tuple(terms)
+
+
+def calibrated(base: float, right: int, known: int) -> float:
+    """The judged base corrected by `right` of `known` answers, where it counts as `PRIOR` of them."""
+    return (PRIOR * base + right) / (PRIOR + known)
 
 
 def confidence_of(inference: Inference, spec: RuleSpec, outcome: Outcome) -> float:
@@ -141,6 +153,9 @@ def _distance(margin: float) -> str:
 
 def _steps(inference: Inference) -> Iterator[Term]:
     """A cause that was seen in many steps is surer than one that was seen once."""
+    sure = inference.sight.atom("capture.step_confidence", TRACE)
+    if isinstance(sure, float):
+        yield Term("found", 0.9 + 0.1 * sure, f"that these are steps is {percent(sure)} sure")
     steps = inference.sight.atom("capture.step_count", TRACE)
     if isinstance(steps, float):
         count = max(steps, 0.0)

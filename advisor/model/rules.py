@@ -271,10 +271,13 @@ class SeveritySpec(Strict):
 
 
 class ConfidenceSpec(Strict):
-    """`base` is how often the advice holds once the rule fired; `method`, how the facts arose."""
+    """`base` is how often the advice is judged to hold once the rule fired, `right` and `wrong` in
+    how many captures with a known answer it did and did not; `method`, how the facts arose."""
 
     method: Literal["measured", "inferred", "assumed"]
     base: Annotated[float, Field(ge=0.0, le=1.0)]
+    right: Annotated[int, Field(ge=0)] = 0
+    wrong: Annotated[int, Field(ge=0)] = 0
 
 
 class Doubt(Strict):

@@ -18,6 +18,7 @@ from advisor.compare.statistics import HOST_SPREAD
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis
+from advisor.model.work import PhaseWork
 from advisor.pipeline import compare as pipeline_compare
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports.json_report import document_bytes
@@ -152,6 +153,55 @@ def test_steps_of_several_lengths_are_said_to_be_mixed(base: Diagnosis) -> None:
     assert any("several lengths are mixed" in n for n in found.notes)
     same = compare(side("before", before), side("after", before))
     assert not any("several lengths" in n for n in same.notes)
+
+
+def in_pairs(d: Diagnosis) -> Diagnosis:
+    """The same capture, two steps counted as one."""
+
+    def twice(item: Any, *names: str) -> dict[str, Any]:
+        return {name: 2 * getattr(item, name) for name in names if getattr(item, name) is not None}
+
+    def phase(p: PhaseWork) -> PhaseWork:
+        times = tuple(a + b for a, b in zip(p.times_ms[::2], p.times_ms[1::2], strict=False))
+        kernels = tuple(k.model_copy(update=twice(k, "calls", "ms")) for k in p.kernels)
+        own = twice(p, "layers", "attention", "matmul", "kernel_calls", "kernel_ms")
+        update = {"steps": p.steps // 2, "times_ms": times, "kernels": kernels, **own}
+        return p.model_copy(update=update)
+
+    assert d.work is not None
+    steps = tuple(
+        s.model_copy(update={"count": s.count // 2, **twice(s, "median_ms", "mean_ms", "p99_ms")})
+        for s in d.steps
+    )
+    work = d.work.model_copy(update={"phases": tuple(phase(p) for p in d.work.phases)})
+    return d.model_copy(update={"steps": steps, "work": work})
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_step_that_holds_two_of_the_other_side_is_counted_as_two(base: Diagnosis, swapped: bool) -> None:
+    first, second = (in_pairs(base), base) if swapped else (base, in_pairs(base))
+    found = compare(side("before", first), side("after", second))
+    assert found.verdict == "no-change"
+    (told,) = (n for n in found.notes if n.startswith("One step"))
+    assert told.startswith(f"One step {'before is 2 steps after' if swapped else 'after is 2 steps before'}")
+
+
+def test_twice_the_layers_are_another_model(base: Diagnosis, tmp_path: Path) -> None:
+    """What comes once a step still does: these are no two steps in one."""
+    found = against(base, tmp_path, layers=12)
+    assert not any(n.startswith("One step") for n in found.notes)
+    assert "model" in reasons(found)
+
+
+def test_a_slower_host_behind_a_faster_step_is_named(base: Diagnosis, tmp_path: Path) -> None:
+    found = against(base, tmp_path, gemm=20.0, gap=60.0)
+    assert found.verdict == "improvement"
+    (told,) = (n for n in found.notes if n.startswith("The host got slower"))
+    assert "which the step as a whole hides" in told
+    assert "host, between steps (+0.06 ms)" in told
+    (tmp_path / "faster").mkdir()
+    faster = against(base, tmp_path / "faster", gemm=20.0)
+    assert not any("host got slower" in n for n in faster.notes)
 
 
 def test_added_and_gone_kernels(base: Diagnosis, tmp_path: Path) -> None:

@@ -155,6 +155,20 @@ def test_confidence() -> None:
     assert sure(either, {"f.a": 0.9, "f.b": 1}) == 0.8  # the better branch
 
 
+def test_captures_with_a_known_answer_correct_the_base() -> None:
+    """The judged base of 0.8 counts as ten captures."""
+
+    def known(right: int, wrong: int) -> float:
+        confidence = {"method": "measured", "base": 0.8, "right": right, "wrong": wrong}
+        one = rule("ABC100", "c", [ge("f.a", 0.1)], confidence=confidence)
+        return concluded(base({"f.a": 0.9}), one).findings[0].confidence
+
+    assert known(0, 0) == 0.8
+    assert known(10, 0) == 0.9
+    assert known(0, 10) == 0.4
+    assert known(8, 2) == 0.8
+
+
 def sampled(steps: int | None, samples: int | None, resolved: float | None, *tables: str) -> float:
     """Confidence of a rule on one fact that was made of `tables`."""
     facts = base({})
