@@ -1,6 +1,9 @@
-"""What the steps deliver: tokens a second, and how much of the device's peaks that takes."""
+"""What the steps deliver: tokens a second, how much of the device's peaks that takes, and how many
+sequences of a graph are padding."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from advisor.facts import needs, origin
 from advisor.facts.activity import WEIGHT_BYTES, read_ratio
@@ -8,6 +11,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import StepName, gpu
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import shape_key
 from advisor.metrics.pauses import step_times
 from advisor.metrics.sizes import step_sizes
 from advisor.model.facts import Scope
@@ -16,6 +20,7 @@ _SIZES = Need(
     "the names of the steps do not tell how many tokens they work on",
     "an NVTX range around each step that names its batch",
 )
+_REPLAYED = Need("no graph is replayed for batches of several sizes")
 _CONFIG = Need("the number of parameters is not given", "--weight-bytes config.json")
 
 FACTS = (
@@ -23,6 +28,8 @@ FACTS = (
         Entry("serving.tokens_per_s", "count_per_s", "ranges", "Tokens that the steps work on a second, as captured: prompts read and tokens generated", "tokens by range names over step times", needs=(needs.STEPS, _SIZES)),
         Entry("serving.model_bandwidth_ratio", "ratio", "kernels", "Model-bandwidth utilisation: bytes of the weights over the time of a decode step, over the peak bandwidth (needs --weight-bytes)", "weight bytes x decode steps / their time / peak; none above 1", needs=(needs.STEPS, WEIGHT_BYTES)),
         Entry("serving.model_flop_ratio", "ratio", "ranges kernels", "Model-FLOP utilisation: two operations a parameter and token over the time of the steps, over the dense 16-bit peak (needs --weight-bytes config.json)", "2 x parameters x tokens / step times / peak; attention is not counted", needs=(needs.STEPS, _SIZES, _CONFIG)),
+        Entry("graph.padded_ratio", "ratio", "ranges kernels", "Share of the sequences that replayed decode graphs compute for nothing: batches of several sizes replay one graph, whose size is at least that of the largest", "sum of (largest - batch) / sum of largest, over the steps that replay the same kernels in the same launch shapes", needs=(needs.STEPS, _SIZES, _REPLAYED)),
+        Entry("graph.padded_window_ratio", "ratio", "ranges kernels", "The same as a share of the window, if all time of these steps followed the batch", "padded share of the steps' busy time", needs=(needs.STEPS, _SIZES, _REPLAYED)),
     ], columns=origin.STEPS),
 )  # fmt: skip
 
@@ -39,7 +46,9 @@ def rate_facts(
     if weight_bytes and decode.any():
         read = read_ratio(a, device, weight_bytes * int(decode.sum()), float(times[decode].sum()))
         out.put("serving.model_bandwidth_ratio", read, scope)
-    counts = [_tokens(size) for size in step_sizes(a, a.window_steps)]
+    sizes = step_sizes(a, a.window_steps)
+    _padding(a, device, sizes, out)
+    counts = [_tokens(size) for size in sizes]
     known = [count for count in counts if count is not None]
     if len(known) < len(counts) or not seconds:
         return
@@ -58,3 +67,42 @@ def _tokens(size: StepName | None) -> int | None:
     if size.tokens is not None:
         return size.tokens + (size.generation_tokens or size.generation or 0)
     return size.batch if size.phase == "decode" or not size.context else None
+
+
+def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWriter) -> None:
+    """How far batches lie below the largest that replays the same graph, where names tell batches."""
+    batch = np.array([s.batch or 0 if s is not None and s.phase == "decode" else 0 for s in sizes])
+    at = a.device_kernels(device)
+    at = at[a.ops.graph_node[at] != 0]
+    if not batch.any() or not len(at):
+        return
+    number = np.full(len(a.steps) + 1, len(batch))
+    number[a.window_steps] = np.arange(len(batch))
+    step = number[a.steps.op_step[at]]
+    columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads"))
+    shape = shape_key({k: v[a.ops.row[at]] for k, v in columns.items()}).astype(np.uint64)
+    mark = (shape + np.uint64(1)) * (
+        a.op_name[at].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
+    )
+    graph = np.zeros(len(batch) + 1, np.uint64)
+    np.add.at(graph, step, mark)  # wraps: a fingerprint of the kernels of the step
+    mine = (batch > 0) & (graph[:-1] != 0)
+    _, group = np.unique(graph[:-1][mine], return_inverse=True)
+    largest = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(largest, group, batch[mine])
+    bucket = largest[group]
+    if (bucket == batch[mine]).all():
+        return
+    scope, window = Scope(device=device), max(a.budgets[device].window.length, 1)
+    wasted = bucket - batch[mine]
+    busy = np.bincount(step, (a.ops.end - a.ops.start)[at], len(batch) + 1)[:-1][mine]
+    out.put("graph.padded_ratio", float(wasted.sum() / bucket.sum()), scope)
+    out.put("graph.padded_window_ratio", min(float((busy * wasted / bucket).sum()) / window, 1.0), scope)
+    rows = sorted({(int(b), int(n)) for b, n in zip(bucket, batch[mine], strict=True)})
+    out.table(
+        "graph.buckets",
+        scope,
+        "Batches and the largest that replays the same graph",
+        ("replayed with", "batch", "steps"),
+        [[b, n, int(((bucket == b) & (batch[mine] == n)).sum())] for b, n in rows],
+    )

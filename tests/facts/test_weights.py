@@ -144,6 +144,35 @@ def test_what_the_steps_deliver(tmp_path: Path) -> None:
     assert "tokens/s (profiled), model-bandwidth utilisation" in line
 
 
+def served(folder: Path, batches: list[int], buckets: list[int]) -> Diagnosis:
+    """Decode steps of these batches, each replaying the smallest graph that holds it; the tile of
+    the products tells the graph."""
+    m = Machine()
+    for batch in batches * 3:
+        bucket = next(b for b in buckets if b >= batch)
+        layer = [(k._replace(name=k.name.replace("tst_64x8", f"tst_64x{bucket}")), us) for k, us in LAYER]
+        with m.step(f"step[DECODE bs={batch}]"):
+            m.replay(22, layer)
+    return diagnose(m.export.write(folder / "trace.sqlite"))
+
+
+def test_batches_that_are_padded_to_a_graph(tmp_path: Path) -> None:
+    """Steps of 5 and 8 replay the graph for 8, those of 9 and 16 the one for 16."""
+    d = served(tmp_path, [5, 8, 9, 16], [8, 16])
+    # 3 and 7 of 48 sequences; the first step and what comes with it are outside the window.
+    assert fact(d, "graph.padded_ratio") == pytest.approx(10 / 48, abs=0.02)
+    assert fact(d, "graph.padded_window_ratio") == pytest.approx(10 / 48, abs=0.05)
+    (found,) = (f for f in d.findings if f.cause == "graph-bucket-padding")
+    rows = found.evidence[0].rows
+    assert [row[:2] for row in rows] == [(8, 5), (8, 8), (16, 9), (16, 16)]
+
+
+def test_a_graph_for_each_batch_pads_nothing(tmp_path: Path) -> None:
+    d = served(tmp_path, [5, 8, 9, 16], [5, 8, 9, 16])
+    assert fact(d, "graph.padded_ratio") is None
+    assert "graph-bucket-padding" not in {f.cause for f in d.findings}
+
+
 def test_nothing_is_delivered_that_no_name_tells(tmp_path: Path) -> None:
     d = decoded(tmp_path)
     (source,) = d.inputs
