@@ -351,7 +351,8 @@ def _hidden_host(budget: Sequence[PartChange], verdict: Verdict, gate: float) ->
     whole = [p for p in budget if p.phase is None]
     parts = [p for p in whole if p.part not in NOT_HOST]
     before, after = (sum(getattr(p, side) for p in parts) for side in ("before_ms", "after_ms"))
-    if verdict not in ("improvement", "no-change") or after - before < gate * sum(p.before_ms for p in whole):
+    least = gate * sum(p.before_ms for p in whole)
+    if verdict not in ("improvement", "no-change") or not parts or after - before < least:
         return []
     most = max(parts, key=lambda p: p.change_ms)
     return [

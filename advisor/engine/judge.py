@@ -98,10 +98,10 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
     """The factors whose product is the confidence; those that cannot matter here are left out.
 
     base      how often the advice holds once the rule fired, as the rule file says
+    labels    the base corrected by captures with a known answer, over the base
     method    1.0 measured, 0.9 inferred, 0.75 assumed
     margin    0.85 on a threshold, rising to 1.0 where the closest number of the branch lies half
               of the larger of the two away from it; the best branch that fired counts
-    labels    the base corrected by captures with a known answer, over the base
     guards    0.95 for every guard that could not be checked
     doubt     the factor of every doubt of the rule that the capture gives reason for
     found     0.9 + 0.1 c, where c is how sure it is that what was found are steps
@@ -120,7 +120,7 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
     ]
     if base and (known := spec.confidence.right + spec.confidence.wrong):
         why = f"right in {spec.confidence.right} of {known} captures with a known answer"
-        terms.append(Term("labels", calibrated(base, spec.confidence.right, known) / base, why))
+        terms.insert(1, Term("labels", calibrated(base, spec.confidence.right, known) / base, why))
     passed = sum(1 for g in outcome.guards if g.checked.truth is None)
     if passed:
         word = "guard" if passed == 1 else "guards"

@@ -66,7 +66,7 @@ def test_it_says_the_same_as_the_diagnosis() -> None:
 
 def test_the_confidence_is_the_product_of_its_factors() -> None:
     (one,) = explained(EAGER, "LCH101").scopes
-    assert [f.name for f in one.factors] == ["base", "method", "margin", "steps"]
+    assert [f.name for f in one.factors] == ["base", "labels", "method", "margin", "found", "steps"]
     assert prod(f.factor for f in one.factors) == pytest.approx(one.confidence, abs=0.001)
     assert "15 steps" in one.factors[-1].why
 
