@@ -8,7 +8,7 @@ from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Checked, Outcome
 from advisor.engine.judge import doubts_of
-from advisor.engine.text import Placeholder, Shown, render
+from advisor.engine.text import Placeholder, Shown, percent, render
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc
 from advisor.model.gain import WORTH, Choice
@@ -23,7 +23,7 @@ def without_fault(options: Sequence[Choice] | None, load: str, captures: str, bo
         return f"No fault{bound}. Options: {offered}."
     if options is None:
         return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."
-    return f"Nothing to fix above {WORTH:.0%} of the step: {load}{bound}."
+    return f"Nothing to fix above {percent(WORTH)} of the step: {load}{bound}."
 
 
 def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) -> str:

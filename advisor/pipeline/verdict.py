@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 
 from advisor.engine.rank import because, requirement, saved_of, worth_doing, worth_telling
+from advisor.engine.text import percent
 from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
 from advisor.knowledge.files import gpu
@@ -43,7 +44,7 @@ def verdict(
     if not len(a.ops):
         return f"{what}No GPU work was recorded, so nothing can be judged."
     busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())
-    load = f"the GPU is busy {busy:.0%} of the window"
+    load = f"the GPU is busy {percent(busy)} of the window"
     lacking = sum(n.stopped_by is None for n in not_evaluated)
     unknown = f" {lacking} rules could not look." if lacking else ""
     return what + without_fault(options, load, "this capture", _bound(findings)) + unknown
@@ -64,7 +65,7 @@ def unmeasured(a: Analysis, facts: FactBase) -> str:
         ):
             call = f"advisor {quote(a.trace.capture.path)} --weight-bytes N|config.json"
             return (
-                f" Matrix products hold {float(fact.value):.0%} of the window, and neither counters nor "
+                f" Matrix products hold {percent(float(fact.value))} of the window, and neither counters nor "
                 f"weights tell how fast they read memory: {call}"
             )
     return ""

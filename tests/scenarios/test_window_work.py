@@ -64,7 +64,7 @@ def test_two_kernels_that_run_for_long_are_judged(tmp_path: Path) -> None:
     d = diagnosed(two_kernels(apart=60_000, long=50_000), tmp_path)
     assert "too-little-work" not in ranked(d)
     assert {n.stopped_by for n in d.not_evaluated} <= {None, "window-too-short"}  # for the ticks
-    assert "the GPU is busy 91% of the window" in d.verdict
+    assert "the GPU is busy 90.9 % of the window" in d.verdict
 
 
 def launches_after_start_up(count: int) -> Machine:
