@@ -11,7 +11,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import MATMUL, distribution
+from advisor.metrics.kernels import MATMUL, dense, distribution
 from advisor.metrics.pauses import step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Row, Scope, Value
@@ -219,7 +219,7 @@ def _few(
 def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     rows = a.calls_in_window
     calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
-    ids, group = np.unique(calls["name_id"][rows], return_inverse=True)
+    ids, group = dense(calls["name_id"][rows])
     names = [re.sub(_API_SUFFIX, "", t) for t in a.trace.texts(ids.tolist())]
     d = distribution(group, (calls["end"] - calls["start"])[rows], len(ids))
     host = max(a.host_window[1] - a.host_window[0], 1)

@@ -9,7 +9,7 @@ from advisor.facts.device import of_older_architecture
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
@@ -57,10 +57,12 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     compiled = a.names.mask(lambda k: "(Inductor" in k.operation)[name]
     out.put("kernel.compiled_ratio", float(compiled[small].mean()), scope)
     busy = max(a.budgets[device].busy_ns, 1)
-    operations, of = np.unique(np.array(a.names.operations)[name[small]], return_inverse=True)
-    time = np.bincount(of, duration[small])
-    largest = np.argsort(-time, kind="stable")[:_NAMED]
-    texts = (f"{operations[i]} {time[i] / busy:.1%}" for i in largest.tolist())
+    names, of = dense(name[small])
+    time: dict[str, float] = {}
+    for i, ns in zip(names.tolist(), np.bincount(of, duration[small]).tolist(), strict=True):
+        time[a.names.operations[i]] = time.get(a.names.operations[i], 0.0) + ns
+    largest = sorted(time, key=lambda operation: (-time[operation], operation))[:_NAMED]
+    texts = (f"{operation} {time[operation] / busy:.1%}" for operation in largest)
     out.put("kernel.unfused_operations", ", ".join(texts).replace("%", " %"), scope)
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
-from advisor.metrics.intervals import Coverage, Spans, union
+from advisor.metrics.design import Runs, bounded_least_squares, robust_covariance
+from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import Names, dense, is_unknown
 from advisor.metrics.window import Window
 from advisor.model.arrays import Array
@@ -38,8 +40,6 @@ _EDGE_NS = 500
 #: Single kernels from this share of the time on, at most so many and one for ten samples.
 _MIN_SINGLE_SHARE = 0.004
 _MAX_SINGLE = 40
-#: Samples whose misfits are taken as related.
-_RELATED_SAMPLES = 20
 #: Where nothing tells busy time itself, a sample from this activity on is one of a busy device.
 _ACTIVE = 0.01
 
@@ -202,10 +202,12 @@ def kernel_activity(
     kept, parts = _groups(start, end, group, labels)
     if not kept:
         return None
-    covers = [Coverage(union(start[mine], end[mine])) for mine in parts]
-    design = _design(samples, covers)
-    late, early = (_design(samples, covers, shift) for shift in (_STAMP_NS, -_STAMP_NS))
-    single, members = _single_kernels(samples, start, end, kind, parts)
+    column = np.zeros(len(start), np.int64)
+    for j, mine in enumerate(parts):
+        column[mine] = j
+    runs = Runs.of(start, end, column, len(parts))
+    design = runs.shares(samples.time, samples.period)
+    late, early = (runs.shares(samples.time + shift, samples.period) for shift in (_STAMP_NS, -_STAMP_NS))
     length = np.array([np.median((end - start)[mine]) for mine in parts])
     edge = np.minimum(_EDGE_NS / np.maximum(length, 1), 1)
     gram = design.T @ design
@@ -219,16 +221,15 @@ def kernel_activity(
         "dram": samples.dram,
         "tensor": samples.values.get("tensor_active"),
     }
-    for name, column in measures.items():
-        if column is None or np.isnan(column).any():
-            continue
-        bounded = bounded_least_squares(gram, design.T @ column)
-        shifted = [bounded_least_squares(d.T @ d, d.T @ column) for d in (late, early)]
-        free = members @ np.linalg.lstsq(single, column, rcond=None)[0]
+    told = {n: v for n, v in measures.items() if v is not None and not np.isnan(v).any()}
+    by_kernel = _by_single_kernels(samples, start, end, kind, parts, list(told.values()))
+    for (name, values), free in zip(told.items(), by_kernel, strict=True):
+        bounded = bounded_least_squares(gram, design.T @ values)
+        shifted = [bounded_least_squares(d.T @ d, d.T @ values) for d in (late, early)]
         # Bounds take from short kernels what would make their neighbours negative, single kernels
         # give it back with all the noise: the truth lies between, and the middle is least off.
         level[name] = np.clip((bounded + free) / 2, 0.0, 1.0)
-        noise[name] = robust_covariance(design, column - design @ bounded)
+        noise[name] = robust_covariance(design, values - design @ bounded)
         doubts[name] = ((shifted[0] - shifted[1]) / 2, (bounded - free) / 2, level[name] * edge)
         variance = np.diag(noise[name]) + sum(d**2 for d in doubts[name])
         error[name] = np.sqrt(np.maximum(variance, 0))
@@ -261,18 +262,12 @@ def _groups(
     return kept, masks
 
 
-def _design(samples: Samples, covers: Sequence[Coverage], shift: int = 0) -> Array:
-    """Share of each sample's interval, moved by `shift` ns, that each group takes."""
-    lo = samples.time + shift
-    columns = [c.within(lo, lo + samples.period) / samples.period for c in covers]
-    return np.stack(columns, axis=1)
-
-
-def _single_kernels(
-    samples: Samples, start: Array, end: Array, kind: Array, groups: Sequence[Array]
-) -> tuple[Array, Array]:
-    """The design with a column for each kernel and launch shape that matters, the others as one,
-    and the matrix that averages these by time into the groups."""
+def _by_single_kernels(
+    samples: Samples, start: Array, end: Array, kind: Array, groups: Sequence[Array], values: Sequence[Array]
+) -> list[Array]:
+    """Activity of the groups by least squares without bounds, for each of the measured `values`:
+    with a column for each kernel and launch shape that matters and one for the others, averaged by
+    time into the groups."""
     duration = end - start
     time = np.bincount(kind, duration)
     most = max(min(_MAX_SINGLE, len(samples) // 10), 1)
@@ -281,39 +276,11 @@ def _single_kernels(
     column = np.full(len(time), len(order))
     column[order] = np.arange(len(order))
     column = dense(column[kind])[1]
-    masks = [column == j for j in range(int(column.max()) + 1)]
-    design = _design(samples, [Coverage(union(start[m], end[m])) for m in masks])
-    held = np.stack([np.bincount(column[g], duration[g], minlength=len(masks)) for g in groups])
-    return design, held / np.maximum(held.sum(axis=1, keepdims=True), 1)
-
-
-def robust_covariance(design: Array, misfit: Array) -> Array:
-    """Covariance of a least-squares solution whose misfits differ in size and follow each other
-    (Newey and West: neighbouring samples weigh with their distance)."""
-    inverse = np.linalg.pinv(design.T @ design)
-    score = design * misfit[:, None]
-    inner = score.T @ score
-    lags = min(_RELATED_SAMPLES, len(misfit) // 10)
-    for k in range(1, lags + 1):
-        cross = score[k:].T @ score[:-k]
-        inner += (1 - k / (lags + 1)) * (cross + cross.T)
-    free = max(len(misfit) - design.shape[1], 1)
-    return np.asarray(inverse @ inner @ inverse * len(misfit) / free)
-
-
-def bounded_least_squares(gram: Array, moment: Array, upper: float = 1.0) -> Array:
-    """Minimise x'Gx/2 - m'x for 0 <= x <= upper by coordinate descent: a dozen unknowns, so it
-    converges in a few hundred cheap sweeps and needs no solver library."""
-    x = np.zeros(len(moment))
-    diagonal = np.maximum(np.diag(gram), 1e-12)
-    for _ in range(2000):
-        before = x.copy()
-        for i in range(len(x)):
-            step = (moment[i] - gram[i] @ x) / diagonal[i]
-            x[i] = min(max(x[i] + step, 0.0), upper)
-        if np.abs(x - before).max(initial=0.0) < 1e-7:
-            break
-    return x
+    runs = Runs.of(start, end, column, int(column.max()) + 1)
+    solved = runs.least_squares(samples.time, samples.period, values)
+    held = np.stack([np.bincount(column[g], duration[g], minlength=runs.columns) for g in groups])
+    weight = held / np.maximum(held.sum(axis=1, keepdims=True), 1)
+    return [weight @ one for one in solved]
 
 
 def best_lag(samples: Samples, busy: Spans) -> float:
@@ -325,12 +292,12 @@ def best_lag(samples: Samples, busy: Spans) -> float:
     values = samples.values.get("sm_active")
     if values is None or np.isnan(values).any():
         return 0.0
-    cover = Coverage(busy)
+    cover = cache(lambda shift: Coverage(busy)(samples.time + shift))
     shifts = np.arange(-2.0, 2.01, 0.25)
     correlations = []
     for shift in shifts.tolist():
-        lo = samples.time + round(shift * samples.period)
-        occupied = cover.within(lo, lo + samples.period) / samples.period
+        lo = round(shift * samples.period)
+        occupied = (cover(lo + samples.period) - cover(lo)) / samples.period
         if occupied.std() < 0.05 or values.std() < 1e-3:
             correlations.append(0.0)
             continue

@@ -21,7 +21,7 @@ from advisor.metrics.budget import DeviceBudget, HostStates, device_budget, host
 from advisor.metrics.damage import Damage, capture_ranges, find_damage
 from advisor.metrics.host import Ranges, Threads, calls_by_thread
 from advisor.metrics.intervals import Spans, joined
-from advisor.metrics.kernels import ATTENTION, MATMUL, Names, kernel_names
+from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, kernel_names
 from advisor.metrics.operations import Kind, Operations, operations
 from advisor.metrics.phases import phase_times, with_phases
 from advisor.metrics.startup import Startup, activity_span, find_startup
@@ -51,7 +51,7 @@ _SHARED = (
 
 def _heaviest(values: Array, weight: Array) -> int:
     """The value with the greatest sum of weights."""
-    known, at = np.unique(values, return_inverse=True)
+    known, at = dense(values)
     return int(known[np.argmax(np.bincount(at, weight))])
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
+from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array
@@ -134,7 +135,7 @@ def find_startup(
 def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -> dict[str, Array]:
     """Rows of api_calls that are start-up, by kind; kinds without any are left out."""
     length, kind = calls["end"] - calls["start"], calls["call"]
-    processes, process = np.unique(calls["process"], return_inverse=True)
+    processes, process = dense(calls["process"])
     first = _first_work(processes, ops)[process]
     slow = (length >= _CONTEXT_NS) & (calls["start"] < first)
     slow &= ~np.isin(kind, (Call.SYNC, Call.COPY, Call.MODULE))

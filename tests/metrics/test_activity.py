@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from advisor.knowledge.files import kernel_families
-from advisor.metrics.activity import Activity, Samples, kernel_activity, launch_groups, robust_covariance
+from advisor.metrics.activity import Activity, Samples, kernel_activity, launch_groups
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.design import robust_covariance
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import Names
 from advisor.pipeline.diagnose import open_trace

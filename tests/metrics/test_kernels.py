@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.metrics.activity import bounded_least_squares
+from advisor.metrics.design import bounded_least_squares
 from advisor.metrics.kernels import dense, distribution, shorten
 from advisor.metrics.operations import join
 from tests.builder import Export

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, Call
@@ -128,7 +129,7 @@ class Work:
     def main_stream(self) -> Array:
         """Positions of the operations on the stream that holds most GPU time."""
         mine = np.flatnonzero(self.mine)
-        streams, at = np.unique(self.ops.stream[mine], return_inverse=True)
+        streams, at = dense(self.ops.stream[mine])
         if not len(streams):
             return mine
         return np.asarray(mine[at == np.argmax(np.bincount(at, self.length[mine]))])

@@ -1,0 +1,98 @@
+"""Samples as a mixture of kernels: the design, and ways to solve it by least squares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.metrics.intervals import union
+from advisor.model.arrays import Array
+
+#: Samples whose equations are worked into a solution at once.
+_BLOCK = 1 << 14
+#: Samples whose misfits are taken as related.
+_RELATED_SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class Runs:
+    """When the kernels of each column of a design run, sorted by start; `reach` is the latest end
+    so far."""
+
+    start: Array
+    end: Array
+    column: Array
+    columns: int
+    reach: Array
+
+    @classmethod
+    def of(cls, start: Array, end: Array, column: Array, columns: int) -> Runs:
+        """Kernels sorted by start; those of one column that overlap count once."""
+        if not (start[1:] >= end[:-1]).all():
+            spans = [union(start[column == j], end[column == j]) for j in range(columns)]
+            start, end = (np.concatenate([s[k] for s in spans]) for k in (0, 1))
+            order = np.argsort(start, kind="stable")
+            column = np.repeat(np.arange(columns), [len(s) for s in spans])[order]
+            start, end = start[order], end[order]
+        return cls(start, end, column, columns, np.maximum.accumulate(end))
+
+    def shares(self, lo: Array, period: int) -> Array:
+        """Share of each [lo, lo + period), ascending by lo, that each column takes."""
+        hi = lo + period
+        mine = slice(
+            int(np.searchsorted(self.reach, lo[0], "right")), int(np.searchsorted(self.start, hi[-1]))
+        )
+        start, end, column = self.start[mine], self.end[mine], self.column[mine]
+        first = np.searchsorted(hi, start, "right")
+        count = np.maximum(np.searchsorted(lo, end, "left") - first, 0)
+        run = np.repeat(np.arange(len(start)), count)
+        sample = np.arange(len(run)) + (first - np.cumsum(count) + count)[run]
+        held = np.minimum(end[run], hi[sample]) - np.maximum(start[run], lo[sample])
+        total = np.bincount(sample * self.columns + column[run], held, minlength=len(lo) * self.columns)
+        return np.asarray(total.reshape(len(lo), self.columns) / period)
+
+    def least_squares(self, time: Array, period: int, values: Sequence[Array]) -> list[Array]:
+        """The level of each column, without bounds, for each of the sampled `values`.
+
+        The triangle of an orthogonal decomposition stands for all rows so far, so the design of a
+        long capture is never held whole.
+        """
+        triangle = np.empty((0, self.columns + len(values)))
+        for at in range(0, len(time), _BLOCK):
+            block = slice(at, at + _BLOCK)
+            rows = np.column_stack([self.shares(time[block], period), *(v[block] for v in values)])
+            triangle = np.linalg.qr(np.concatenate([triangle, rows]), mode="r")
+        cut = np.finfo(float).eps * max(len(time), self.columns)
+        solved = np.linalg.lstsq(triangle[:, : self.columns], triangle[:, self.columns :], rcond=cut)[0]
+        return list(solved.T)
+
+
+def robust_covariance(design: Array, misfit: Array) -> Array:
+    """Covariance of a least-squares solution whose misfits differ in size and follow each other
+    (Newey and West: neighbouring samples weigh with their distance)."""
+    inverse = np.linalg.pinv(design.T @ design)
+    score = design * misfit[:, None]
+    inner = score.T @ score
+    lags = min(_RELATED_SAMPLES, len(misfit) // 10)
+    for k in range(1, lags + 1):
+        cross = score[k:].T @ score[:-k]
+        inner += (1 - k / (lags + 1)) * (cross + cross.T)
+    free = max(len(misfit) - design.shape[1], 1)
+    return np.asarray(inverse @ inner @ inverse * len(misfit) / free)
+
+
+def bounded_least_squares(gram: Array, moment: Array, upper: float = 1.0) -> Array:
+    """Minimise x'Gx/2 - m'x for 0 <= x <= upper by coordinate descent: a dozen unknowns, so it
+    converges in a few hundred cheap sweeps and needs no solver library."""
+    x = np.zeros(len(moment))
+    diagonal = np.maximum(np.diag(gram), 1e-12)
+    for _ in range(2000):
+        before = x.copy()
+        for i in range(len(x)):
+            step = (moment[i] - gram[i] @ x) / diagonal[i]
+            x[i] = min(max(x[i] + step, 0.0), upper)
+        if np.abs(x - before).max(initial=0.0) < 1e-7:
+            break
+    return x
