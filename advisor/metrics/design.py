@@ -59,11 +59,11 @@ class Runs:
         The triangle of an orthogonal decomposition stands for all rows so far, so the design of a
         long capture is never held whole.
         """
-        triangle = np.empty((0, self.columns + len(values)))
+        triangle: Array = np.empty((0, self.columns + len(values)))
         for at in range(0, len(time), _BLOCK):
             block = slice(at, at + _BLOCK)
             rows = np.column_stack([self.shares(time[block], period), *(v[block] for v in values)])
-            triangle = np.linalg.qr(np.concatenate([triangle, rows]), mode="r")
+            triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, rows]), mode="r"))
         cut = np.finfo(float).eps * max(len(time), self.columns)
         solved = np.linalg.lstsq(triangle[:, : self.columns], triangle[:, self.columns :], rcond=cut)[0]
         return list(solved.T)

@@ -28,7 +28,8 @@ from advisor.sources.schema import (
     TABLES,
     Call,
 )
-from advisor.sources.sqlite.pages import NotPlain, PageReader
+from advisor.sources.sqlite.pages import PageReader
+from advisor.sources.sqlite.records import NotPlain
 from advisor.sources.trace import Trace
 from tests.builder import KERNEL, MEMCPY, MEMSET, RUNTIME, Export
 

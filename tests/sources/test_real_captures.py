@@ -15,7 +15,8 @@ from advisor.sources.calls import base_name
 from advisor.sources.open import open_trace
 from advisor.sources.schema import COPY_KIND_NAMES, TABLES, Call
 from advisor.sources.sqlite import columns as sqlite_columns
-from advisor.sources.sqlite.pages import NotPlain, PageReader
+from advisor.sources.sqlite.pages import PageReader
+from advisor.sources.sqlite.records import NotPlain
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
 PACKED = sorted([*SHARED.glob("h200/*.sqlite.xz"), *SHARED.glob("public/*/*.sqlite*")])

@@ -13,14 +13,26 @@ import pytest
 
 from advisor.sources.raw import Keep
 from advisor.sources.sqlite import columns as sqlite_columns
+from advisor.sources.sqlite import pages as sqlite_pages
 from advisor.sources.sqlite.file import SqliteFile
-from advisor.sources.sqlite.pages import NotPlain, PageReader
+from advisor.sources.sqlite.pages import PageReader
+from advisor.sources.sqlite.records import NotPlain
 
 #: Every size that SQLite stores integers in, with its limits, and NULL.
 EDGES: list[int | None] = [
     None, 0, 1, -1, 2, 127, -128, 128, 32767, -32768, 32768, 2**23 - 1, -(2**23), 2**23,
     2**31 - 1, -(2**31), 2**31, 2**47 - 1, -(2**47), 2**47, 2**63 - 1, -(2**63),
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True, params=["compiled", "numpy"])
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test holds for both decoders; the compiled one may not be there."""
+    if request.param == "numpy":
+        monkeypatch.setattr(sqlite_pages, "compiled", None)
+    elif sqlite_pages.compiled is None:
+        pytest.skip("installed without a C compiler")
+    return str(request.param)
 
 
 def fill(path: Path, declared: str, rows: Sequence[tuple[Any, ...]], page_size: int = 4096) -> Path:
@@ -150,11 +162,14 @@ def test_columns_added_by_a_user_do_not_shift_the_others(tmp_path: Path) -> None
     assert_same(path, ["b", "a"])
 
 
-def test_more_kinds_of_rows_than_it_pays_for_are_declined(tmp_path: Path) -> None:
+def test_more_kinds_of_rows_than_numpy_pays_for(tmp_path: Path, decoder: str) -> None:
     rng = random.Random(5)
     rows = [tuple(rng.choice(EDGES) for _ in range(30)) for _ in range(9000)]
     declared = ", ".join(f"c{i}" for i in range(30))
     path = fill(tmp_path / "t.db", declared, rows, 65536)
+    if decoder == "compiled":
+        assert_same(path, ["c3", "c29"])
+        return
     with pytest.raises(NotPlain):
         both(path, ["c0"])
 
@@ -294,3 +309,34 @@ def test_damaged_pages_never_pass_for_data_in_silence(tmp_path: Path) -> None:
         if expected is not None and all(map(len, expected)):
             for one, other in zip(got, expected, strict=True):
                 np.testing.assert_array_equal(one, other)
+
+
+def test_pages_that_the_compiled_decoder_declines_are_counted(tmp_path: Path, decoder: str) -> None:
+    """A text where integers are wanted: neither decoder reads it, and SQL casts it."""
+    path = fill(tmp_path / "t.db", "a", [(i,) for i in range(3000)] + [("17",)])
+    reader = PageReader(path)
+    with pytest.raises(NotPlain), sqlite3.connect(path) as db:
+        reader.read_columns(db, "t", ["a"])
+    reader.close()
+    assert (reader.declined > 0) == (decoder == "compiled")
+
+
+def test_more_columns_than_the_compiled_decoder_takes(tmp_path: Path) -> None:
+    """Headers of 128 bytes and more are longer than either decoder reads."""
+    rows = [tuple(range(100)) for _ in range(500)]
+    path = fill(tmp_path / "t.db", ", ".join(f"c{i}" for i in range(100)), rows)
+    assert_same(path, [f"c{i}" for i in range(100)])
+    rows = [tuple(range(130)) for _ in range(500)]
+    path = fill(tmp_path / "u.db", ", ".join(f"c{i}" for i in range(130)), rows)
+    with pytest.raises(NotPlain):
+        both(path, ["c129", "c0"])
+
+
+def test_arguments_out_of_range_are_refused(decoder: str) -> None:
+    if decoder != "compiled":
+        return
+    page, place, none = np.zeros(512, np.uint8), np.zeros(1, np.int32), np.empty(0, np.int64)
+    for size, row, keep in ((100, 0, -1), (512, -1, -1), (512, 0, 1)):
+        with pytest.raises(ValueError, match="out of range"):
+            sqlite_pages.compiled.decode(page, size, place, [none], row, -1, keep, none)
+    assert sqlite_pages.compiled.decode(page, 512, place, [none], 0, -1, -1, none) == -1

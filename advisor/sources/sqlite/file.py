@@ -15,7 +15,8 @@ from advisor.sources.raw import ALL, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite import columns as sqlite_columns
 from advisor.sources.sqlite.columns import as_integer, quoted, source_of_rows
-from advisor.sources.sqlite.pages import NotPlain, PageReader
+from advisor.sources.sqlite.pages import PageReader
+from advisor.sources.sqlite.records import NotPlain
 
 MAGIC = b"SQLite format 3\0"
 

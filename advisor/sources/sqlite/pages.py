@@ -1,9 +1,8 @@
-"""Integer columns of an SQLite table decoded from the pages of the file itself, by NumPy.
+"""Integer columns of an SQLite table decoded from the pages of the file itself.
 
 Event tables of captures hold millions of short rows of integers. Stepping through them row by
-row costs SQLite and Python a microsecond each; here a block of leaf pages is decoded at once. Rows
-whose record headers are equal byte for byte have the same layout, and a block has few layouts: the
-header of one row of each is parsed in Python, the values of all rows are then gathered by offset.
+row costs SQLite and Python a microsecond each; here a block of leaf pages is decoded at once: by
+the compiled `_pages`, and what that declines, or without it everything, by `records`.
 
 Whatever is not a plain case raises :class:`NotPlain`, and the caller asks SQL instead. File format:
 https://www.sqlite.org/fileformat2.html
@@ -16,57 +15,26 @@ import sqlite3
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from advisor.model.arrays import Array
 from advisor.sources.raw import Ints, Keep
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite.columns import joined, quoted
+from advisor.sources.sqlite.columns import quoted
+from advisor.sources.sqlite.records import LEAF, Bytes, NotPlain, Table, decode
 
-Bytes = NDArray[np.uint8]
+try:
+    from advisor.sources.sqlite import _pages as compiled
+except ImportError:  # installed without a C compiler
+    compiled = None  # type: ignore[assignment]
 
-_LEAF, _INTERIOR = 13, 5
+
+_INTERIOR = 5
 
 #: Leaf pages decoded at once: 4 MiB of the usual 4 KiB pages; more costs memory, fewer time.
 _BLOCK = 1024
 
-#: Bytes of value for serial types 0..9; 7 is a real, 10 and 11 do not occur in files.
-_SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
-_REAL, _ZERO, _ONE = 7, 8, 9
-
-#: Odd multiplier that spreads header bytes over the hash, and its bits that choose a slot.
-_SPREAD, _SLOT_BITS = np.uint64(0x9E3779B97F4A7C15), 20
-
-#: More kinds than this in a block, and parsing their headers would cost more than SQL does.
-_MOST_KINDS = 4096
-
-#: Mask of the first n bytes of a big-endian word.
-_FIRST_BYTES = np.array([(1 << 64) - (1 << 64 - 8 * n) for n in range(9)], np.uint64)
-
-
-class NotPlain(Exception):
-    """The table, or this part of it, is not a plain rowid table of short rows of integers."""
-
-
-class _Layout(NamedTuple):
-    """Where one kind of record holds the wanted values, relative to the end of its header."""
-
-    offset: list[int]
-    shift: list[int]  # 64 - 8 * bytes of the value
-    constant: list[int]  # the value itself where no bytes are stored
-    stored: list[bool]
-    payload: int  # bytes of header and values together
-
-
-class _Table(NamedTuple):
-    """What is asked of a table, and the layouts of its records seen so far."""
-
-    wanted: tuple[int, ...]  # places in the record
-    layouts: dict[bytes, _Layout]
-    keep: tuple[int, Ints] | None  # position in `wanted`, values
+_NO_VALUES = np.empty(0, np.int64)
 
 
 class PageReader:
@@ -79,6 +47,8 @@ class PageReader:
         self._size = 65536 if size == 1 else size
         self._pages = os.fstat(self._file.fileno()).st_size // self._size
         self._reserved = head[20]
+        #: Pages that the compiled decoder left to NumPy.
+        self.declined = 0
 
     def close(self) -> None:
         self._file.close()
@@ -102,20 +72,51 @@ class PageReader:
             leaves = self._leaves(root)
             if len(leaves) < few_pages:
                 raise NotPlain("too small to be worth it")
-            blocks = [leaves[at : at + _BLOCK] for at in range(0, len(leaves), _BLOCK)]
-            parts = [self._decode(block, asked) for block in blocks]
+            return self._read_leaves(leaves, asked, len(columns))
         except (IndexError, ValueError) as error:  # SQL will tell what is wrong with the file
             raise NotPlain("pages point outside themselves") from error
-        per_column = [[part[k] for part in parts] for k in range(len(columns))]
-        del parts
-        # Each column's parts are let go as soon as they are joined: they would double the peak.
-        return [joined(per_column.pop(0)) for _ in columns]
+
+    def _read_leaves(self, leaves: Ints, asked: Table, columns: int) -> list[Ints]:
+        """The first `columns` of what is asked, into arrays that grow with the rows at hand."""
+        out = [np.empty(0, np.int64) for _ in range(columns)]
+        block = np.zeros(min(len(leaves), _BLOCK) * self._size + 8, np.uint8)
+        rows = 0
+        for at in range(0, len(leaves), _BLOCK):
+            some = leaves[at : at + _BLOCK]
+            raw = block[: len(some) * self._size + 8]  # a value at the very end is read as 8 bytes
+            self._read_pages(memoryview(raw.data), some)
+            needed = rows + self._most_rows(raw, len(some))
+            if columns and needed > len(out[0]):
+                # About as many as on the pages so far; memory that stays untouched costs nothing.
+                room = int(1.05 * needed * len(leaves) / (at + len(some)))
+                for k, array in enumerate(out):
+                    out[k] = np.empty(room, np.int64)
+                    out[k][:rows] = array[:rows]
+            rows = self._append(out, rows, raw, len(some), asked)
+        for array in out:
+            array.resize(rows, refcheck=False)
+        return out
+
+    def _append(self, out: list[Ints], rows: int, raw: Bytes, pages: int, asked: Table) -> int:
+        """Puts the rows of a block behind the first `rows`; how many there are then."""
+        position, accepted = asked.keep or (-1, _NO_VALUES)
+        if compiled is not None and len(asked.wanted) <= compiled.MOST_COLUMNS:
+            places = np.array(asked.wanted, np.int32)
+            end = compiled.decode(raw[:-8], self._size, places, out, rows, MISSING, position, accepted)
+            if end >= 0:
+                return end
+            self.declined += pages
+        parts = decode(raw, pages, self._size, asked)
+        end = rows + len(parts[0])
+        for array, part in zip(out, parts, strict=False):
+            array[rows:end] = part
+        return end
 
     # ------------------------------------------------------------------ finding the pages
 
     def _place(
         self, db: sqlite3.Connection, table: str, columns: Sequence[str], keep: Keep | None
-    ) -> tuple[int, _Table]:
+    ) -> tuple[int, Table]:
         """Root page of the table and the places of the columns in its records."""
         found = db.execute(
             "select rootpage from sqlite_master where type = 'table' and name = ?", (table,)
@@ -138,7 +139,7 @@ class PageReader:
             raise NotPlain("a filter that cannot tell NULL from the value it reads as")
         if keep:
             kept = wanted.index(place[keep.column]), np.array(keep.values, np.int64)
-        return int(found[0]), _Table(wanted, {}, kept)
+        return int(found[0]), Table(wanted, {}, kept)
 
     def _page(self, number: int) -> bytes:
         page = bytearray(self._size)
@@ -162,7 +163,7 @@ class PageReader:
             if not level or min(level) < 2 or max(level) > self._pages:
                 raise NotPlain("page numbers out of range")
             page = self._page(level[0])
-            if page[0] == _LEAF:
+            if page[0] == LEAF:
                 return np.array(level, np.int64)
             below: list[int] = []
             for number in level:
@@ -182,183 +183,13 @@ class PageReader:
 
     # ------------------------------------------------------------------ decoding a block
 
-    def _decode(self, pages: Ints, table: _Table) -> list[Ints]:
-        """The wanted columns of all rows on these leaf pages."""
-        raw = np.empty(len(pages) * self._size + 8, np.uint8)
-        raw[-8:] = 0  # a value at the very end is still read as eight bytes
-        view = memoryview(raw.data)
+    def _read_pages(self, view: memoryview, pages: Ints) -> None:
         cuts = [0, *(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), len(pages)]
         for i, j in pairwise(cuts):  # one read per run of neighbours
             self._read_into(view[i * self._size : j * self._size], int(pages[i]))
-        cell = self._cells(raw, len(pages))
-        if not len(cell):
-            return [np.empty(0, np.int64) for _ in table.wanted]
-        payload, record = _payload(raw, cell)
-        if int(np.max(payload)) > self._size - 35:
-            raise NotPlain("rows that spill over to other pages")
-        record = _after_varint(raw, record)  # the rowid
-        header = raw[record]
-        if int(np.max(header)) > 127:
-            raise NotPlain("long record header")
-        words = np.ndarray((len(raw) - 7,), ">i8", raw.data, strides=(1,))
-        kind, rows = _group(words, record, header)
-        layouts = []
-        for row in rows:
-            head = raw[record[row] : record[row] + header[row]].tobytes()
-            layout = table.layouts.get(head)
-            if layout is None:
-                layout = table.layouts[head] = _parse(head, table.wanted)
-            layouts.append(layout)
-        if (np.array([layout.payload for layout in layouts])[kind] != payload).any():
-            raise NotPlain("a record that contradicts its own length")
-        values = _Values(words, record + header, kind, layouts)
-        if table.keep is None:
-            return [values.column(k) for k in range(len(table.wanted))]
-        position, accepted = table.keep
-        values.select(np.isin(values.column(position), accepted))
-        return [values.column(k) for k in range(len(table.wanted))]
 
-    def _cells(self, raw: Bytes, pages: int) -> Ints:
-        """Positions of all cells in the block, in the order of rows."""
-        page = raw[: pages * self._size].reshape(pages, self._size)
-        if (page[:, 0] != _LEAF).any():
-            raise NotPlain("leaves at different depths")
-        count = page[:, 3:5].copy().view(">u2").astype(np.int64)  # one column
-        most = int(np.max(count))
-        if 8 + 2 * most > self._size:
-            raise NotPlain("more cells than fit a page")
-        pointer = page[:, 8 : 8 + 2 * most].copy().view(">u2").astype(np.int64)
-        real = np.arange(most) < count
-        base = np.arange(pages, dtype=np.int64)[:, None] * self._size
-        if (pointer[real] >= self._size).any():
-            raise NotPlain("pages point outside themselves")
-        cells: Ints = (pointer + base)[real]
-        return cells
-
-
-class _Values:
-    """The values of a block's rows, gathered column by column."""
-
-    def __init__(self, words: Array, data: Ints, kind: Ints, layouts: list[_Layout]) -> None:
-        self._words = words
-        self._data = data
-        self._kind = kind
-        self._offset = np.array([layout.offset for layout in layouts], np.int64).T.copy()
-        self._shift = np.array([layout.shift for layout in layouts], np.int64).T.copy()
-        self._constant = np.array([layout.constant for layout in layouts], np.int64).T.copy()
-        self._stored = np.array([layout.stored for layout in layouts], np.bool_).T.copy()
-
-    def select(self, rows: NDArray[np.bool_]) -> None:
-        self._data = self._data[rows]
-        self._kind = self._kind[rows]
-
-    def column(self, k: int) -> Ints:
-        stored, constant = self._stored[k], self._constant[k]
-        if not stored.any():
-            same: Ints = constant[self._kind]
-            return same
-        offset = self._by_row(self._offset[k])
-        # Eight bytes from the value's first on: an arithmetic shift leaves it, sign and all.
-        value: Ints = self._words[self._data + offset].astype(np.int64)
-        value >>= self._by_row(self._shift[k])
-        if not stored.all():
-            value = np.where(stored[self._kind], value, constant[self._kind])
-        return value
-
-    def _by_row(self, of_layout: Ints) -> Any:
-        """One number where all layouts agree, else one for each row."""
-        first = of_layout[0]
-        return first if (of_layout == first).all() else of_layout[self._kind]
-
-
-def _payload(raw: Bytes, pos: Ints) -> tuple[Ints, Ints]:
-    """The varint of one or two bytes at each position, and the positions behind it."""
-    value = raw[pos].astype(np.int64)
-    longer = value > 127
-    if not longer.any():
-        return value, pos + 1
-    second = raw[pos + 1].astype(np.int64)
-    if (longer & (second > 127)).any():
-        raise NotPlain("rows of 16 KiB and more")
-    value = np.where(longer, (value & 127) << 7 | second, value)
-    return value, pos + 1 + longer
-
-
-def _after_varint(raw: Bytes, pos: Ints) -> Ints:
-    """The positions behind the varints at these positions."""
-    more = raw[pos] > 127
-    pos = pos + 1
-    for _ in range(8):
-        if not more.any():
-            break
-        again = raw[pos] > 127
-        pos = pos + more
-        more &= again
-    return pos
-
-
-def _group(words: Array, record: Ints, header: Bytes) -> tuple[Ints, Ints]:
-    """Rows of equal record header: a number for each row's kind, and one row of each kind."""
-    length = header.astype(np.int64)
-    longest, even = int(np.max(length)), int(np.min(length)) == int(np.max(length))
-    heads = []
-    for at in range(0, longest, 8):
-        word = words[record + at].astype(np.uint64)
-        if not even or longest < at + 8:  # blank the bytes behind the header
-            inside = np.clip((longest if even else length) - at, 0, 8)
-            word &= _FIRST_BYTES[inside]
-        heads.append(word)
-    mixed = heads[0] * _SPREAD
-    for word in heads[1:]:
-        mixed = ((mixed ^ (mixed >> np.uint64(29))) + word) * _SPREAD
-    # A slot for each kind, by the top bits of the hash: a table of which few slots are touched.
-    slot = (mixed >> np.uint64(64 - _SLOT_BITS)).astype(np.int64)
-    order = np.arange(len(record))
-    number = np.empty(1 << _SLOT_BITS, np.int64)
-    number[slot] = order  # of the rows of a slot the last one stays
-    holder = number[slot]
-    rows = np.flatnonzero(holder == order)
-    number[slot[rows]] = np.arange(len(rows))
-    kind: Ints = number[slot]
-    if not _alike(heads, holder):  # two kinds in one slot: sort instead
-        _, rows, kind = np.unique(mixed, return_index=True, return_inverse=True)
-        if not _alike(heads, rows[kind]):
-            raise NotPlain("two kinds of record with one hash")
-    if len(rows) > _MOST_KINDS:
-        raise NotPlain("too many kinds of record")
-    return kind, rows
-
-
-def _alike(heads: list[NDArray[np.uint64]], other: Ints) -> bool:
-    """True where each row's header equals that of its other row."""
-    return all(bool((word == word[other]).all()) for word in heads)
-
-
-def _parse(head: bytes, wanted: tuple[int, ...]) -> _Layout:
-    """The layout of records with this header."""
-    kinds, at = [], 1
-    while at < len(head):
-        kind = 0
-        while head[at] > 127:
-            kind = kind << 7 | head[at] & 127
-            at += 1
-            if at == len(head):
-                raise NotPlain("a header cut short")
-        kinds.append(kind << 7 | head[at])
-        at += 1
-    if len(kinds) <= max(wanted):
-        raise NotPlain("rows older than a column that was added to the table")
-    starts = [0]
-    for kind in kinds:
-        starts.append(starts[-1] + (_SIZES[kind] if kind < 10 else (kind - 12) // 2))
-    layout = _Layout([], [], [], [], len(head) + starts[-1])
-    for column in wanted:
-        kind = kinds[column]
-        if kind == _REAL or kind > _ONE:
-            raise NotPlain("a column holds other than integers")
-        stored = _SIZES[kind] > 0
-        layout.offset.append(starts[column] if stored else 0)
-        layout.shift.append(64 - 8 * _SIZES[kind] if stored else 0)
-        layout.constant.append({_ZERO: 0, _ONE: 1}.get(kind, MISSING))
-        layout.stored.append(stored)
-    return layout
+    def _most_rows(self, raw: Bytes, pages: int) -> int:
+        """What the pages say of their cells, which is at most what fits."""
+        head = raw[: pages * self._size].reshape(pages, self._size)[:, 3:5]
+        cells = head.copy().view(">u2")
+        return int(np.minimum(cells, self._size // 2).sum(dtype=np.int64))

@@ -1,0 +1,234 @@
+/* Integer columns of the leaf pages of an SQLite table, into preallocated arrays of int64.
+ *
+ * The same values as pages.py decodes with NumPy, or nothing: whatever is not a plain case, or would
+ * be read outside its page, ends the call with -1, and the caller decodes these pages in Python.
+ * File format: https://www.sqlite.org/fileformat2.html
+ */
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LEAF 13
+#define MOST_COLUMNS 64 /* wanted at once */
+#define LONGEST_HEADER 127 /* bytes, its own length among them: a column takes one at least */
+
+typedef struct {
+    int8_t slot[LONGEST_HEADER]; /* by place in the record: which wanted column it is, or -1 */
+    int64_t *outs[MOST_COLUMNS];
+    int wanted, stored; /* columns that are looked at, and those of them that are returned */
+    int keep;           /* the wanted column that decides about a row, or -1 */
+    const int64_t *kept;
+    Py_ssize_t kept_count;
+    int64_t missing; /* what NULL reads as */
+    Py_ssize_t rows, room;
+} Task;
+
+/* Where the records of one header hold the wanted values, relative to the header's end. */
+typedef struct {
+    uint8_t header[LONGEST_HEADER];
+    size_t header_size, body_size;
+    uint16_t offset[MOST_COLUMNS];
+    uint8_t type[MOST_COLUMNS];
+} Layout;
+
+/* Position behind the varint at `p`, or NULL where it does not end before `end`. */
+static const uint8_t *varint(const uint8_t *p, const uint8_t *end, uint64_t *value)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < 8; i++) {
+        if (p >= end)
+            return NULL;
+        v = v << 7 | (*p & 127);
+        if (!(*p++ & 128)) {
+            *value = v;
+            return p;
+        }
+    }
+    if (p >= end)
+        return NULL;
+    *value = v << 8 | *p;
+    return p + 1;
+}
+
+static uint32_t big4(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static int64_t value_of(const uint8_t *p, int type, int64_t missing)
+{
+    switch (type) {
+    case 0:
+        return missing;
+    case 1:
+        return (int8_t)p[0];
+    case 2:
+        return (int16_t)(p[0] << 8 | p[1]);
+    case 3:
+        return (int64_t)(int8_t)p[0] * 65536 + (p[1] << 8 | p[2]);
+    case 4:
+        return (int32_t)big4(p);
+    case 5:
+        return (int64_t)(int16_t)(p[0] << 8 | p[1]) * 4294967296 + big4(p + 2);
+    case 6:
+        return (int64_t)((uint64_t)big4(p) << 32 | big4(p + 4));
+    default:
+        return type == 9; /* types 8 and 9 are the numbers 0 and 1 */
+    }
+}
+
+/* Fills the layout of a header of `size` bytes; false where it is none of a plain record. */
+static int parse(const uint8_t *header, size_t size, uint64_t page_size, const Task *task, Layout *layout)
+{
+    static const uint8_t sizes[] = {0, 1, 2, 3, 4, 6, 8, 8, 0, 0};
+    const uint8_t *p = header + 1, *end = header + size;
+    uint64_t offset = 0;
+    int found = 0;
+    for (int column = 0; p < end; column++) {
+        uint64_t type = *p;
+        int k = task->slot[column];
+        if (type < 128)
+            p++;
+        else if (!(p = varint(p, end, &type)))
+            return 0;
+        if (type == 10 || type == 11)
+            return 0;
+        if (k >= 0) {
+            if (type == 7 || type > 9) /* a real, text or blob: SQL casts it */
+                return 0;
+            layout->offset[k] = (uint16_t)offset;
+            layout->type[k] = (uint8_t)type;
+            found++;
+        }
+        offset += type < 10 ? sizes[type] : (type - 12) / 2;
+        if (offset > page_size)
+            return 0;
+    }
+    if (found != task->wanted) /* rows older than a column that was added to the table */
+        return 0;
+    memcpy(layout->header, header, size);
+    layout->header_size = size;
+    layout->body_size = (size_t)offset;
+    return 1;
+}
+
+/* Appends the rows of one page; false where the page is not plain. */
+static int decode_page(const uint8_t *page, size_t size, Task *task, Layout *layout)
+{
+    const uint8_t *end = page + size;
+    size_t cells = (size_t)page[3] << 8 | page[4];
+    if (page[0] != LEAF || 8 + 2 * cells > size)
+        return 0;
+    for (size_t i = 0; i < cells; i++) {
+        size_t at = (size_t)page[8 + 2 * i] << 8 | page[9 + 2 * i];
+        uint64_t payload, rowid;
+        const uint8_t *p = at < size ? varint(page + at, end, &payload) : NULL;
+        if (!p || payload > size - 35) /* it would spill over to other pages */
+            return 0;
+        p = varint(p, end, &rowid);
+        if (!p || payload > (uint64_t)(end - p) || !payload)
+            return 0;
+        size_t header = p[0];
+        if (!header || header > LONGEST_HEADER || header > payload)
+            return 0;
+        if (header != layout->header_size || memcmp(p, layout->header, header))
+            if (!parse(p, header, size, task, layout))
+                return 0;
+        if (header + layout->body_size != payload)
+            return 0;
+        p += header;
+        if (task->keep >= 0) {
+            int64_t value = value_of(p + layout->offset[task->keep], layout->type[task->keep], task->missing);
+            Py_ssize_t k = 0;
+            while (k < task->kept_count && task->kept[k] != value)
+                k++;
+            if (k == task->kept_count)
+                continue;
+        }
+        if (task->rows >= task->room)
+            return 0;
+        for (int k = 0; k < task->stored; k++)
+            task->outs[k][task->rows] = value_of(p + layout->offset[k], layout->type[k], task->missing);
+        task->rows++;
+    }
+    return 1;
+}
+
+/* decode(pages, page_size, places, outs, row, missing, keep, kept) -> row behind the last, or -1 */
+static PyObject *decode(PyObject *module, PyObject *args)
+{
+    Py_buffer pages, places, kept, outs[MOST_COLUMNS];
+    Py_ssize_t page_size, row, count, taken = 0, result = -1;
+    PyObject *list;
+    long long missing;
+    Task task = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*ny*O!nLiy*", &pages, &page_size, &places, &PyList_Type, &list, &row,
+                          &missing, &task.keep, &kept))
+        return NULL;
+    count = PyList_Size(list);
+    task.wanted = (int)(places.len / (Py_ssize_t)sizeof(int32_t));
+    if (task.wanted > MOST_COLUMNS || count > task.wanted || page_size < 512 || page_size > 65536 ||
+        row < 0 || task.keep >= task.wanted) {
+        PyErr_SetString(PyExc_ValueError, "decode: arguments out of range");
+        goto done;
+    }
+    task.room = PY_SSIZE_T_MAX;
+    for (; taken < count; taken++) {
+        PyObject *item = PyList_GetItem(list, taken);
+        if (PyObject_GetBuffer(item, &outs[taken], PyBUF_WRITABLE))
+            goto done;
+        Py_ssize_t room = outs[taken].len / (Py_ssize_t)sizeof(int64_t);
+        task.outs[taken] = outs[taken].buf;
+        task.room = room < task.room ? room : task.room;
+    }
+    memset(task.slot, -1, sizeof task.slot);
+    for (int k = 0; k < task.wanted; k++) {
+        int32_t place = ((const int32_t *)places.buf)[k];
+        if (place < 0 || place >= LONGEST_HEADER) /* the header of such a row is longer */
+            goto done;
+        task.slot[place] = (int8_t)k;
+    }
+    task.stored = (int)count;
+    task.kept = kept.buf;
+    task.kept_count = kept.len / (Py_ssize_t)sizeof(int64_t);
+    task.missing = missing;
+    task.rows = row;
+    Py_BEGIN_ALLOW_THREADS
+    Layout layout = {0};
+    Py_ssize_t number = pages.len / page_size, i = 0;
+    while (i < number && decode_page((const uint8_t *)pages.buf + i * page_size, (size_t)page_size, &task, &layout))
+        i++;
+    result = i == number ? task.rows : -1;
+    Py_END_ALLOW_THREADS
+done:
+    while (taken)
+        PyBuffer_Release(&outs[--taken]);
+    PyBuffer_Release(&pages);
+    PyBuffer_Release(&places);
+    PyBuffer_Release(&kept);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(result);
+}
+
+static PyMethodDef methods[] = {
+    {"decode", decode, METH_VARARGS, "Decode leaf pages; the row behind the last, or -1."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int ready(PyObject *module)
+{
+    return PyModule_AddIntConstant(module, "MOST_COLUMNS", MOST_COLUMNS);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, ready}, {0, NULL}};
+
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_pages", NULL, 0, methods, slots, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__pages(void)
+{
+    return PyModuleDef_Init(&definition);
+}

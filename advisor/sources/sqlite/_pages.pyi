@@ -1,0 +1,16 @@
+from collections.abc import Sequence
+
+from advisor.model.arrays import Array
+
+MOST_COLUMNS: int
+
+def decode(
+    pages: Array,
+    page_size: int,
+    places: Array,
+    outs: Sequence[Array],
+    row: int,
+    missing: int,
+    keep: int,
+    kept: Array,
+) -> int: ...

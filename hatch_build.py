@@ -1,0 +1,58 @@
+"""Compiles the page decoder for wheels, where there is a C compiler; without one advisor reads with NumPy."""
+
+from __future__ import annotations
+
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_PACKAGE = "advisor/sources/sqlite"
+_FAILED = "the page decoder was not compiled; advisor will read SQLite files with NumPy"
+
+
+class PageDecoder(BuildHookInterface):
+    """One file for every Python from 3.11 on (abi3). An editable install holds it in the checkout."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel":
+            return
+        self._folder = tempfile.TemporaryDirectory()
+        try:
+            built = _compiled(Path(self.root), Path(self._folder.name))
+            if built is not None and version == "editable":
+                (Path(self.root) / _PACKAGE / built.name).write_bytes(built.read_bytes())
+        except Exception as error:  # whatever is amiss with the compiler: it is not needed
+            self.app.display_warning(f"{_FAILED} ({error})")
+            return
+        if built is None:
+            self.app.display_warning(_FAILED)
+        elif version != "editable":
+            build_data["force_include"][str(built)] = f"{_PACKAGE}/{built.name}"
+            build_data["pure_python"] = False
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"cp311-abi3-{platform}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        if self.target_name == "wheel":
+            self._folder.cleanup()
+
+
+def _compiled(root: Path, folder: Path) -> Path | None:
+    """The extension, built in `folder`; None where the compiler gave up."""
+    from setuptools import Distribution, Extension
+
+    source = Extension(
+        f"{_PACKAGE.replace('/', '.')}._pages",
+        [str(root / _PACKAGE / "_pages.c")],
+        optional=True,
+        py_limited_api=True,
+        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+    )
+    command = Distribution({"name": "advisor", "ext_modules": [source]}).get_command_obj("build_ext")
+    command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
+    command.ensure_finalized()
+    command.run()
+    return next((path for path in map(Path, command.get_outputs()) if path.is_file()), None)
