@@ -13,6 +13,7 @@ from advisor.metrics.pauses import step_times
 from advisor.metrics.tails import MIN_CALLS, SLOW, alone_ratio, like_calls
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
+from advisor.sources.schema import MISSING
 
 _KEPT = 20
 
@@ -58,14 +59,15 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         duration[a.communication[like.at]] -= np.maximum(waits, 0)
         spread = distribution(group, duration, len(like))
     window = max(a.budgets[device].window.length, 1)
+    tells = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
+    of_call = np.where(tells, of_operation, MISSING).astype(np.int32)[group]
+    excess = np.maximum(duration - spread.p50[group], 0)
     rows = []
     for i in np.argsort(-total, kind="stable")[:_KEPT].tolist():
         scope = Scope(device=device, operation=labels[i])
         mine = np.flatnonzero(of_operation == i)
-        telling = mine[(spread.count[mine] >= MIN_CALLS) & (spread.p50[mine] > 0)]
+        telling = mine[tells[mine]]
         tail = float(spread.tail[telling].sum())
-        told = np.isin(group, telling)
-        lost = np.maximum(duration[told] - spread.p50[group[told]], 0)
         out.put_all(
             {
                 "operation.name": labels[i],
@@ -77,20 +79,21 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         )
         if len(telling) == 0:
             continue
+        told = np.flatnonzero(of_call == i)
         worst = int(telling[np.argmax(spread.tail[telling])])
         out.put_all(
             {
                 "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
                 "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
                 "operation.tail_window_ratio": tail / window,
-                "operation.tail_p99_ratio": _at_p99(a, like.at[told], lost) or tail / window,
+                "operation.tail_p99_ratio": _at_p99(a, like.at[told], excess[told]) or tail / window,
                 "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
             },
             scope,
         )
-        slow = (group == worst) & (duration > SLOW * spread.p50[worst])
-        if slow.any():
-            out.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at, slow), scope)
+        slow = told[(group[told] == worst) & (duration[told] > SLOW * spread.p50[worst])]
+        if len(slow):
+            out.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[slow]), scope)
         rows.append(
             [
                 labels[i],

@@ -68,6 +68,7 @@ class Analysis:
         self._kernels: dict[int, Array] = {}
         self._samples: dict[int, Samples | None] = {}
         self._groups: dict[int, tuple[Array, list[tuple[str, str]]]] = {}
+        self._feeders: dict[int, int | None] = {}
 
     def on(self, device: int) -> Analysis:
         """The analysis of another device, which shares all that is not about one device."""
@@ -316,12 +317,11 @@ class Analysis:
 
     def feeder(self, device: int) -> int | None:
         """The thread that issued most of the device's operations in the window."""
-        api = self.ops.api[self.device_ops(device)]
-        api = api[api >= 0]
-        if len(api) == 0:
-            return None
-        threads = calls_by_thread(self.trace, api)
-        return max(threads, key=lambda t: (threads[t], -t))
+        if device not in self._feeders:
+            api = self.ops.api[self.device_ops(device)]
+            threads = calls_by_thread(self.trace, api[api >= 0])
+            self._feeders[device] = max(threads, key=lambda t: (threads[t], -t)) if threads else None
+        return self._feeders[device]
 
     def samples(self, device: int) -> Samples | None:
         if device not in self._samples:
@@ -393,6 +393,12 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        rows = self.calls_in_window
-        call = self.trace.columns("api_calls", ("call",))["call"][rows]
-        return np.asarray(rows[np.isin(call, kinds)])
+        wanted = np.zeros(len(Call), bool)
+        wanted[list(kinds)] = True
+        return np.asarray(self.calls_in_window[wanted[self._kinds_in_window]])
+
+    @cached_property
+    def _kinds_in_window(self) -> Array:
+        """The class of each of `calls_in_window`."""
+        call = self.trace.columns("api_calls", ("call",))["call"]
+        return np.asarray(call[self.calls_in_window], np.int8)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.metrics.intervals import EMPTY, Spans, union
-from advisor.metrics.kernels import dense
+from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array
@@ -41,7 +41,7 @@ def find_damage(trace: Trace, steps: Steps) -> Damage:
     if trace.has("api_calls"):
         calls = trace.columns("api_calls", ("start", "end", "process", "correlation"))
         known = np.flatnonzero(calls["correlation"] != MISSING)
-        order = known[np.lexsort((calls["start"][known], calls["process"][known]))]
+        order = known[ordered(calls["start"][known], calls["process"][known])]
         process = dense(calls["process"][order])[1]
         usual = np.maximum(_JUMP, _IDS_PER_CALL * np.bincount(process))
         step = np.diff(calls["correlation"][order])

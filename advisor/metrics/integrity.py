@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.metrics.kernels import dense
+from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Operations
 from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES, Call
@@ -102,7 +102,7 @@ def _usual_time(trace: Trace) -> float:
 def _of_table(ops: Operations, table: str) -> Array:
     """Positions in `ops` of a table's rows, in the order of the table."""
     at = np.flatnonzero(ops.kind == _GPU.index(table))
-    return at[np.argsort(ops.row[at], kind="stable")]
+    return at[ordered(ops.row[at])]
 
 
 def _before_launch(trace: Trace, ops: Operations, at: Array) -> Array:
@@ -128,7 +128,7 @@ def _repeated(trace: Trace, table: str) -> Array:
         "bytes",
     )
     columns = trace.columns(table, [c for c in same if c in TABLES[table]])
-    rows = np.argsort(columns["start"], kind="stable")
+    rows = ordered(columns["start"])
     at_once = columns["start"][rows][1:] == columns["start"][rows][:-1]
     mask = np.zeros(len(rows), bool)
     rows = rows[np.append(at_once, False) | np.append(False, at_once)]  # few: spares the sort
@@ -163,7 +163,7 @@ def _overlapping(trace: Trace, api: Array, rows: Array) -> Array:
     mask = np.zeros(len(api), bool)
     place = ("process", "device", "context", "stream")
     columns = {n: c[rows] for n, c in trace.columns("kernels", (*place, "start", "end")).items()}
-    order = np.lexsort((columns["start"], *(columns[n] for n in place)))
+    order = ordered(columns["start"], *(columns[n] for n in place))
     start, end = columns["start"][order], columns["end"][order]
     ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][api[rows[order]]])
     dependent = np.array([_DEPENDENT in n for n in trace.texts(ids.tolist())], bool)[named]
@@ -180,7 +180,7 @@ def _sharing_a_launch(ops: Operations, at: Array, rows: Array) -> Array:
     mask = np.zeros(len(at), bool)
     mine = at[rows]
     api, device = ops.api[mine], ops.device[mine]
-    order = np.lexsort((ops.start[mine], device, api))
+    order = ordered(ops.start[mine], device, api)
     mask[rows[order[_as_before(api[order], device[order])]]] = True
     return mask
 
@@ -192,7 +192,7 @@ def _same_id(trace: Trace) -> Array:
     process, correlation, start, end, call = trace.columns("api_calls", names).values()
     mask = np.zeros(len(call), bool)
     rows = np.flatnonzero(np.isin(call, _ISSUING) & (correlation != MISSING))
-    rows = rows[np.lexsort((start[rows], correlation[rows], process[rows]))]
+    rows = rows[ordered(start[rows], correlation[rows], process[rows])]
     again = _as_before(process[rows], correlation[rows])
     again[1:] &= start[rows][1:] >= end[rows][:-1]
     mask[rows[again]] = True
@@ -201,9 +201,9 @@ def _same_id(trace: Trace) -> Array:
 
 def _nameless(trace: Trace, table: str) -> Array:
     ids = trace.columns(table, ("name_id",))["name_id"]
-    used = np.unique(ids)
-    empty = [i for i, t in zip(used.tolist(), trace.texts(used.tolist()), strict=True) if not t]
-    return np.asarray(np.isin(ids, [i for i in empty if i != MISSING]))
+    used, index = dense(ids)
+    empty = np.array([not text for text in trace.texts(used.tolist())], bool) & (used != MISSING)
+    return np.asarray(empty[index])
 
 
 def _overfull(trace: Trace) -> Array:

@@ -110,6 +110,15 @@ def dense(values: Array) -> tuple[Array, Array]:
     return np.flatnonzero(seen) + lo, (np.cumsum(seen) - 1)[shifted]
 
 
+def ordered(*keys: Array) -> Array:
+    """`np.lexsort(keys)`, the last key first; without sorting where the rows are in order, as those
+    of most captures are."""
+    later = np.ones(max(len(keys[0]) - 1, 0), bool)  # or equal, in this and all less important keys
+    for key in keys:
+        later = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & later)
+    return np.arange(len(keys[0])) if later.all() else np.lexsort(keys)
+
+
 @dataclass(frozen=True)
 class Distribution:
     """Durations by group, ns. Arrays have one entry a group; empty groups hold zeros.

@@ -88,14 +88,14 @@ def _place(name: Array, shape: Array, stream: Array) -> Array:
     return key
 
 
-def alone_ratio(a: Analysis, device: int, at: Array, slow: Array) -> float:
-    """Share (0..1) of the slow calls' time during which nothing else runs on the device. `at` are
-    positions in `ops`, `slow` a mask over them."""
-    start, end = a.ops.start[at], a.ops.end[at]
-    own = union(start[slow], end[slow])
-    everything = a.device_ops(device)
-    others = np.setdiff1d(everything, at[slow], assume_unique=True)
-    rest = union(a.ops.start[others], a.ops.end[others])
+def alone_ratio(a: Analysis, device: int, slow: Array) -> float:
+    """Share (0..1) of the time of slow calls (positions in `ops`) during which nothing else runs on
+    the device."""
+    own = union(a.ops.start[slow], a.ops.end[slow])
+    other = np.zeros(len(a.ops), bool)
+    other[a.device_ops(device)] = True
+    other[slow] = False
+    rest = union(a.ops.start[other], a.ops.end[other])
     shared = int(Coverage(rest).within(own.start, own.end).sum())
     return 1.0 - shared / max(own.total, 1)
 
