@@ -395,10 +395,5 @@ class Analysis:
         """Rows of api_calls of these classes in the window."""
         wanted = np.zeros(len(Call), bool)
         wanted[list(kinds)] = True
-        return np.asarray(self.calls_in_window[wanted[self._kinds_in_window]])
-
-    @cached_property
-    def _kinds_in_window(self) -> Array:
-        """The class of each of `calls_in_window`."""
-        call = self.trace.columns("api_calls", ("call",))["call"]
-        return np.asarray(call[self.calls_in_window], np.int8)
+        rows = self.calls_in_window
+        return np.asarray(rows[wanted[self.trace.columns("api_calls", ("call",))["call"][rows]]])
