@@ -18,7 +18,10 @@ class Settings(Options):
     """Every option of `diagnose` that may come from a file: of the analysis, then of reports."""
 
     format: Annotated[
-        str, one_of("Kind of report.", "text", "json", "markdown", "sarif", "junit", "github")
+        str,
+        one_of("Kind of report.", "text", "json", "markdown", "sarif", "junit", "github", "concise")._replace(
+            short=("--output-format",)
+        ),
     ] = "text"
     select: Annotated[tuple[str, ...], Flag("CODES", "Show only these: SYN101,LCH (prefixes).")] = ()
     ignore: Annotated[tuple[str, ...], Flag("CODES", "Do not show these.")] = ()
@@ -35,14 +38,14 @@ class Settings(Options):
         str | None, Flag("NAME|FILE", "Saved diagnosis: mark findings as new, known, gone.")
     ] = None
     folder: Annotated[str | None, Flag("DIR", "Folder of named baselines (.advisor).")] = None
-    top: Annotated[int, Flag("N", "Findings shown in full (default 5).")] = 5
+    top: Annotated[int, Flag("N", "Findings listed (default 5).")] = 5
     explain_ranking: Annotated[bool, Flag("", "Show how findings got their order.")] = False
     ranks: Annotated[bool, Flag("", "The captures are the ranks of one job.")] = False
     independent: Annotated[bool, Flag("", "They are not, whatever their names say.")] = False
     jobs: Annotated[int, Flag("N", "Processes for ranks (default: cores).", at_least=0)] = 0
     dask: Annotated[str | None, Flag("ADDRESS|local", "Read ranks on this Dask cluster.")] = None
-    quiet: Annotated[bool, Flag("", "Verdict and one line a finding.", short=("-q",))] = False
-    verbose: Annotated[bool, Flag("", "All evidence, facts and overruled causes.", short=("-v",))] = False
+    quiet: Annotated[bool, Flag("", "What to do and what it wins only.", short=("-q",))] = False
+    verbose: Annotated[bool, Flag("", "Every finding in full, facts and all.", short=("-v",))] = False
 
     @property
     def verbosity(self) -> int:

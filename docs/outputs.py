@@ -28,26 +28,10 @@ def diagnosed(capture: str) -> Any:
 
 
 def readme_output() -> str:
-    """What `advisor CAPTURE` prints, shortened: header, verdict, first finding, budget, end."""
+    """What `advisor CAPTURE` prints."""
     from advisor.reports.terminal import TextOptions, plain
 
-    text = plain(diagnosed(DEMO), TextOptions(width=WIDTH))
-    blocks = [block.split("\n") for block in text.strip("\n").split("\n\n")]
-    first = next(i for i, b in enumerate(blocks) if b[0].startswith("1. "))
-    budget = next(i for i, b in enumerate(blocks) if b[0].startswith("Budget of the window"))
-    shown = [*blocks[:first], _shortened(blocks[first]), [CUT], blocks[budget], [CUT], blocks[-1]]
-    body = "\n\n".join("\n".join(line.rstrip() for line in block) for block in shown)
-    return f"```text\n{body}\n```"
-
-
-def _shortened(finding: list[str]) -> list[str]:
-    """A finding with its first piece of advice only."""
-    advice = [i for i, line in enumerate(finding) if line.startswith("   do  ")]
-    if len(advice) < 2:
-        return finding
-    rest = finding[advice[1] :]
-    tail = next((i for i, line in enumerate(rest) if line.startswith("   explains")), len(rest))
-    return [*finding[: advice[1]], f"   {CUT}", *rest[tail:]]
+    return f"```text\n{plain(diagnosed(DEMO), TextOptions(width=WIDTH)).rstrip()}\n```"
 
 
 def examples_table(readme: Path) -> str:

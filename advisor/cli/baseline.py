@@ -108,4 +108,4 @@ def show(
         width=console.width, unicode=console.encoding.lower().startswith("utf"), verbosity=int(verbose)
     )
     for diagnosis in found.diagnoses:
-        print_lines(console, render(diagnosis, options))
+        print_lines(console, render([diagnosis], options))

@@ -61,7 +61,7 @@ def explain(
         needing = [n for n in given if n != "rules"] + [n for n, v in own.items() if v]
         _page(code, settings, needing)
         return
-    _answer(code, trace, settings, format or "text", output, force, int(verbose))
+    answer(code, trace, settings, format or "text", output, force, int(verbose))
 
 
 def _page(code: str, settings: Settings, needing: list[str]) -> None:
@@ -80,9 +80,17 @@ def _page(code: str, settings: Settings, needing: list[str]) -> None:
     print_page(page)
 
 
-def _answer(
-    code: str, trace: Path, settings: Settings, format: str, output: Path | None, force: bool, verbosity: int
+def answer(
+    code: str,
+    trace: Path,
+    settings: Settings,
+    format: str,
+    output: Path | None,
+    force: bool,
+    verbosity: int,
+    full: bool = False,
 ) -> None:
+    """What a rule makes of a capture; in `full` with its findings."""
     from advisor.cli.deliver import check_output, deliver
     from advisor.cli.progress import Progress
     from advisor.cli.report import options_of
@@ -93,4 +101,4 @@ def _answer(
     options = options_of(settings)
     with Progress(trace.name) as progress:
         found = explain(trace, code, options, progress)
-    deliver(found, lambda page: explanation(page, found, verbosity), format, output, force)
+    deliver(found, lambda page: explanation(page, found, verbosity, full), format, output, force)

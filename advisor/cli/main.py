@@ -23,6 +23,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 VERBS = {
     "diagnose": Verb("advisor.cli.diagnose", "diagnose", "Find causes in captures (the default)."),
     "demo": Verb("advisor.cli.demo", "demo", "Diagnose the capture that ships with advisor."),
+    "show": Verb("advisor.cli.show", "show", "Show one finding in full."),
     "explain": Verb("advisor.cli.explain", "explain", "Explain a rule, or why it fired or not."),
     "doctor": Verb("advisor.cli.doctor", "doctor", "Check a capture, and how to record it better."),
     "stats": Verb("advisor.cli.stats", "stats", "Print tables of a capture, as nsys stats does."),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import messages
 from advisor.cli.messages import message
-from advisor.cli.output import STDOUT, make_console, print_lines, write_bytes, write_text
+from advisor.cli.output import STDOUT, make_console, print_lines, write_bytes
 from advisor.cli.workbook_output import read_review, write_workbook
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, invalid_choice
@@ -27,6 +28,7 @@ DOCUMENTS = {
     "sarif": "sarif",
     "junit": "junit",
     "github": "github",
+    "concise": "concise",
 }
 
 
@@ -143,38 +145,20 @@ def _write(
 ) -> None:
     if settings.format in DOCUMENTS:
         module = import_module(f"advisor.reports.{DOCUMENTS[settings.format]}")
-        data: bytes = module.render(done, many)
-    elif output is None:
-        _print(done, settings, many)
+        write_bytes(module.render(done, many), output, force)
         return
-    else:
-        from advisor.reports.terminal import TextOptions, plain
-
-        options = TextOptions(
-            top=settings.top, verbosity=settings.verbosity, ranking=settings.explain_ranking, named=many
-        )
-        texts = [plain(d, options) for d in done]
-        data = f"\n{'─' * options.width}\n\n".join(texts).encode("utf-8", "replace")
-    write_bytes(data, output, force)
-
-
-def _print(done: Sequence[Diagnosis], settings: Settings, many: bool) -> None:
     from advisor.reports.terminal import TextOptions, render
 
-    console = make_console()
     options = TextOptions(
-        width=console.width,
-        unicode=console.encoding.lower().startswith("utf"),
-        top=settings.top,
-        verbosity=settings.verbosity,
-        ranking=settings.explain_ranking,
-        named=many,
+        top=settings.top, verbosity=settings.verbosity, ranking=settings.explain_ranking, named=many
     )
-    rule = ("─" if options.unicode else "-") * options.width
-    for i, diagnosis in enumerate(done):
-        if i:
-            write_text(f"\n{rule}\n\n")
-        print_lines(console, render(diagnosis, options))
+    if output is not None:
+        text = "".join(f"{line.plain}\n" for line in render(done, options))
+        write_bytes(text.encode("utf-8", "replace"), output, force)
+        return
+    console = make_console()
+    unicode = console.encoding.lower().startswith("utf")
+    print_lines(console, render(done, replace(options, width=console.width, unicode=unicode)))
 
 
 def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:

@@ -371,6 +371,17 @@ def recommendation_ids() -> frozenset[str]:
     return frozenset((*data.actions, *data.advice))
 
 
+#: Words of ids as people spell them.
+_SPELLED = {w.lower(): w for w in ("CUDA", "GPU", "GC", "GIL", "KV", "FP8", "TF32", "NVTX", "NUMA")}
+
+
+@cache
+def action_title(id: str) -> str:
+    """What a recommendation asks for, in a few words: ``use CUDA graphs``."""
+    given = shipped("actions.yaml", ActionFile).titles.get(id)
+    return given or " ".join(_SPELLED.get(word, word) for word in id.split("-"))
+
+
 @cache
 def references() -> Mapping[str, Reference]:
     data = shipped("references.yaml", ReferenceFile).references

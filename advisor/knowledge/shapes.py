@@ -276,10 +276,18 @@ class EngineData(File):
 
 
 class ActionFile(File):
-    """`actions` are carried out by options of engines; `advice` is for a person alone."""
+    """`actions` are carried out by options of engines; `advice` is for a person alone. `titles` has
+    the ids that need other words in a table."""
 
     actions: dict[Key, Text]
     advice: dict[Key, Text]
+    titles: dict[Key, Annotated[str, Field(max_length=26)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if unknown := self.titles.keys() - self.actions.keys() - self.advice.keys():
+            raise ValueError(f"titles of unknown ids: {sorted(unknown)}")
+        return self
 
 
 # --- references.yaml, capture.yaml ---------------------------------------------------------------

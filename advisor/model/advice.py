@@ -25,9 +25,10 @@ class Verify(Frozen):
 
 
 class Advice(Frozen):
-    """One recommendation of a finding."""
+    """One recommendation of a finding; `title` is the action in a few words."""
 
     id: str
+    title: str = ""
     action: str
     options: tuple[Option, ...] = ()
     effort: Literal["low", "medium", "high"] = "medium"

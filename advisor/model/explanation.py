@@ -10,7 +10,7 @@ from typing import Literal
 
 from advisor.model.capture import Frozen
 from advisor.model.facts import Cell, Scope
-from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Impact, Input, Severity, Tool
+from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Finding, Impact, Input, Severity, Tool
 from advisor.model.notebook import Shown
 
 State = Literal["fired", "overruled", "quiet", "not_evaluated"]
@@ -104,7 +104,8 @@ class ScopeExplanation(Frozen):
 
 
 class Explanation(Shown):
-    """Scopes in which the rule fired come first, then those that it missed by least."""
+    """Scopes in which the rule fired come first, then those that it missed by least; `findings` are
+    those of the rule, as the diagnosis has them."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
@@ -117,6 +118,7 @@ class Explanation(Shown):
     sentence: str
     scopes: tuple[ScopeExplanation, ...]
     facts: tuple[FactSource, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def _sentence(self) -> str:
         return self.sentence

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import combine, reason, remedy
-from advisor.knowledge.files import references
+from advisor.knowledge.files import action_title, references
 from advisor.knowledge.options import Program, options_for
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
@@ -85,8 +85,7 @@ def is_language_model(workload: str | None) -> bool | None:
 def with_options(
     findings: tuple[Finding, ...], serving: ServingEngine, program: Program
 ) -> tuple[Finding, ...]:
-    """Findings whose advice names the option of the engine in use, as it fits the program, and
-    whose references have titles."""
+    """Findings whose advice names the option of the engine in use; advice and references have titles."""
     titles = references()
 
     def lines(action: str) -> tuple[Option, ...]:
@@ -95,7 +94,8 @@ def with_options(
     out = []
     for finding in findings:
         advice = tuple(
-            item.model_copy(update={"options": lines(item.id)}) for item in finding.recommendations
+            item.model_copy(update={"title": action_title(item.id), "options": lines(item.id)})
+            for item in finding.recommendations
         )
         others = tuple(
             item.model_copy(update={"options": lines(item.action)}) for item in finding.alternatives

@@ -16,7 +16,7 @@ from advisor.engine.load import builtin_dir, load_rule
 from advisor.engine.states import is_close, stopper
 from advisor.engine.text import percent
 from advisor.engine.wording import message_of
-from advisor.errors import RuleError
+from advisor.errors import InputError, RuleError
 from advisor.facts.catalog import CATALOGUE
 from advisor.model.explanation import (
     Explanation,
@@ -36,26 +36,38 @@ from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conc
 def explain(
     path: str | Path, code: str, options: Options | None = None, progress: Progress | None = None
 ) -> Explanation:
-    """What a rule, named by code or cause, makes of a capture.
+    """What a rule, named by code, cause or the number of its finding, makes of a capture.
 
-    Raises RuleError for an unknown code, InputError for a capture that cannot be used.
+    Raises RuleError for an unknown code, InputError for a capture that cannot be used or that has
+    no finding of this number.
     """
     chosen = options or Options()
+    if code.isdecimal():
+        with analyse(path, chosen, progress) as done:
+            return explanation(done, rank=int(code))
     rule = load_rule(code, builtin_dir(), *chosen.rules)
     if rule.subject != "trace":
         raise RuleError(
             f"{rule.code} judges a {rule.subject}, not one capture; see advisor "
             + ("doctor" if rule.subject == "recording" else "compare")
         )
-    known = rule.code
     with analyse(path, chosen, progress) as done:
-        return explanation(done, known)
+        return explanation(done, rule.code)
 
 
-def explanation(done: Analysed, code: str) -> Explanation:
-    """The explanation of one rule, by code, over an analysed capture."""
+def explanation(done: Analysed, code: str = "", rank: int | None = None) -> Explanation:
+    """The explanation of one rule over an analysed capture, by its code or by the rank of a finding,
+    which then is the only one in the document."""
     inference = done.inference
     found = conclusions(done)
+    own = tuple(f for f in found.findings if (f.code == code if rank is None else f.rank == rank))
+    if rank is not None:
+        if not own:
+            count = len(found.findings)
+            raise InputError(
+                f"no finding {rank}; the capture has {count}" + (f" (1 to {count})" if count else "")
+            )
+        code = own[0].code
     supply = document.remedies(done.analysis, done.facts, done.serving)
     recorder = done.analysis.trace.capture.recorder
 
@@ -79,6 +91,7 @@ def explanation(done: Analysed, code: str) -> Explanation:
         state=scopes[0].state,
         sentence=_sentence(code, spec.cause, scopes, len(found.findings), done.analysis.step_count),
         scopes=scopes,
+        findings=document.with_options(own, done.serving, document.program_of(done.analysis)),
         facts=tuple(_sources(explainer, trees, recorder.tables)),
     )
 

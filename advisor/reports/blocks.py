@@ -10,16 +10,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from advisor.model.facts import Cell
-from advisor.reports.layout import Page, clean, cut_middle, name_text
+from advisor.model.findings import Budget
+from advisor.reports import budget_bar
+from advisor.reports.layout import Glyphs, Page, clean, cut_middle, name_text
 from advisor.reports.numbers import column
 
 #: A name in a Markdown table is not longer than this.
 NAME_WIDTH = 60
 #: Texts hang this far behind their labels.
-LABEL = 12
+LABEL = 10
 #: Finished texts that are lined up like numbers, and those that may stand among them.
 _AMOUNT = re.compile(r"[+-]?[\d,]+(?:\.\d+)?(?: (?:%|x|[num]?s|[kMGT]?i?B|tok/s))?")
 _NONE = frozenset(("", "-", "new", "gone"))
+
+
+@dataclass(frozen=True)
+class Title:
+    """The name of what follows, on one line: a path is cut in the middle."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,11 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
+    """Sentences. Where they are `dense` no empty line comes before them."""
+
     text: str
     strong: bool = False
+    dense: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,14 +63,38 @@ class Command:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table; heads carry units as those of evidence do: ``before:ms``, ``share:ratio``."""
+    """A table; heads carry units as those of evidence do: ``before:ms``, ``share:ratio``. A column
+    `severity` shows levels with their sign, `level` the sign alone; `wrapped`: the last column may
+    take several lines."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     more: int = 0
+    wrapped: bool = False
 
 
-Block = Heading | Paragraph | Labelled | Command | Grid
+@dataclass(frozen=True)
+class Bars:
+    """Budgets of devices as bars, with the largest parts."""
+
+    budgets: tuple[Budget, ...]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """An empty line on a page of text."""
+
+
+@dataclass(frozen=True)
+class Next:
+    """The one thing to type next."""
+
+    text: str
+
+
+Block = Title | Heading | Paragraph | Labelled | Command | Grid | Bars | Gap | Next
+#: Levels of findings, and the word for what is no fault.
+LEVEL_STYLE = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim", "limit": "bold blue"}
 
 
 def write(page: Page, blocks: Iterable[Block]) -> None:
@@ -66,10 +102,12 @@ def write(page: Page, blocks: Iterable[Block]) -> None:
     before: Block | None = None
     listed = list(blocks)
     for i, block in enumerate(listed):
-        if isinstance(block, Heading):
+        if isinstance(block, Title):
+            page.line((cut_middle(block.text, page.width, page.glyphs.ellipsis), "bold"))
+        elif isinstance(block, Heading):
             page.heading(block.text, block.note)
         elif isinstance(block, Paragraph):
-            if before is not None and not isinstance(before, Heading):
+            if before is not None and not isinstance(before, Heading) and not block.dense:
                 page.blank()
             page.wrapped(block.text, style="bold" if block.strong else "")
         elif isinstance(block, Labelled):
@@ -77,9 +115,20 @@ def write(page: Page, blocks: Iterable[Block]) -> None:
         elif isinstance(block, Command):
             for line in _shell(block.text, page.width):
                 page.line(line)
+        elif isinstance(block, Bars):
+            budget_bar.brief(page, block.budgets)
+        elif isinstance(block, Gap):
+            page.blank()
+        elif isinstance(block, Next):
+            page.line(("Next: ", "dim"), (block.text, "bold"))
         else:
             _grid(page, block)
         before = block
+
+
+def level_text(glyphs: Glyphs, level: str) -> str:
+    """``▲ HIGH``: a sign and a word, so that it reads without colour."""
+    return f"{glyphs.levels.get(level, glyphs.levels['info'])} {level.upper()}"
 
 
 def _hang(blocks: Sequence[Block], at: int) -> int:
@@ -112,7 +161,12 @@ def _grid(page: Page, grid: Grid) -> None:
     if not grid.rows:
         return
     made = columns(grid)
-    page.table([m[0] for m in made], [(m[1], m[2]) for m in made])
+    signs = page.glyphs.levels
+    shown = {"severity": {v: level_text(page.glyphs, v) for v in LEVEL_STYLE}, "level": signs}
+    cells = [[shown.get(head, {}).get(c, c) for c in texts] for head, texts, _ in made]
+    styles = {said[v]: LEVEL_STYLE[v] for said in shown.values() for v in said}
+    heads = ["" if m[0] == "level" else m[0] for m in made]
+    page.table(heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped)
     if grid.more:
         page.line("  ", (f"... and {grid.more} more (-v)", "dim"))
 
@@ -124,7 +178,9 @@ def markdown(blocks: Iterable[Block]) -> str:
     for block in blocks:
         if not (isinstance(block, Labelled) and isinstance(before, Labelled)) and lines:
             lines.append("")
-        if isinstance(block, Heading):
+        if isinstance(block, Title):
+            lines.append(f"## {_escape(block.text)}")
+        elif isinstance(block, Heading):
             note = f" ({_escape(block.note)})" if block.note else ""
             lines.append(f"## {_escape(block.text)}{note}")
         elif isinstance(block, Paragraph):
@@ -135,8 +191,10 @@ def markdown(blocks: Iterable[Block]) -> str:
             lines.append(f"- {label}{_escape(block.text)}")
         elif isinstance(block, Command):
             lines += ["```sh", clean(block.text), "```"]
-        else:
+        elif isinstance(block, Grid):
             lines += _md_grid(block)
+        elif isinstance(block, Next):
+            lines.append(f"Next: `{clean(block.text)}`")
         before = block
     return "\n".join([*lines, ""])
 

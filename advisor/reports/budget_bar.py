@@ -7,11 +7,14 @@ from statistics import median
 
 from advisor.model.findings import Budget, Diagnosis, Part
 from advisor.model.parts import BUSY, PARTS
-from advisor.reports.layout import Page, clean, pad
+from advisor.reports.layout import GLUE, Page, Segment, clean, pad
 from advisor.reports.numbers import amount, percent, value_text
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
 SMALL = 0.005
+#: Parts from this share on are named in the short form, which has so many bars; it says why no finding
+#: speaks of those from `LARGE` on.
+WORTH, BRIEF, LARGE = 0.03, 2, 0.1
 COLUMNS = 8
 #: Bars that are drawn unless all are asked for.
 BARS = 16
@@ -71,15 +74,46 @@ def budget(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
             _legend(page, some, [p for p in order if p in _order(some)], given, verbosity)
 
 
-def unanswered(budgets: Sequence[Budget]) -> list[str]:
-    """Why no finding speaks of the parts that hold 3 % and more: one sentence a part, for the device
-    on which it is largest."""
+def unanswered(budgets: Sequence[Budget], least: float = 0.0) -> list[str]:
+    """Why no finding speaks of the parts that hold 3 % (or `least`) and more: one sentence a part, for
+    the device on which it is largest."""
     largest: dict[str, Part] = {}
     for part in (p for b in budgets for p in b.parts if p.why and not p.findings):
         if part.part not in largest or largest[part.part].share < part.share:
             largest[part.part] = part
     return [
-        clean(f"No finding about {words(p.part)} ({percent(p.share)} %): {p.why}.") for p in largest.values()
+        clean(f"No finding about {words(p.part)} ({percent(p.share)} %): {p.why}.")
+        for p in largest.values()
+        if p.share >= least
+    ]
+
+
+def brief(page: Page, budgets: Sequence[Budget]) -> None:
+    """One bar a device, of many the least and the most busy, over the parts from `WORTH` on."""
+    drawn = _drawn(list(budgets), 0, BRIEF)
+    order = _order(drawn)
+    given = signs(order, page.glyphs.bar)
+    tables = [_shares(b) for b in drawn]
+    for label, shares in zip(_labels(drawn) if len(drawn) > 1 else ["budget"], tables, strict=True):
+        counts = cells([shares.get(p, 0.0) for p in order], page.width - 13)
+        page.line(("  " + pad(label, 10), "dim"), *_pieces(order, counts, given))
+    shown = [p for p in order if max(t.get(p, 0.0) for t in tables) >= WORTH]
+    shown.sort(key=lambda p: -max(t.get(p, 0.0) for t in tables))
+    texts = []
+    for part in shown:
+        held = [t.get(part, 0.0) for t in tables]
+        ends = dict.fromkeys(percent(s) for s in (min(held), max(held)))
+        texts.append(f"{given[part][0]}{GLUE}{words(part)} {' to '.join(ends)} %".replace(" ", GLUE))
+    page.labelled("", ", ".join(texts))
+    for sentence in unanswered(budgets, LARGE):
+        page.labelled("", sentence)
+
+
+def _pieces(order: list[str], counts: list[int], given: dict[str, tuple[str, str]]) -> list[Segment]:
+    """Letters stand on the colour of their part: one solid bar with names in it."""
+    return [
+        (given[p][0] * n, given[p][1] + ("" if p == "compute" else " reverse"))
+        for p, n in zip(order, counts, strict=True)
     ]
 
 
@@ -93,16 +127,16 @@ def _labels(budgets: list[Budget]) -> list[str]:
     return [f"rank {b.rank} device {b.device}" for b in budgets]
 
 
-def _drawn(budgets: list[Budget], verbosity: int) -> list[Budget]:
+def _drawn(budgets: list[Budget], verbosity: int, most: int = BARS) -> list[Budget]:
     """Of many budgets those of the least and of the most busy devices, in their order."""
-    if verbosity > 0 or len(budgets) <= BARS:
+    if verbosity > 0 or len(budgets) <= most:
         return budgets
 
     def busy(b: Budget) -> float:
         return sum(p.share for p in b.parts if p.part in BUSY)
 
     ranked = sorted(range(len(budgets)), key=lambda i: (busy(budgets[i]), i))
-    half = BARS // 2
+    half = most // 2
     return [budgets[i] for i in sorted(ranked[:half] + ranked[-half:])]
 
 
@@ -123,12 +157,7 @@ def _bars(
     for label, one in zip(labels, budgets, strict=True):
         shares = _shares(one)
         counts = cells([shares.get(p, 0.0) for p in order], page.width - margin - 1)
-        # Letters stand on the colour of their part: one solid bar with names in it.
-        drawn = [
-            (given[p][0] * n, given[p][1] + ("" if p == "compute" else " reverse"))
-            for p, n in zip(order, counts, strict=True)
-        ]
-        page.line(("  " + pad(label, margin - 2), "dim"), *drawn)
+        page.line(("  " + pad(label, margin - 2), "dim"), *_pieces(order, counts, given))
 
 
 def _legend(

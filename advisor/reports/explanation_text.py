@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from advisor.model.explanation import Explanation, FactSource, Reason, Related, ScopeExplanation
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc
-from advisor.reports.finding_text import level
+from advisor.reports.finding_text import Shown, finding, level
 from advisor.reports.layout import GLUE, Page, Segment, pad
 from advisor.reports.numbers import (
     UNKNOWN,
@@ -33,8 +33,9 @@ _HEADINGS = {
 }
 
 
-def explanation(page: Page, doc: Explanation, verbosity: int = 0) -> None:
-    """The whole answer; without -v the scopes that matter and the facts that they rest on."""
+def explanation(page: Page, doc: Explanation, verbosity: int = 0, full: bool = False) -> None:
+    """The whole answer; without -v the scopes that matter and the facts that they rest on. In `full`
+    the findings of the rule as well, and without -v they alone."""
     page.line((f"{doc.code} {doc.cause}", "bold"), (f"  {doc.kind}", "dim"))
     page.wrapped(doc.title, style="bold")
     page.labelled("capture", doc.input.path, 2)
@@ -46,6 +47,15 @@ def explanation(page: Page, doc: Explanation, verbosity: int = 0) -> None:
         )
     page.blank()
     page.wrapped(doc.sentence, style="bold")
+    if full and doc.findings:
+        shown_before: Shown = {}
+        for found in doc.findings:
+            page.blank()
+            finding(page, found, bool(doc.input.steps), verbosity + 1, shown_before)
+        if verbosity <= 0:
+            page.blank()
+            page.line(("Next: ", "dim"), (_next(doc), "bold"))
+            return
     shown = list(_shown(doc, verbosity))
     for one in shown:
         _scope(page, doc, one, verbosity)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from advisor.model.facts import Interval, Table
 from advisor.model.findings import Advice, Alternative, Finding, Gain, Verify
+from advisor.reports.blocks import LEVEL_STYLE
 from advisor.reports.budget_bar import words
 from advisor.reports.gain_text import params_text, span_text, times_text
 from advisor.reports.layout import Page, Segment, pad
@@ -19,12 +18,8 @@ from advisor.reports.numbers import (
     value_text,
 )
 
-LEVEL_STYLE = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim"}
-EVIDENCE_ROWS = 5
-#: Heads the column of functions in a table of call sites.
-CALLED_FROM = "called from"
+EVIDENCE_ROWS = 8
 PLACES = 3
-OPTIONS = 3
 
 
 def level(page: Page, severity: str) -> Segment:
@@ -53,15 +48,18 @@ Shown = dict[object, int]
 
 
 def finding(page: Page, found: Finding, has_steps: bool, verbosity: int, shown: Shown | None = None) -> None:
-    """The whole block of one finding; with `shown`, nothing that stood there before."""
-    shown = {} if shown is None or verbosity > 0 else shown
-    where = found.scope.label()
+    """The whole block of one finding; with `shown`, nothing that stood there before. `verbosity` 2
+    prints every row and place."""
+    shown = {} if shown is None or verbosity > 1 else shown
+    rows, places = (EVIDENCE_ROWS, PLACES) if verbosity <= 1 else (None, None)
+    sure = f"confidence {value_text(found.confidence, 'ratio')}"
+    where = ", ".join(t for t in (found.scope.label(), sure) if t)
     page.line(
         (f"{found.rank}. ", "bold"),
         badge(page, found),
         " ",
         (f"{found.code} {found.cause}", "bold"),
-        (f"  {where}" if where else "", "dim"),
+        (f"  {where}", "dim"),
         baseline_mark(found),
     )
     page.wrapped(found.title, ["   "], 3, "bold")
@@ -73,24 +71,21 @@ def finding(page: Page, found: Finding, has_steps: bool, verbosity: int, shown: 
         text = gain_text(found.gain, page.glyphs.arrow)
         if text:
             page.labelled("gain", text, 3)
-        if verbosity > 0 and found.gain.assumptions:
+        if found.gain.assumptions:
             page.labelled("assumes", "; ".join(found.gain.assumptions), 3)
-        elif found.gain.assumptions and found.rank == 1:
-            page.labelled("", "(-v says what the estimates assume)", 3)
-    tables = found.evidence if verbosity > 0 else _telling(found.evidence)
-    for table in tables:
+    for table in found.evidence:
         before = shown.setdefault(table, found.rank)
         if before == found.rank:
-            evidence(page, table, None if verbosity > 0 else EVIDENCE_ROWS)
+            evidence(page, table, rows)
         else:
             page.labelled("evidence", f"{table.title}: as in {before}.", 3)
     before = shown.setdefault(found.time_ranges, found.rank) if found.time_ranges else found.rank
     if before == found.rank:
-        _places(page, found.time_ranges, len(found.time_ranges) if verbosity > 0 else PLACES)
+        _places(page, found.time_ranges, places)
     else:
         page.labelled("where", f"as in {before}.", 3)
     for advice in found.recommendations:
-        _advice(page, advice, found.rank, shown, len(advice.options) if verbosity > 0 else OPTIONS)
+        _advice(page, advice, found.rank, shown)
     told = {advice.id for advice in found.recommendations}
     for other in found.alternatives:
         if other.action not in told or (other.gain is not None and other.gain.speedup is not None):
@@ -98,26 +93,19 @@ def finding(page: Page, found: Finding, has_steps: bool, verbosity: int, shown: 
     if found.explains:
         names = [f"{s.code} {s.cause}" for s in found.explains]
         page.labelled("explains", ", ".join(dict.fromkeys(names)), 3)
-    if verbosity > 0:
-        page.labelled("sure", value_text(found.confidence, "ratio"), 3)
-        for ref in found.references:
-            page.labelled("see", ref.title or ref.id, 3)
-            if ref.url:
-                page.wrapped(ref.url, ["  "], 2, "dim")
-
-
-def _telling(tables: Sequence[Table]) -> list[Table]:
-    """The first table, and the functions that make the calls wherever they stand."""
-    return [t for i, t in enumerate(tables) if not i or t.columns[:1] == (CALLED_FROM,)]
+    for i, ref in enumerate(found.references):
+        page.labelled("see" if not i else "", ref.title or ref.id, 3)
+        if ref.url:
+            page.wrapped(ref.url, ["  "], 2, "dim")
 
 
 def _conditions(page: Page, found: Finding, verbosity: int) -> None:
     shown = [
-        c for c in found.conditions if verbosity > 0 or c.holds or (c.holds is None and c.value is not None)
+        c for c in found.conditions if verbosity > 1 or c.holds or (c.holds is None and c.value is not None)
     ]
     for i, condition in enumerate(shown):
         text = condition_text(condition)
-        if condition.param and verbosity > 0:
+        if condition.param and verbosity > 1:
             text += f"  (--param {found.code}.{condition.param}=...)"
         if condition.holds is False:
             text += "  (does not hold)"
@@ -167,7 +155,7 @@ def evidence(page: Page, table: Table, rows: int | None) -> None:
         page.line("     ", (f"and {amount(len(table.rows) - len(kept), 'row')} more (-v)", "dim"))
 
 
-def _places(page: Page, ranges: tuple[Interval, ...], shown: int) -> None:
+def _places(page: Page, ranges: tuple[Interval, ...], shown: int | None) -> None:
     for i, place in enumerate(ranges[:shown]):
         page.labelled("where" if i == 0 else "", place_text(place), 3)
 
@@ -182,14 +170,14 @@ def place_text(where: Interval) -> str:
     return f"{text}: {where.label}" if where.label else text
 
 
-def _advice(page: Page, advice: Advice, rank: int, shown: Shown, most: int) -> None:
+def _advice(page: Page, advice: Advice, rank: int, shown: Shown) -> None:
     page.wrapped(
         f"{advice.action.rstrip('.')} (effort {advice.effort})", [("   " + pad("do", 10), "bold green")], 13
     )
     before = shown.setdefault(advice.options, rank) if advice.options else rank
     if before != rank:
         page.line(" " * 15, (f"options: as in {before}.", "dim"))
-    for option in advice.options[:most] if before == rank else ():
+    for option in advice.options if before == rank else ():
         since = f" (since {option.since})" if option.since else ""
         # Lines of the engine "any" suit all of them and are commands of their own.
         engine = "" if option.engine == "any" else f"{option.engine}: "

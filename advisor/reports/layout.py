@@ -7,8 +7,9 @@ control characters never reach the terminal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
@@ -29,6 +30,8 @@ GLUE = "\u00a0"
 
 #: A text column is not made narrower than this.
 TEXT_COLUMN = 12
+#: Nor is one that goes on in the next line.
+WRAPPED_COLUMN = 20
 
 Segment = str | tuple[str, str]
 
@@ -55,6 +58,9 @@ PLAIN = Glyphs(
     {"high": "!!", "medium": "! ", "low": "- ", "info": ". "},
     "+", "x", "~", "->", "...", "|", "-", "#",
 )  # fmt: skip
+
+
+_ASCII = str.maketrans({UNICODE.arrow: PLAIN.arrow, UNICODE.dot: PLAIN.dot, UNICODE.ellipsis: PLAIN.ellipsis})
 
 
 def clean(text: str) -> str:
@@ -154,13 +160,17 @@ class Page:
         self.glyphs = UNICODE if unicode else PLAIN
         self.lines: list[Text] = []
 
+    def spelled(self, text: str) -> str:
+        """`text` with the signs of this page in place of ours."""
+        return text if self.glyphs is UNICODE else text.translate(_ASCII)
+
     def line(self, *segments: Segment) -> None:
         """One line of plain or ``(text, style)`` segments; what does not fit is cut."""
         text = Text(no_wrap=True, overflow="ignore", end="")
         room = self.width
         for segment in segments:
             part, style = (segment, "") if isinstance(segment, str) else segment
-            part = clean(part)
+            part = self.spelled(clean(part))
             if cell_len(part) > room:
                 part = cut_end(part, room, self.glyphs.ellipsis) if room > 0 else ""
             room -= cell_len(part)
@@ -180,7 +190,7 @@ class Page:
     def wrapped(self, text: str, lead: Sequence[Segment] = (), indent: int = 0, style: str = "") -> None:
         """Wrapped text; `lead` stands before its first line, the others start at `indent`."""
         before = sum(cell_len(s if isinstance(s, str) else s[0]) for s in lead)
-        parts = wrap(text, max(self.width - indent, 20), max(self.width - before, 8))
+        parts = wrap(self.spelled(text), max(self.width - indent, 20), max(self.width - before, 8))
         self.line(*lead, (parts[0], style))
         for part in parts[1:]:
             self.line(" " * indent, (part, style))
@@ -190,10 +200,18 @@ class Page:
         lead = " " * indent + pad(label, label_width)
         self.wrapped(text, [(lead, "dim")], indent + label_width)
 
-    def table(self, heads: Sequence[str], columns: Sequence[tuple[list[str], bool]], indent: int = 2) -> None:
+    def table(
+        self,
+        heads: Sequence[str],
+        columns: Sequence[tuple[list[str], bool]],
+        indent: int = 2,
+        styles: Mapping[str, str] = MappingProxyType({}),
+        wrapped: bool = False,
+    ) -> None:
         """Aligned columns of ``(cells, is_number)``; text columns share what numbers leave over.
 
-        Columns for which there is no room are left out, from the right.
+        Columns for which there is no room are left out, from the right. `styles` are by the text
+        of a cell; with `wrapped` the last column goes on in the next line instead of being cut.
         """
         if not columns or not columns[0][0]:
             return
@@ -204,24 +222,35 @@ class Page:
         ]
         room = self.width - indent
         least = [w if columns[i][1] else min(w, TEXT_COLUMN) for i, w in enumerate(widths)]
+        if wrapped:
+            least[-1] = min(widths[-1], WRAPPED_COLUMN)
         while len(least) > 1 and sum(least) + gap * (len(least) - 1) > room:
             least.pop()
         heads, columns, widths = heads[: len(least)], columns[: len(least)], widths[: len(least)]
+        last = len(widths) - 1
+        wrapped = wrapped and not columns[last][1]
         while sum(widths) + gap * (len(widths) - 1) > room:
             spare = [widths[i] - least[i] for i in range(len(widths))]
+            if wrapped and spare[last]:
+                spare = [0] * last + spare[last:]
             if max(spare) == 0:
                 break
             widths[spare.index(max(spare))] -= 1
-        last = len(widths) - 1
 
-        def row(cells: Iterable[str], style: str) -> None:
-            out = []
+        def row(cells: Sequence[str], style: str) -> None:
+            out: list[Segment] = []
+            below: list[str] = []
             for i, cell in enumerate(cells):
                 number = columns[i][1]
-                shown = cut_middle(name_text(cell), widths[i], self.glyphs.ellipsis)
+                if i == last and wrapped:
+                    shown, *below = wrap(cell, widths[i])
+                else:
+                    shown = cut_middle(name_text(cell), widths[i], self.glyphs.ellipsis)
                 filled = shown if i == last and not number else pad(shown, widths[i], number)
-                out.append(filled)
-            self.line(" " * indent, ((" " * gap).join(out), style))
+                out += [" " * (gap if i else indent), (filled, style or styles.get(cell, ""))]
+            self.line(*out)
+            for text in below:
+                self.line(" " * (indent + sum(widths[:last]) + gap * last), text)
 
         row(heads, "dim")
         for cells in zip(*(c for c, _ in columns), strict=True):

@@ -36,9 +36,7 @@ def job(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
     if len(diagnosis.inputs) > 1 and first.path != last.path:
         name = cut_middle(last.path, page.width - 3, page.glyphs.ellipsis)
         page.line((f"to {name}", "bold"))
-    world = max(_world(diagnosis), len(diagnosis.inputs))
-    of = f" of {world}" if world > len(read) else ""
-    page.labelled("ranks", f"{len(read)}{of} read")
+    page.labelled("ranks", ranks_read(diagnosis))
     if read:
         shared = read[0].model_copy(
             update={
@@ -58,10 +56,12 @@ def job(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
         page.labelled("warning", f"rank {rank}: {text}")
 
 
-def _world(diagnosis: Diagnosis) -> int:
-    """Ranks of the job, as far as its captures tell."""
+def ranks_read(diagnosis: Diagnosis) -> str:
+    """``2 of 3 read``: of the ranks of the job, as far as its captures say how many there are."""
+    read = sum(i.format != UNREADABLE for i in diagnosis.inputs)
     told = (f.value for f in diagnosis.facts if f.name == "ranks.world_size")
-    return max((v for v in told if isinstance(v, int)), default=0)
+    world = max([len(diagnosis.inputs), *(v for v in told if isinstance(v, int))])
+    return f"{read} of {world} read" if world > read else f"{read} read"
 
 
 def _same(texts: Sequence[str | None]) -> str | None:

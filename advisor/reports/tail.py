@@ -154,19 +154,3 @@ def facts(page: Page, diagnosis: Diagnosis) -> None:
         if name != "kernels":
             page.blank()
             evidence(page, table, 20)
-
-
-def next_command(page: Page, diagnosis: Diagnosis) -> None:
-    """The last line is the one thing to type."""
-    page.blank()
-    flags = [e.flag for e in diagnosis.not_evaluated if e.flag]
-    if diagnosis.findings:
-        command = f"advisor explain {diagnosis.findings[0].code}"
-    elif diagnosis.next_target is not None:
-        tool = diagnosis.next_target.command.partition(" ")[0]
-        command = f"the {tool} line above"
-    elif flags:
-        command = f"capture again with {flags[0]}"
-    else:
-        command = "advisor rules list"
-    page.line(("Next: ", "dim"), (command, "bold"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from advisor.model.findings import Diagnosis, Finding
+from advisor.model.findings import Diagnosis
 from advisor.reports import (
+    blocks,
     budget_bar,
     finding_text,
     gain_text,
@@ -14,9 +16,10 @@ from advisor.reports import (
     phrases,
     ranks_text,
     sensitivity_text,
+    summary,
     tail,
 )
-from advisor.reports.layout import Page, Segment, cut_middle, pad
+from advisor.reports.layout import Page
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,8 +29,8 @@ TOP = 5
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How much is said, and in how many columns. `top`: findings shown in full; `ranking`: the
-    arithmetic of their order; `named`: one report of several, so that each names its capture."""
+    """How much is said, and in how many columns. `top`: findings listed; `ranking`: the arithmetic
+    of their order; `named`: of several captures, so that each is named."""
 
     width: int = 80
     unicode: bool = True
@@ -37,17 +40,45 @@ class TextOptions:
     named: bool = False
 
 
-def render(diagnosis: Diagnosis, options: TextOptions) -> list[Text]:
-    """The report as styled lines, none wider than ``options.width`` cells."""
+def render(diagnoses: Sequence[Diagnosis], options: TextOptions) -> list[Text]:
+    """Styled lines, none wider than ``options.width`` cells: the short form of one diagnosis, a row
+    each of several, with -v all of each."""
     page = Page(options.width, options.unicode)
     if options.verbosity < 0:
-        _quiet(page, diagnosis, options)
-        return page.lines
+        for diagnosis in diagnoses:
+            _quiet(page, diagnosis, options)
+    elif options.verbosity == 0 and options.named:
+        blocks.write(page, summary.table(diagnoses))
+    else:
+        for i, diagnosis in enumerate(diagnoses):
+            if i:
+                page.blank()
+                page.line(page.glyphs.rule * page.width)
+                page.blank()
+            _one(page, diagnosis, options)
+    return page.lines
+
+
+def _one(page: Page, diagnosis: Diagnosis, options: TextOptions) -> None:
+    if options.verbosity > 0:
+        _full(page, diagnosis, options)
+        return
+    blocks.write(page, summary.summary(diagnosis, options.top))
+    if options.ranking:
+        gain_text.ranking(page, diagnosis)
+    sensitivity_text.sensitivity(page, diagnosis, 0)
+    blocks.write(page, summary.end(diagnosis, page.width))
+
+
+def _full(page: Page, diagnosis: Diagnosis, options: TextOptions) -> None:
+    """Everything that the document says."""
     header.header(page, diagnosis, options.verbosity)
     page.blank()
-    page.wrapped(diagnosis.verdict, style="bold")
+    if diagnosis.headline is not None:
+        page.wrapped(summary.verdict(diagnosis), style="bold")
+    page.wrapped(diagnosis.verdict)
     _compared(page, diagnosis)
-    _findings(page, diagnosis, options)
+    _findings(page, diagnosis)
     _gone(page, diagnosis)
     gain_text.combined(page, diagnosis, options.verbosity)
     if options.ranking:
@@ -58,40 +89,28 @@ def render(diagnosis: Diagnosis, options: TextOptions) -> list[Text]:
     tail.healthy(page, diagnosis, options.verbosity)
     tail.not_judged(page, diagnosis, options.verbosity)
     sensitivity_text.sensitivity(page, diagnosis, options.verbosity)
-    if options.verbosity > 0:
-        tail.thresholds(page, diagnosis)
-        tail.facts(page, diagnosis)
-    tail.next_command(page, diagnosis)
-    return page.lines
+    tail.thresholds(page, diagnosis)
+    tail.facts(page, diagnosis)
+    blocks.write(page, summary.end(diagnosis, page.width, options.verbosity))
 
 
 def plain(diagnosis: Diagnosis, options: TextOptions) -> str:
-    """The report as text without escape codes, for a file."""
-    return "".join(f"{line.plain}\n" for line in render(diagnosis, options))
+    """The report as text without escape codes."""
+    return "".join(f"{line.plain}\n" for line in render([diagnosis], options))
 
 
-def _findings(page: Page, diagnosis: Diagnosis, options: TextOptions) -> None:
+def _findings(page: Page, diagnosis: Diagnosis) -> None:
     listed = [f for f in diagnosis.findings if f.severity != "info" or f.invalidates]
-    shown: finding_text.Shown = {}
-    for finding in listed[: options.top]:
-        page.blank()
-        finding_text.finding(page, finding, bool(diagnosis.steps), options.verbosity, shown)
-    rest = listed[options.top :]
-    if rest:
-        page.heading(f"{len(rest)} more", f"--top {len(listed)} shows all in full")
-        for finding in rest:
-            page.line(*_one_line(page, finding))
     noted = [f for f in diagnosis.findings if f not in listed]
+    shown: finding_text.Shown = {}
+    for finding in listed:
+        page.blank()
+        finding_text.finding(page, finding, bool(diagnosis.steps), 2, shown)
     if noted:
         page.heading("Also noted", "for information")
-        for finding in noted:
-            if options.verbosity > 0:
-                page.blank()
-                finding_text.finding(page, finding, bool(diagnosis.steps), options.verbosity)
-            else:
-                head = f" {finding.rank:>2} {page.glyphs.levels['info']} {finding.code} "
-                mark = finding_text.baseline_mark(finding)
-                page.line(head, (finding.cause, "bold"), mark, f": {finding.title}")
+    for finding in noted:
+        page.blank()
+        finding_text.finding(page, finding, bool(diagnosis.steps), 2)
 
 
 def _compared(page: Page, diagnosis: Diagnosis) -> None:
@@ -113,24 +132,11 @@ def _gone(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _quiet(page: Page, diagnosis: Diagnosis, options: TextOptions) -> None:
-    if options.named:
-        path = diagnosis.inputs[0].path
-        page.line((cut_middle(path, page.width, page.glyphs.ellipsis), "bold"))
-    page.wrapped(diagnosis.verdict)
+    """The fix and what it wins, with the finding that asks for it."""
+    first = summary.headline(diagnosis)
+    name = f"{diagnosis.inputs[0].path}: " if options.named else ""
+    state = f", {first.baseline}" if first is not None and first.baseline else ""
+    found = f" ({first.code} {first.cause}{state})" if first is not None else ""
+    page.wrapped(f"{name}{summary.verdict(diagnosis)}{found}")
     _compared(page, diagnosis)
-    for finding in diagnosis.findings[: options.top]:
-        page.line(*_one_line(page, finding))
     _gone(page, diagnosis)
-
-
-def _one_line(page: Page, finding: Finding) -> list[Segment]:
-    share = phrases.share_text(finding)
-    return [
-        f"{finding.rank:>3} ",
-        finding_text.badge(page, finding),
-        f" {finding.code} ",
-        (finding.cause, "bold"),
-        finding_text.baseline_mark(finding),
-        f" {pad(share, 7, right=True)}  " if share else "  ",
-        finding.title,
-    ]

@@ -21,6 +21,7 @@ MARKS = {
     "sarif": '"version": "2.1.0"',
     "junit": "<testsuites",
     "github": "::error title=",
+    "concise": ": LCH101 high launch-bound (55.3 % of the step): use CUDA graphs\n",
 }
 
 
@@ -63,13 +64,15 @@ def test_several_captures(
         assert len(json.loads(printed)["runs"]) == 2
     elif kind == "junit":
         assert len(Xml.fromstring(printed)) == 2
+    elif kind == "text":
+        assert b"2 captures: 2 high" in printed
     else:
         assert printed.count(MARKS[kind].encode()) >= 2
 
 
 def test_html_beside_the_report(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("a.sqlite", "--html", "a.html", "-q") == 0
-    assert "Launch-bound decode" in capsys.readouterr().out
+    assert "Use CUDA graphs" in capsys.readouterr().out
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert run("a.sqlite", "--html", "a.html") == 2
@@ -82,7 +85,7 @@ def test_html_beside_the_report(run: Run, tmp_path: Path, capsys: pytest.Capture
     assert "is the capture itself" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["json", "markdown", "sarif", "junit", "github"])
+@pytest.mark.parametrize("kind", ["concise", "json", "markdown", "sarif", "junit", "github"])
 def test_an_interrupted_writer_leaves_nothing(
     run: Run, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,14 +99,25 @@ def test_an_interrupted_writer_leaves_nothing(
     assert {p.name for p in tmp_path.iterdir()} == before
 
 
+def test_the_format_may_be_named_as_linters_name_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("a.sqlite", "--output-format", "concise") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(DIAGNOSIS.findings)
+    assert lines[1].startswith(
+        f"{DIAGNOSIS.inputs[0].path}: SYN103 low readback-per-layer (3.1 % of the step)"
+    )
+
+
 def test_the_baseline_in_text(run: Run, old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("a.sqlite", "--baseline", old) == 0
     shown = capsys.readouterr().out
     assert "1 new, 2 known, 0 gone" in " ".join(shown.split())
-    assert "launch-bound  device 0, decode  [NEW]" in shown
-    assert "[known]" in shown
+    assert "new    LCH101 launch-bound" in shown
+    assert "known  SYN103 readback-per-layer" in shown
+    assert run("a.sqlite", "--baseline", old, "-v") == 0
+    assert "launch-bound  device 0, decode, confidence 85.0 %  [NEW]" in capsys.readouterr().out
     assert run("a.sqlite", "--baseline", old, "-q") == 0
-    assert "LCH101 launch-bound  [NEW]" in capsys.readouterr().out
+    assert "(LCH101 launch-bound, new)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_baseline_in_json(run: Run, old: Path, capsys: pytest.CaptureFixture[str]) -> None:

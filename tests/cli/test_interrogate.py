@@ -233,6 +233,34 @@ def test_no_escape_code_of_a_name_reaches_the_terminal(cli: Cli, capsys: Capture
     assert "\x1b" not in capsys.readouterr().out
 
 
+# --- one finding in full ---------------------------------------------------------------------
+
+
+def test_show_prints_a_finding_with_its_evidence_and_options(cli: Cli, capsys: Captured) -> None:
+    path = committed("decode_eager_bs1")
+    assert cli("show", path, "1") == 0
+    shown = capsys.readouterr().out
+    for part in ("because ", "cost ", "gain ", "assumes ", "evidence ", "where ", "do ", "verify: "):
+        assert f"   {part}" in shown, part
+    assert "torch.compile" in shown
+    assert wide(shown) == []
+    assert cli("show", path, "LCH101") == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_show_of_a_rule_that_found_nothing_says_why_not(cli: Cli, capsys: Captured) -> None:
+    path = committed("decode_eager_bs1")
+    assert cli("show", path, "blocking-sync") == 0
+    shown = capsys.readouterr().out
+    assert cli("explain", "blocking-sync", "--trace", path) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_show_of_a_number_that_is_no_finding(cli: Cli, capsys: Captured) -> None:
+    assert cli("show", committed("decode_eager_bs1"), "99") == 2
+    assert "no finding 99; the capture has" in capsys.readouterr().err
+
+
 # --- sensitivity -----------------------------------------------------------------------------
 
 

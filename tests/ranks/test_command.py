@@ -41,7 +41,7 @@ def test_a_folder_of_ranks(run: Run, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(folder, "--jobs", "2") == 0
     out = capsys.readouterr().out
     assert "ranks     2 read" in out
-    assert "\nRanks" in out
+    assert "  rank    busy" in out
 
 
 def test_independent_captures_stay_apart(

@@ -13,6 +13,7 @@ from advisor.model.findings import (
     Diagnosis,
     Finding,
     Gain,
+    Headline,
     Healthy,
     Impact,
     Input,
@@ -130,6 +131,7 @@ LAUNCH_BOUND = Finding(
     recommendations=(
         Advice(
             id="cuda-graphs",
+            title="use CUDA graphs",
             action="Capture the decode step as a CUDA graph and replay it",
             options=(
                 Option(engine="vLLM", line="drop --enforce-eager", since="0.2.0"),
@@ -235,6 +237,12 @@ DIAGNOSIS = Diagnosis(
     verdict=(
         "Launch-bound decode: the GPU is idle for 55.3 % of the window because 847 kernels a "
         "step are launched one by one."
+    ),
+    headline=Headline(
+        code="LCH101",
+        cause="launch-bound",
+        do="Capture the decode step as a CUDA graph and replay it",
+        saves=0.767,
     ),
     findings=(LAUNCH_BOUND, READBACK, COARSE),
     overruled=(Overruled(code="HST101", cause="host-gap", by="launch-bound", scope=Scope(device=1)),),

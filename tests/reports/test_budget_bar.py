@@ -26,12 +26,12 @@ def test_signs_are_distinct_and_stable() -> None:
 
 
 def bars(diagnosis: Diagnosis) -> list[str]:
-    shown = plain(diagnosis, TextOptions())
+    shown = plain(diagnosis, TextOptions(verbosity=1))
     return [line for line in shown.splitlines() if "███" in line]
 
 
 def test_one_bar_a_device_of_equal_length() -> None:
-    drawn = bars(DIAGNOSIS)
+    drawn = bars(DIAGNOSIS)[:2]
     assert [line.split()[1] for line in drawn] == ["0", "1"]
     assert len({len(line) for line in drawn}) == 1
     assert "L" in drawn[0]
@@ -40,14 +40,18 @@ def test_one_bar_a_device_of_equal_length() -> None:
 
 def test_many_devices_are_summarised() -> None:
     many: tuple[Budget, ...] = tuple(budget(i, sync=0.01 * (i + 1)) for i in range(16))
-    shown = plain(DIAGNOSIS.model_copy(update={"budget": many}), TextOptions())
+    short = plain(DIAGNOSIS.model_copy(update={"budget": many}), TextOptions())
+    assert [line[:11] for line in short.splitlines() if "███" in line] == ["  device 0 ", "  device 15"]
+    shown = plain(DIAGNOSIS.model_copy(update={"budget": many}), TextOptions(verbosity=1))
     assert "median" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
 def test_an_empty_window_does_not_divide_by_zero() -> None:
     empty = Budget(device=0, window_ms=0.0, parts=())
-    assert "device 0" in plain(DIAGNOSIS.model_copy(update={"budget": (empty,)}), TextOptions())
+    of = DIAGNOSIS.model_copy(update={"budget": (empty,)})
+    assert "  budget" in plain(of, TextOptions())
+    assert "device 0" in plain(of, TextOptions(verbosity=1))
 
 
 def test_parts_differ_by_sign_by_colour_of_the_workbook_and_by_pattern_on_the_page() -> None:

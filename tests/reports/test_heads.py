@@ -23,7 +23,7 @@ FORMATS = ("terminal", "markdown", "html", "workbook")
 def shown(diagnosis: Diagnosis, form: str) -> str:
     """The text of a report in one line, without its markup."""
     if form == "terminal":
-        out = plain(diagnosis, TextOptions(width=400))
+        out = plain(diagnosis, TextOptions(width=400, verbosity=1))
     elif form == "markdown":
         out = html.unescape(markdown.render([diagnosis]).decode()).replace("\\", "")
     elif form == "html":

@@ -1,0 +1,49 @@
+"""``advisor show TRACE N|CODE``: one finding in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advisor.cli import flags
+from advisor.cli.settings import takes
+from advisor.config import Settings
+
+
+@takes(
+    "trace",
+    "code",
+    "window",
+    "nvtx",
+    "phase",
+    "weight_bytes",
+    "unprofiled_step",
+    "serving_engine",
+    "rules",
+    "param",
+    "engine",
+    "format",
+    "output",
+    "force",
+    "verbose",
+)
+def show(
+    settings: Settings,
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
+    code: Annotated[str, typer.Argument(metavar="N|CODE", hidden=True)] = "1",
+    format: Annotated[str, typer.Option(metavar="text|json", help="Kind of answer.")] = "text",
+    output: flags.Output = None,
+    force: flags.Force = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="How sure, and why, as well.")] = False,
+) -> None:
+    """Show one finding of a capture in full: its numbers, what proves it, where it is, what to do
+    about it and how to verify that.
+
+    N is the number of the finding in the diagnosis (1 without it), CODE a rule or cause; of one
+    that found nothing the answer says why not, as `advisor explain CODE --trace TRACE`.
+    """
+    from advisor.cli.explain import answer
+
+    answer(code, trace, settings, format, output, force, int(verbose), full=True)

@@ -1,0 +1,339 @@
+"""The short form of a diagnosis: what to do and what it wins, on one screen.
+
+Several captures get a row each; `advisor show` and -v have the rest.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+
+from advisor.model.facts import Cell
+from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
+from advisor.reports import phrases
+from advisor.reports.blocks import Bars, Block, Command, Gap, Grid, Labelled, Next, Paragraph, Title
+from advisor.reports.gain_text import span_text, times_text
+from advisor.reports.numbers import amount, grouped, milliseconds, value_text
+from advisor.reports.ranks_text import rank_columns, ranks_read
+
+#: A message is cut after the sentence that reaches this length.
+MESSAGE = 200
+WARNINGS = 2
+#: Ranks of a job that are listed: those that cause most waiting.
+RANKS = 4
+#: Advice that changes this number asks for the captures of the other ranks.
+MISSING_RANKS = "ranks.missing_count"
+
+
+def summary(diagnosis: Diagnosis, top: int) -> Iterator[Block]:
+    """The short form but for its end; `top` rules are listed."""
+    d = diagnosis
+    yield from _capture(d)
+    yield Paragraph(verdict(d), strong=True)
+    if why := _why(d):
+        yield Paragraph(why, dense=True)
+    if text := phrases.baseline_text(d):
+        yield Paragraph(text)
+    yield Gap()
+    yield from _steps(d)
+    if whole := tuple(b for b in d.budget if b.phase is None):
+        yield Bars(whole)
+    if (ranks := rank_columns(d, RANKS)) is not None:
+        yield Gap()
+        rows = tuple(zip(*(texts for texts, _ in ranks.cells), strict=True))
+        yield Grid(tuple(ranks.heads), rows, ranks.hidden)
+    yield from _findings(d, top)
+    if (target := d.next_target) is not None:
+        share = value_text(target.share, "ratio")
+        yield Labelled("kernels", f"most time: {target.family}, {share} of kernel time")
+        if d.headline is None:
+            yield Command(target.command)
+
+
+def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[Block]:
+    """What was found, what is in order and not judged, and the command that goes on."""
+    yield Gap()
+    yield Paragraph(counts(diagnosis) + ("; -v lists them" if verbosity <= 0 else ""))
+    yield Next(_next(diagnosis, width - len("Next: ")))
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """What to do and what it wins: ``Use CUDA graphs: decode step 9.01 → 2.13 ms, 4.23 x (2.47 to
+    6.09)``; without a fix what the document says."""
+    first = headline(diagnosis)
+    if first is None:
+        return diagnosis.verdict
+    do = _do(diagnosis, first)
+    win = _win(diagnosis, first)
+    return f"{do}: {win}" if win else do
+
+
+def headline(diagnosis: Diagnosis) -> Finding | None:
+    """The finding that the verdict speaks of."""
+    code = diagnosis.headline.code if diagnosis.headline is not None else None
+    return next((f for f in diagnosis.findings if f.code == code), None)
+
+
+def fix(advice: Advice) -> str:
+    """The action in a few words."""
+    return advice.title or advice.id.replace("-", " ")
+
+
+def first_fix(finding: Finding) -> str:
+    """What to do first; where a gain is estimated, what it is estimated for: no other capture."""
+    known = finding.recommendations
+    if saves(finding):
+        known = tuple(a for a in known if a.verify and a.verify.fact != MISSING_RANKS) or known
+    return fix(known[0]) if known else ""
+
+
+def saves(finding: Finding) -> str:
+    """The share of the step that the fix saves, or the multiple of the throughput; empty where
+    nothing estimates it."""
+    gain = finding.gain
+    if gain is None or gain.speedup is None:
+        return ""
+    if gain.measure == "throughput":
+        return f"{gain.speedup.mid:.2f} x"
+    saved = finding.ranking.saved if finding.ranking is not None else None
+    return "" if saved is None else value_text(saved, "ratio")
+
+
+def counts(diagnosis: Diagnosis) -> str:
+    """``1 high, 2 low · 26 in order · 10 not judged``"""
+    levels = Counter("limit" if f.kind == "limit" else f.severity for f in diagnosis.findings)
+    found = ", ".join(f"{levels[s]} {s}" for s in ("high", "medium", "low", "limit", "info") if levels[s])
+    parts = [found or "no findings", f"{_rules(diagnosis.ticks)} in order"]
+    parts += [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
+    parts.append(f"{_rules(diagnosis.not_evaluated)} not judged")
+    return " · ".join(parts)
+
+
+def _rules(entries: Sequence[object]) -> int:
+    return len({getattr(e, "code", "") for e in entries})
+
+
+# --- capture and steps -----------------------------------------------------------------------
+
+
+def _capture(d: Diagnosis) -> Iterator[Block]:
+    read = [i for i in d.inputs if i.format != UNREADABLE]
+    if not d.inputs:
+        return
+    yield Title(d.inputs[0].path)
+    about = _about(read[0], d) if read else []
+    if about:
+        yield Paragraph(" · ".join(about), dense=True)
+    if len(d.inputs) > 1:
+        yield Labelled("ranks", ranks_read(d))
+    for entry in d.inputs:
+        if entry.format == UNREADABLE:
+            yield Labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
+    texts = [f"rank {i.rank}: {w}" if len(d.inputs) > 1 else w for i in read for w in i.warnings]
+    found = Counter(texts)
+    for text in list(found)[:WARNINGS]:
+        yield Labelled("warning", text + (f" ({found[text]} times)" if found[text] > 1 else ""))
+    if len(found) > WARNINGS:
+        yield Labelled("", f"and {amount(len(found) - WARNINGS, 'more warning')} (-v)")
+
+
+def _about(entry: Input, d: Diagnosis) -> list[str]:
+    """Machine, recorder, program and work in a few words."""
+    producer = (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys")
+    parts = [entry.device, producer, entry.serving_engine, entry.workload]
+    steps = (amount(s.count, f"{_phase(s.phase)}step") for s in d.main_steps)
+    parts.append(", ".join(steps) or "no steps found")
+    return [p for p in parts if p]
+
+
+def _phase(phase: str) -> str:
+    return "" if phase == "unknown" else f"{phase} "
+
+
+def _steps(d: Diagnosis) -> Iterator[Block]:
+    """Step time as captured and without the profiler, and how busy the device is."""
+    entry = d.inputs[0] if len(d.inputs) == 1 else None
+    load = []
+    if entry is not None and entry.kernels_per_step is not None:
+        load.append(f"{grouped(round(entry.kernels_per_step, 1))} kernels a step")
+    busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
+    if busy:
+        ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))
+        load.append(f"GPU busy {' to '.join(ends)}")
+    if entry is not None and entry.step_ms is not None:
+        yield Labelled("step", f"{milliseconds(entry.step_ms)} ms traced{_untraced(entry)}")
+    if len(d.main_steps) > 1 or (entry is None and d.main_steps):
+        times = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in d.main_steps)
+        yield Labelled("medians", ", ".join(times))
+    if load:
+        yield Labelled("load", ", ".join(load))
+
+
+def _untraced(entry: Input) -> str:
+    step = entry.untraced_step_ms
+    if step is None:
+        return ""
+    if step.low == step.high:
+        return f", {milliseconds(step.mid)} ms untraced, as given"
+    return f", about {span_text(step)} ms untraced"
+
+
+# --- verdict ---------------------------------------------------------------------------------
+
+
+def _do(d: Diagnosis, first: Finding) -> str:
+    """The fix, after the one that it requires."""
+    own = first_fix(first)
+    wanted = d.headline.do if d.headline is not None else None
+    before = next((a for f in d.findings for a in f.recommendations if a.action == wanted), None)
+    if before is not None and all(a.action != wanted for a in first.recommendations):
+        own = f"{fix(before)}, then {own}" if own else fix(before)
+    text = own or first.cause.replace("-", " ")
+    return text[:1].upper() + text[1:]
+
+
+def _win(d: Diagnosis, first: Finding) -> str:
+    gain = first.gain
+    if gain is None or gain.speedup is None:
+        share = "" if first.code.startswith("CAP") else phrases.share_text(first)
+        of = first.impact.of(bool(d.steps)) if first.impact is not None else ""
+        return f"{first.cause} holds {share} of the {of}" if share else ""
+    if gain.measure == "throughput":
+        return f"{times_text(gain.speedup)} in tokens/s"
+    phases = {s.phase for s in d.main_steps}
+    step = f"{_phase(phases.pop())}step" if len(phases) == 1 else "step"
+    if gain.step_before_ms is None or gain.step_after_ms is None:
+        return times_text(gain.speedup)
+    before, after = milliseconds(gain.step_before_ms.mid), milliseconds(gain.step_after_ms.mid)
+    return f"{step} {before} → {after} ms, {times_text(gain.speedup)}"
+
+
+def _why(d: Diagnosis) -> str:
+    """What is wrong, with the first of its numbers."""
+    first = headline(d)
+    if first is None:
+        return ""
+    kept = ""
+    for sentence in f"{first.title}: {first.message}".split(". "):
+        if kept and len(kept) + len(sentence) > MESSAGE:
+            break
+        kept += ("" if not kept else ". ") + sentence
+    return kept.rstrip(".") + "."
+
+
+# --- findings --------------------------------------------------------------------------------
+
+
+def _is_quality(finding: Finding) -> bool:
+    """About the capture, not about the program in it."""
+    return finding.code.startswith("CAP") and not finding.invalidates
+
+
+def _findings(d: Diagnosis, top: int) -> Iterator[Block]:
+    """One table of what to mend; limits, the capture and the rest apart."""
+    rest = [f for f in d.findings if f.kind != "limit" and not _is_quality(f)]
+    listed = [f for f in rest if f.severity != "info" or f.invalidates]
+    if listed:
+        yield Gap()
+        yield _table(listed, top, d.baseline is not None)
+    yield Gap()
+    if (c := d.combined) is not None and len(c.steps) > 1:
+        before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
+        yield Labelled("together", f"step {before} → {after} ms, {times_text(c.speedup)}")
+    limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
+    yield from _lines("limit", [_said(f) for f in limits])
+    quality = [f for f in d.findings if _is_quality(f)]
+    yield from _lines("capture", [_said(f) for f in quality if f.severity != "info"])
+    noted = [f for f in d.findings if f.severity == "info" and not f.invalidates]
+    names = dict.fromkeys(f"{f.code} {f.cause}" for f in noted)
+    yield from _lines("noted", [", ".join(n.replace(" ", "\u00a0") for n in names)] if names else [])
+    if d.baseline is not None:
+        gone = [f"{phrases.name(g)}: {phrases.STATUS[g.status]}" for g in d.baseline.gone]
+        yield from _lines("baseline", gone)
+
+
+def _lines(label: str, texts: Sequence[str]) -> Iterator[Block]:
+    for i, text in enumerate(texts):
+        yield Labelled("" if i else label, text)
+
+
+def _said(f: Finding) -> str:
+    """``1 high UTL102 memory-bandwidth-bound 48.6 %: store weights in FP8 saves 20.4 %``"""
+    parts = [f"{f.rank} {f.severity} {f.code} {f.cause}", phrases.share_text(f)]
+    won = f" saves {saves(f)}" if saves(f) and first_fix(f) else ""
+    return " ".join(p for p in parts if p) + (f": {first_fix(f)}{won}" if first_fix(f) else "")
+
+
+def _table(findings: Sequence[Finding], top: int, marked: bool) -> Grid:
+    """A row a rule: one that fired in several places has the numbers of the first."""
+    times = Counter(f.code for f in findings)
+    rows: list[tuple[Cell, ...]] = []
+    for code in list(times)[:top]:
+        f = next(f for f in findings if f.code == code)
+        name = f"{f.code} {f.cause}" + (f" ({times[code]} places)" if times[code] > 1 else "")
+        state = (f.baseline or "",) if marked else ()
+        share, saved = phrases.share_text(f) or "-", saves(f) or "-"
+        rows.append((str(f.rank), f.severity, *state, name, share, saved, first_fix(f)))
+    heads = ("#", "severity", *(("state",) if marked else ()), "finding", "share", "saves", "do first")
+    return Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
+
+
+# --- what next -------------------------------------------------------------------------------
+
+
+def _next(d: Diagnosis, room: int) -> str:
+    """The command for the whole finding; of nothing found the one that measures further."""
+    flags = [e.flag for e in d.not_evaluated if e.flag]
+    if d.headline is not None and len(d.inputs) > 1:
+        return f"advisor explain {d.headline.code}"
+    if d.headline is not None:
+        return _command("advisor show", d, str((headline(d) or d.findings[0]).rank), room)
+    if d.next_target is not None:
+        return f"the {d.next_target.command.partition(' ')[0]} line above"
+    return f"capture again with {flags[0]}" if flags else "advisor rules list"
+
+
+def _command(verb: str, d: Diagnosis, rest: str, room: int) -> str:
+    for path in (shlex.quote(d.inputs[0].path), "TRACE"):
+        command = f"{verb} {path} {rest}"
+        if cell_len(command) <= room:
+            break
+    return command
+
+
+# --- several captures ------------------------------------------------------------------------
+
+
+def table(diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
+    """A row a capture and the totals."""
+    rows: list[tuple[Cell, ...]] = []
+    levels: Counter[str] = Counter()
+    for d in diagnoses:
+        first, entry = headline(d), d.inputs[0]
+        name = phrases.capture_name(entry)
+        step = "-" if entry.step_ms is None else milliseconds(entry.step_ms)
+        busy = "-" if entry.busy_share is None else value_text(entry.busy_share, "ratio")
+        levels["" if first is None else first.severity] += 1
+        if first is None:
+            rows.append((_stem(name), step, busy, "info", "-", "-", "nothing to fix"))
+        else:
+            won = saves(first) or "-"
+            rows.append((_stem(name), step, busy, first.severity, first.code, won, first_fix(first)))
+    yield Grid(
+        ("capture", "step ms", "busy", "level", "finding", "saves", "do first"), tuple(rows), wrapped=True
+    )
+    found = [f"{levels[s]} {s}" for s in ("high", "medium", "low", "info") if levels[s]]
+    found += [f"{levels['']} with nothing to fix"] if levels[""] else []
+    yield Paragraph(f"{amount(len(rows), 'capture')}: {', '.join(found)}; -v prints each in full")
+    worst = next((d for d in diagnoses if d.headline is not None), diagnoses[0])
+    yield Next(_command("advisor", worst, "", 74).rstrip())
+
+
+def _stem(name: str) -> str:
+    """A file name without what says only how the capture is stored."""
+    for end in (".gz", ".xz", ".sqlite", ".json", ".pt.trace"):
+        name = name.removesuffix(end)
+    return name
