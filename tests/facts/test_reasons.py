@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import re
+import os
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import advisor
-from advisor.facts.catalog import CATALOGUE
-from advisor.model.findings import Diagnosis
-from advisor.sources.open import open_trace
-from advisor.sources.schema import MISSING, TABLES
-from advisor.sources.trace import Trace
 from tests.builder import Export
+from tests.docs.scripts import script
 from tests.test_captures import DATA, EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 #: Beside the checkout, where somebody has put more captures.
 SHARED = ROOT.parent / "shared" / "traces"
 COMMITTED = sorted(p for f in (DATA, EXAMPLES) for end in ("*.sqlite.xz", "*.json.gz") for p in f.rglob(end))
-OTHERS = sorted([*SHARED.glob("**/*.sqlite.xz"), *SHARED.glob("**/*.json.gz")])
+OTHERS = sorted(p for end in ("sqlite.xz", "json.gz", "json.xz") for p in SHARED.glob(f"**/*.{end}"))
+#: Every tenth of them, as they take a second each; `ADVISOR_ALL_CAPTURES=1` looks at all.
+SAMPLED = OTHERS[:: 1 if os.environ.get("ADVISOR_ALL_CAPTURES") else 10]
 US = 1_000
-#: Where neither a table nor a column nor anything else that was looked for is absent.
-REASONS = {"the window holds nothing of the kind", "no GPU work to judge"}
 
 
 def kernels_only() -> Export:
@@ -51,43 +46,10 @@ def no_work() -> Export:
     return Export().gpu().process(100).osrt("poll", 0, 1_000_000)
 
 
-def has_values(trace: Trace, table: str, column: str) -> bool:
-    values = trace.columns(table, (column,))[column]
-    known = ~np.isnan(values) if values.dtype.kind == "f" else values != MISSING
-    return bool(known.any())
-
-
 def wrong_reasons(path: Path) -> list[str]:
     """Outcomes whose reason names a table or column that is there, or that the fact that is missing
     is not made of; or that have no reason."""
-    d: Diagnosis = advisor.diagnose(path)
-    wrong = []
-    with open_trace(path) as trace:
-        for entry in d.not_evaluated:
-            if entry.stopped_by:
-                continue
-            if not entry.why:
-                wrong.append(f"{entry.code}: no reason for {', '.join(entry.missing)}")
-                continue
-            specs = [CATALOGUE[n] for n in entry.missing]
-            made_of = {t for s in specs for t in (*s.tables, *s.columns)}
-            lacks = {need.lack for s in specs for need in s.needs}
-            wrong += [
-                f"{entry.code}: {why!r} is no need of {entry.missing}"
-                for why in entry.why.split("; ")
-                if not re.match("the capture (holds|has) no |the samples do not hold ", why)
-                and why not in lacks | REASONS
-                and "knowledge/kernel_families.yaml" not in why
-            ]
-            for names in re.findall(r"the capture holds no ([a-z_, ]+)", entry.why):
-                for table in names.split(", "):
-                    if table in trace.tables or table not in made_of or table not in TABLES:
-                        wrong.append(f"{entry.code}: {table} is no reason for {entry.missing}")
-            for column in re.findall(r"\b[a-z_]+\.[a-z_]+\b", entry.why):
-                table, _, name = column.partition(".")
-                declared = {c for s in specs for c in s.columns.get(table, ())}
-                if table in TABLES and (name not in declared or has_values(trace, table, name)):
-                    wrong.append(f"{entry.code}: {column} is no reason for {entry.missing}")
+    wrong: list[str] = script("benchmarks/reasons.py").reasons(path)[1]
     return wrong
 
 
@@ -104,8 +66,7 @@ def test_reasons_of_scenes(tmp_path: Path, export: object) -> None:
 
 @pytest.mark.skipif(not OTHERS, reason="no further captures beside the checkout")
 def test_reasons_of_other_captures() -> None:
-    # Every tenth: they take a second each.
-    wrong = Counter(text for path in OTHERS[::10] for text in wrong_reasons(path))
+    wrong = Counter(text for path in SAMPLED for text in wrong_reasons(path))
     assert not wrong
 
 
