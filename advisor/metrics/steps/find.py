@@ -52,10 +52,13 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, families: Seq
         return marked
     markers = find_markers(work, ranges, patterns, families)
     inner = inner_work(work, ranges, patterns)
+    attention = work.named(np.array([family == "attention" for family in families], bool))
     for steps in _candidates(work, ranges, patterns, markers):
         if work.share_inside(steps.op_step) < _COVERED:
             continue
         if contradicts(_visible(work, markers, steps), steps.op_step, len(steps)) or _is_inner(inner, steps):
+            continue
+        if steps.method == "kernel sequence" and _holds_tokens(work, markers, steps, attention):
             continue
         if confirms(markers, steps.op_step, len(steps)):
             sure = min(steps.confidence + _CONFIRMED, 0.9)
@@ -115,6 +118,16 @@ def _candidates(
             size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
             if np.median(size) >= MIN_LENGTH:
                 yield steps
+
+
+def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention: Array) -> bool:
+    """True where the parts are requests: each holds several samplings, between which attention runs
+    in layer after layer. A router of experts chooses in every layer, with one attention between."""
+    sampling = next((m for m in markers if m.kind == "sampling"), None)
+    if sampling is None or sampling.passes < 2 * len(steps):
+        return False
+    tokens = _by_marker(work, sampling, 0.5, "step").op_step[attention]
+    return bool(np.median(np.bincount(tokens[tokens >= 0], minlength=1)) >= 2)
 
 
 def _by_marker(work: Work, marker: Marker, confidence: float, level: str) -> Steps:

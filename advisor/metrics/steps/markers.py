@@ -57,15 +57,10 @@ def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, families: S
         mine = rows["process"] == work.process
         at.setdefault(kind, []).extend(work.issued_in(rows["start"][mine], rows["end"][mine]))
     by_range = {kind for kind, found in at.items() if any(len(p) for p in found)}
-    named = work.mine & (work.name >= 0)
     for kind in _FAMILIES:
-        if kind in by_range:
-            continue
-        wanted = np.array([family == kind for family in families], bool)
-        if wanted.any():
-            mask = named.copy()
-            mask[named] = wanted[work.name[named]]
-            at.setdefault(kind, []).append(np.flatnonzero(mask))
+        if kind not in by_range:
+            wanted = np.array([family == kind for family in families], bool)
+            at.setdefault(kind, []).append(work.named(wanted))
     found = []
     for kind in sorted(at):
         positions = np.unique(np.concatenate(at[kind]))

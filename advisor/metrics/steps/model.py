@@ -134,6 +134,11 @@ class Work:
             return mine
         return np.asarray(mine[at == np.argmax(np.bincount(at, self.length[mine]))])
 
+    def named(self, wanted: Array) -> Array:
+        """Positions of the operations with one of these kernel names (a mask of the names)."""
+        known = np.flatnonzero(self.mine & (self.name >= 0))
+        return np.asarray(known[wanted[self.name[known]]] if wanted.any() else known[:0])
+
     def groups(self, at: Array) -> Array:
         """Which pass each of these events (positions, ascending) is in: between two passes lies a
         matrix product or attention, or, where no kernel is known as one, several operations."""

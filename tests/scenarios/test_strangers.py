@@ -1,0 +1,82 @@
+"""Programs of strangers that mark no steps, or mark them in the way of their framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.scenarios.machine import Kernel, Machine
+from tests.scenarios.support import diagnosed, expect
+
+NORM = Kernel(
+    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::Half, float>(int, float)"
+)
+GEMV = Kernel("void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16, 4, 4, false>(params)")
+GEMM = Kernel("ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn")
+FLASH = Kernel(
+    "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128>>(params)"
+)
+GELU = Kernel(
+    "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(Tensor&)>(int)"
+)
+ARGMAX = Kernel(
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>(int)"
+)
+FEATURES = Kernel("sm86_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x64x32")
+ENCODER = [(NORM, 30), (GEMM, 120), (FLASH, 300), (GEMM, 240), (GELU, 60)]
+DECODER = [(NORM, 3), (GEMV, 9), (FLASH, 8), (GEMV, 9), (FLASH, 20), (GEMV, 9), (GELU, 2)]
+
+
+def test_speech_is_written_down_token_by_token(tmp_path: Path) -> None:
+    """Four pieces of a recording: an encoder, then twenty tokens that the host reads one by one. The
+    tokens are the steps, not the pieces, so that one read-back comes a step."""
+    m = Machine(gpu="NVIDIA A10G")
+    for _ in range(4):
+        m.work(8_000)
+        m.copy("HtoD", 940, "pageable", gb_per_s=6)
+        m.launch(FEATURES, 180)
+        m.layers(8, ENCODER)
+        for _ in range(20):
+            m.layers(8, DECODER)
+            m.launch(ARGMAX, 12)
+            m.copy("DtoH", 4 / 1024, "pageable")
+            m.wait()
+            m.work(150)
+    d = diagnosed(m, tmp_path)
+    expect(d, never=("readback-per-layer",))
+    assert d.inputs[0].steps == 79
+    assert d.inputs[0].step_method == "markers"
+
+
+def test_a_training_step_of_xla(tmp_path: Path) -> None:
+    m = Machine(gpu="NVIDIA A100-SXM4-80GB")
+    forward = [(Kernel(f"gemm_fusion_dot_{i}"), 60) for i in range(4)]
+    forward += [(Kernel(f"loop_add_multiply_fusion_{i}"), 6) for i in range(6)]
+    back = [(Kernel(f"gemm_fusion_dot_general_{i}"), 60) for i in range(8)]
+    for _ in range(12):
+        with m.step("XlaModule:#hlo_module=jit_train_step,program_id=17#"):
+            m.layers(4, forward, call=3)
+            m.layers(4, back, call=3)
+        m.copy("DtoH", 4 / 1024, "pageable", api="cuMemcpyDtoHAsync_v2")
+        m.work(300)
+    d = diagnosed(m, tmp_path)
+    assert d.inputs[0].workload == "training"
+    assert d.inputs[0].steps == 11
+
+
+def test_an_engine_of_tensorrt_that_classifies_images(tmp_path: Path) -> None:
+    m = Machine(gpu="NVIDIA L4")
+    m.export.command("trtexec", "--loadEngine=resnet50.plan")
+    block = [
+        (Kernel("sm80_xmma_fprop_implicit_gemm_interleaved_i8i8_i8i32_f32_nchw_vect_c_32kcrs_vect_c_32"), 18),
+        (Kernel("void genericReformat::copyPackedKernel<float, float, true, true>(unsigned int)"), 4),
+        (Kernel("sm50_xmma_pooling_fw_4d_FP32FP32NCHW_Max"), 5),
+    ]
+    for _ in range(20):
+        m.copy("HtoD", 588, gb_per_s=12)
+        with m.step("ExecutionContext::enqueue"):
+            m.layers(16, block)
+        m.copy("DtoH", 4, gb_per_s=12)
+        m.wait("cudaEventSynchronize")
+    d = diagnosed(m, tmp_path)
+    assert d.inputs[0].workload == "vision or encoder inference"
+    assert d.inputs[0].steps == 19
