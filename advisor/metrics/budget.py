@@ -208,7 +208,7 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
         for at in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
             part = states_of.split(found.start[at], until[at])
             code = part.pop("host")
-            apart = found.crosses_step[at] | (code >= found.long_host)
+            apart = found.crosses_step[at] | (code >= found.long_host[at])
             part["host_gap"] = np.where(apart, code, 0)
             part["host_between_launches"] = np.where(apart, 0, code)
             if states.node_traced:

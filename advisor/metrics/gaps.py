@@ -15,7 +15,7 @@ from advisor.sources.trace import Trace
 
 #: Host code inside one gap from here on is a gap of its own, wherever steps begin.
 LONG_HOST_NS = 1_000_000
-#: Without steps, so much: less may be the refill after a wait.
+#: Of a process without steps, so much: less may be the refill after a wait.
 LONG_HOST_STEPLESS_NS = 100_000
 
 
@@ -37,8 +37,7 @@ class Gaps:
     internal: Array  # between two nodes of one graph run
     crosses_step: Array
     migrated: Array  # ends with a migration of unified memory
-    #: Host code in one gap from here on is a gap of its own, ns.
-    long_host: int = LONG_HOST_NS
+    long_host: Array  # host code from here on is a gap of its own, ns
 
     def __len__(self) -> int:
         return len(self.start)
@@ -70,6 +69,7 @@ def device_gaps(
         & (ops.correlation[at] == ops.correlation[prev])
         & (ops.process[at] == ops.process[prev])
     )
+    stepped = np.isin(ops.process[at], np.unique(ops.process[op_step >= 0]))
     crosses = has_prev & (op_step[at] != op_step[prev])
     migrated = known & migration[at]
     api = np.where(known & ~migrated, ops.api[at], MISSING)
@@ -96,7 +96,7 @@ def device_gaps(
             internal,
             crosses,
             migrated,
-            LONG_HOST_NS if (op_step >= 0).any() else LONG_HOST_STEPLESS_NS,
+            np.where(stepped, LONG_HOST_NS, LONG_HOST_STEPLESS_NS),
         ),
         busy,
     )

@@ -111,3 +111,60 @@ def kernels_lost(every: int) -> Change:
         document["traceEvents"] = [e for e in events(document) if id(e) not in gone]
 
     return change
+
+
+def to_whole_us(document: Document) -> None:
+    """Times as they were written until 2023."""
+    for event in timed(document):
+        event["ts"] = int(event["ts"])
+        if "dur" in event:
+            event["dur"] = int(event["dur"])
+
+
+def doubled(*categories: str) -> Change:
+    def change(document: Document) -> None:
+        events(document).extend(dict(e) for e in list(events(document)) if e.get("cat") in categories)
+
+    return change
+
+
+def one_far_away(document: Document) -> None:
+    """The clock of one kernel is thirty years ahead."""
+    kernels = [e for e in timed(document) if e.get("cat") == "kernel"]
+    kernels[len(kernels) // 2]["ts"] += 30 * 365 * 86_400 * 1_000_000
+
+
+def first_part(share: float) -> Change:
+    def change(document: Document) -> None:
+        times = [e["ts"] for e in timed(document) if e.get("cat") == "kernel"]
+        until = min(times) + share * (max(times) - min(times))
+        document["traceEvents"] = [
+            e for e in events(document) if not isinstance(e.get("ts"), int | float) or e["ts"] < until
+        ]
+
+    return change
+
+
+def on_device(number: int) -> Change:
+    """The GPU has another number: its events say so in their process and in their arguments."""
+
+    def change(document: Document) -> None:
+        for event in events(document):
+            args = event.get("args") or {}
+            if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"):
+                event["pid"] = number
+                args["device"] = number
+        for known in document.get("deviceProperties", []):
+            known["id"] = number
+
+    return change
+
+
+def with_polling_thread(document: Document) -> None:
+    """Another thread asks an event every 50 us."""
+    calls = [e for e in timed(document) if e.get("cat") == "cuda_runtime"]
+    first, last = min(e["ts"] for e in calls), max(e["ts"] for e in calls)
+    highest = max(e["args"]["correlation"] for e in calls)
+    for i in range(int((last - first) / 50)):
+        event = calls[0] | {"name": "cudaEventQuery", "tid": 77, "ts": first + 50 * i, "dur": 1}
+        events(document).append(event | {"args": {"correlation": highest + 1 + i}})

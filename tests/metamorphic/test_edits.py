@@ -5,6 +5,7 @@
     all      every finding with its severity and device, and the facts about the devices
     causes   the causes that cost something, beside those that the line itself names
     steps    the number of steps, within one
+    process  the same of the process with most GPU time, beside another one
 """
 
 from __future__ import annotations
@@ -242,6 +243,8 @@ def check(case: Case, was: Diagnosis, now: Diagnosis) -> None:
         assert costly(now) - appears == costly(was) - goes, shown
     elif case.same == "steps":
         assert abs(steps(now) - steps(was)) <= 1
+    elif case.same == "process":
+        assert abs((now.inputs[0].steps or 0) - (was.inputs[0].steps or 0)) <= 1
 
 
 def test_the_suite_is_as_large_as_promised() -> None:
