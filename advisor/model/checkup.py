@@ -85,7 +85,7 @@ class Pitfall(Frozen):
 class Plan(Shown):
     """The one command that lets most of the rules run. `enables` are rules that it enables by
     itself, empty where none waits for an option; `addresses` are findings about the capture that it
-    does something about."""
+    does something about. `command` is empty for GPUs that nsys cannot record."""
 
     command: str
     options: tuple[PlanOption, ...]

@@ -17,7 +17,7 @@ from advisor.engine.params import parse_params
 from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER
 from advisor.facts.recording import ASKED_TABLES
 from advisor.metrics.analysis import Analysis
-from advisor.model.checkup import Checkup
+from advisor.model.checkup import Checkup, Plan
 from advisor.model.facts import Value
 from advisor.model.findings import Tool
 from advisor.pipeline import document
@@ -65,6 +65,12 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     needs = checks.unmet_needs(lacking, remedy)
     asked_of = question_facts(facts, _recording(done, backtraces))
     asked = tuple(questions(infer(asked_of, program, engine=done.inference.engine)))
+    again = plan(recording, needs, about)
+    if capture.vendor != "NVIDIA":  # nsys records nothing of another vendor's GPUs
+        again = Plan(command="", options=(), also=again.also)
+        asked = tuple(
+            q.model_copy(update={"remedy": None}) if document.of_nsys(q.remedy or "") else q for q in asked
+        )
     rules = len(done.inference.program.by_code)
     return Checkup(
         tool=Tool(version=__version__, engine=done.inference.engine),
@@ -75,7 +81,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
         findings=findings,
         rules=rules,
         blocked=checks.blocked(lacking, needs),
-        plan=plan(recording, needs, about),
+        plan=again,
     )
 
 

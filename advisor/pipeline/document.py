@@ -135,7 +135,7 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
             serving=serving.name,
         )
         # nsys records nothing of another vendor's GPUs.
-        return None if foreign and found is not None and _of_nsys(found) else found
+        return None if foreign and found is not None and of_nsys(found) else found
 
     return of
 
@@ -167,14 +167,14 @@ def reasons(a: Analysis, base: FactBase) -> Remedy:
     return of
 
 
-def _of_nsys(flag: str) -> bool:
+def of_nsys(flag: str) -> bool:
     """Whether a remedy is an option of `nsys profile`, not one of ours and no advice in words."""
     return flag.startswith("-") and not flag.startswith("--weight-bytes")
 
 
 def by_tool(flag: str, recorder: Recorder) -> str:
     """A remedy with the name of nsys, where another tool recorded."""
-    return flag if recorder.nsys_options or not _of_nsys(flag) else f"nsys profile {flag}"
+    return flag if recorder.nsys_options or not of_nsys(flag) else f"nsys profile {flag}"
 
 
 def with_remedies(

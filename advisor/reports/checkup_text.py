@@ -112,7 +112,7 @@ def _plan(page: Page, plan: Plan, verbosity: int) -> None:
     if not (plan.enables or plan.addresses or news or plan.also or plan.left_out):
         return
     page.heading("Record again", _enables(plan))
-    for line in shell_lines(plan.command, page.width, 2):
+    for line in shell_lines(plan.command, page.width, 2) if plan.command else ():
         page.line((line, "bold"))
     for option in plan.options if verbosity > 0 else news:
         cost = f"overhead: {option.overhead}" if option.overhead else ""

@@ -19,6 +19,7 @@ from advisor.model.facts import TRACE, Fact, FactBase, Scope
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.sources.nsys.recorder import NSYS
 from advisor.sources.open import open_trace
+from tests import kineto_builder as kineto
 from tests.builder import Export
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.test_captures import committed
@@ -250,3 +251,15 @@ def test_profiler_calls_show_a_capture_range() -> None:
         )
     assert "--capture-range=cudaProfilerApi" in checked("decode_eager_bs1").recorded.options
     assert not any("capture-range" in o for o in checked("whole_run_no_capture_range").recorded.options)
+
+
+def test_no_option_of_nsys_for_a_gpu_that_it_cannot_record(tmp_path: Path, capsys: Any) -> None:
+    profile = kineto.decode(profile=kineto.Profile(amd=True).gpu(name="AMD Instinct MI210"))
+    path = profile.write(tmp_path / "trace.json")
+    doc = advisor.doctor(path)
+    assert not [q.remedy for q in doc.questions if q.remedy and q.remedy.startswith("-")]
+    assert (doc.plan.command, doc.plan.options) == ("", ())
+    assert main(["doctor", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "nsys profile" not in shown
+    assert "--trace=" not in shown
