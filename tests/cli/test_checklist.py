@@ -49,7 +49,7 @@ def test_into_the_workbook_with_and_without_a_capture(run: Run, tmp_path: Path) 
     assert "Findings" in load_workbook(tmp_path / "full.xlsx").sheetnames
     assert run("checklist", *args, "--xlsx", "bare.xlsx") == 0
     book = load_workbook(tmp_path / "bare.xlsx")
-    assert book.sheetnames == ["Summary", "Checklist", "About"]
+    assert book.sheetnames == ["Summary", "Checklist"]
     rows = {row[11]: row for row in book["Checklist"].iter_rows(values_only=True) if row[11]}
     assert (rows["load-levels"][3], rows["load-levels"][5]) == ("no", "one only")
 

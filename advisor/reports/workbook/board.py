@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from openpyxl.utils import get_column_letter
 
+from advisor.reports.workbook.sheet import LINE_HEIGHT, Sheet
 from advisor.reports.workbook.style import INK, MUTED, UNDER, align, fill, font, lines_of, plain, put
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
 
 FIRST, LAST, WIDTH = 2, 13, 11.5
-LINE_HEIGHT = 14.0
 
 
-class Board:
+class Board(Sheet):
     """The summary sheet, on its grid."""
 
     def __init__(self, worksheet: Worksheet) -> None:
-        self.ws = worksheet
+        super().__init__(worksheet)
         self.row = 2
-        worksheet.sheet_view.showGridLines = False
         worksheet.column_dimensions["A"].width = 2
         for column in range(FIRST, LAST + 1):
             worksheet.column_dimensions[get_column_letter(column)].width = WIDTH
@@ -60,9 +59,9 @@ class Board:
         now = self.ws.row_dimensions[self.row].height or 0.0
         self.ws.row_dimensions[self.row].height = max(now, height)
 
-    def heading(self, text: str, note: str = "") -> None:
+    def heading(self, value: str, note: str = "") -> None:
         self.row += 1
-        self.merged(FIRST, LAST, text, size=12.5, bold=True)
+        self.merged(FIRST, LAST, value, size=12.5, bold=True)
         self.row += 1
         if note:
             self.merged(FIRST, LAST, note, color=MUTED)

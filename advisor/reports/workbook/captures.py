@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
-from advisor.reports.workbook.sheet import Column
+from advisor.reports.workbook.sheet import Area, Column, Field, Link, Sheet
 
 #: Endings that say nothing where everything is a capture.
 _ENDINGS = (".xz", ".gz", ".sqlite", ".json", ".nsys-rep")
@@ -45,27 +46,44 @@ class Captures:
         """The column in front of a table that mixes captures."""
         return [Column("Capture", 24, wrap=True)] if self.many else []
 
-    def lead(self, label: str) -> list[str]:
-        """The cell in that column."""
-        return [label] if self.many else []
+    def table(
+        self,
+        sheet: Sheet,
+        fields: Sequence[Field],
+        records: Callable[[Diagnosis], Iterable[Any]],
+        **options: Any,
+    ) -> Area:
+        """A table of the records of every capture, with the capture in front where there are several."""
+        rows = [
+            [*([label] if self.many else []), *(f.of(record) for f in fields)]
+            for label, diagnosis in self
+            for record in records(diagnosis)
+        ]
+        return sheet.table([*self.column(), *fields], rows, **options)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A finding of one of the captures."""
+    """A finding of one of the captures; `cells` says where the evidence of each code begins."""
 
     label: str
     diagnosis: Diagnosis
     finding: Finding
+    cells: dict[str, str]
+
+    @property
+    def proof(self) -> Link:
+        """The code, as a link to its evidence."""
+        return Link(self.finding.code, sheet="Evidence", cell=self.cells[self.finding.code])
 
     @property
     def capture(self) -> str:
         return ", ".join(i.path for i in self.diagnosis.inputs)
 
 
-def rows_of(captures: Captures) -> list[Row]:
+def rows_of(captures: Captures, cells: dict[str, str]) -> list[Row]:
     """All findings, capture by capture, in their order."""
-    return [Row(label, d, f) for label, d in captures for f in d.findings]
+    return [Row(label, d, f, cells) for label, d in captures for f in d.findings]
 
 
 def captures_of(diagnoses: Sequence[Diagnosis]) -> Captures:

@@ -18,7 +18,7 @@ from advisor.model.parts import PARTS
 from advisor.reports.budget_bar import words
 from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures
-from advisor.reports.workbook.style import HEAD, LINE, MUTED, SPARE_COLOURS
+from advisor.reports.workbook.style import HEAD, HEADER, LINE, MUTED, SPARE_COLOURS
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -88,16 +88,7 @@ def _short(grid: Board, budget: Budget, parts: Sequence[str], first: int) -> Non
     """Part, share and time, largest first; the chart stands to the right."""
     by = {p.part: p for p in budget.parts}
     for column, text in ((first, "part"), (first + 2, "share"), (first + 3, "ms")):
-        grid.merged(
-            column,
-            column + (1 if column == first else 0),
-            text,
-            size=9.5,
-            color=MUTED,
-            bold=True,
-            ground=HEAD,
-            right=column != first,
-        )
+        grid.merged(column, column + (column == first), text, **HEADER, right=column != first)
     for part in parts:
         grid.row += 1
         grid.merged(first, first + 1, words(part))
@@ -115,9 +106,7 @@ def _table(grid: Board, named: Sequence[tuple[str, Budget]], parts: Sequence[str
     """A row a bar, a column a part."""
     grid.merged(first, first + 1, "", ground=HEAD)
     for i, part in enumerate(parts):
-        grid.merged(
-            first + 2 + i, first + 2 + i, words(part), size=8, color=MUTED, bold=True, ground=HEAD, right=True
-        )
+        grid.merged(first + 2 + i, first + 2 + i, words(part), **(HEADER | {"size": 8}), right=True)
     for name, b in named:
         grid.row += 1
         by = {p.part: p.share for p in b.parts}

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from openpyxl.formatting.rule import CellIsRule
 from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
-from openpyxl.worksheet.datavalidation import DataValidation
 
-from advisor.model.checklist import ANSWERS, WORDS, CheckEntry, Checklist
-from advisor.model.review import Review
-from advisor.reports.workbook.findings import choose
-from advisor.reports.workbook.sheet import Area, Column, Sheet
-from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, align, fill
+from advisor.model.checklist import ANSWERS, WORDS, CheckEntry, Checklist, Stage
+from advisor.model.review import Review, SignOff
+from advisor.reports.workbook.findings import choose, coloured, to_fill_in
+from advisor.reports.workbook.sheet import Area, Sheet, field
+from advisor.reports.workbook.style import FONT, GOOD, GOOD_BG, LEVELS
 
-#: Heads that `advisor review import` looks for.
+#: Headers that `advisor review import` looks for.
 QUESTION, ANSWER, NOTE, SIGNED, DAY, ID, MEASURED = (
     "Question", "Answer", "Note", "Signed by", "Date", "Id", "Measured",
 )  # fmt: skip
@@ -26,51 +25,44 @@ _COLOURS = {
 }  # fmt: skip
 
 
+#: Columns of an entry with its number, the listed stages, and what an earlier review says of it.
+FIELDS = (
+    field("Stage", 17, lambda e: e.stages[e.entry.stage]), field("#", 5, "number", "id"),
+    field(QUESTION, 50, "entry.question", wrap=True), field(ANSWER, 14, "answer"),
+    field("What the capture says", 40, lambda e: _measured(e.entry), wrap=True),
+    field(NOTE, 26, "note", wrap=True), field(SIGNED, 14, lambda _: None), field(DAY, 11, lambda _: None),
+    field("Why", 42, "entry.why", wrap=True), field("How to check", 42, "entry.how", wrap=True),
+    field("Command", 36, "entry.command", wrap=True), field(ID, 20, "entry.id"),
+    field(MEASURED, 12, lambda e: WORDS[e.entry.measured] if e.entry.measured else None),
+)  # fmt: skip
+
+
+class _Entry(NamedTuple):
+    number: int
+    entry: CheckEntry
+    stages: Mapping[Stage, str]
+    before: SignOff | None
+
+    @property
+    def answer(self) -> str | None:
+        given = self.entry.answer or (self.before and self.before.answer)
+        return WORDS.get(given) if given else None
+
+    @property
+    def note(self) -> str | None:
+        return self.entry.note or (self.before.note if self.before else None)
+
+
 def checklist(sheet: Sheet, listed: Checklist, review: Review | None) -> tuple[Area, int]:
     """The questions by stage; returns the table and the column of the answers."""
-    columns = [
-        Column("Stage", 17),
-        Column("#", 5, "id"),
-        Column(QUESTION, 50, wrap=True),
-        Column(ANSWER, 14),
-        Column("What the capture says", 40, wrap=True),
-        Column(NOTE, 26, wrap=True),
-        Column(SIGNED, 14),
-        Column(DAY, 11),
-        Column("Why", 42, wrap=True),
-        Column("How to check", 42, wrap=True),
-        Column("Command", 36, wrap=True),
-        Column(ID, 20),
-        Column(MEASURED, 12),
-    ]
     before = {s.id: s for s in review.checklist} if review is not None else {}
-    rows: list[list[Any]] = []
-    for number, entry in enumerate(listed.entries, 1):
-        signed = before.get(entry.id)
-        answer = WORDS[entry.answer] if entry.answer else None
-        if signed is not None and answer is None:
-            answer = WORDS.get(signed.answer)
-        rows.append(
-            [
-                listed.stages[entry.stage],
-                number,
-                entry.question,
-                answer,
-                _measured(entry),
-                entry.note or (signed.note if signed else None),
-                None,
-                None,
-                entry.why,
-                entry.how,
-                entry.command,
-                entry.id,
-                WORDS[entry.measured] if entry.measured else None,
-            ]
-        )
-    at = {c.head: i for i, c in enumerate(columns, 1)}
-    area = sheet.table(columns, rows, filter=True, freeze=True)
+    entries = [_Entry(i, e, listed.stages, before.get(e.id)) for i, e in enumerate(listed.entries, 1)]
+    area = sheet.records(FIELDS, entries, filter=True, freeze=True)
+    at = {f.head: i for i, f in enumerate(FIELDS, 1)}
     sheet.page(large=True)
-    _fill_in(sheet, area, at)
+    to_fill_in(sheet, area, [at[h] for h in (ANSWER, NOTE, SIGNED, DAY)], at[DAY], at[NOTE])
+    choose(sheet, area.column(at[ANSWER]), [WORDS[a] for a in ANSWERS], "Answer")
+    coloured(sheet, area.column(at[ANSWER]), _COLOURS)
     for head in (ID, MEASURED):
         sheet.ws.column_dimensions[get_column_letter(at[head])].hidden = True
     _stages(sheet, area, listed)
@@ -81,36 +73,6 @@ def _measured(entry: CheckEntry) -> str | None:
     if entry.by == "person" and entry.measured not in (None, entry.answer):
         return f"{WORDS[entry.measured or 'yes']}: {entry.proof}"
     return entry.proof or None
-
-
-def _fill_in(sheet: Sheet, area: Area, at: dict[str, int]) -> None:
-    ws = sheet.ws
-    for row in range(area.first, area.last + 1):
-        for head in (ANSWER, NOTE, SIGNED, DAY):
-            cell = ws.cell(row, at[head])
-            cell.fill = fill(FILL_IN)
-            cell.alignment = align(wrap=head == NOTE, indent=1)
-        ws.cell(row, at[DAY]).number_format = DATE
-    choose(sheet, area.column(at[ANSWER]), [WORDS[a] for a in ANSWERS], "Answer")
-    day = DataValidation(
-        type="date",
-        operator="greaterThan",
-        formula1="36526",
-        allow_blank=True,
-        errorTitle="Date",
-        error="A date, please.",
-        showErrorMessage=True,
-    )
-    ws.add_data_validation(day)
-    day.add(area.column(at[DAY]))
-    for word, (ink, ground) in _COLOURS.items():
-        rule = CellIsRule(
-            operator="equal",
-            formula=[f'"{word}"'],
-            font=Font(name=FONT, color=ink, bold=True),
-            fill=fill(ground),
-        )
-        ws.conditional_formatting.add(area.column(at[ANSWER]), rule)
 
 
 def _stages(sheet: Sheet, area: Area, listed: Checklist) -> None:

@@ -10,7 +10,7 @@ from openpyxl.utils import get_column_letter
 from advisor.model.findings import Diagnosis
 from advisor.reports.workbook.captures import Captures
 from advisor.reports.workbook.findings import bars
-from advisor.reports.workbook.sheet import Column, Number, Sheet
+from advisor.reports.workbook.sheet import Column, Number, Sheet, field
 from advisor.reports.workbook.style import MUTED, UNDER, align, font
 
 #: A fact is compared where it has one value in each capture.
@@ -25,42 +25,32 @@ FACTS = (
 
 def comparison(sheet: Sheet, captures: Captures) -> None:
     """Captures, then findings by share, then facts; changes are formulas over the first one."""
-    _overview(sheet, captures)
+    sheet.records(OVERVIEW, [_Overview(label, d) for label, d in captures])
     _matrix(sheet, captures)
     _facts(sheet, captures)
 
 
-def _overview(sheet: Sheet, captures: Captures) -> None:
-    columns = [
-        Column("Capture", 36, wrap=True),
-        Column("Share", 13, "ratio"),
-        Column("Step, median (ms)", 13, "fixed"),
-        Column("GPU busy", 13, "ratio"),
-        Column("Kernels a step", 13),
-        Column("High", 13),
-        Column("Medium", 13),
-        Column("Could not look", 13),
-        Column("First finding", 34, wrap=True),
-    ]
-    rows: list[list[Any]] = []
-    for label, d in captures:
+class _Overview:
+    """A capture in one row."""
+
+    def __init__(self, label: str, d: Diagnosis) -> None:
         top = d.findings[0] if d.findings else None
-        step = max(d.steps, key=lambda s: s.count) if d.steps else None
-        entry = d.inputs[0]
-        rows.append(
-            [
-                label,
-                top.impact.share if top and top.impact else None,
-                step.median_ms if step else None,
-                entry.busy_share,
-                round(entry.kernels_per_step, 1) if entry.kernels_per_step is not None else None,
-                sum(f.severity == "high" for f in d.findings),
-                sum(f.severity == "medium" for f in d.findings),
-                len({e.code for e in d.lacking}),
-                f"{top.code} {top.cause}" if top else "nothing to fix",
-            ]
-        )
-    sheet.table(columns, rows)
+        self.label, self.entry = label, d.inputs[0]
+        self.share = top.impact.share if top and top.impact else None
+        self.step = max(d.steps, key=lambda s: s.count).median_ms if d.steps else None
+        kernels = self.entry.kernels_per_step
+        self.kernels = round(kernels, 1) if kernels is not None else None
+        self.high, self.medium = (sum(f.severity == s for f in d.findings) for s in ("high", "medium"))
+        self.lacking = len({e.code for e in d.lacking})
+        self.first = f"{top.code} {top.cause}" if top else "nothing to fix"
+
+
+OVERVIEW = (
+    field("Capture", 36, "label", wrap=True), field("Share", 13, "share", "ratio"),
+    field("Step, median (ms)", 13, "step", "fixed"), field("GPU busy", 13, "entry.busy_share", "ratio"),
+    field("Kernels a step", 13, "kernels"), field("High", 13, "high"), field("Medium", 13, "medium"),
+    field("Not judged", 13, "lacking"), field("First finding", 34, "first", wrap=True),
+)  # fmt: skip
 
 
 def _matrix(sheet: Sheet, captures: Captures) -> None:
@@ -125,6 +115,7 @@ def _facts(sheet: Sheet, captures: Captures) -> None:
             cell.font, cell.border = font(), UNDER
             cell.alignment = align(right=True)
     sheet.text(1, "A comparison with a verdict: advisor compare BEFORE AFTER", color=MUTED)
+    sheet.row += 2
 
 
 def _single(d: Diagnosis, name: str) -> tuple[float, str] | None:

@@ -1,16 +1,15 @@
-"""What proves each finding: one sheet a code, with conditions, tables, places and references."""
+"""What proves each finding: conditions, tables, places and references, all on one sheet."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from advisor.model.facts import Interval
 from advisor.model.findings import ConditionDoc, Finding, Gain
 from advisor.reports import phrases
-from advisor.reports.numbers import OPS, fact_unit
+from advisor.reports.numbers import OPS, fact_unit, value_text
 from advisor.reports.workbook.captures import Row
-from advisor.reports.workbook.sheet import Column, Link, Number, Sheet, shown
+from advisor.reports.workbook.sheet import Column, Field, Link, Number, Sheet, field, shown
 from advisor.reports.workbook.style import LEFT, LEVELS, MUTED, align, fill, font
 
 #: Tables of all kinds stand below each other: three columns for texts, the rest for numbers.
@@ -20,41 +19,81 @@ NUMBERS = 12.0
 ACROSS = 6
 
 
-def evidence(sheet: Sheet, rows: Sequence[Row], many: bool) -> None:
-    """The findings of one code, one below the other."""
+def _of_condition(value: Any, c: ConditionDoc) -> Any:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return Number(value, fact_unit(c.fact, c.unit))
+
+
+def _name(number: int | None) -> str | None:
+    """A number that is a name is no amount: without thousands separators."""
+    return None if number is None else str(number)
+
+
+CONDITIONS = (
+    field("fact", 0, "fact"), field("parameter", 0, "param"),
+    field("holds", 0, lambda c: "unknown" if c.holds is None else "yes" if c.holds else "no"),
+    field("value", 0, lambda c: _of_condition(c.value, c)), field("is", 0, lambda c: OPS.get(c.op, c.op)),
+    field("threshold", 0, lambda c: _of_condition(c.threshold, c)),
+)  # fmt: skip
+PLACES = (
+    field("what", 0, lambda p: p.label or None), field("stream", 0, lambda p: _name(p.stream)),
+    field("thread", 0, lambda p: _name(p.thread)), field("at", 0, lambda p: p.start_ns / 1e9, "s"),
+    field("for", 0, lambda p: p.end_ns - p.start_ns, "ns"),
+)  # fmt: skip
+ESTIMATES = (
+    field("estimate", 0, lambda e: e[0]), field("low", 0, lambda e: Number(e[1].low, e[2])),
+    field("middle", 0, lambda e: Number(e[1].mid, e[2])), field("high", 0, lambda e: Number(e[1].high, e[2])),
+)  # fmt: skip
+
+
+def evidence(sheet: Sheet, rows: Sequence[Row], many: bool) -> dict[str, str]:
+    """The findings below each other; returns the cell where each code begins."""
     most = max((len(t.columns) for r in rows for t in r.finding.evidence), default=6)
     for column, width in enumerate((*TEXTS, *[NUMBERS] * max(most, 6)), 1):
         sheet.widen(column, width)
-    for row in rows:
+    cells: dict[str, str] = {}
+    for row in sorted(rows, key=lambda r: [x.finding.code for x in rows].index(r.finding.code)):
+        cells.setdefault(row.finding.code, f"A{sheet.row}")
         _finding(sheet, row, many)
+    return cells
 
 
 def _finding(sheet: Sheet, row: Row, many: bool) -> None:
     f = row.finding
-    where = phrases.scope(f) or "whole capture"
-    capture = f"{row.label}, " if many else ""
-    sheet.text(1, f"{f.rank}. {f.title}", size=12, bold=True)
+    sheet.text(1, f"{f.rank}. {f.code} {f.title}", size=12, bold=True)
     sheet.row += 1
     ink, ground = LEVELS[f.severity]
     cell = sheet.ws.cell(sheet.row, 1, f.severity)
     cell.font, cell.fill = font(10.5, ink, bold=True), fill(ground)
     cell.alignment = align(indent=1)
-    sheet.text(2, f"{capture}{where}, sure to {f.confidence:.0%}", color=MUTED)
+    capture = f"{row.label}, " if many else ""
+    where = phrases.scope(f) or "whole capture"
+    sheet.text(2, f"{capture}{where}, confidence {value_text(f.confidence, 'ratio')}", color=MUTED)
     sheet.row += 1
     sheet.paragraph(f.message, ACROSS)
     sheet.row += 1
-    _conditions(sheet, f.conditions)
+    if f.conditions:
+        _records(
+            sheet, "Because", "every inequality of the rule with both its numbers", CONDITIONS, f.conditions
+        )
     if f.impact is not None and f.impact.share is not None:
-        cost = phrases.cost_text(f, bool(row.diagnosis.steps))
-        sheet.text(1, f"Cost: {cost}")
+        sheet.text(1, f"Cost: {phrases.cost_text(f, bool(row.diagnosis.steps))}")
         sheet.row += 2
     _gain(sheet, f)
     for table in f.evidence:
         if table.rows:
             sheet.heading(table.title)
             _lay(sheet, *shown(table))
-    _places(sheet, f.time_ranges, phrases.clock(*row.diagnosis.inputs))
-    _explains(sheet, f)
+    if f.time_ranges:
+        _records(sheet, "Where", phrases.clock(*row.diagnosis.inputs), PLACES, f.time_ranges)
+    if f.explains:
+        sheet.heading("Explains", "symptoms that this cause accounts for")
+        for symptom in f.explains:
+            sheet.text(1, f"{symptom.code} {symptom.cause}")
+            sheet.text(2, symptom.message)
+            sheet.row += 1
+        sheet.row += 1
     _references(sheet, f)
 
 
@@ -73,27 +112,9 @@ def _lay(sheet: Sheet, columns: Sequence[Column], rows: Sequence[Sequence[Any]])
     sheet.table(columns, rows, spans=spans)
 
 
-def _conditions(sheet: Sheet, conditions: Sequence[ConditionDoc]) -> None:
-    if not conditions:
-        return
-    sheet.heading("Because", "every inequality of the rule with both its numbers")
-    columns = [
-        Column("fact"),
-        Column("parameter"),
-        Column("holds"),
-        Column("value"),
-        Column("is"),
-        Column("threshold"),
-    ]
-    rows: list[list[Any]] = []
-    for c in conditions:
-        unit = fact_unit(c.fact, c.unit)
-        limit: Any = c.threshold
-        if isinstance(limit, tuple):
-            limit = ", ".join(str(t) for t in limit)
-        holds = {True: "yes", False: "no"}.get(c.holds) if c.holds is not None else "unknown"
-        rows.append([c.fact, c.param, holds, Number(c.value, unit), OPS.get(c.op, c.op), Number(limit, unit)])
-    _lay(sheet, columns, rows)
+def _records(sheet: Sheet, title: str, note: str, fields: Sequence[Field], records: Sequence[Any]) -> None:
+    sheet.heading(title, note)
+    _lay(sheet, fields, [[f.of(record) for f in fields] for record in records])
 
 
 def _gain(sheet: Sheet, finding: Finding) -> None:
@@ -105,23 +126,12 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
             sheet.text(1, f"Gain: not estimated, {gain.reason}", color=MUTED)
             sheet.row += 2
         return
-    sheet.heading("What a fix would win", _what_if(gain))
-    columns = [Column("estimate"), Column("low"), Column("middle"), Column("high")]
     tokens = gain.measure == "throughput"
-    rows = [
-        [name, *(Number(v, unit) for v in (span.low, span.mid, span.high))]
-        for name, span, unit in (
-            ("step before", gain.step_before_ms, "ms"),
-            ("step after", gain.step_after_ms, "ms"),
-            (
-                "tokens a second" if tokens else "speed-up of a step",
-                gain.speedup,
-                "throughput" if tokens else "times",
-            ),
-        )
-        if span is not None
-    ]
-    _lay(sheet, columns, rows)
+    speedup = ("tokens a second", "throughput") if tokens else ("speed-up of a step", "times")
+    spans = [("step before", gain.step_before_ms, "ms"), ("step after", gain.step_after_ms, "ms")]
+    spans.append((speedup[0], gain.speedup, speedup[1]))
+    known = [span for span in spans if span[1] is not None]
+    _records(sheet, "What a fix would win", _what_if(gain), ESTIMATES, known)
     sheet.row -= 1
     for assumption in gain.assumptions:
         sheet.paragraph(f"assumes: {assumption}", ACROSS, color=MUTED)
@@ -135,45 +145,9 @@ def _what_if(gain: Gain) -> str:
     return f"what-if {gain.what_if}{params}"
 
 
-def _places(sheet: Sheet, places: Sequence[Interval], clock: str) -> None:
-    """Where on the timeline, in the times that the viewer shows."""
-    if not places:
-        return
-    sheet.heading("Where", clock)
-    columns = [
-        Column("what"),
-        Column("stream"),
-        Column("thread"),
-        Column("at", unit="s"),
-        Column("for", unit="ns"),
-    ]
-    rows = [
-        [p.label or None, _plain(p.stream), _plain(p.thread), p.start_ns / 1e9, p.end_ns - p.start_ns]
-        for p in places
-    ]
-    _lay(sheet, columns, rows)
-
-
-def _plain(number: int | None) -> str | None:
-    """A number that is a name is no amount: without thousands separators."""
-    return None if number is None else str(number)
-
-
-def _explains(sheet: Sheet, finding: Finding) -> None:
-    if not finding.explains:
-        return
-    sheet.heading("Explains", "symptoms that this cause accounts for")
-    for symptom in finding.explains:
-        sheet.text(1, f"{symptom.code} {symptom.cause}")
-        sheet.text(2, symptom.message)
-        sheet.row += 1
-    sheet.row += 1
-
-
 def _references(sheet: Sheet, finding: Finding) -> None:
-    if not finding.references:
-        return
-    sheet.heading("References")
+    if finding.references:
+        sheet.heading("References")
     for reference in finding.references:
         url = reference.url if (reference.url or "").startswith(("https://", "http://")) else None
         if url:

@@ -1,115 +1,225 @@
-"""Workbooks of comparisons: the verdict first, then a sheet for each thing that was compared."""
+"""Workbooks of comparisons: the verdict first, then a declared table for each thing compared."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from openpyxl import Workbook
+from openpyxl.chart import BarChart, Reference
+from openpyxl.chart.shapes import GraphicalProperties
+from openpyxl.utils import get_column_letter
 
-from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, RouterExperiment
-from advisor.model.facts import Cell
-from advisor.reports.workbook.changes import (
-    WIDE,
-    Book,
-    add_advice,
-    add_budget,
-    add_comparability,
-    add_comparison,
-    add_sides,
-    add_thresholds,
-    signed,
-    widen,
+from advisor.model.comparison import (
+    Comparability,
+    Comparison,
+    ContextScaling,
+    FrameworkTable,
+    PartChange,
+    RouterExperiment,
+    SideDoc,
 )
-from advisor.reports.workbook.package import Names, package
-from advisor.reports.workbook.sheet import Column, Number, Sheet
-from advisor.reports.workbook.style import MUTED
+from advisor.model.facts import Cell
+from advisor.model.findings import Finding, Healthy, Threshold
+from advisor.reports.budget_bar import words
+from advisor.reports.layout import cut_middle, name_text
+from advisor.reports.numbers import CHANGES, fact_unit, value_text
+from advisor.reports.phrases import UNKNOWN
+from advisor.reports.workbook.package import package
+from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Field, Number, Sheet, field
+from advisor.reports.workbook.style import MUTED, UNDER, align, font
 
 Document = Comparison | ContextScaling | FrameworkTable | RouterExperiment
+#: A relative change: what has not moved is an equals sign. And a change in milliseconds.
+CHANGE, CHANGE_MS = '+0.0%;-0.0%;"="', "+#,##0.00;-#,##0.00;0"
+FINE_MS = "+#,##0.0000;-#,##0.0000;0"
+WIDE = 6
+_ALL: dict[str, Any] = {"filter": True, "freeze": True}
+
+
+def _kernel(names: Sequence[str]) -> str | None:
+    return cut_middle(name_text(names[0]), LONG_NAME) if names else None
+
+
+def _fact(check: Any, value: Cell) -> Number:
+    return Number(value, fact_unit(check.verify.fact, check.unit))
+
+
+def _known(name: str) -> Any:
+    return lambda side: getattr(side[1], name) or UNKNOWN
+
+
+#: A phase, what is compared of its steps (median or mean), and the change of it.
+PHASES = (
+    field("phase", 26, lambda r: r[0].phase), field("step", 30, lambda r: r[1]),
+    field("before (ms)", 22, lambda r: r[0].before and getattr(r[0].before, r[2]), "fixed"),
+    field("after (ms)", 22, lambda r: r[0].after and getattr(r[0].after, r[2]), "fixed"),
+    field("change", 14, lambda r: r[3] and r[3].mid), field("from", 14, lambda r: r[3] and r[3].low),
+    field("to", 14, lambda r: r[3] and r[3].high),
+    field("steps before", 14, lambda r: r[0].before and r[0].before.steps),
+    field("steps after", 14, lambda r: r[0].after and r[0].after.steps),
+    field("smallest visible change", 16, lambda r: r[0].resolution, "ratio"),
+    field("verdict", 16, lambda r: r[0].verdict), field("why", 40, lambda r: r[0].why or None, wrap=True),
+)  # fmt: skip
+SIDES = (
+    field("side", 26, lambda s: s[0]), field("capture", 30, lambda s: s[1].path, wrap=True),
+    field("device", 22, _known("device"), wrap=True), field("recorded by", 22, _known("producer"), wrap=True),
+    field("driver", 14, _known("driver")), field("CUDA", 14, _known("cuda")),
+    field("serving engine", 14, _known("serving_engine")), field("steps", 9, lambda s: s[1].steps),
+    field("GPU busy", 11, lambda s: s[1].busy_share, "ratio"),
+)  # fmt: skip
+OPERATIONS = (
+    field("operation", 40, "operation"), field("family", 14, "family"), field("phase", 12, "phase"),
+    field("what", 15, "status"), field("calls before", 11, "calls_before"),
+    field("calls after", 11, "calls_after"), field("before (ms)", 12, "before_ms"),
+    field("after (ms)", 12, "after_ms"), field("change (ms)", 12, "change_ms"),
+    field("kernel before", 50, lambda o: _kernel(o.kernels_before)),
+    field("kernel after", 50, lambda o: _kernel(o.kernels_after)),
+)  # fmt: skip
+CALLS = (
+    field("call", 34, "call"), field("calls before", 13, "calls_before"),
+    field("calls after", 13, "calls_after"), field("before (ms)", 13, "before_ms", "fixed"),
+    field("after (ms)", 13, "after_ms", "fixed"),
+)  # fmt: skip
+FINDINGS = (
+    field("what", 11, "status"), field("code", 10, "code"), field("cause", 30, "cause"),
+    field("scope", 20, lambda c: c.scope.label() or None), field("before", 10, "severity_before"),
+    field("share", 10, "share_before", "ratio"), field("ms a step", 11, "ms_before", "fixed"),
+    field("after", 10, "severity_after"), field("share", 10, "share_after", "ratio"),
+    field("ms a step", 11, "ms_after", "fixed"), field("note", 40, lambda c: c.note or None, wrap=True),
+)  # fmt: skip
+PROMISES = (
+    field("outcome", 18, "outcome"), field("code", 10, "code"), field("cause", 28, "cause"),
+    field("advice", 26, "id"), field("fact", 32, "verify.fact"),
+    field("promised", 12, lambda c: CHANGES[c.verify.expect]),
+    field("before", 13, lambda c: _fact(c, c.before)), field("after", 13, lambda c: _fact(c, c.after)),
+)  # fmt: skip
+GAINS = (
+    field("outcome", 18, "outcome"), field("code", 10, "code"), field("cause", 28, "cause"),
+    field("what-if", 26, lambda g: g.predicted.what_if or None), field("", 32, lambda _: None),
+    field("", 12, lambda _: None), field("before", 13, "measured_before_ms", "fixed"),
+    field("after", 13, "measured_after_ms", "fixed"), field("speed-up", 12, "measured_speedup", "times"),
+    field("predicted, low", 12, "predicted.step_after_ms.low", "fixed"),
+    field("middle", 12, "predicted.step_after_ms.mid", "fixed"),
+    field("high", 12, "predicted.step_after_ms.high", "fixed"),
+)  # fmt: skip
+SCALING = (
+    field("operation", 40, "operation"), field("family", 14, "family"),
+    field("", 12, lambda r: "attention" if r.attention else "grows" if r.grows else None),
+    field("calls short", 11, "calls_short"), field("calls long", 11, "calls_long"),
+    field("short (ms)", 12, "short_ms"), field("long (ms)", 12, "long_ms"), field("growth", 12, "growth"),
+    field("of the step", 12, "step_growth"),
+)  # fmt: skip
+REASONS = (
+    field("check", 16, "check"), field("phase", 12, "phase"), field("state", 12, "state"),
+    field("factor", 10, "score"), field("before", 34, "before", wrap=True),
+    field("after", 34, "after", wrap=True), field("what differs", 50, lambda r: r.text or None, wrap=True),
+)  # fmt: skip
+EXPERTS = (
+    field("router", 14, "name"), field("capture", 40, "path"), field("share", 11, "expert_share", "ratio"),
+    field("max over p50", 11, "max_over_p50", "times"), field("p99 over p50", 11, "p99_over_p50", "times"),
+    field("largest over mean launch", 14, "imbalance", "times"), field("kernel", 20, "kernel"),
+    field("note", 60, lambda e: e.note or None, wrap=True),
+)  # fmt: skip
+THRESHOLDS = (
+    field("parameter", 34, lambda t: f"{t.code}.{t.param}"),
+    field("value", 12, lambda t: Number(t.value, t.unit)),
+    field("default", 12, lambda t: Number(t.default, t.unit)), field("origin", 12, "origin"),
+    field("source", 40, "source"),
+)  # fmt: skip
 
 
 def render(document: Document, title: str) -> bytes:
     """The workbook as a file; the same document gives the same bytes."""
-    book = Book(Workbook(), Names())
-    first = book.book.active
+    book = Workbook()
+    first = book.active
     assert first is not None
-    first.title = book.names.take("Summary")
+    first.title = "Summary"
     first.sheet_properties.tabColor = "1F3A57"
     summary = Sheet(first, title, back=False)
-    widen(summary, 26, 30, 22, 22, 14, 14)
+    for column, width in enumerate((26, 30, 22, 22, 14, 14), 1):
+        summary.widen(column, width)
     summary.paragraph(document.summary, WIDE)
     summary.row += 1
     for note in document.notes:
         summary.paragraph(note, WIDE, color=MUTED)
     summary.row += 1
     if isinstance(document, Comparison):
-        add_comparison(book, summary, document)
+        _comparison(book, summary, document)
     elif isinstance(document, ContextScaling):
         _context(book, summary, document)
     elif isinstance(document, FrameworkTable):
         _frameworks(book, summary, document)
     else:
         _router(book, summary, document)
-    return package(book.book)
+    return package(book)
 
 
-def _context(book: Book, summary: Sheet, doc: ContextScaling) -> None:
+def _sheet(book: Workbook, name: str, title: str = "", note: str = "") -> Sheet:
+    return Sheet(book.create_sheet(name), title or name, note)
+
+
+def _comparison(book: Workbook, summary: Sheet, doc: Comparison) -> None:
+    rows = [
+        (p, name, attribute, change)
+        for p in doc.phases
+        for name, attribute, change in (
+            ("typical (median)", "median_ms", p.typical),
+            ("mean", "mean_ms", p.mean),
+        )
+    ]
+    summary.heading("Steps", "typical: the median ratio over all pairs of steps; intervals hold with 98 %")
+    _signed(summary, summary.records(PHASES, rows), 5, 6, 7)
+    _sides(summary, ("before", doc.before), ("after", doc.after))
+    _advice(summary, doc.findings, doc.healthy)
+    _comparability(book, doc.comparability)
+    _budget(book, doc.budget, ("before", "after"))
+    sheet = _sheet(book, "Operations", note="kernels matched by what they do; calls and milliseconds a step")
+    _signed(sheet, sheet.records(OPERATIONS, doc.operations, **_ALL), 9, form=FINE_MS)
+    sheet.page(large=True)
+    _sheet(book, "API calls", "CUDA API calls", "calls and milliseconds a step").records(
+        CALLS, doc.calls, **_ALL
+    )
+    note = "a finding is gone only where its rule could be judged again"
+    _sheet(book, "Findings", note=note).records(FINDINGS, doc.changes, **_ALL)
+    note = "did the number move as promised, and did the step get as fast?"
+    sheet = _sheet(book, "Promises", "What was recommended before", note)
+    sheet.records(PROMISES, doc.checks)
+    sheet.heading("Gains", "predicted against measured, milliseconds a step")
+    sheet.records(GAINS, [g for g in doc.gains if g.predicted.step_after_ms is not None])
+    _thresholds(book, doc.thresholds)
+
+
+def _context(book: Workbook, summary: Sheet, doc: ContextScaling) -> None:
+    spans = (
+        ("growth of the step", doc.growth, "ratio"),
+        ("growth (ms a step)", doc.growth_ms, "fixed"),
+        ("TPOT growth (ms per 1,000 tokens)", doc.growth_per_1k_ms, ""),
+    )
     rows: list[list[Any]] = [
         [name, *(Number(v, unit) for v in (span.mid, span.low, span.high))]
-        for name, span, unit in (
-            ("growth of the step", doc.growth, "ratio"),
-            ("growth (ms a step)", doc.growth_ms, "fixed"),
-            ("TPOT growth (ms per 1,000 tokens)", doc.growth_per_1k_ms, ""),
-        )
+        for name, span, unit in spans
         if span is not None
     ]
     if rows:
         summary.table([Column("measure", 34), Column("value"), Column("from"), Column("to")], rows)
-    add_sides(summary, ("short", doc.short), ("long", doc.long))
-    add_advice(summary, doc.findings, doc.healthy)
-    sheet = book.sheet("Operations", note="milliseconds a step at both contexts")
-    area = sheet.table(
-        [
-            Column("operation", 40),
-            Column("family", 14),
-            Column("", 12),
-            Column("calls short", 11),
-            Column("calls long", 11),
-            Column("short (ms)", 12),
-            Column("long (ms)", 12),
-            Column("growth", 12),
-            Column("of the step", 12),
-        ],
-        [
-            [
-                r.operation,
-                r.family,
-                "attention" if r.attention else "grows" if r.grows else None,
-                r.calls_short,
-                r.calls_long,
-                r.short_ms,
-                r.long_ms,
-                r.growth,
-                r.step_growth,
-            ]
-            for r in doc.operations
-        ],
-        filter=True,
-        freeze=True,
-    )
-    signed(sheet, area, 8, 9)
-    add_budget(book, doc.budget, ("short", "long"))
-    add_comparability(book, doc.comparability)
-    add_thresholds(book, doc.thresholds)
+    _sides(summary, ("short", doc.short), ("long", doc.long))
+    _advice(summary, doc.findings, doc.healthy)
+    sheet = _sheet(book, "Operations", note="milliseconds a step at both contexts")
+    _signed(sheet, sheet.records(SCALING, doc.operations, **_ALL), 8, 9)
+    _budget(book, doc.budget, ("short", "long"))
+    _comparability(book, doc.comparability)
+    _thresholds(book, doc.thresholds)
 
 
-def _frameworks(book: Book, summary: Sheet, doc: FrameworkTable) -> None:
+def _frameworks(book: Workbook, summary: Sheet, doc: FrameworkTable) -> None:
     summary.heading("What the differences mean")
     for text in doc.differences:
         summary.paragraph(text, WIDE)
     summary.row += 1
-    add_sides(summary, *((c.name, c) for c in doc.columns))
+    _sides(summary, *((c.name, c) for c in doc.columns))
     names = [Column(c.name, 22, wrap=True) for c in doc.columns]
-    book.sheet("Engines", "Engines side by side", f"{doc.phase} steps").table(
+    _sheet(book, "Engines", "Engines side by side", f"{doc.phase} steps").table(
         [Column("group", 13), Column("metric", 28), *names],
         [[m.group, m.name, *(_value(v, m.unit) for v in m.values)] for m in doc.metrics],
         freeze=True,
@@ -125,7 +235,7 @@ def _value(value: Cell, unit: str) -> Any:
     return Number(value, unit)
 
 
-def _router(book: Book, summary: Sheet, doc: RouterExperiment) -> None:
+def _router(book: Workbook, summary: Sheet, doc: RouterExperiment) -> None:
     rows: list[list[Any]] = [
         ["gain of throughput", Number(doc.gain, "ratio")],
         ["98 % interval, from", Number(doc.gain_low, "ratio")],
@@ -133,41 +243,98 @@ def _router(book: Book, summary: Sheet, doc: RouterExperiment) -> None:
         ["certain", "yes" if doc.certain else "no: repeat both sides"],
     ]
     summary.table([Column("measure", 26), Column("value", 30)], rows)
-    add_advice(summary, doc.findings, doc.healthy)
+    _advice(summary, doc.findings, doc.healthy)
     runs = [
         [side.name, source, value]
         for side in (doc.learned, doc.perfect)
         for source, value in zip(side.sources, side.values, strict=True)
     ]
     head = f"{doc.learned.metric} ({doc.learned.unit})"
-    book.sheet("Runs").table([Column("router"), Column("run", 60), Column(head, 30)], runs)
+    _sheet(book, "Runs").table([Column("router"), Column("run", 60), Column(head, 30)], runs)
     if doc.experts:
-        book.sheet("Experts", "Expert kernels", "as the captures show them").table(
-            [
-                Column("router"),
-                Column("capture", 40),
-                Column("share", 11, "ratio"),
-                Column("max over p50", 11, "times"),
-                Column("p99 over p50", 11, "times"),
-                Column("largest over mean launch", 14, "times"),
-                Column("kernel", 20),
-                Column("note", 60, wrap=True),
-            ],
-            [
-                [
-                    e.name,
-                    e.path,
-                    e.expert_share,
-                    e.max_over_p50,
-                    e.p99_over_p50,
-                    e.imbalance,
-                    e.kernel,
-                    e.note or None,
-                ]
-                for e in doc.experts
-            ],
-        )
-    add_thresholds(book, doc.thresholds)
+        _sheet(book, "Experts", "Expert kernels", "as the captures show them").records(EXPERTS, doc.experts)
+    _thresholds(book, doc.thresholds)
 
 
 # ---------------------------------------------------------------- parts that several share
+
+
+def _sides(summary: Sheet, *named: tuple[str, SideDoc]) -> None:
+    summary.heading("Captures")
+    summary.records(SIDES, [(name, i) for name, side in named for i in side.inputs])
+
+
+def _advice(summary: Sheet, findings: Sequence[Finding], healthy: Sequence[Healthy]) -> None:
+    """What the rules of the comparison say, and recommend."""
+    if findings or healthy:
+        summary.heading("Findings of the comparison")
+    for f in findings:
+        summary.paragraph(f"{f.code} {f.cause} ({f.severity}): {f.message}", WIDE)
+    for h in healthy:
+        summary.paragraph(f"{h.code} {h.cause}: {h.text}", WIDE)
+    for action in dict.fromkeys(a.action for f in findings for a in f.recommendations):
+        summary.paragraph(f"To do: {action}", WIDE)
+    summary.row += 1
+
+
+def _comparability(book: Workbook, doc: Comparability) -> None:
+    note = "the product of the factors of the phase that compares best"
+    sheet = _sheet(book, "Comparability", f"Comparability {value_text(doc.score, 'ratio')}", note)
+    sheet.records(REASONS, doc.reasons)
+
+
+def _part_fields(names: tuple[str, str]) -> list[Field]:
+    return [
+        field("phase", 12, lambda p: p.phase or "all"),
+        field("part", 28, lambda p: words(p.part)),
+        field(f"{names[0]} (ms)", 14, "before_ms", "fixed"),
+        field(f"{names[1]} (ms)", 14, "after_ms", "fixed"),
+        field("change (ms)", 14, "change_ms"),
+        field(
+            "change", 12, lambda p: p.after_ms / p.before_ms - 1 if min(p.before_ms, p.after_ms) > 0 else None
+        ),
+    ]
+
+
+def _budget(book: Workbook, parts: Sequence[PartChange], names: tuple[str, str]) -> None:
+    sheet = _sheet(book, "Budget", note="milliseconds a step, mean over steps and devices")
+    area = sheet.records(_part_fields(names), parts)
+    if not parts:
+        return
+    _signed(sheet, area, 5, form=CHANGE_MS)
+    _signed(sheet, area, 6)
+    whole = [i for i, p in enumerate(parts) if p.phase is None]
+    sheet.row -= 1
+    sheet.text(2, "sum of all", bold=True)
+    first, last = area.first + whole[0], area.first + whole[-1]
+    for column in (3, 4, 5):
+        letter = get_column_letter(column)
+        cell = sheet.ws.cell(sheet.row, column, f"=SUM({letter}{first}:{letter}{last})")
+        cell.number_format = CHANGE_MS if column == 5 else "#,##0.00"
+        cell.font, cell.border, cell.alignment = font(bold=True), UNDER, align(right=True, indent=1)
+    chart = BarChart()
+    chart.type, chart.height, chart.width = "bar", max(6.0, 0.9 * len(whole)), 18.0
+    chart.add_data(
+        Reference(sheet.ws, min_col=3, max_col=4, min_row=area.head, max_row=last), titles_from_data=True
+    )
+    chart.set_categories(Reference(sheet.ws, min_col=2, min_row=first, max_row=last))
+    for series, colour in zip(chart.series, ("9AA7B3", "0072B2"), strict=True):
+        series.graphicalProperties = GraphicalProperties(solidFill=colour)
+    chart.y_axis.majorGridlines = None
+    chart.x_axis.scaling.orientation = "maxMin"  # the first part on top
+    chart.x_axis.delete = chart.y_axis.delete = False
+    chart.legend.position = "t"
+    sheet.ws.add_chart(chart, f"H{area.head}")
+    sheet.row += 3
+
+
+def _signed(sheet: Sheet, area: Area, *columns: int, form: str = CHANGE) -> None:
+    """Numbers of these columns carry their sign."""
+    for row in range(area.first, area.last + 1):
+        for column in columns:
+            sheet.ws.cell(row, column).number_format = form
+
+
+def _thresholds(book: Workbook, thresholds: Sequence[Threshold]) -> None:
+    sheet = _sheet(book, "Thresholds", note="in force; change one with --param CODE.name=value")
+    sheet.records(THRESHOLDS, thresholds)

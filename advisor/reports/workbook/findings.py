@@ -2,100 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
-from openpyxl.formatting.rule import CellIsRule, DataBarRule, FormulaRule
+from openpyxl.formatting.rule import CellIsRule, DataBarRule
 from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.datavalidation import DataValidation
 
-from advisor.model.findings import Finding
-from advisor.model.review import DECISIONS, Decision, Review
+from advisor.model.advice import Advice, Option, Verify
+from advisor.model.findings import Diagnosis, Finding
+from advisor.model.review import DECISIONS, Review
 from advisor.reports import phrases
 from advisor.reports.finding_text import verify_text
 from advisor.reports.numbers import fact_unit
 from advisor.reports.workbook.captures import Captures, Row
-from advisor.reports.workbook.sheet import Area, Column, Link, Number, Sheet
-from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, MUTED, align, fill, put
+from advisor.reports.workbook.sheet import Area, Number, Sheet, field
+from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, align, fill, put
 
-#: Heads that `advisor review import` looks for.
+#: Headers that `advisor review import` looks for.
 CODE, CAUSE, FINDING, SEVERITY, SHARE = "Code", "Cause", "Finding", "Severity", "Share"
 OWNER, DECISION, DUE, COMMENT = "Owner", "Decision", "Due", "Comment"
-KEY, CAPTURE, SPEED = "Key", "Capture file", "Speed-up"
-#: Rows below the table that take decisions on findings added by hand.
+KEY, CAPTURE, SPEED, BASELINE = "Key", "Capture file", "Speed-up", "Baseline"
 NOTE = "Fill in the yellow columns; 'advisor review import' reads them back."
 
-
-def findings(
-    sheet: Sheet, captures: Captures, rows: Sequence[Row], evidence: dict[str, str], review: Review | None
-) -> tuple[Area, dict[str, int]]:
-    """The table; returns where it stands and the column of each head."""
-    marked = any(r.finding.baseline for r in rows)
-    columns = [
-        *captures.column(),
-        Column("#", 4, "id"),
-        Column(SEVERITY, 10),
-        Column(CODE, 9),
-        Column(CAUSE, 18, wrap=True),
-        Column(FINDING, 30, wrap=True),
-        Column("What was measured", 46, wrap=True),
-        Column("Where", 14, wrap=True),
-        Column(SHARE, 9, "ratio"),
-        Column("ms a step", 9, "fixed"),
-        Column("Sure", 8, "ratio"),
-        Column(SPEED, 13),
-        *([Column("Baseline", 10)] if marked else []),
-        Column("Do first", 38, wrap=True),
-        Column(OWNER, 14),
-        Column(DECISION, 12),
-        Column(DUE, 11),
-        Column(COMMENT, 26, wrap=True),
-        Column(KEY, 20),
-        Column(CAPTURE, 20),
-    ]
-    at = {c.head: i for i, c in enumerate(columns, 1)}
-    cells = [_row(r, evidence, captures, marked) for r in rows]
-    area = sheet.table(columns, cells, filter=True, freeze=True, empty="nothing was found")
-    if rows:
-        levels(sheet, area.column(at[SEVERITY]))
-        bars(sheet, area.column(at[SHARE]))
-        if marked:
-            _baseline(sheet, area.column(at["Baseline"]))
-        _fill_in(sheet, area, at, [_decided(review, r) for r in rows])
-    sheet.page(large=True)
-    for head in (KEY, CAPTURE):
-        sheet.ws.column_dimensions[get_column_letter(at[head])].hidden = True
-    return area, at
-
-
-def _row(row: Row, evidence: dict[str, str], captures: Captures, marked: bool) -> list[Any]:
-    f = row.finding
-    impact = f.impact
-    first = f.recommendations[0].action if f.recommendations else None
-    return [
-        *captures.lead(row.label),
-        f.rank,
-        f.severity,
-        Link(f.code, sheet=evidence.get(f.code)),
-        f.cause,
-        f.title,
-        f.message,
-        phrases.scope(f) or "whole capture",
-        None if impact is None else impact.share,
-        None if impact is None else impact.ms,
-        f.confidence,
-        Number(*speedup(f)),
-        *([f.baseline] if marked else []),
-        first,
-        None,
-        None,
-        None,
-        None,
-        f.identity,
-        row.capture,
-    ]
+_DECIDED = {
+    "accept": (GOOD, GOOD_BG), "done": (GOOD, GOOD_BG), "reject": LEVELS["info"],
+    "defer": LEVELS["medium"], "needs data": LEVELS["low"],
+}  # fmt: skip
+_NEW = {"new": ("7A1FA0", "F5E8FB")}
+_DATES: dict[str, Any] = {
+    "type": "date", "operator": "greaterThan", "formula1": "36526", "allow_blank": True,
+    "errorTitle": "Date", "error": "Expected a date.", "showErrorMessage": True,
+}  # fmt: skip
 
 
 def speedup(finding: Finding) -> tuple[float | None, str]:
@@ -106,54 +46,58 @@ def speedup(finding: Finding) -> tuple[float | None, str]:
     return gain.speedup.mid, "throughput" if gain.measure == "throughput" else "times"
 
 
-def _decided(review: Review | None, row: Row) -> Decision | None:
-    return None if review is None else review.of(row.finding.identity)
+FIELDS = (
+    field("#", 4, "finding.rank", "id"), field(SEVERITY, 10, "finding.severity"), field(CODE, 9, "proof"),
+    field(CAUSE, 18, "finding.cause", wrap=True), field(FINDING, 30, "finding.title", wrap=True),
+    field("What was measured", 46, "finding.message", wrap=True),
+    field("Where", 14, lambda r: phrases.scope(r.finding) or "whole capture", wrap=True),
+    field(SHARE, 9, lambda r: r.finding.impact and r.finding.impact.share, "ratio"),
+    field("ms a step", 9, lambda r: r.finding.impact and r.finding.impact.ms, "fixed"),
+    field("Confidence", 11, "finding.confidence", "ratio"),
+    field(SPEED, 13, lambda r: Number(*speedup(r.finding))),
+    field(BASELINE, 10, "finding.baseline"),
+    field("Fix", 38, lambda r: next((a.action for a in r.finding.recommendations), None), wrap=True),
+    *(field(head, width, lambda _: None) for head, width in ((OWNER, 14), (DECISION, 12), (DUE, 11))),
+    field(COMMENT, 26, lambda _: None, wrap=True), field(KEY, 20, "finding.identity"),
+    field(CAPTURE, 20, "capture"),
+)  # fmt: skip
 
 
-def _fill_in(sheet: Sheet, area: Area, at: dict[str, int], before: Sequence[Decision | None]) -> None:
-    """Yellow cells with drop-down and date check, filled with what was decided before."""
-    ws = sheet.ws
-    for row, decision in zip(range(area.first, area.last + 1), before, strict=True):
-        for head in (OWNER, DECISION, DUE, COMMENT):
-            cell = ws.cell(row, at[head])
-            cell.fill = fill(FILL_IN)
-            cell.alignment = align(wrap=head == COMMENT, indent=1)
-        ws.cell(row, at[DUE]).number_format = DATE
-        if decision is None:
+def findings(
+    sheet: Sheet, captures: Captures, rows: Sequence[Row], review: Review | None
+) -> tuple[Area, dict[str, int]]:
+    """The table; returns where it stands and the column of each header."""
+    marked = any(r.finding.baseline for r in rows)
+    fields = [f for f in FIELDS if marked or f.head != BASELINE]
+    area = captures.table(sheet, fields, _of(rows), filter=True, freeze=True, empty="nothing was found")
+    at = {c.head: i for i, c in enumerate([*captures.column(), *fields], 1)}
+    if rows:
+        coloured(sheet, area.column(at[SEVERITY]), LEVELS)
+        bars(sheet, area.column(at[SHARE]))
+        if marked:
+            coloured(sheet, area.column(at[BASELINE]), _NEW)
+        to_fill_in(sheet, area, [at[h] for h in (OWNER, DECISION, DUE, COMMENT)], at[DUE], at[COMMENT])
+        choose(sheet, area.column(at[DECISION]), DECISIONS, "Decision")
+        coloured(sheet, area.column(at[DECISION]), _DECIDED)
+    for number, row in enumerate(rows, area.first):
+        decided = review.of(row.finding.identity) if review is not None else None
+        if decided is None:
             continue
-        for head, value in (
-            (OWNER, decision.owner),
-            (DECISION, decision.decision),
-            (COMMENT, decision.comment),
-        ):
-            put(ws.cell(row, at[head]), value)
-        if decision.due:
-            ws.cell(row, at[DUE]).value = _date(decision.due)
-            ws.cell(row, at[DUE]).number_format = DATE
-    choose(sheet, area.column(at[DECISION]), DECISIONS, "Decision")
-    day = DataValidation(
-        type="date",
-        operator="greaterThan",
-        formula1="36526",
-        allow_blank=True,
-        errorTitle="Due",
-        error="A date, please.",
-        showErrorMessage=True,
-    )
-    ws.add_data_validation(day)
-    day.add(area.column(at[DUE]))
-    decided = area.column(at[DECISION])
-    for word, (ink, ground) in (
-        ("accept", (GOOD, GOOD_BG)),
-        ("done", (GOOD, GOOD_BG)),
-        ("reject", LEVELS["info"]),
-        ("defer", LEVELS["medium"]),
-        ("needs data", LEVELS["low"]),
-    ):
-        rule = CellIsRule(
-            operator="equal", formula=[f'"{word}"'], font=Font(name=FONT, color=ink), fill=fill(ground)
-        )
-        ws.conditional_formatting.add(decided, rule)
+        known = {OWNER: decided.owner, DECISION: decided.decision, COMMENT: decided.comment}
+        for head, value in known.items():
+            put(sheet.ws.cell(number, at[head]), value)
+        if decided.due:
+            sheet.ws.cell(number, at[DUE]).value = _date(decided.due)
+            sheet.ws.cell(number, at[DUE]).number_format = DATE
+    sheet.page(large=True)
+    for head in (KEY, CAPTURE):
+        sheet.ws.column_dimensions[get_column_letter(at[head])].hidden = True
+    return area, at
+
+
+def _of(rows: Sequence[Row]) -> Callable[[Diagnosis], list[Row]]:
+    """The findings of a capture."""
+    return lambda d: [r for r in rows if r.diagnosis is d]
 
 
 def _date(text: str) -> date | str:
@@ -163,29 +107,32 @@ def _date(text: str) -> date | str:
         return text
 
 
+def to_fill_in(sheet: Sheet, area: Area, columns: Sequence[int], day: int, wrapped: int) -> None:
+    """Yellow cells for people; the column `day` takes dates."""
+    for row in range(area.first, area.last + 1):
+        for column in columns:
+            cell = sheet.ws.cell(row, column)
+            cell.fill = fill(FILL_IN)
+            cell.alignment = align(wrap=column == wrapped, indent=1)
+        sheet.ws.cell(row, day).number_format = DATE
+    dates = DataValidation(**_DATES)
+    sheet.ws.add_data_validation(dates)
+    dates.add(area.column(day))
+
+
 def choose(sheet: Sheet, cells: str, words: Sequence[str], title: str) -> None:
     """A drop-down list."""
-    listed = DataValidation(
-        type="list",
-        formula1=f'"{",".join(words)}"',
-        allow_blank=True,
-        showErrorMessage=True,
-        errorTitle=title,
-        error=f"One of: {', '.join(words)}.",
-    )
+    listed = DataValidation("list", f'"{",".join(words)}"', allow_blank=True, showErrorMessage=True)
+    listed.errorTitle, listed.error = title, f"One of: {', '.join(words)}."
     sheet.ws.add_data_validation(listed)
     listed.add(cells)
 
 
-def levels(sheet: Sheet, cells: str) -> None:
-    """Severity as a conditional format, so that it follows an edit."""
-    for level, (ink, ground) in LEVELS.items():
-        rule = CellIsRule(
-            operator="equal",
-            formula=[f'"{level}"'],
-            font=Font(name=FONT, color=ink, bold=True),
-            fill=fill(ground),
-        )
+def coloured(sheet: Sheet, cells: str, colours: Mapping[str, tuple[str, str]]) -> None:
+    """Words (-> ink and ground) as conditional formats, so that they follow an edit."""
+    for word, (ink, ground) in colours.items():
+        look = Font(name=FONT, color=ink, bold=True)
+        rule = CellIsRule(operator="equal", formula=[f'"{word}"'], font=look, fill=fill(ground))
         sheet.ws.conditional_formatting.add(cells, rule)
 
 
@@ -197,64 +144,44 @@ def bars(sheet: Sheet, cells: str, color: str = "A9C7E8") -> None:
     sheet.ws.conditional_formatting.add(cells, rule)
 
 
-def _baseline(sheet: Sheet, cells: str) -> None:
-    first = cells.split(":")[0]
-    rule = FormulaRule(
-        formula=[f'{first}="new"'], font=Font(name=FONT, color="7A1FA0", bold=True), fill=fill("F5E8FB")
-    )
-    sheet.ws.conditional_formatting.add(cells, rule)
+class _Advice(NamedTuple):
+    """A recommendation of a finding."""
+
+    row: Row
+    advice: Advice
+    first: bool
+
+    @property
+    def verify(self) -> Verify | None:
+        return self.advice.verify
 
 
-def recommendations(sheet: Sheet, captures: Captures, rows: Sequence[Row], evidence: dict[str, str]) -> Area:
+#: The first recommendation of a finding carries the estimated speed-up.
+ADVICE = (
+    field("#", 5, "row.finding.rank", "id"), field(SEVERITY, 10, "row.finding.severity"),
+    field(CODE, 10, "row.proof"), field("Action", 52, "advice.action", wrap=True),
+    field("Option of the engine", 60, lambda a: "\n".join(map(_option, a.advice.options)), wrap=True),
+    field("Effort", 9, "advice.effort"),
+    field(SHARE, 9, lambda a: a.row.finding.impact and a.row.finding.impact.share, "ratio"),
+    field(SPEED, 13, lambda a: Number(*speedup(a.row.finding)) if a.first else None),
+    field("Verify: fact", 26, lambda a: a.verify and a.verify.fact, wrap=True),
+    field("must", 10, lambda a: a.verify and verify_text(a.verify).split(" ")[1].rstrip(",")),
+    field("now", 12, lambda a: a.verify and Number(a.verify.now, fact_unit(a.verify.fact, a.verify.unit))),
+)  # fmt: skip
+
+
+def recommendations(sheet: Sheet, captures: Captures, rows: Sequence[Row]) -> None:
     """One row a recommendation, with the line of the engine in use and how to verify."""
-    columns = [
-        *captures.column(),
-        Column("#", 5, "id"),
-        Column(SEVERITY, 10),
-        Column(CODE, 10),
-        Column("Action", 52, wrap=True),
-        Column("Option of the engine", 60, wrap=True),
-        Column("Effort", 9),
-        Column(SHARE, 9, "ratio"),
-        Column(SPEED, 13),
-        Column("Verify: fact", 26, wrap=True),
-        Column("must", 10),
-        Column("now", 12),
-    ]
-    cells = []
-    for row in rows:
-        f = row.finding
-        for i, advice in enumerate(f.recommendations):
-            verify = advice.verify
-            change = verify_text(verify).split(" ")[1].rstrip(",") if verify else None
-            unit = fact_unit(verify.fact, verify.unit) if verify else ""
-            cells.append(
-                [
-                    *captures.lead(row.label),
-                    f.rank,
-                    f.severity,
-                    Link(f.code, sheet=evidence.get(f.code)),
-                    advice.action,
-                    "\n".join(_option(o.engine, o.line, o.since) for o in advice.options) or None,
-                    advice.effort,
-                    f.impact.share if f.impact else None,
-                    Number(*speedup(f)) if i == 0 else None,
-                    verify.fact if verify else None,
-                    change,
-                    Number(verify.now if verify else None, unit),
-                ]
-            )
-    area = sheet.table(columns, cells, filter=True, freeze=True, empty="nothing to recommend")
-    at = {c.head: i for i, c in enumerate(columns, 1)}
-    if cells:
-        levels(sheet, area.column(at[SEVERITY]))
-        bars(sheet, area.column(at[SHARE]))
-    sheet.text(
-        1, "The first piece of advice of a finding carries its estimated speed-up.", color=MUTED, italic=True
-    )
-    return area
+    of = _of(rows)
+
+    def advice(d: Diagnosis) -> list[_Advice]:
+        return [_Advice(r, a, i == 0) for r in of(d) for i, a in enumerate(r.finding.recommendations)]
+
+    area = captures.table(sheet, ADVICE, advice, filter=True, freeze=True, empty="nothing to recommend")
+    coloured(sheet, area.column(2 + captures.many), LEVELS)
+    bars(sheet, area.column(7 + captures.many))
 
 
-def _option(engine: str, line: str, since: str | None) -> str:
-    name = "" if engine == "any" else f"{engine}: "
-    return f"{name}{line}{f' (since {since})' if since else ''}"
+def _option(option: Option) -> str:
+    name = "" if option.engine == "any" else f"{option.engine}: "
+    return f"{name}{option.line}{f' (since {option.since})' if option.since else ''}"

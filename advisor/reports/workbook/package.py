@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 EPOCH = datetime(2000, 1, 1)
 _STAMP = re.compile(rb"(<dcterms:(?:created|modified)[^>]*>)[^<]*(<)")
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-MAX_NAME = 31
-_FORBIDDEN = re.compile(r"[\[\]:*?/\\']")
 
 
 def package(workbook: Workbook) -> bytes:
@@ -37,22 +35,3 @@ def package(workbook: Workbook) -> bytes:
             entry.external_attr = 0o600 << 16
             target.writestr(entry, content)
     return out.getvalue()
-
-
-class Names:
-    """Names of sheets: at most 31 characters, without forbidden ones, unique without regard to
-    case."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def take(self, wanted: str) -> str:
-        """`wanted`, or the nearest name to it that is free."""
-        base = _FORBIDDEN.sub("-", wanted).strip() or "Sheet"
-        name, number = base[:MAX_NAME], 1
-        while name.lower() in self._taken or name.lower() == "history":
-            number += 1
-            tail = f" {number}"
-            name = base[: MAX_NAME - len(tail)] + tail
-        self._taken.add(name.lower())
-        return name

@@ -1,9 +1,10 @@
-"""One sheet of the workbook: heads, tables, links, print set-up."""
+"""One sheet of the workbook: declared columns, tables, links, print set-up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from openpyxl.utils import get_column_letter
@@ -46,6 +47,23 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Field(Column):
+    """A column that is filled from records: `get` is an attribute (dotted) or a function of one."""
+
+    get: str | Callable[[Any], Any] = ""
+
+    def of(self, record: Any) -> Any:
+        return attrgetter(self.get)(record) if isinstance(self.get, str) else self.get(record)
+
+
+def field(
+    head: str, width: float, get: str | Callable[[Any], Any], unit: str = "", wrap: bool = False
+) -> Field:
+    """A declared column: header, width, value, unit of its numbers, whether it wraps."""
+    return Field(head, width, unit, wrap, get)
+
+
+@dataclass(frozen=True)
 class Link:
     """Text that leads to a sheet, a cell of it, or an address."""
 
@@ -82,13 +100,16 @@ class Area:
 class Sheet:
     """A worksheet that is filled from the top; `row` is the next free one."""
 
-    def __init__(self, worksheet: Worksheet, title: str, note: str = "", back: bool = True) -> None:
+    def __init__(self, worksheet: Worksheet, title: str = "", note: str = "", back: bool = True) -> None:
         self.ws = worksheet
         self.row = 1
         self._widths: dict[int, float] = {}
         self._head = 1
         worksheet.sheet_view.showGridLines = False
         worksheet.sheet_view.zoomScale = 100
+        self.page()
+        if not title:
+            return
         self.text(1, title, size=15, bold=True)
         worksheet.row_dimensions[1].height = 24
         if back:
@@ -98,7 +119,6 @@ class Sheet:
             self.row += 1
             self.text(1, note, color=MUTED)
         self.row += 2
-        self.page()
 
     # --- cells ---------------------------------------------------------------------------------
 
@@ -211,6 +231,10 @@ class Sheet:
             self.ws.auto_filter.ref = f"A{head}:{get_column_letter(last)}{area.last}"
         self.row += 2
         return area
+
+    def records(self, fields: Sequence[Field], records: Iterable[Any], **options: Any) -> Area:
+        """A table of declared columns, a row a record; `options` as of :meth:`table`."""
+        return self.table(fields, [[f.of(record) for f in fields] for record in records], **options)
 
     def _merge(self, row: int, at: Sequence[int], last: int) -> None:
         """Cells that span several columns of the sheet become one."""

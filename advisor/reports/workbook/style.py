@@ -55,6 +55,10 @@ INTEGER, DECIMAL, DATE = "#,##0", "#,##0.0##", "yyyy-mm-dd"
 LONGEST = 32_767
 _FORMULA = re.compile(r"^\s*[=+\-@|%]")
 
+#: How `Board.merged` sets the header of a table, and the label of a number.
+HEADER: dict[str, Any] = {"size": 9.5, "color": MUTED, "bold": True, "ground": HEAD}
+LABEL: dict[str, Any] = {"size": 9.5, "color": MUTED, "ground": SOFT, "height": 16}
+
 THIN = Side(style="thin", color=LINE)
 UNDER = Border(bottom=THIN)
 

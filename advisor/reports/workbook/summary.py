@@ -1,28 +1,28 @@
-"""The first sheet: the verdict, the five findings that matter, the budget, what to mind."""
+"""The first sheet: the verdict, the five main findings, the budget, caveats, the state of the review."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from openpyxl.styles import Alignment
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.pagebreak import Break
 
-from advisor.model.findings import SEVERITIES, Diagnosis
+from advisor.model.findings import SEVERITIES, UNREADABLE, Diagnosis
 from advisor.reports import phrases
 from advisor.reports.numbers import UNKNOWN, amount
 from advisor.reports.wording import remedy_text
 from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.chart import budget
-from advisor.reports.workbook.findings import bars, levels, speedup
-from advisor.reports.workbook.sheet import Link, Sheet
-from advisor.reports.workbook.style import BAND, HEAD, LEVELS, MUTED, SOFT, align, fill, font, number_format
+from advisor.reports.workbook.findings import bars, coloured, speedup
+from advisor.reports.workbook.sheet import Link, Number
+from advisor.reports.workbook.style import BAND, HEADER, LABEL, LEVELS, MUTED, SOFT, fill, put
 
 if TYPE_CHECKING:
+    from openpyxl.cell.cell import Cell
     from openpyxl.worksheet.worksheet import Worksheet
 
 TOP = 5
@@ -39,36 +39,21 @@ class Tally:
     answers: str | None = None
 
 
-def summary(
-    worksheet: Worksheet,
-    captures: Captures,
-    rows: Sequence[Row],
-    evidence: dict[str, str],
-    tally: Tally,
-    sheets: dict[str, str],
-) -> None:
+def summary(worksheet: Worksheet, captures: Captures, rows: Sequence[Row], tally: Tally) -> None:
     """Fill the sheet."""
     board = Board(worksheet)
     _title(board, captures)
     if len(captures.diagnoses) == 1:
         _tiles(board, captures.diagnoses[0])
-    _top(board, rows, evidence, captures.many)
+    _top(board, rows, captures.many)
     if captures.diagnoses:
         # The verdict and what follows from it is one page, the rest another.
         worksheet.row_breaks.append(Break(id=board.row))
         budget(board, captures)
         _caveats(board, captures)
-    _review(board, tally, len(rows), sheets)
-    Sheet.page(_Page(worksheet))
+    _review(board, tally, len(rows))
+    _about(board, captures)
     worksheet.print_area = f"A1:{get_column_letter(LAST)}{board.row}"
-
-
-class _Page(Sheet):
-    """Links, formats and the print set-up of a sheet that has a grid of its own."""
-
-    def __init__(self, worksheet: Worksheet) -> None:
-        self.ws = worksheet
-        self._head = 0
 
 
 def _title(board: Board, captures: Captures) -> None:
@@ -132,85 +117,76 @@ def _tiles(board: Board, d: Diagnosis) -> None:
     ]
     board.row += 1
     for i, (label, value, unit) in enumerate(tiles):
-        first = FIRST + 2 * i
-        board.merged(first, first + 1, label, size=9.5, color=MUTED, ground=SOFT, height=16)
-        board.row += 1
+        cell = _tile(board, i, label)
         if isinstance(value, float) and not unit:
             value = round(value, 1)
-        board.merged(
-            first,
-            first + 1,
-            "unknown" if value is None else value,
-            unit=unit,
-            size=17,
-            bold=True,
-            ground=SOFT,
-            height=27,
-        )
-        cell = board.ws.cell(board.row, first)
-        cell.alignment = Alignment(horizontal="left", vertical="center")
-        if isinstance(value, int | float):
-            cell.number_format = number_format(value, unit) or "General"
-        board.row -= 1
+        put(cell, UNKNOWN if value is None else value, unit)
     board.row += 2
 
 
-def _top(board: Board, rows: Sequence[Row], evidence: dict[str, str], many: bool) -> None:
-    """The five findings that matter, with a link to what proves each."""
+def _tile(board: Board, number: int, label: str) -> Cell:
+    """A label and, below it, the cell of a number that stands out."""
+    first = FIRST + 2 * number
+    board.merged(first, first + 1, label, **LABEL)
+    board.row += 1
+    board.merged(first, first + 1, "", size=17, bold=True, ground=SOFT, middle=True, height=27)
+    board.row -= 1
+    return board.ws.cell(board.row + 1, first)
+
+
+def _share(row: Row) -> Number:
+    return Number(row.finding.impact.share if row.finding.impact else None, "ratio")
+
+
+#: Columns of the top findings: header, value, and the first and last column of the grid.
+_LEFT: tuple[tuple[str, Callable[[Row], Any], tuple[int, int]], ...] = (
+    ("#", lambda _: None, (2, 2)), ("severity", lambda r: r.finding.severity, (3, 3)),
+    ("code", lambda r: r.proof, (4, 4)), ("finding", lambda r: r.finding.title, (5, 7)),
+)  # fmt: skip
+
+
+def _speed(row: Row) -> Number:
+    return Number(*speedup(row.finding))
+
+
+def _fix(row: Row) -> str | None:
+    return next((a.action for a in row.finding.recommendations), None)
+
+
+ONE = (*_LEFT, ("share", _share, (8, 8)), ("speed-up", _speed, (9, 9)), ("fix", _fix, (10, 13)))
+MANY = (
+    *_LEFT, ("capture", lambda r: r.label, (8, 8)), ("share", _share, (9, 9)), ("speed-up", _speed, (10, 10)),
+    ("fix", _fix, (11, 13)),
+)  # fmt: skip
+
+
+def _top(board: Board, rows: Sequence[Row], many: bool) -> None:
+    """The five main findings, with a link to the evidence of each."""
     ranked = sorted(rows, key=_weight) if many else list(rows)
     shown = ranked[:TOP]
     if not shown:
         return
     more = len(rows) - len(shown)
     board.heading("Top findings", f"and {more} more on the sheet Findings" if more > 0 else "")
-    spans = {
-        "#": (2, 2),
-        "severity": (3, 3),
-        "code": (4, 4),
-        "finding": (5, 7),
-        "share": (8, 8),
-        "speed-up": (9, 9),
-        "do first": (10, 13),
-    }
-    if many:
-        spans |= {"capture": (8, 8), "share": (9, 9), "speed-up": (10, 10), "do first": (11, 13)}
-    for head, (first, last) in spans.items():
-        board.merged(
-            first,
-            last,
-            head,
-            size=9.5,
-            color=MUTED,
-            bold=True,
-            ground=HEAD,
-            right=head in RIGHT,
-            indent=head == "do first",
-        )
+    for head, _, (first, last) in (spans := MANY if many else ONE):
+        board.merged(first, last, head, **HEADER, right=head in RIGHT, indent=head == "fix")
     begin = board.row + 1
     for number, row in enumerate(shown, 1):
         board.row += 1
-        f = row.finding
-        cells: dict[str, tuple[Any, str]] = {
-            "#": (number, ""),
-            "severity": (f.severity, ""),
-            "code": (f.code, ""),
-            "finding": (f.title, ""),
-            "share": (f.impact.share if f.impact else None, "ratio"),
-            "speed-up": speedup(f),
-            "capture": (row.label, ""),
-            "do first": (f.recommendations[0].action if f.recommendations else None, ""),
-        }
-        for head, (first, last) in spans.items():
-            value, unit = cells[head]
-            board.merged(first, last, value, unit=unit, right=head in RIGHT, indent=head == "do first")
-        target = evidence.get(f.code)
-        if target:
-            Sheet.link(_Page(board.ws), board.row, spans["code"][0], Link(f.code, sheet=target))
+        board.merged(FIRST, FIRST, number)
+        for head, get, (first, last) in spans[1:]:
+            value = get(row)
+            if isinstance(value, Link):
+                board.merged(first, last, value.text)
+                board.link(board.row, first, value)
+                continue
+            unit = value.unit if isinstance(value, Number) else ""
+            value = value.value if isinstance(value, Number) else value
+            board.merged(first, last, value, unit=unit, right=head in RIGHT, indent=head == "fix")
         board.rule()
-    page = _Page(board.ws)
-    levels(page, f"C{begin}:C{board.row}")
-    share = get_column_letter(spans["share"][0])
-    bars(page, f"{share}{begin}:{share}{board.row}")
+    coloured(board, f"C{begin}:C{board.row}", LEVELS)
+    share = get_column_letter(next(first for head, _, (first, _) in spans if head == "share"))
+    bars(board, f"{share}{begin}:{share}{board.row}")
     board.row += 1
 
 
@@ -220,48 +196,61 @@ def _weight(row: Row) -> tuple[bool, float, str, str]:
     return (not f.invalidates, -share * f.confidence, f.code, row.capture)
 
 
-def _review(board: Board, tally: Tally, findings: int, sheets: dict[str, str]) -> None:
+def _review(board: Board, tally: Tally, findings: int) -> None:
     """How far the review is: formulas that follow what is filled in."""
-    cells: list[tuple[str, str]] = []
+    cells: dict[str, str] = {}
     if tally.decisions and findings:
-        cells += [
-            ("findings", f"=COUNTA({tally.keys})"),
-            ("decided", f"=COUNTA({tally.decisions})"),
-            ("accepted", f'=COUNTIF({tally.decisions},"accept")'),
-            ("still open", f"=COUNTA({tally.keys})-COUNTA({tally.decisions})"),
-        ]
+        cells = {
+            "findings": f"=COUNTA({tally.keys})",
+            "decided": f"=COUNTA({tally.decisions})",
+            "accepted": f'=COUNTIF({tally.decisions},"accept")',
+            "still open": f"=COUNTA({tally.keys})-COUNTA({tally.decisions})",
+        }
     if tally.answers:
-        cells += [
-            ("checklist: yes", f'=COUNTIF({tally.answers},"yes")'),
-            ("checklist: no", f'=COUNTIF({tally.answers},"no")'),
-        ]
+        cells |= {f"checklist: {word}": f'=COUNTIF({tally.answers},"{word}")' for word in ("yes", "no")}
     if not cells:
         return
-    board.heading("Review", "counted from what is filled in on " + " and ".join(sheets.values()))
-    for i, (label, formula) in enumerate(cells):
-        first = FIRST + 2 * i
-        board.merged(first, first + 1, label, size=9.5, color=MUTED, ground=SOFT, height=16)
-        board.row += 1
-        cell = board.ws.cell(board.row, first)
-        cell.value = formula
-        cell.number_format = "0"
-        board.ws.merge_cells(start_row=board.row, end_row=board.row, start_column=first, end_column=first + 1)
-        for column in (first, first + 1):
-            board.ws.cell(board.row, column).fill = fill(SOFT)
-        cell.font = font(14, bold=True)
-        cell.alignment = align()
-        board.tall(22)
-        board.row -= 1
+    counted = [sheet for sheet, cells in (("Findings", tally.keys), ("Checklist", tally.answers)) if cells]
+    board.heading("Review", f"counted from what is filled in on {' and '.join(counted)}")
+    for i, (label, formula) in enumerate(cells.items()):
+        cell = _tile(board, i, label)
+        cell.value, cell.number_format = formula, "0"
     board.row += 2
 
 
+def _about(board: Board, captures: Captures) -> None:
+    """What was read, with what, and how to make this workbook again."""
+    entries: list[tuple[str, str]] = []
+    for d in captures.diagnoses[:1]:
+        made_by = f"{d.tool.name} {d.tool.version}, rule engine {d.tool.engine}, schema {d.schema_version}"
+        entries.append(("Made by", made_by))
+    paths = [i.path for d in captures.diagnoses for i in d.inputs]
+    if paths:
+        named = " ".join(f"'{p}'" if " " in p else p for p in paths)
+        entries.append(("Command", f"advisor diagnose {named} --xlsx FILE"))
+        entries.append(("Explain a code", "advisor explain CODE --trace CAPTURE"))
+    entries.append(("After the review", "advisor review import FILE --format markdown"))
+    for entry in (i for d in captures.diagnoses for i in d.inputs):
+        entries += [("File", entry.path), ("Format", entry.format)]
+        known = phrases.described(entry) if entry.format != UNREADABLE else []
+        entries += [(label[0].upper() + label[1:], value) for label, value in known]
+        if entry.steps:
+            entries.append(("Steps", str(entry.steps)))
+        entries.append(("Ranks", str(entry.ranks)))
+    board.heading("About")
+    for label, text in entries:
+        board.merged(FIRST, FIRST + 1, label, bold=label == "File", color=MUTED)
+        board.merged(FIRST + 2, LAST, text)
+        board.row += 1
+
+
 def _best(d: Diagnosis) -> str:
-    """What would let most of the rules look that could not."""
+    """The option with which most of them could be judged."""
     flags = [(len({e.code for e in es}), flag) for _, flag, es in phrases.by_reason(d) if flag]
     if not flags:
         return ""
     count, flag = max(flags)
-    return f"; {remedy_text(flag)} to let {count} of them"
+    return f"; {remedy_text(flag)} for {count} of them"
 
 
 def _caveats(board: Board, captures: Captures) -> None:
@@ -276,13 +265,13 @@ def _caveats(board: Board, captures: Captures) -> None:
             lines += [("warning", f"{lead}{w}") for w in dict.fromkeys(entry.warnings)]
         if d.lacking:
             codes = len({e.code for e in d.lacking})
-            lines.append(("cannot say", f"{lead}{amount(codes, 'rule')} could not look{_best(d)}"))
+            lines.append(("not judged", f"{lead}{amount(codes, 'rule')} not judged{_best(d)}"))
         if d.ticks:
-            text = f"{lead}{amount(len(d.ticks), 'check')} found well (sheet In order)"
+            text = f"{lead}{amount(len(d.ticks), 'check')} in order (sheet Rules)"
             lines.append(("in order", text))
     if not lines:
         return
-    board.heading("What to mind", "the captures themselves, and what they cannot answer")
+    board.heading("Caveats", "the captures themselves, and what they cannot answer")
     for label, text in lines:
         board.merged(FIRST, FIRST + 1, label, bold=True, color=MUTED)
         board.merged(FIRST + 2, LAST, text)
