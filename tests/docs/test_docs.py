@@ -180,6 +180,24 @@ def test_who_overrules_whom_is_what_the_rules_say() -> None:
     assert said == rules
 
 
+def test_the_table_of_known_answers_is_that_of_the_rules() -> None:
+    """At most three answers of a family count for a rule; answers of other families make each better."""
+    table = (
+        text("docs/confidence.md").partition("<!-- calibration -->")[2].partition("<!-- /calibration -->")[0]
+    )
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.count("|") == 8]
+    families, (total,) = rows[2:-1], rows[-1:]
+    assert [r[0] for r in rows[:1]] == ["family"]
+    for column in (1, 2):
+        assert sum(int(r[column]) for r in families) == int(total[column])
+    for row in families:
+        assert float(row[5]) < float(row[4])
+    known = [r.confidence for r in load_rules().active]
+    assert max(c.right + c.wrong for c in known) <= 3 * len(families)
+    assert 0 < sum(c.right for c in known) <= int(total[2])
+    assert sum(c.wrong for c in known) <= int(total[1]) - int(total[2])
+
+
 def test_the_example_of_a_confidence() -> None:
     found = re.search(
         r"^Example: (\S+) on `(\w+)`.*?= (0\.\d+)\.$", text("docs/confidence.md"), re.MULTILINE | re.DOTALL
