@@ -19,6 +19,7 @@ from tests.scenarios.machine import (
     NORM,
     PREFILL_ATTENTION,
     SILU,
+    Kernel,
     Machine,
 )
 from tests.scenarios.support import (
@@ -307,3 +308,19 @@ def test_two_processes_side_by_side_share_nothing_in_turns(tmp_path: Path) -> No
     d = diagnosed(export, tmp_path)
     assert fact(d, "launch.process_overlap_ratio") == pytest.approx(1.0, abs=0.05)
     assert "shared-gpu" not in {*ranked(d), *explained(d, "launch-queue-latency")}
+
+
+@pytest.mark.parametrize(("kernel", "offered"), [("triton_poi_fused_add_mul_0", True), (ADD.name, False)])
+def test_a_compiled_model_is_offered_what_tunes_it(tmp_path: Path, kernel: str, offered: bool) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, [(GEMV, 2), *[(Kernel(kernel), 2)] * 4])
+    d = diagnosed(m, tmp_path)
+    (found,) = (f for f in d.findings if f.cause == "unfused-elementwise")
+    assert ("inductor-knobs" in {a.action for a in found.alternatives}) is offered
+
+
+def test_who_captures_graphs_hears_of_fixed_addresses(tmp_path: Path) -> None:
+    (found,) = (f for f in diagnosed(launch_bound(), tmp_path).findings if f.cause == "launch-bound")
+    assert "graph-fixed-addresses" in {a.action for a in found.alternatives}
