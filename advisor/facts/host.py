@@ -91,8 +91,8 @@ FACTS = (
         Entry("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
         Entry("host.gap_range", "text", "api_calls ranges", "The range, Python function or operator of the feeding thread that covers most of these gaps, `#` for the numbers of a range", "of those that cover at least half of what any does, the one with most of its own time in the gaps, more than half", columns=_NAMES, needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
         Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
-        Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the feeding thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(needs.STEPS,)),
-        Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the feeding thread", "preparation ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(_PREPARATION, needs.STEPS)),
+        Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(needs.STEPS,)),
+        Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the loop's thread", "preparation ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(_PREPARATION, needs.STEPS)),
     ], columns=_RANGES, needs=(_GC,)),
 )  # fmt: skip
 
@@ -114,11 +114,20 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
         patterns = step_patterns()
         around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
-        if (named := name_of_gaps(a.trace, a.ranges, feeder, idle, around)) is not None:
+        loop = _loop_thread(budget, feeder)
+        if (named := name_of_gaps(a.trace, a.ranges, loop, idle, around)) is not None:
             out.put("host.gap_range", named.text, scope)
             out.put("host.gap_range_ratio", min(named.covered_ns / int(gap.sum()), 1.0), scope)
     _waiting(a, feeder, budget, scope, out)
     _steps(a, budget, scope, out)
+
+
+def _loop_thread(budget: DeviceBudget, feeder: int) -> int:
+    """The thread whose next call ends most of the host gaps: the one that runs the loop, while an
+    autograd thread may launch most of the kernels. The feeding thread where there are no such gaps."""
+    gap = budget.gap_parts["host_gap"]
+    threads, at = np.unique(budget.gaps.thread[gap > 0], return_inverse=True)
+    return int(threads[np.argmax(np.bincount(at, gap[gap > 0]))]) if len(threads) else feeder
 
 
 def _mine(a: Analysis, thread: int, *kinds: Call) -> Array:
@@ -276,19 +285,20 @@ def _waiting(a: Analysis, feeder: int | None, budget: DeviceBudget, scope: Scope
         out.put("host.gil_idle_ratio", budget.share("gil"), scope)
     if a.trace.has("host_calls"):
         out.put("host.os_idle_ratio", budget.share("os"), scope)
+    loop = None if feeder is None else _loop_thread(budget, feeder)
     if a.step_count:  # without a range of a loader it takes nothing: the advice is not for these
-        loading = _in_ranges(a, feeder, ("data_loading",)) or 0.0
+        loading = _in_ranges(a, loop, ("data_loading",)) or 0.0
         out.put("host.data_loading_ratio", loading, scope)
-    out.put("host.preparation_ratio", _in_ranges(a, feeder, ("preparation", "data_loading")), scope)
+    out.put("host.preparation_ratio", _in_ranges(a, loop, ("preparation", "data_loading")), scope)
 
 
-def _in_ranges(a: Analysis, feeder: int | None, roles: Collection[str]) -> float | None:
-    """Share of the steps that ranges of these roles take on the feeding thread."""
+def _in_ranges(a: Analysis, loop: int | None, roles: Collection[str]) -> float | None:
+    """Share of the steps that ranges of these roles take on the thread of the loop."""
     chosen = [i for i, role in a.roles.items() if role in roles]
     if not chosen or not a.step_count:
         return None
     first, last = a.host_window
-    spans = a.ranges.spans(chosen, feeder)
+    spans = a.ranges.spans(chosen, loop)
     inside = int(Coverage(spans).within(np.array([first]), np.array([last]))[0])
     return inside / max(last - first, 1)
 

@@ -213,6 +213,10 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
         kept = calls.gc + calls.gil + calls.os
         mine = calls.between | (calls.pre - kept >= LONG_HOST_NS)
         changed = inputs.with_calls(pre=np.where(mine, np.minimum(kept, calls.pre), calls.pre))
+        # The work may lie between one thread's last call and another's first.
+        turns = inputs.handovers
+        delay = np.where(mine[turns.call], np.minimum(kept[turns.call], turns.delay), turns.delay)
+        changed = replace(changed, handovers=replace(turns, delay=delay))
     return launched_ahead(fix, changed, work, all_waits=lean > 0)
 
 

@@ -382,6 +382,25 @@ def test_a_data_loader_in_the_gap_is_named(tmp_path: Path) -> None:
     assert "data-loading-workers" in advice(d, "input-preparation")
 
 
+def test_the_loader_of_a_training_loop_is_named_although_autograd_launches_most(tmp_path: Path) -> None:
+    """Thirty milliseconds in the loader, ten kernels forward, thirty backward from autograd's thread."""
+    trace = Profile().gpu().process(10, 1)
+    for i in range(6):
+        t = i * 40_000_000
+        trace.thread(1).annotation(f"ProfilerStep#{i}", t, 39_900_000)
+        trace.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", t + 1_000, 30_000_000)
+        for k in range(40):
+            trace.thread(1 if k < 10 else 2).launch(
+                at=t + 30_100_000 + k * 200_000, kernel=f"sm90_xmma_gemm_bf16_{k}", kernel_dur=190_000
+            )
+    trace.write(path := tmp_path / "trace.json")
+    d = advisor.diagnose(path)
+    assert fact(d, "host.data_loading_ratio") == pytest.approx(0.75, abs=0.02)
+    assert "data-loading-workers" in advice(d, "input-preparation")
+    assert d.headline is not None
+    assert d.headline.cause == "input-preparation"
+
+
 def test_other_host_work_in_the_gap_is_named_and_needs_no_loader(tmp_path: Path) -> None:
     d = diagnosed(loading("tokenize"), tmp_path)
     found = {f.cause: f for f in d.findings}
