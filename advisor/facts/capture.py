@@ -61,6 +61,8 @@ _CAPABILITY = Need(
     "the capture does not tell the compute capability of the GPU", None, lambda a: bool(_majors(a))
 )
 
+_BY_NSYS = Need("another tool than nsys recorded it", None, lambda a: a.trace_method is not None)
+
 _SAMPLES = {"samples": "time device"}
 _PROGRAM = {"kernels": "start end name_id", "ranges": "text_id"}
 
@@ -72,6 +74,7 @@ FACTS = (
         Entry("capture.nsys_recorded", "flag", "", "nsys, or a tool that takes its options, recorded the capture", "format of the file"),
         Entry("capture.compute_capability", "count", "", "Major compute capability of the newest GPU that the capture lists", "properties of the devices", needs=(_CAPABILITY,)),
         Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(_WSL,)),
+        Entry("capture.trace_method", "text", "", "How nsys traced CUDA: hardware, software, or not-told where the GPU and the release can do both", "the diagnostics; software where the options forbid hardware tracing, or the release or the GPU is too old for it", columns={"diagnostics": "text_id"}, needs=(_BY_NSYS,)),
         Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
         Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
         Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**origin.OPS, "api_calls": origin.CALLS}),
@@ -146,6 +149,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
             "capture.nsys_recorded": capture.recorder.nsys_options,
             "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
             "capture.compute_capability": max(_majors(a), default=None),
+            "capture.trace_method": a.trace_method,
             "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
             "capture.startup_ms": a.startup.length / 1e6,
             "capture.size_bytes": capture.size_bytes,
@@ -183,6 +187,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         ("option", "value"),
         [
             ["trace sources", _sources(capture.trace_sources) or "unknown"],
+            ["CUDA traced by", a.trace_method or "unknown"],
             ["CUDA graph trace", capture.graph_trace_mode or "unknown"],
             ["GPU metrics", f"{capture.sample_hz:.0f} Hz" if capture.sample_hz else "none"],
         ],

@@ -246,7 +246,9 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             "launch to the next allows (5 us stay); the capture does not tell: time one run "
             "without the profiler and give its step time with --unprofiled-step"
         )
-    if has_nodes(inputs):
+    if has_nodes(inputs) and not replayer.by_software:
+        out.append("graph nodes were traced by hardware: their times are taken as they are")
+    elif has_nodes(inputs):
         out.append(
             "traced graph launches cost 70 us untraced; the gap between graph nodes lies between "
             "the traced one and 0.5 us"

@@ -71,6 +71,7 @@ class Replayer:
         self.excerpt: Excerpt = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
+        self.by_software = a.trace_method != "hardware"
         self.inflation = node_inflation(a)
         self._untraced = without_inflation(a, self.taken.inputs, self.inflation)
         self._known: dict[tuple[Any, ...], float] = {}
@@ -82,7 +83,7 @@ class Replayer:
         """The capture's inputs without the profiler, changed by the fixes in their order."""
         key = (scenario.launch, scenario.node_gap)
         if key not in self._corrected:
-            self._corrected[key] = corrected(self._untraced, scenario)
+            self._corrected[key] = corrected(self._untraced, scenario, self.by_software)
         inputs = self._corrected[key]
         for i, fix in enumerate(fixes):
             inputs = apply(fix, inputs, self.work, scenario, scenario.lean(i))

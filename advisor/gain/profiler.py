@@ -1,6 +1,6 @@
 """What the profiler did to the timeline, taken out as far as physics goes (design section 4).
 
-* A graph launch whose nodes were traced costs `UNTRACED_GRAPH_LAUNCH_NS` at most; beyond that the
+* A graph launch whose nodes were traced by software costs `UNTRACED_GRAPH_LAUNCH_NS` at most; beyond that the
   call was the profiler's. Sure, so always taken out.
 * Between two nodes of a graph run passes what node tracing shows, or up to what NVIDIA published
   for untraced graphs: a range.
@@ -50,10 +50,10 @@ class Scenario:
         return self.leans[i] if i < len(self.leans) else 0
 
 
-def corrected(inputs: Inputs, scenario: Scenario) -> Inputs:
-    """The inputs of an untraced run under a scenario."""
-    inputs = _graph_launches(inputs)
-    inputs = _node_gaps(inputs, scenario.node_gap)
+def corrected(inputs: Inputs, scenario: Scenario, by_software: bool = True) -> Inputs:
+    """The inputs of an untraced run under a scenario; a trace by hardware leaves graphs as they are."""
+    if by_software:
+        inputs = _node_gaps(_graph_launches(inputs), scenario.node_gap)
     return _traced_calls(inputs, scenario.launch)
 
 

@@ -348,8 +348,20 @@ class Refusal(Data):
     source: Key
 
 
+class HardwareTrace(Data):
+    """CUDA traced by the GPU itself: how the diagnostics say so, the trace source that forbids it,
+    and the first compute capability and nsys release for which it is the default."""
+
+    told: Pattern
+    forbidden_by: Text
+    compute_capability: int
+    since: Release
+    source: Key
+
+
 class CaptureKnowledge(File):
     flags: list[Flag] = Field(min_length=1)
+    hardware_trace: HardwareTrace
     pitfalls: list[Pitfall]
     releases: list[ReleaseEntry] = Field(default_factory=list)
     refusals: list[Refusal] = Field(default_factory=list)

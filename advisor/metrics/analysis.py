@@ -27,6 +27,7 @@ from advisor.metrics.phases import phase_times, with_phases
 from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
+from advisor.metrics.trace_method import TraceMethod, trace_method
 from advisor.metrics.window import (
     Selection,
     Window,
@@ -104,25 +105,9 @@ class Analysis:
         self.trace.columns(
             "api_calls", ("start", "end", "process", "thread", "correlation", "call", "name_id", "result")
         )
-        self.trace.columns(
-            "kernels",
-            (
-                "start",
-                "end",
-                "device",
-                "stream",
-                "process",
-                "correlation",
-                "name_id",
-                "short_name_id",
-                "grid_x",
-                "grid_y",
-                "grid_z",
-                "blocks",
-                "threads",
-                "graph_node",
-            ),
-        )
+        wanted = "start end device stream process correlation name_id short_name_id grid_x "
+        wanted += "grid_y grid_z blocks threads graph_node"
+        self.trace.columns("kernels", wanted.split())
         return operations(self.trace)
 
     @cached_property
@@ -275,8 +260,14 @@ class Analysis:
         return dict(self.ranges.matching(step_patterns().role))
 
     @cached_property
+    def trace_method(self) -> TraceMethod | None:
+        """How nsys traced CUDA; None where another tool recorded the capture."""
+        return trace_method(self.trace)
+
+    @cached_property
     def states(self) -> HostStates:
         nodes = bool(self.trace.has("kernels") and (self.ops.graph_node != 0).any())
+        nodes = nodes and self.trace_method != "hardware"  # which makes no launch longer
         return host_states(self.trace, self.ranges, self.roles, self.startup.cold, nodes)
 
     @cached_property

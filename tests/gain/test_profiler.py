@@ -34,6 +34,13 @@ def test_a_traced_graph_launch_costs_what_an_untraced_one_does(tmp_path: Path) -
     assert step_us(r, scenario=NOTHING) == 811 - 530
 
 
+def test_a_graph_that_the_gpu_traced_itself_is_taken_as_it_is(tmp_path: Path) -> None:
+    export = scenes.capture(traced_graph, 811).diagnostic("Hardware tracing used for CUDA tracing")
+    r = replayer(export, tmp_path)
+    assert step_us(r, scenario=Scenario(0.0, 1.0)) == 811
+    assert "graph nodes were traced by hardware: their times are taken as they are" in assumptions(r, [])
+
+
 def test_the_gap_between_nodes_has_a_range(tmp_path: Path) -> None:
     # One gap a step: 1 us captured, 0.5 us published, half way between.
     r = replayer(scenes.capture(traced_graph, 811), tmp_path)

@@ -161,6 +161,14 @@ def test_node_tracing_of_a_graph_launch_is_the_profilers(tmp_path: Path) -> None
     }
 
 
+def test_node_tracing_by_hardware_makes_no_launch_longer(tmp_path: Path) -> None:
+    export = Export().process(1).launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=30_000)
+    export.graph_launch(50_000, 600_000, [("a", 640_000, 10_000), ("b", 652_000, 10_000)])
+    found = parts(budget(export.diagnostic("Hardware tracing used for CUDA tracing"), tmp_path))
+    assert "profiler" not in found
+    assert found["graph_launch_call"] == 590_000
+
+
 def test_the_owner_of_a_gap_is_the_thread_that_ends_it(tmp_path: Path) -> None:
     export = (
         Export()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import advisor
+from advisor.model.findings import Diagnosis
 from tests.builder import Export
 from tests.scenarios.support import diagnosed, expect, fact, ranked
 
@@ -162,3 +163,48 @@ def test_missing_kernels_under_wsl_are_the_driver_of_windows(
     assert (fact(d, "capture.platform", None) is not None) == advised
     assert ("ran in the Windows Subsystem for Linux" in first.message) == advised
     assert (first.recommendations[0].id == "update-windows-driver") == advised
+
+
+# --- who traced: the GPU or CUPTI ----------------------------------------------------------------
+
+
+def on_gb10(release: str, capability: tuple[int, int] = (12, 1)) -> Export:
+    """200 launches without a kernel, as nsys 2026 records a DGX Spark by hardware."""
+    e = Export(tool_version=release).gpu(name="NVIDIA GB10", capability=capability).process(100)
+    for i in range(200):
+        e.call("cudaLaunchKernel_v7000", i * 10 * US, 4 * US)
+    return e
+
+
+def lost(e: Export) -> Export:
+    return e.diagnostic("Number of incomplete CUPTI events dropped: 200")
+
+
+def advice(d: Diagnosis) -> list[str]:
+    return [r.id for f in d.findings if f.cause == "damaged-capture" for r in f.recommendations]
+
+
+def test_rows_that_the_hardware_trace_dropped_are_recorded_by_software(tmp_path: Path) -> None:
+    told = lost(on_gb10("2026.3.1.12")).diagnostic("Hardware tracing used for CUDA tracing")
+    d = diagnosed(told, tmp_path)
+    assert fact(d, "capture.trace_method", None) == "hardware"
+    assert fact(d, "capture.refusal", None) == "events-dropped"
+    assert advice(d)[0] == "trace-by-software"
+    assert "update-nsys" not in advice(d)
+
+
+@pytest.mark.parametrize(
+    ("release", "capability", "sources", "method"),
+    [
+        ("2026.1.1.5", (12, 1), ("Cuda",), "not-told"),
+        ("2025.3.2.1", (12, 1), ("Cuda",), "software"),  # before it became the default
+        ("2026.1.1.5", (9, 0), ("Cuda",), "software"),  # Hopper has none
+        ("2026.1.1.5", (12, 1), ("cuda-sw",), "software"),
+    ],
+)
+def test_what_the_release_and_the_gpu_can_do_tells_the_rest(
+    release: str, capability: tuple[int, int], sources: tuple[str, ...], method: str, tmp_path: Path
+) -> None:
+    d = diagnosed(lost(on_gb10(release, capability)).traced(*sources), tmp_path)
+    assert fact(d, "capture.trace_method", None) == method
+    assert ("trace-by-software" in advice(d)) == (method == "not-told")
