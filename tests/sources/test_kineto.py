@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -597,3 +598,29 @@ def test_amd_work_is_joined_by_external_id_where_nothing_else_tells(opened: Open
     }
     (nodes,) = ([n for (n,) in rows(trace, "kernels", "graph_node")],)
     assert nodes == [0, 0, 0, 0, 1, 2, 3, 0]
+
+
+# --- the ranks of SGLang, merged into one file -----------------------------------------------------
+
+
+def test_ranks_that_were_merged_into_one_file_stay_apart(tmp_path: Path) -> None:
+    """Correlation ids repeat from rank to rank; the label in the process id tells them apart."""
+    events: list[dict[str, Any]] = []
+    for rank, label in enumerate(("[TP01-DP00]", "[TP00-DP00]")):
+        document = json.loads(decode().text())
+        for event in document["traceEvents"]:
+            event["ts"] += rank  # the calls of one rank lie between those of the other
+            if event["pid"] != event.get("args", {}).get("device"):
+                event["pid"] += 100 * rank
+            event["pid"] = f"{label} {event['pid']}"
+            if "device" in event.get("args", {}):
+                event["args"]["device"] = rank
+            events.append(event)
+    path = tmp_path / "merged.trace.json"
+    path.write_text(json.dumps(document | {"traceEvents": events}))
+    trace = open_trace(path)
+    placed = set(rows(trace, "kernels", "device", "process"))
+    assert len(placed) == 2  # a process a device
+    process = dict(placed)
+    assert dict(trace.capture.process_ranks) == {process[0]: 1, process[1]: 0}
+    assert (trace.capture.rank, trace.capture.world_size) == (None, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -19,6 +20,7 @@ NO_TIME = int(np.iinfo(np.int64).min)
 
 #: Below this many microseconds (101 days) a float is exact to the nanosecond.
 _EXACT_FLOAT = 2.0**43
+_RANK = re.compile(r"\[((?:TP|DP|PP|EP)\d+(?:-(?:TP|DP|PP|EP)\d+)*)\] ")
 #: Times beyond this many microseconds are none.
 _LATEST = 1 << 52
 
@@ -72,6 +74,19 @@ def integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         return MISSING
     return value if -(1 << 63) <= value < 1 << 63 else MISSING
+
+
+def rank_label(pid: Any) -> str | None:
+    """``TP00-DP01`` of ``[TP00-DP01] 123``, as SGLang writes process ids where it merges the traces
+    of its ranks (sglang/srt/utils/profile_merger.py of 0.5.23); None for any other."""
+    found = _RANK.match(pid) if isinstance(pid, str) else None
+    return found[1] if found else None
+
+
+def rank_order(label: str) -> tuple[int, ...]:
+    """Ranks in the order of the merged file: by data, expert, pipeline, then tensor parallelism."""
+    parts = {part[:2]: int(part[2:]) for part in label.split("-")}
+    return tuple(parts.get(kind, 0) for kind in ("DP", "EP", "PP", "TP"))
 
 
 def integers(values: Sequence[Any]) -> Ints:

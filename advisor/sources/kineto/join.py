@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from advisor.sources.kineto.columns import Ints
@@ -72,9 +74,21 @@ def join_by_external_id(tables: Tables) -> None:
         work["correlation"][orphan[hit]] = calls["correlation"][launch[at[hit]]]
 
 
-def set_processes(tables: Tables) -> list[int]:
-    """Gives GPU work the process that issued it: events on a GPU carry its number only. Returns the
-    processes that called CUDA."""
+def processes_of_ranks(tables: Tables) -> dict[int, int]:
+    """Number of a rank's label -> its process, that with most calls; empty for a trace of one rank."""
+    calls = tables.get("api_calls", {})
+    if "label" not in calls:
+        return {}
+    found = {}
+    for label in np.unique(calls["label"][calls["label"] != MISSING]).tolist():
+        processes, count = np.unique(calls["process"][calls["label"] == label], return_counts=True)
+        found[label] = int(processes[np.argmax(count)])
+    return found
+
+
+def set_processes(tables: Tables, ranks: Mapping[int, int]) -> list[int]:
+    """Gives GPU work the process that issued it: events on a GPU carry its number only, or the label
+    of a rank in `ranks`. Returns the processes that called CUDA."""
     calls = tables.get("api_calls")
     hosts = np.unique(calls["process"]) if calls is not None else np.empty(0, np.int64)
     hosts = hosts[hosts != MISSING]
@@ -87,7 +101,12 @@ def set_processes(tables: Tables) -> list[int]:
             continue
         columns = tables[table]
         columns["process"] = np.full(len(columns["start"]), alone, np.int64)
-        if len(hosts) > 1 and calls is not None:
+        if ranks and "label" in columns:
+            known = np.array([*ranks.values(), MISSING], np.int64)
+            number = {label: i for i, label in enumerate(ranks)}
+            at = [number.get(label, len(ranks)) for label in columns["label"].tolist()]
+            columns["process"] = known[np.array(at, np.int64)]
+        elif len(hosts) > 1 and calls is not None:
             at = _latest_call(calls, columns["correlation"], columns["start"])
             columns["process"] = np.where(at >= 0, calls["process"][at], MISSING)
     if "overheads" in tables and alone != MISSING:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from advisor.model.capture import Capture, Device, Recorder
-from advisor.sources.kineto.columns import integer
+from advisor.sources.kineto.columns import integer, rank_order
 from advisor.sources.kineto.decode import Head
 from advisor.sources.kineto.kinds import FOREIGN, ROLES
 from advisor.sources.kineto.tables import Collector
@@ -61,15 +61,19 @@ def read_capture(
     collected: Collector,
     zero: int,
     processes: Iterable[int],
+    ranks: Mapping[int, int],
     graph_nodes: bool,
     dropped: int,
 ) -> Capture:
-    """Everything but the events. `zero` is the file's time of our 0, ns; `dropped` counts what was
-    no event at all."""
+    """Everything but the events. `zero` is the file's time of our 0, ns; `ranks` are the processes
+    by the number of their rank's label; `dropped` counts what was no event at all."""
     begun = zero + max(integer(head.baseTimeNanoseconds), 0)
     lost = dropped + collected.timeless
     span = collected.span
     rank, size = _rank(head.distributedInfo)
+    labels = sorted(collected.labels, key=rank_order)
+    if len(labels) > 1:
+        rank, size = None, max(size or 0, len(labels))
     options = {name: str(getattr(head, name)) for name in _SWITCHES if getattr(head, name) is not None}
     return Capture(
         path=str(shown),
@@ -87,6 +91,11 @@ def read_capture(
         graph_trace_mode="node" if graph_nodes else None,
         rank=rank,
         world_size=size,
+        process_ranks=tuple(
+            (ranks[number], labels.index(text))
+            for text, number in collected.labels.items()
+            if number in ranks
+        ),
         processes=tuple((pid, "") for pid in sorted(processes)),
         modules=tuple(sorted(collected.modules)),
         warnings=(f"events without a time or of no known shape, left out: {lost}",) if lost else (),

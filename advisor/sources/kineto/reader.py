@@ -50,7 +50,8 @@ class KinetoJson:
             tables["api_calls"]["call"] = np.array(list(classes.values()), np.int64)[name_id]
         if amd:
             kineto_join.join_by_external_id(tables)
-        processes = kineto_join.set_processes(tables)
+        ranks = kineto_join.processes_of_ranks(tables)
+        processes = kineto_join.set_processes(tables, ranks)
         kineto_join.set_launches(tables, pool.get(_NAMELESS, MISSING))
         graphs = kineto_join.set_graph_nodes(tables)
         if "kernels" in tables:
@@ -65,7 +66,7 @@ class KinetoJson:
         self._texts = list(pool)
         self.devices = kineto_metadata.read_devices(head, _devices_in_use(tables))
         self.capture = kineto_metadata.read_capture(
-            head, shown, collected, zero, processes, graphs, trace.dropped
+            head, shown, collected, zero, processes, ranks, graphs, trace.dropped
         )
 
     def tables(self) -> frozenset[str]:

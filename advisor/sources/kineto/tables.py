@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from advisor.sources.kineto.columns import NO_TIME, Ints, Pool, integers, nanoseconds, product, triples
+from advisor.sources.kineto.columns import (
+    NO_TIME,
+    Ints,
+    Pool,
+    integers,
+    nanoseconds,
+    product,
+    rank_label,
+    triples,
+)
 from advisor.sources.kineto.decode import NO_ARGS, Event, Inexact
 from advisor.sources.kineto.kinds import (
     CUDA_DEVICE,
@@ -36,6 +45,9 @@ class Collector:
         """`external_ids`: keep the id of the operator around each call and each GPU operation."""
         self.pool = Pool()
         self._external_ids = external_ids
+        #: Labels of ranks with their numbers, where the traces of several were merged.
+        self.labels: dict[str, int] = {}
+        self._merged: bool | None = None
         self.categories: set[str] = set()
         #: Classes of Python modules that ran.
         self.modules: set[str] = set()
@@ -49,6 +61,8 @@ class Collector:
     def add(self, events: Sequence[Event]) -> None:
         """Raises Inexact, with nothing taken, where the events must be decoded as decimals."""
         found: dict[str, list[Event]] = defaultdict(list)
+        if self._merged is None and events:  # all events of a merged file are labelled
+            self._merged = rank_label(events[0].pid) is not None
         for event in events:
             found[event.cat or ""].append(event)
         begun = nanoseconds([e.ts for e in events if e.ph == "X"])
@@ -131,7 +145,15 @@ class Collector:
         }
         if self._external_ids:
             columns["external"] = _external(args)
-        return events, args, columns
+        return events, args, columns | self._rank_of(events)
+
+    def _rank_of(self, events: list[Event]) -> Columns:
+        """The number of each event's rank in `labels`, where the file holds several ranks."""
+        if not self._merged:
+            return {}
+        texts = [rank_label(e.pid) for e in events]
+        number = {text: self.labels.setdefault(text, len(self.labels)) for text in set(texts) if text}
+        return {"label": np.array([number.get(text or "", MISSING) for text in texts], np.int64)}
 
     def _kernels(self, events: list[Event]) -> Columns:
         events, args, columns = self._work(events)
@@ -290,7 +312,7 @@ class Collector:
             # Threads that ran no operator are known by a part of their handle only.
             "thread": np.where(thread == MISSING, MISSING, thread & _TID_MASK),
         }
-        return events, columns
+        return events, columns | self._rank_of(events)
 
 
 def _named(events: list[Event], matches: Callable[[str], object]) -> list[Event]:
