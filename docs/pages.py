@@ -98,12 +98,22 @@ def rule_pages() -> dict[Path, str]:
         path = loaded.path(rule.code)
         assert path is not None
         place = path.relative_to(ROOT).as_posix()
-        text = rule_markdown.page(rule, known, links, 1, _examples(rule, path))
+        text = rule_markdown.page(rule, known, links, 1, _examples(rule, path), _checked(rule))
         cases = place.replace(".yaml", ".cases.yaml")
         ends = [f"[All rules](../rules.md) · [the rule file](../../{place}) · [its cases](../../{cases})", ""]
         head = GENERATED.format(source=place)
         files[ROOT / f"docs/rules/{rule.code}.md"] = "\n".join([head, "", text, *ends])
     return files
+
+
+def _checked(rule: Any) -> list[str]:
+    """Engines whose options carry out a recommendation, with the release they were looked for in."""
+    from advisor.knowledge.files import engines
+    from advisor.knowledge.verified import checked_against
+
+    ids = {advice.id for advice in rule.recommendations}
+    using = [(e.title, checked_against(name)) for name, e in engines().items() if e.options.keys() & ids]
+    return [f"{title} {version}" for title, version in using if version]
 
 
 def _source_address(source: str, anchor: Any) -> str | None:

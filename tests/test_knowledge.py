@@ -279,6 +279,10 @@ STEPS = [
     ("step[DECODE bs=32]", "pass", "decode", None, None),
     ("step[EXTEND bs=15 toks=15360]", "pass", "prefill", None, None),
     ("step[MIXED bs=2]", "pass", "mixed", None, None),
+    ("step[VERIFY bs=8]", "pass", "decode", None, None),
+    ("step[DRAFT bs=8]", "pass", "decode", None, None),
+    ("scheduler.run_batch", "pass", None, None, None),
+    ("forward_cudagraph", "pass", None, None, None),
     ("ProfilerStep#6", "loop", None, None, None),
     ("Forward", "pass", None, None, None),
     ("step 4", "loop", None, None, None),
@@ -384,6 +388,16 @@ def test_other_ranges_mean_nothing(text: str) -> None:
         ("NVIDIA GeForce RTX 5070 Ti", "RTX 5070 Ti", 896, 70),
         ("NVIDIA GeForce RTX 4090", "RTX 4090", 1008, 128),
         ("NVIDIA TITAN RTX", "TITAN RTX", 672, 72),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+            "RTX PRO 6000 Blackwell Max-Q",
+            1792,
+            188,
+        ),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell", 1792, 188),
+        ("NVIDIA RTX PRO 5000 Blackwell", "RTX PRO 5000 Blackwell", 1344, 110),
+        ("AMD Instinct MI300X", "MI300X", 5300, 304),
+        ("AMD Instinct MI355X", "MI355X", 8000, None),
     ],
 )
 def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None:
@@ -393,11 +407,13 @@ def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None
 
 
 def test_unknown_gpus_have_no_peaks() -> None:
-    for name in (None, "", "NVIDIA H900", "AMD Instinct MI300X", "NVIDIA GeForce RTX 4090 D"):
+    for name in (None, "", "NVIDIA H900", "AMD Instinct MI300A", "NVIDIA GeForce RTX 4090 D"):
         assert knowledge.gpu(name) is None
 
 
-@pytest.mark.parametrize("name", ["NVIDIA H800 PCIe", "NVIDIA H20-3e"])
+@pytest.mark.parametrize(
+    "name", ["NVIDIA H800 PCIe", "NVIDIA H20-3e", "NVIDIA RTX PRO 5000 Blackwell Generation Laptop GPU"]
+)
 def test_a_gpu_is_not_taken_for_its_faster_neighbour(name: str) -> None:
     assert knowledge.gpu(name) is None
 
@@ -412,7 +428,7 @@ def test_blackwell_ultra_has_a_peak_for_fp4(name: str, tflops: float) -> None:
 def test_gpu_units_are_plausible() -> None:
     for spec in knowledge.gpus():
         assert 1e11 <= spec.dram_bytes_per_s <= 2e13
-        assert spec.source.startswith("NVIDIA")
+        assert spec.source.startswith(("NVIDIA", "AMD") if spec.sm is None else "NVIDIA")
         dense = spec.tensor_tflops.get("fp16")
         assert dense is None or 50 <= dense <= 5000
         if dense is not None and (fp8 := spec.tensor_tflops.get("fp8")) is not None:
@@ -463,14 +479,14 @@ def test_a_key_that_appears_twice_is_refused(tmp_path: Path) -> None:
 def test_an_engine_without_a_program_is_planned_as_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new engine is one file; nothing else has to change for `advisor capture`."""
     known = knowledge.engines()
-    new = known["vllm"].model_copy(update={"name": "lmdeploy", "base": "pytorch"})
+    new = known["vllm"].model_copy(update={"name": "newcomer", "base": "pytorch"})
     alone = known["any"].model_copy(update={"name": "alone", "base": None})
     monkeypatch.setattr(
-        "advisor.knowledge.capture.engines", lambda: {**known, "lmdeploy": new, "alone": alone}
+        "advisor.knowledge.capture.engines", lambda: {**known, "newcomer": new, "alone": alone}
     )
     goals = capture_goals()
-    assert goals.engine_names()[-2:] == ["lmdeploy", "alone"]
-    assert goals.program("lmdeploy") == goals.programs["pytorch"]
+    assert goals.engine_names()[-2:] == ["newcomer", "alone"]
+    assert goals.program("newcomer") == goals.programs["pytorch"]
     assert goals.program("alone") == goals.programs["any"]
 
 
@@ -688,7 +704,7 @@ def test_every_reference_cited_exists() -> None:
 def test_step_engines_exist() -> None:
     texts = [text for text, *_ in STEPS]
     named = {s.engine for t in texts if (s := knowledge.step_patterns().step(t)) and s.engine}
-    assert named == {"vllm", "sglang", "tensorrt-llm"}
+    assert named == {"vllm", "sglang", "tensorrt-llm", "lmdeploy"}
     assert named <= knowledge.engines().keys()
 
 

@@ -11,6 +11,7 @@ from advisor.facts.damage import damage_facts
 from advisor.facts.integrity import integrity_facts
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
+from advisor.knowledge.files import engines
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import union
@@ -30,7 +31,7 @@ _SECRET = re.compile(r"(?i)(token|secret|passw|passwd|api_?key|access_?key|crede
 _DEBUG = re.compile(r"(?:^|\s)-O0(?:\s|$)|CUDA_LAUNCH_BLOCKING=[1-9]|(?:^|/)debug/[^/\s]+(?:\s|$)")
 _CLIENT = re.compile(
     r"(?:^|/|\s)(?:curl|wget|ab|wrk|hey|locust|genai-perf|benchmark_serving(?:\.py)?|aiperf)(?:\s|$)"
-    r"|vllm bench serve|sglang\.bench_serving|bench_serving\b"
+    r"|vllm bench serve|sglang\.benchmark\.serving|bench_serving\b"
 )
 
 
@@ -75,6 +76,7 @@ FACTS = (
         Entry("capture.compute_capability", "count", "", "Major compute capability of the newest GPU that the capture lists", "properties of the devices", needs=(_CAPABILITY,)),
         Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(_WSL,)),
         Entry("capture.trace_method", "text", "", "How nsys traced CUDA: hardware, software, or not-told where the GPU and the release can do both", "the diagnostics; software where the options forbid hardware tracing, or the release or the GPU is too old for it", columns={"diagnostics": "text_id"}, needs=(_BY_NSYS,)),
+        Entry("capture.serving_side", "text", "", "What the recorded server does where prefill and decode run on different servers: prefill, decode, not-told", "options on the command line, as knowledge/engines names them"),
         Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
         Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
         Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**origin.OPS, "api_calls": origin.CALLS}),
@@ -125,6 +127,11 @@ FACTS = (
 )  # fmt: skip
 
 
+def _side(command: str) -> str:
+    found = {side for e in engines().values() for side, text in e.sides.items() if re.search(text, command)}
+    return found.pop() if len(found) == 1 else "not-told"
+
+
 def _majors(a: Analysis) -> list[int]:
     return [d.compute_capability[0] for d in a.trace.devices if d.compute_capability]
 
@@ -150,6 +157,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
             "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
             "capture.compute_capability": max(_majors(a), default=None),
             "capture.trace_method": a.trace_method,
+            "capture.serving_side": _side(" ".join(capture.command or ())),
             "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
             "capture.startup_ms": a.startup.length / 1e6,
             "capture.size_bytes": capture.size_bytes,

@@ -153,9 +153,9 @@ class GpuSpec(Data):
     name: Text
     match: list[Pattern] = Field(min_length=1)
     source: Text
-    sm: int = Field(ge=60, le=130)
+    sm: int | None = Field(default=None, ge=60, le=130)  # None for other vendors than NVIDIA
     dram_gb_per_s: float = Field(ge=100, le=20_000)
-    sm_count: int | None = Field(default=None, ge=10, le=300)
+    sm_count: int | None = Field(default=None, ge=10, le=400)
     memory_gb: int | None = Field(default=None, ge=4, le=400)
     tensor_tflops: dict[Precision, float] = Field(default_factory=dict)
     fp32_tflops: float | None = Field(default=None, ge=1, le=200)
@@ -252,24 +252,28 @@ class OptionLine(Data):
 
 
 class CaptureVariable(Data):
-    """An environment variable of the engine for a capture; `supplies` says what it adds to it."""
+    """An environment variable of the engine for a capture; `supplies` says what it adds to it,
+    `since` the first release that knows it."""
 
     variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
     value: Text
     effect: Text
+    since: Text | None = None
     supplies: list[Literal["gc", "ranges", "preparation", "capture-range", "children"]] = Field(
         default_factory=list
     )
 
 
 class EngineData(File):
-    """One serving engine: how to recognise it, and the lines that carry out an action in it."""
+    """One serving engine: how to recognise it, and the lines that carry out an action in it.
+    `sides` are found in the command line of a server that only reads prompts, or only decodes."""
 
     name: Key
     title: Text
     base: Key | None = None
     inherit_options: bool = False
     recognise: Recognise = Recognise()
+    sides: dict[Literal["prefill", "decode"], Pattern] = Field(default_factory=dict)
     options: dict[Key, Annotated[list[OptionLine], Field(min_length=1, max_length=4)]]
     traits: dict[str, Text] = Field(default_factory=dict)
     capture: list[CaptureVariable] = Field(default_factory=list)

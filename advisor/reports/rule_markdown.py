@@ -122,8 +122,10 @@ def page(
     links: Links | None = None,
     level: int = 1,
     examples: Sequence[Example] = (),
+    checked: Sequence[str] = (),
 ) -> str:
-    """One rule in full. `level` is that of the heading; sections lie one below."""
+    """One rule in full. `level` is that of the heading; sections lie one below. `checked` are the
+    releases of engines in which the options for its recommendations were looked for."""
     links = links or Links()
     docs, section = rule.docs, "#" * (level + 1)
     lines = [f"{'#' * level} {rule.code} {rule.cause}", "", f"**{rule.title}**", ""]
@@ -145,7 +147,7 @@ def page(
         lines += [
             *(f"- First {links.rule(r.cause)}, where it was found: {r.because}." for r in rule.requires)
         ]
-        lines += [*_recommendations(rule)]
+        lines += [*_recommendations(rule, checked)]
     if docs.verify:
         lines += [f"{section} How to verify", "", docs.verify.strip(), ""]
     if rule.needs is not None:
@@ -271,7 +273,7 @@ def _relations(rule: RuleSpec, links: Links) -> Iterator[str]:
         yield from (" ".join(told), "")
 
 
-def _recommendations(rule: RuleSpec) -> Iterator[str]:
+def _recommendations(rule: RuleSpec, checked: Sequence[str]) -> Iterator[str]:
     for advice in rule.recommendations:
         only = " and ".join(_code(rule, c) for c in advice.applies_when)
         only = f", where {only}" if only else ""
@@ -286,6 +288,8 @@ def _recommendations(rule: RuleSpec) -> Iterator[str]:
         by = f", what-if `{other.gain.what_if}`" if other.gain is not None else ""
         action = other.action.strip().rstrip(".")
         yield f"- Or **{other.id}** (effort {other.effort}{by}{only}): {action}."
+    if checked:
+        yield from ("", f"The options that carry these out were checked against {', '.join(checked)}.")
     if rule.recommendations or rule.alternatives:
         yield ""
 

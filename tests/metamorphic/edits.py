@@ -73,6 +73,13 @@ def in_random_order(table: str) -> Edit:
     return edit
 
 
+def all_in_random_order(db: Db) -> None:
+    """As nsys 2025.6 and newer may export them: no table is sorted by time."""
+    for table in tables(db):
+        if db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] and not table.startswith("sqlite_"):
+            in_random_order(table)(db)
+
+
 def with_user_column(table: str) -> Edit:
     return lambda db: db.execute(f'ALTER TABLE "{table}" ADD COLUMN "my note" TEXT DEFAULT \'x\'')
 

@@ -56,6 +56,7 @@ CASES = [
     Case("calls in another order", "eager", e.in_random_order(RUNTIME), "all"),
     Case("ranges in another order", "gc", e.in_random_order(NVTX), "all"),
     Case("copies in another order", "pageable", e.in_random_order(MEMCPY), "all"),
+    Case("every table in another order", "graph", e.all_in_random_order, "all"),
     Case("a column of the user's", "eager", e.with_user_column(KERNEL), "all"),
     Case("a column of the user's among calls", "pageable", e.with_user_column(RUNTIME), "all"),
     Case("a table of the user's", "gap", e.with_user_table, "all"),

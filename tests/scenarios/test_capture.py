@@ -238,6 +238,7 @@ def test_what_was_traced_already_is_not_advised(tmp_path: Path, sources: tuple[s
     [
         (("/usr/bin/curl", "-s", "http://localhost:8000/v1/completions"), True),
         (("vllm", "bench", "serve", "--model", "m"), True),
+        (("python3", "-m", "sglang.benchmark.serving", "--num-prompts", "64"), True),
         (("python3", "-m", "vllm.entrypoints.openai.api_server"), False),
     ],
 )
@@ -246,6 +247,24 @@ def test_the_profiler_watched_the_client(tmp_path: Path, command: tuple[str, ...
     d = diagnosed(export, tmp_path)
     expect(d, "wrong-process" if client else "no-gpu-activity", damaged=True)
     assert ("no-gpu-activity" in ranked(d)) is not client
+
+
+@pytest.mark.parametrize(
+    ("command", "side"),
+    [
+        ("python3 -m sglang.launch_server --disaggregation-mode prefill", "prefill"),
+        ("python3 -m dynamo.vllm --disaggregation-mode=decode", "decode"),
+        ("""vllm serve m --kv-transfer-config {"kv_role":"kv_consumer"}""", "decode"),
+        ("lmdeploy serve api_server m --role Prefill", "prefill"),
+        ("vllm serve m", "not-told"),
+    ],
+)
+def test_the_command_tells_which_side_of_disaggregated_serving_it_is(
+    tmp_path: Path, command: str, side: str
+) -> None:
+    m = serve()
+    m.export.command(*command.split())
+    assert fact(diagnosed(m, tmp_path), "capture.serving_side", None) == side
 
 
 def test_a_client_that_uses_the_gpu_is_the_right_process(tmp_path: Path) -> None:

@@ -104,8 +104,8 @@ def set_processes(tables: Tables, ranks: Mapping[int, int]) -> list[int]:
         if ranks and "label" in columns:
             known = np.array([*ranks.values(), MISSING], np.int64)
             number = {label: i for i, label in enumerate(ranks)}
-            at = [number.get(label, len(ranks)) for label in columns["label"].tolist()]
-            columns["process"] = known[np.array(at, np.int64)]
+            places = [number.get(label, len(ranks)) for label in columns["label"].tolist()]
+            columns["process"] = known[np.array(places, np.int64)]
         elif len(hosts) > 1 and calls is not None:
             at = _latest_call(calls, columns["correlation"], columns["start"])
             columns["process"] = np.where(at >= 0, calls["process"][at], MISSING)

@@ -1,0 +1,92 @@
+"""What the files of engines name was looked for in releases: knowledge/verified.yaml."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.knowledge.files import engines
+from advisor.knowledge.shapes import CaptureVariable, EngineData, OptionLine
+from advisor.knowledge.verified import (
+    Item,
+    Verification,
+    checked_against,
+    faults,
+    items,
+    names_in,
+    unverified,
+    verified,
+)
+
+
+@pytest.mark.parametrize("engine", sorted(engines()))
+def test_every_item_is_verified_or_excused(engine: str) -> None:
+    assert unverified(engine, engines()[engine]) == []
+
+
+def test_nothing_is_verified_that_no_engine_names() -> None:
+    named = {engine: {item.name for item in items(data)} for engine, data in engines().items()}
+    assert {e: set(v.items) - named[e] for e, v in verified().items() if set(v.items) - named[e]} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("--max-num-seqs <n>", ["--max-num-seqs"]),
+        ("remove --enforce-eager", ["--enforce-eager"]),
+        ("OMP_NUM_THREADS=1", ["OMP_NUM_THREADS"]),
+        ("cache_config: {dtype: fp8}", ["cache_config"]),
+        ("from_pretrained(..., use_kernels=True)", ["from_pretrained", "use_kernels"]),
+        ("serve an AWQ, GPTQ or NVFP4 checkpoint", []),
+    ],
+)
+def test_options_variables_and_calls_are_found_in_a_line(line: str, names: list[str]) -> None:
+    assert list(names_in(line)) == names
+
+
+def engine(**options: OptionLine) -> EngineData:
+    lines = {name.replace("_", "-"): [line] for name, line in options.items()}
+    variable = CaptureVariable(variable="E_RANGES", value="1", effect="ranges", since="2.0")
+    return EngineData(schema=1, name="e", title="E", options=lines, capture=[variable])
+
+
+def test_an_item_is_expected_in_the_releases_that_the_line_names() -> None:
+    found = items(
+        engine(
+            shape_buckets=OptionLine(line="--new 1", since="1.2", before="--old 1"),
+            raise_batch_size=OptionLine(line="--gone", until="1.1"),
+        )
+    )
+    assert found == [
+        Item("--new", "1.2"),
+        Item("--old", before="1.2"),
+        Item("--gone", until="1.1"),
+        Item("E_RANGES", "2.0"),
+    ]
+    expected = {i.name: [r for r in ("1.1", "1.2", "2.0") if i.expected_in(r)] for i in found}
+    assert expected == {
+        "--new": ["1.2", "2.0"], "--old": ["1.1"], "--gone": ["1.1"], "E_RANGES": ["2.0"],
+    }  # fmt: skip
+    assert not Item("cudaMallocAsync", "CUDA 11.2").expected_in("1.1")  # a release of something else
+
+
+def test_a_release_that_lacks_an_item_is_told() -> None:
+    wanted = [Item("--a"), Item("--b", since="2.0"), Item("--c"), Item("d"), Item("range x")]
+    known = {
+        "--a": Verification(found=["1.0"], witness="args.py"),
+        "--b": Verification(found=["2.0"], witness="args.py"),
+        "d": Verification(excuse="a name that the user gives"),
+        "range x": Verification(found=["1.0"], witness="steps.py"),
+    }
+    assert faults(wanted, known, ["1.0", "2.0"]) == ["--a: missing in 2.0", "--c: not verified"]
+
+
+def test_a_verification_has_a_witness_or_an_excuse() -> None:
+    with pytest.raises(ValueError, match="a witness or an excuse"):
+        Verification()
+    with pytest.raises(ValueError, match="a witness or an excuse"):
+        Verification(found=["1.0"], excuse="why")
+
+
+def test_the_newest_release_is_the_one_checked_against() -> None:
+    assert checked_against("vllm") == verified()["vllm"].releases[-1]
+    assert checked_against("any") is None
