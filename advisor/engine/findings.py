@@ -15,6 +15,7 @@ from advisor.engine.judge import (
     health_withholder,
     impact_of,
     invalidates,
+    part_of,
     withholder,
 )
 from advisor.engine.params import thresholds
@@ -171,7 +172,7 @@ def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
 def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Interval, ...]:
     if spec.impact is None:
         return ()
-    return tuple(inference.facts.places(spec.impact.part, scope)[:MAX_RANGES])
+    return tuple(inference.facts.places(part_of(inference, spec.impact, scope), scope)[:MAX_RANGES])
 
 
 def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:

@@ -14,7 +14,7 @@ from advisor.engine.text import percent
 from advisor.model.facts import TRACE, Fact, Scope
 from advisor.model.findings import SEVERITIES, Impact, Severity
 from advisor.model.gain import Ranking
-from advisor.model.rules import Doubt, RuleSpec
+from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
 #: Facts of a lesser kind make the same advice less sure.
 METHOD_FACTOR = {"measured": 1.0, "inferred": 0.9, "assumed": 0.75}
@@ -39,9 +39,18 @@ def impact_of(
         share = min(1.0, max(0.0, float(fact.value)))
     elif fact is not None and fact.unit in _MS:
         ms = float(fact.value) * _MS[fact.unit]
+    part = part_of(inference, spec.impact, scope)
     if ms is None and ms_of is not None:
-        ms = ms_of(spec.impact.part, scope, share)
-    return Impact(part=spec.impact.part, ms=ms, share=share)
+        ms = ms_of(part, scope, share)
+    return Impact(part=part, ms=ms, share=share)
+
+
+def part_of(inference: Inference, impact: ImpactSpec, scope: Scope) -> str:
+    """The part of the budget that a rule speaks of; where it holds no time, the largest of the
+    further ones: copies of the one direction are not those of the other."""
+    held = {p: inference.facts.value(f"budget.{p}_ratio", scope) for p in impact.parts}
+    known = {p: v for p, v in held.items() if isinstance(v, int | float) and v > 0}
+    return impact.part if impact.part in known or not known else max(known, key=lambda p: known[p])
 
 
 def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: float) -> Ranking:

@@ -110,3 +110,16 @@ def test_unified_memory_that_is_prefetched(tmp_path: Path) -> None:
     assert fact(d, "unified.unasked_ratio") == 0
     assert fact(d, "unified.stall_ratio") == 0
     assert fact(d, "unified.migration_ratio") == pytest.approx(0.027, abs=0.005)
+
+
+def test_downloads_are_not_called_uploads(tmp_path: Path) -> None:
+    """The rule about pageable copies speaks of both directions; here nothing goes up."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            m.copy("DtoH", 4 * 1024, "pageable", gb_per_s=6)
+    (found,) = [f for f in diagnosed(m, tmp_path).findings if f.cause == "pageable-copies"]
+    assert found.impact is not None
+    assert found.impact.part == "dtoh"
+    assert found.time_ranges
