@@ -382,3 +382,17 @@ def test_ranges_go_before_functions(tmp_path: Path) -> None:
     for i in range(5):
         profile.annotation(f"ProfilerStep#{i}", i * 240_000, 240_000)
     assert of_profile(profile, tmp_path).method == "ranges"
+
+
+def test_results_that_come_down_once_a_pass_tell_steps(tmp_path: Path) -> None:
+    """Every kernel runs in each of four layers; only the copies come once a pass."""
+    export, at = Export().process(1), 0
+    for i in range(9):
+        export.copy(at, US, "HtoD", 4096, "pinned", at + 2 * US, US)
+        for k in range(4 * 5):
+            export.launch(at=at + (5 + 3 * k) * US, dur=US, kernel=f"k{k % 5}", kernel_dur=2 * US)
+        export.copy(at + 80 * US, US, "DtoH", 4096, "pinned", at + 90 * US, US)
+        at += (200 + 10 * (i % 2)) * US
+    steps = analysis(export, tmp_path).steps
+    assert (steps.method, len(steps)) == ("copies", 9)
+    assert np.unique(steps.time).tolist() == [200 * US, 210 * US]

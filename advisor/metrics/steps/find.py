@@ -16,6 +16,7 @@ from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
 from advisor.metrics.steps.ranges import inner_work, named_ranges, repeated_functions, repeated_ranges
 from advisor.metrics.steps.sequence import (
     MIN_REPEATS,
+    copy_sequences,
     kernel_sequences,
     opaque_graphs,
     periodic_graphs,
@@ -58,7 +59,7 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, families: Seq
             continue
         if contradicts(_visible(work, markers, steps), steps.op_step, len(steps)) or _is_inner(inner, steps):
             continue
-        if steps.method == "kernel sequence" and _holds_tokens(work, markers, steps, attention):
+        if steps.method in ("kernel sequence", "copies") and _holds_tokens(work, markers, steps, attention):
             continue
         if confirms(markers, steps.op_step, len(steps)):
             sure = min(steps.confidence + _CONFIRMED, 0.9)
@@ -118,6 +119,7 @@ def _candidates(
             size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
             if np.median(size) >= MIN_LENGTH:
                 yield steps
+    yield from copy_sequences(work)
 
 
 def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention: Array) -> bool:

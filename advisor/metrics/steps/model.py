@@ -20,7 +20,7 @@ from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns, Trace
 
 Method = Literal[
-    "ranges", "markers", "Python functions", "graph launches", "kernel sequence",
+    "ranges", "markers", "Python functions", "graph launches", "kernel sequence", "copies",
     "opaque graph launches", "single pass", "none",
 ]  # fmt: skip
 

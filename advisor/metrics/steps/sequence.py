@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_bounds, timed
 from advisor.model.arrays import Array
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import DTOH, HTOD, MISSING
 
 #: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
 _SPREAD = 0.05
@@ -124,6 +125,26 @@ def kernel_sequences(work: Work) -> Iterator[Steps]:
             continue
         seen.add(n)
         yield segmented(work, main[_at_pause(work, main, position)], "kernel sequence", 0.5)
+
+
+def copy_sequences(work: Work) -> Iterator[Steps]:
+    """Segmentations by copies on the main stream that return after an almost constant number of
+    kernels: results come down and inputs go up once a pass, whatever runs in between."""
+    main = work.main_stream
+    before = np.cumsum(work.name[main] >= 0)
+    if not len(main) or before[-1] < MIN_LENGTH * MIN_REPEATS or not work.trace.has("copies"):
+        return
+    copies = np.flatnonzero(work.ops.kind[main] == Kind.COPY)
+    kind = work.trace.columns("copies", ("kind",))["kind"][work.ops.row[main[copies]]]
+    for direction in (DTOH, HTOD):
+        at = copies[kind == direction]
+        at = at[at > 0]
+        # Copies without a kernel between are one event: the last of them ends a step, the first of
+        # them begins one.
+        returns, first = np.unique(before[at], return_index=True)
+        last = at[np.append(first[1:], len(at)) - 1] if direction == DTOH else at[first] - 1
+        if len(returns) >= MIN_REPEATS and _marks_steps(returns, int(before[-1])):
+            yield segmented(work, main[last], "copies", 0.5)
 
 
 def segmented(work: Work, last: Array, method: Any, confidence: float, **more: Any) -> Steps:
