@@ -30,7 +30,7 @@ VERBS = {
     "whatif": Verb("advisor.cli.whatif", "whatif", "Predict what a change would win."),
     "capture": Verb("advisor.cli.capture", "capture", "Plan a capture: nsys command for a goal."),
     "checklist": Verb("advisor.cli.checklist", "checklist", "Go through a sound analysis."),
-    "review": Verb("advisor.cli.review", "app", "Read decisions back from a review workbook."),
+    "review": Verb("advisor.cli.review_history", "app", "Decisions of reviews, and what became of findings."),
     "compare": Verb("advisor.cli.compare", "app", "Compare captures: before and after, engines."),
     "moe": Verb("advisor.cli.moe", "app", "Judge the perfect-router experiment of an MoE model."),
     "baseline": Verb("advisor.cli.baseline", "app", "Keep diagnoses by name, to compare with."),

@@ -173,11 +173,13 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
     level = next((i for i, s in enumerate(SEVERITIES) if s == least), None)
     if level is None:
         raise invalid_choice("--fail-on", least, SEVERITIES)
+    hidden = _suppressed(settings)
     counted = (
         f
         for d in done
         for f in d.findings
         if f.kind != "limit"
+        and f.identity not in hidden
         and (
             not against
             or (settings.fail_on_new and f.baseline == "new")
@@ -185,3 +187,13 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
         )
     )
     return int(any(SEVERITIES.index(f.severity) >= level for f in counted))
+
+
+def _suppressed(settings: Settings) -> frozenset[str]:
+    """The findings that the history of the folder keeps from failing a gate today."""
+    from datetime import date
+
+    from advisor.compare.history import read
+    from advisor.compare.store import FOLDER
+
+    return read(Path(settings.folder or FOLDER)).hidden(date.today().isoformat())

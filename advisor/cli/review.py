@@ -12,7 +12,7 @@ from advisor.cli.lazy import verb_group
 from advisor.cli.messages import message
 
 FORMATS = ("text", "json", "markdown")
-app = verb_group("Read decisions back from a review workbook.")
+app = verb_group("Read decisions back, and follow findings from review to review.")
 
 
 @app.command("import")

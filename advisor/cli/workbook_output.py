@@ -22,6 +22,11 @@ def read_review(path: Path | None, xlsx: Path | None) -> Review | None:
         return None
     if xlsx is None:
         raise InputError("--review fills in a workbook; add --xlsx FILE")
+    return earlier_review(path)
+
+
+def earlier_review(path: Path) -> Review:
+    """The same, of a file that was given."""
     from advisor import __version__
     from advisor.model.review import Review
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -110,7 +110,10 @@ def counterpart(
 
 def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
     """The diagnosis with every finding marked, and what is gone."""
-    before = {f.identity: f for f in saved.findings}
+    before = {
+        f.identity: Before(f.code, f.scope, f.severity, f.impact.share if f.impact else None)
+        for f in saved.findings
+    }
     findings = tuple(
         f.model_copy(
             update={
@@ -137,18 +140,26 @@ def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
     return diagnosis.model_copy(update={"findings": findings, "baseline": baseline})
 
 
-def change(before: _Finding | None, now: Finding) -> Literal["worse", "better"] | None:
+class Before(NamedTuple):
+    """A finding of an earlier capture; `share` is of the window."""
+
+    code: str
+    scope: Scope
+    severity: Severity
+    share: float | None
+
+
+def change(before: Before | None, now: Finding) -> Literal["worse", "better"] | None:
     """By severity; of one severity by the share of the window, where both are known."""
     if before is None:
         return None
     levels = [SEVERITIES.index(f.severity) for f in (before, now)]
     if levels[0] != levels[1]:
         return "worse" if levels[1] > levels[0] else "better"
-    shares = [f.impact.share for f in (before, now) if f.impact is not None]
-    known = [s for s in shares if s is not None]
-    if len(known) < 2:
+    share = None if now.impact is None else now.impact.share
+    if before.share is None or share is None:
         return None
-    grown = known[1] - known[0]
+    grown = share - before.share
     return None if abs(grown) < CHANGED else "worse" if grown > 0 else "better"
 
 

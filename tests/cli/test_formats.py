@@ -155,6 +155,16 @@ def test_gates(run: Run, old: Path, gates: tuple[str, ...], code: int) -> None:
     assert run("a.sqlite", "--baseline", old, "-q", *gates) == code
 
 
+def test_a_suppressed_finding_fails_no_gate(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "now.json").write_bytes(json_report.render([DIAGNOSIS]))
+    assert run("a.sqlite", "--fail-on", "high", "-q") == 1
+    assert run("review", "record", "now.json") == 0
+    for finding in (f for f in DIAGNOSIS.findings if f.severity == "high"):
+        until = ("--reason", "known", "--until", "2999-12-31")
+        assert run("review", "suppress", finding.identity, *until) == 0
+    assert run("a.sqlite", "--fail-on", "high", "-q") == 0
+
+
 @pytest.mark.parametrize(("before", "code"), [("low", 1), ("high", 0)])
 def test_what_has_become_worse_fails_where_that_is_asked(
     run: Run, tmp_path: Path, before: str, code: int, capsys: pytest.CaptureFixture[str]

@@ -1,0 +1,100 @@
+"""Findings tracked from capture to capture: new, worse, better, closed; decisions that still hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from advisor.compare.absence import absence
+from advisor.compare.baseline import Before, change
+from advisor.compare.store import fault_text
+from advisor.errors import InputError
+from advisor.model.findings import Diagnosis, Finding
+from advisor.model.history import History, Meeting, Suppression, Tracked
+from advisor.model.review import Decision, Review
+
+
+def path_of(folder: Path) -> Path:
+    """Where the history of a folder lies. Baselines are the files beside it."""
+    return folder / "history" / "findings.json"
+
+
+def read(folder: Path) -> History:
+    """The history of a folder, an empty one where there is none. Raises InputError for a bad file."""
+    path = path_of(folder)
+    try:
+        return History.model_validate(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return History()
+    except ValidationError as error:
+        raise InputError(f"{path}: not a history of findings ({fault_text(error)})") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+
+
+def recorded(
+    history: History, diagnosis: Diagnosis, day: str, names: Iterable[str] = (), review: Review | None = None
+) -> History:
+    """The history with one more capture, and with the decisions of its review."""
+    before = {t.finding: t for t in history.findings}
+    now = {f.identity: f for f in diagnosis.findings if f.kind != "limit"}
+    tracked = [_present(before.get(name), finding, day) for name, finding in now.items()]
+    tracked += [_absent(t, diagnosis) for name, t in before.items() if name not in now]
+    if review is not None:
+        tracked = [_decided(t, review.of(t.finding)) for t in tracked]
+    capture = ", ".join(i.path for i in diagnosis.inputs)
+    meeting = Meeting(day=day, capture=capture, verdict=diagnosis.verdict, names=tuple(names))
+    return History(meetings=(*history.meetings, meeting), findings=tuple(tracked))
+
+
+def suppressed(history: History, finding: str, reason: str, until: str) -> History:
+    """The history with one finding suppressed. Raises InputError for one that it does not have."""
+    names = {t.finding.rstrip("@"): t.finding for t in history.findings}
+    name = names.get(finding.rstrip("@"))
+    if name is None:
+        raise InputError(f"{finding}: no finding of the history; there are: {', '.join(names) or 'none'}")
+    change = {"suppressed": Suppression(reason=reason, until=until)}
+    findings = (t.model_copy(update=change) if t.finding == name else t for t in history.findings)
+    return history.model_copy(update={"findings": tuple(findings)})
+
+
+def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
+    share = None if finding.impact is None else finding.impact.share
+    found = Tracked(
+        finding=finding.identity,
+        code=finding.code,
+        cause=finding.cause,
+        title=finding.title,
+        scope=finding.scope.without_process(),
+        severity=finding.severity,
+        share=share,
+        state="new",
+        since=day,
+        seen=day,
+    )
+    if before is None:
+        return found
+    back = before.state == "closed"
+    old = Before(before.code, before.scope, before.severity, before.share)
+    state = "new" if back else change(old, finding) or "same"
+    kept = {n: getattr(before, n) for n in ("decision", "owner", "due", "comment", "reopened", "suppressed")}
+    if state in ("new", "worse"):
+        # What was decided was decided about something smaller.
+        kept |= {"decision": "", "reopened": before.decision or before.reopened, "suppressed": None}
+    return found.model_copy(update={**kept, "state": state, "since": day if back else before.since})
+
+
+def _absent(before: Tracked, diagnosis: Diagnosis) -> Tracked:
+    status = absence(diagnosis, before.code, before.scope).status
+    state = "closed" if status == "gone" or before.state == "closed" else "unknown"
+    return before.model_copy(update={"state": state})
+
+
+def _decided(tracked: Tracked, decision: Decision | None) -> Tracked:
+    if decision is None or not (decision.decision or decision.owner or decision.due or decision.comment):
+        return tracked
+    said = {name: getattr(decision, name) for name in ("decision", "owner", "due", "comment")}
+    return tracked.model_copy(update={**said, "reopened": "" if decision.decision else tracked.reopened})

@@ -1,0 +1,158 @@
+"""Reviews that build on each other: findings tracked, decisions that hold, gates that let pass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.cli.main import main
+from advisor.compare import history
+from advisor.errors import InputError
+from advisor.model.findings import Diagnosis, Tool
+from advisor.model.history import History
+from advisor.model.review import Decision, Review
+from advisor.reports import json_report
+from tests.reports.fixture import DIAGNOSIS
+
+FIRST = DIAGNOSIS.findings[0]
+MONDAY, FRIDAY = "2026-11-02", "2026-11-06"
+
+
+def having(*findings: Any) -> Diagnosis:
+    return DIAGNOSIS.model_copy(update={"findings": findings})
+
+
+def first(**changes: Any) -> Any:
+    return FIRST.model_copy(update=changes)
+
+
+def decided(**said: Any) -> Review:
+    decision = Decision(capture="a", finding=FIRST.identity, code=FIRST.code, **said)
+    return Review(tool=Tool(version="1", engine="x"), workbook="w.xlsx", decisions=(decision,))
+
+
+def after(*diagnoses: Diagnosis, review: Review | None = None) -> History:
+    """Reviews on one day after the other; `review` is of the first."""
+    found = history.recorded(History(), diagnoses[0], "2026-11-01", review=review)
+    for number, diagnosis in enumerate(diagnoses[1:], 2):
+        found = history.recorded(found, diagnosis, f"2026-11-{number:02}")
+    return found
+
+
+def states(found: History) -> dict[str, str]:
+    return {t.code: t.state for t in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "state"),
+    [
+        (having(), having(FIRST), "new"),
+        (having(FIRST), having(FIRST), "same"),
+        (having(first(severity="low")), having(first(severity="high")), "worse"),
+        (having(first(severity="high")), having(first(severity="low")), "better"),
+        (having(FIRST), having(), "closed"),
+    ],
+)
+def test_a_finding_is_followed_from_capture_to_capture(before: Diagnosis, now: Diagnosis, state: str) -> None:
+    assert states(after(before, now)) == {FIRST.code: state}
+
+
+def test_a_capture_that_cannot_answer_closes_nothing() -> None:
+    changes = {"code": FIRST.code, "scope": FIRST.scope, "stopped_by": None}
+    lacking = DIAGNOSIS.not_evaluated[0].model_copy(update=changes)
+    blind = DIAGNOSIS.model_copy(update={"findings": (), "not_evaluated": (lacking,)})
+    assert states(after(having(FIRST), blind)) == {FIRST.code: "unknown"}
+
+
+def test_a_decision_stays_until_the_finding_is_worse() -> None:
+    review = decided(decision="accept", owner="Ada", due=FRIDAY)
+    low, high = having(first(severity="low")), having(first(severity="high"))
+    (kept,) = after(low, low, review=review).findings
+    assert (kept.decision, kept.owner, kept.due) == ("accept", "Ada", FRIDAY)
+    (again,) = after(low, high, review=review).findings
+    assert (again.decision, again.reopened, again.owner) == ("", "accept", "Ada")
+
+
+def test_a_decision_on_a_finding_that_is_gone_stays_to_be_seen() -> None:
+    (gone,) = after(having(FIRST), having(), having(), review=decided(decision="done", owner="Ada")).findings
+    assert (gone.state, gone.decision, gone.owner) == ("closed", "done", "Ada")
+    (back,) = after(having(FIRST), having(), having(FIRST), review=decided(decision="done")).findings
+    assert (back.state, back.decision, back.reopened, back.since) == ("new", "", "done", "2026-11-03")
+
+
+@pytest.mark.parametrize(
+    ("said", "day", "overdue"),
+    [
+        ({"decision": "accept"}, "2026-11-07", True),
+        ({"decision": "accept"}, FRIDAY, False),
+        ({"decision": "done"}, "2026-11-07", False),
+        ({}, "2026-11-07", True),
+    ],
+)
+def test_overdue_is_what_was_due_and_is_not_done(said: dict[str, str], day: str, overdue: bool) -> None:
+    (tracked,) = after(having(FIRST), review=decided(due=FRIDAY, **said)).findings
+    assert tracked.overdue(day) is overdue
+
+
+def test_suppression_ends_with_its_day_and_when_it_gets_worse() -> None:
+    low, high = having(first(severity="low")), having(first(severity="high"))
+    found = history.suppressed(after(low), FIRST.identity, "known driver bug", FRIDAY)
+    assert found.hidden(FRIDAY) == {FIRST.identity}
+    assert not found.hidden("2026-11-07")
+    assert history.recorded(found, low, MONDAY).hidden(MONDAY)
+    assert not history.recorded(found, high, MONDAY).hidden(MONDAY)
+    with pytest.raises(InputError, match="no finding of the history; there are: LCH101"):
+        history.suppressed(found, "SYN999", "x", FRIDAY)
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "one.json"
+    path.write_bytes(json_report.render([DIAGNOSIS]))
+    return path
+
+
+def test_the_verbs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["review", "record", str(saved), "--date", MONDAY, "--names", "Ada, Grace"]) == 0
+    assert main(["review", "record", str(saved), "--date", FRIDAY]) == 0
+    capsys.readouterr()
+    assert main(["review", "status", "--date", FRIDAY]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"Since {MONDAY}: 0 new, 0 worse, 0 better, 0 closed, 0 overdue")
+    assert FIRST.identity in out
+    document = json.loads(Path(".advisor/history/findings.json").read_text())
+    assert document["meetings"][0]["names"] == ["Ada", "Grace"]
+    assert main(["review", "status", "--format", "markdown"]) == 0
+    assert "| state | finding |" in capsys.readouterr().out
+    # A history is no baseline.
+    assert main(["baseline", "list"]) == 0
+    assert "0 baselines" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["status"], "no review is recorded"),
+        (["record", "one.json", "--date", "soon"], "--date: invalid value 'soon'; expected a day like"),
+        (["suppress", "X", "--reason", "why", "--until", "never"], "--until: invalid value 'never'"),
+        (["suppress", "X", "--reason", " ", "--until", FRIDAY], "--reason: say why"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    saved: Path, arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert saved.exists()
+    assert main(["review", *arguments]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_history(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = history.path_of(Path(".advisor"))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(saved.read_bytes())
+    assert main(["review", "status"]) == 2
+    assert "not a history of findings" in capsys.readouterr().err
