@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -37,7 +37,7 @@ class Settings(Options):
     baseline: Annotated[
         str | None, Flag("NAME|FILE", "Saved diagnosis: mark findings as new, known, gone.")
     ] = None
-    folder: Annotated[str | None, Flag("DIR", "Folder of named baselines (.advisor).")] = None
+    folder: Annotated[Path, Flag("DIR", "Folder of named baselines (.advisor).")] = Path(".advisor")
     top: Annotated[int, Flag("N", "Findings listed (default 5).")] = 5
     explain_ranking: Annotated[bool, Flag("", "Show how findings got their order.")] = False
     ranks: Annotated[bool, Flag("", "The captures are the ranks of one job.")] = False
@@ -50,11 +50,6 @@ class Settings(Options):
     @property
     def verbosity(self) -> int:
         return int(self.verbose) - int(self.quiet)
-
-    def options(self, **changes: Any) -> Options:
-        """What concerns the analysis, with `changes`."""
-        chosen = {f.name: getattr(self, f.name) for f in fields(Options)}
-        return Options(**(chosen | changes))
 
 
 class Setting(NamedTuple):
@@ -76,7 +71,7 @@ def _settings() -> dict[str, Setting]:
             continue  # only Python sets it
         plain, flag = get_args(hints[field.name])
         kind = "list" if get_origin(plain) is tuple else {bool: "bool", int: "int"}.get(plain, "text")
-        setting = Setting(field.name, kind, field.default, flag, Path in get_args(plain))
+        setting = Setting(field.name, kind, field.default, flag, Path in (plain, *get_args(plain)))
         found[flag.key or field.name] = setting
     return found
 
@@ -86,21 +81,20 @@ SETTINGS = _settings()
 CHOICES = {key: setting.flag.choices for key, setting in SETTINGS.items() if setting.flag.choices}
 
 
-def settle(flags: Mapping[str, Any], folder: Path | None = None) -> Settings:
-    """The settings in force: a flag that was given wins over the files in `folder`."""
-    return _with_flags(from_files(folder if folder is not None else Path.cwd()), flags)
-
-
-def of_flags(flags: Mapping[str, Any]) -> Settings:
-    """The settings of a verb that reads no files."""
-    return _with_flags({}, flags)
-
-
-def _with_flags(values: dict[str, Any], flags: Mapping[str, Any]) -> Settings:
+def settle(
+    flags: Mapping[str, Any],
+    folder: Path | None = None,
+    keys: Collection[str] = tuple(SETTINGS),
+    choices: Mapping[str, Sequence[str]] = CHOICES,
+) -> Settings:
+    """The settings in force: a flag that was given wins over the files in `folder`, of which only
+    `keys` count; `choices` are the values that each flag may have."""
+    values = _from_files(folder or Path.cwd(), keys) if keys else {}
     for name, value in flags.items():
         # An empty list and an unset switch mean "not given".
         if value is not None and value is not False and value != [] and value != ():
-            values[SETTINGS[name].name] = _checked(name, value, f"--{name.replace('_', '-')}")
+            where = f"--{name.replace('_', '-')}"
+            values[SETTINGS[name].name] = _checked(name, value, where, choices.get(name, ()))
     if flags.get("quiet") and flags.get("verbose"):
         raise InputError("-q and -v contradict each other; give one of them")
     # A flag for more or for less undoes the opposite in a file.
@@ -111,7 +105,7 @@ def _with_flags(values: dict[str, Any], flags: Mapping[str, Any]) -> Settings:
     return Settings(**values)
 
 
-def from_files(folder: Path) -> dict[str, Any]:
+def _from_files(folder: Path, keys: Collection[str]) -> dict[str, Any]:
     """Fields that pyproject.toml sets, overlaid by advisor.toml; empty where neither sets any."""
     values: dict[str, Any] = {}
     project = _read(folder / "pyproject.toml")
@@ -126,7 +120,9 @@ def from_files(folder: Path) -> dict[str, Any]:
             name = key.replace("-", "_")
             if name not in SETTINGS:
                 raise InputError(f"{source}: unknown key '{key}'; {_near(name)}")
-            values[SETTINGS[name].name] = _checked(name, value, f"{source}: {key}")
+            checked = _checked(name, value, f"{source}: {key}", CHOICES.get(name, ()))
+            if name in keys:
+                values[SETTINGS[name].name] = checked
     return values
 
 
@@ -148,7 +144,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path.name}: {error.strerror or error}") from error
 
 
-def _checked(name: str, value: Any, where: str) -> Any:
+def _checked(name: str, value: Any, where: str, choices: Sequence[str]) -> Any:
     """`value` in the type of the setting, or a line that says what it should be."""
     setting = SETTINGS[name]
     kind = setting.kind
@@ -169,7 +165,6 @@ def _checked(name: str, value: Any, where: str) -> Any:
         return value
     if not isinstance(value, str):
         raise InputError(f"{where} must be text")
-    choices = setting.flag.choices
     if choices and value not in choices:
         raise invalid_choice(where, value, choices)
     return Path(value) if setting.paths else value

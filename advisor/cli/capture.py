@@ -8,19 +8,26 @@ from typing import Annotated, Any
 import typer
 
 from advisor.cli import flags
-from advisor.errors import invalid_choice
+from advisor.cli.settings import takes
+from advisor.config import Settings
+from advisor.model.options import one_of
 
-FORMATS = ("text", "json")
-PHASES = ("prefill", "decode")
 
-
+@takes(
+    "words engine phase where ranks iterations repeat delay duration without_graphs nsys name "
+    "command_file troubleshoot show format output force quiet",
+    files=(),
+    phase="One phase.",
+    format=one_of("Kind of plan.", "text", "json"),
+    quiet="Commands only.",
+)
 def capture(
+    settings: Settings,
     words: Annotated[list[str] | None, typer.Argument(metavar="[GOAL] [-- COMMAND...]", hidden=True)] = None,
     engine: Annotated[
         str | None,
         typer.Option("--engine", "--serving-engine", metavar="NAME[@VERSION]", help="Serving engine."),
     ] = None,
-    phase: Annotated[str | None, typer.Option(metavar="|".join(PHASES), help="One phase.")] = None,
     where: Annotated[
         str, typer.Option(metavar="PLACE", help="bare, docker, kubernetes, mpi or slurm.")
     ] = "bare",
@@ -49,10 +56,8 @@ def capture(
         bool, typer.Option("--troubleshoot", help="What to do when a capture fails.")
     ] = False,
     show: Annotated[bool, typer.Option("--list", help="List goals, engines and places.")] = False,
-    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Kind of plan.")] = "text",
     output: flags.Output = None,
     force: flags.Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Commands only.")] = False,
 ) -> None:
     """Plan a capture: for a GOAL the nsys command, variables, and the advisor command after it.
 
@@ -61,21 +66,17 @@ def capture(
     symptom (all of them without one).
     """
     from advisor.cli import capture_steps as steps
-    from advisor.cli.deliver import check_format
 
-    check_format(format)
-    if phase is not None and phase not in PHASES:
-        raise invalid_choice("--phase", phase, PHASES)
     targets = steps.check(output, command_file, force)
     if troubleshoot:
-        steps.troubles(words or [], format, targets, force)
+        steps.troubles(words or [], settings.format, targets, force)
         return
     if show:
         steps.listed()
         return
     wish: dict[str, Any] = {
         "engine": engine,
-        "phase": phase,
+        "phase": settings.phase,
         "place": where,
         "ranks": ranks,
         "iterations": iterations,
@@ -86,4 +87,4 @@ def capture(
         "release": steps.release(nsys),
         "name": name,
     }
-    steps.planned(words or [], wish, format, targets, command_file, force, -int(quiet))
+    steps.planned(words or [], wish, settings.format, targets, command_file, force, settings.verbosity)

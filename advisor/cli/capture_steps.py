@@ -90,7 +90,7 @@ def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
         return None, ()
     if words[0] in goals or re.fullmatch(r"[a-z]+(-[a-z]+)*", words[0]):
         return words[0], tuple(words[1:])
-    raise InputError(f"'{words[0]}' is no goal; name one of {', '.join(goals)} before the command")
+    raise InputError(f"unknown goal '{words[0]}'; expected one of {', '.join(goals)} before the command")
 
 
 def troubles(words: list[str], format: str, output: Path | None, force: bool) -> None:

@@ -10,26 +10,14 @@ import typer
 from advisor.cli import flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
-
-FORMATS = ("text", "markdown", "json")
+from advisor.model.options import one_of
 
 
 @takes(
-    "traces",
-    "session",
-    "resume",
-    "answers",
-    "no_input",
-    "every",
-    "show",
-    "serving_engine",
-    "rules",
-    "param",
-    "format",
-    "output",
-    "xlsx",
-    "force",
-    "verbose",
+    "traces session resume answers no_input every show serving_engine rules param format output xlsx "
+    "force verbose",
+    format=one_of("Kind of result.", "text", "markdown", "json"),
+    verbose="Why and how of all.",
 )
 def checklist(
     settings: Settings,
@@ -44,11 +32,9 @@ def checklist(
     no_input: Annotated[bool, typer.Option("--no-input", help="Ask nothing.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Ask also what the capture answers.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List the questions and stop.")] = False,
-    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")] = "text",
     output: flags.Output = None,
     xlsx: flags.Xlsx = None,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE, or start a session over.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Why and how of all.")] = False,
 ) -> None:
     """Go through what a sound performance analysis takes, before, during and after a capture.
 
@@ -57,9 +43,7 @@ def checklist(
     --answers FILE --no-input.
     """
     from advisor.cli import checklist_steps as steps
-    from advisor.cli.deliver import check_format
 
-    check_format(format, FORMATS)
     asks = not (no_input or show)
     if asks:
         from advisor.checklist.prompts import need_terminal
@@ -70,7 +54,7 @@ def checklist(
     diagnoses, known = steps.known_from(given, settings)
     start = steps.start(known, place, resume)
     if show:
-        steps.deliver_result(start, format, output, force, int(verbose))
+        steps.deliver_result(start, settings, output, force)
         return
     done = steps.answered(start, answers, no_input, every, place)
     if xlsx is not None:
@@ -78,5 +62,5 @@ def checklist(
         from advisor.reports.workbook import book as workbook
 
         write_atomic(xlsx, workbook.render(diagnoses, checklist=done), force)
-    steps.deliver_result(done, format, output, force, int(verbose))
+    steps.deliver_result(done, settings, output, force)
     steps.say_where(place)

@@ -99,17 +99,17 @@ def answered(
         raise KeyboardInterrupt from None
 
 
-def deliver_result(done: Checklist, format: str, output: Path | None, force: bool, verbosity: int) -> None:
+def deliver_result(done: Checklist, settings: Settings, output: Path | None, force: bool) -> None:
     """The checklist on stdout or in a file."""
     from advisor.cli.deliver import deliver
     from advisor.reports import checklist_markdown
     from advisor.reports.checklist_text import render
 
     output = None if output == STDOUT else output
-    if format == "markdown":
+    if settings.format == "markdown":
         write_bytes(checklist_markdown.render(done), output, force)
         return
-    deliver(done, lambda page: render(page, done, verbosity), format, output, force)
+    deliver(done, lambda page: render(page, done, settings.verbosity), settings.format, output, force)
 
 
 def say_where(place: Path | None) -> None:

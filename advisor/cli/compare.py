@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
@@ -14,6 +13,7 @@ from advisor.cli.lazy import HELP
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
+from advisor.model.options import one_of
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable
@@ -28,36 +28,12 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command("compare", cls=_Compare, context_settings=HELP)
 @takes(
-    "sources",
-    "before",
-    "after",
-    "context",
-    "tokens",
-    "frameworks",
-    "throughput",
-    "batch",
-    "gate",
-    "noise_floor",
-    "fail_on",
-    "folder",
-    "window",
-    "nvtx",
-    "phase",
-    "rules",
-    "param",
-    "engine",
-    "format",
-    "output",
-    "html",
-    "xlsx",
-    "force",
-    "quiet",
-    "verbose",
-    files=False,
-    window="Part to compare.",
-    nvtx="Ranges to compare.",
-    phase="Phase to compare.",
-    engine="Inference engine.",
+    "sources before after context tokens frameworks throughput batch gate noise_floor fail_on folder "
+    "window nvtx phase rules param engine format output html xlsx force quiet verbose",
+    files=("folder",),
+    fail_on=one_of("Exit 1 for it, and for not-comparable.", "regression"),
+    quiet="The verdict alone.",
+    verbose="Every row.",
 )
 def compare(
     settings: Settings,
@@ -89,21 +65,10 @@ def compare(
     noise_floor: Annotated[
         str | None, typer.Option(metavar="PCT", help="What must be certain of it (2 %).")
     ] = None,
-    fail_on: Annotated[
-        str | None, typer.Option(metavar="regression", help="Exit 1 for it, and for not-comparable.")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of baselines (.advisor).")
-    ] = None,
-    format: Annotated[
-        str, typer.Option(metavar="text|json|markdown|sarif|junit|github", help="Kind of report.")
-    ] = "text",
     output: flags.Output = None,
     html: flags.Html = None,
     xlsx: flags.Xlsx = None,
     force: flags.Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The verdict alone.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every row.")] = False,
 ) -> None:
     """Compare two sides: what changed, by how much, and is it more than noise?
 
@@ -119,13 +84,13 @@ def compare(
 
     if context and frameworks:
         raise InputError("--context and --frameworks answer different questions; give one")
-    if fail_on not in (None, "regression") or (fail_on and (context or frameworks)):
+    if settings.fail_on and (context or frameworks):
         raise InputError("--fail-on regression judges before against after; nothing else")
     plain = not (context or frameworks)
     named = [*(sources or ()), *(before or ()), *(after or ())]
-    target = check(Target(format, output, html, xlsx, force), named, GATE_FORMATS if plain else FORMATS)
-    options = chosen.options(settings, folder, gate=gate, noise_floor=noise_floor)
-    verbosity = int(verbose) - int(quiet)
+    target = Target(settings.format, output, html, xlsx, force)
+    target = check(target, named, GATE_FORMATS if plain else FORMATS)
+    options = chosen.options(settings, gate=gate, noise_floor=noise_floor)
     document: Comparison | ContextScaling | FrameworkTable
     with Progress("compare") as progress:
         if frameworks:
@@ -142,6 +107,6 @@ def compare(
             document = run.context(*sides, chosen.lengths(tokens), options, progress)
         else:
             document = run.compare(*chosen.sides(sources, before, after), options, progress)
-    deliver(document, target, verbosity)
+    deliver(document, target, settings.verbosity)
     if document.kind == "comparison":
-        raise typer.Exit(exit_code(document, fail_on))
+        raise typer.Exit(exit_code(document, settings.fail_on))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.config import Settings, from_files
+from advisor.config import Settings
 from advisor.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,9 +17,7 @@ Texts = Sequence[str] | None
 _GATED = ("CMP101", "CMP104", "CMP105")
 
 
-def options(
-    settings: Settings, folder: Path | None = None, *, gate: str | None = None, noise_floor: str | None = None
-) -> CompareOptions:
+def options(settings: Settings, gate: str | None = None, noise_floor: str | None = None) -> CompareOptions:
     """Raises InputError for a gate or noise floor that is not a percentage."""
     from advisor.pipeline.compare import CompareOptions
 
@@ -28,14 +26,7 @@ def options(
         if text is not None:
             share = percent(text, f"--{name.replace('_', '-')}")
             thresholds.update({(code, name): share for code in _GATED})
-    return CompareOptions(settings.options(), baseline_folder(folder), thresholds)
-
-
-def baseline_folder(given: Path | None) -> Path:
-    """The folder of named baselines: the flag's, else that of the files here, else the usual."""
-    from advisor.compare.store import FOLDER
-
-    return given or Path(from_files(Path.cwd()).get("folder") or FOLDER)
+    return CompareOptions(settings, settings.folder, thresholds)
 
 
 def percent(text: str, option: str) -> float:
@@ -44,7 +35,7 @@ def percent(text: str, option: str) -> float:
     try:
         value = float(plain)
     except ValueError:
-        raise InputError(f"{option}: '{text}' is no percentage; write 5% or 0.05") from None
+        raise InputError(f"{option}: invalid percentage '{text}'; expected 5% or 0.05") from None
     share = value / 100 if "%" in text or value >= 1 else value
     if not 0 <= share < 10:
         raise InputError(f"{option}: {text} is out of range; write 5% or 0.05")

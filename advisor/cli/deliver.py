@@ -32,9 +32,8 @@ def target_of(output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> 
     return output
 
 
-def check_output(format: str, output: Path | None, force: bool, trace: Path) -> Path | None:
-    """Format, capture and target of a verb that reads one capture; returns the target."""
-    check_format(format)
+def check_output(output: Path | None, force: bool, trace: Path) -> Path | None:
+    """Check capture and target of a verb that reads one capture; returns the target."""
     if not trace.exists():
         raise InputError(f"{trace}: no such file or folder")
     if trace.is_dir():

@@ -8,15 +8,7 @@ from advisor.cli.settings import takes
 from advisor.config import Settings
 
 
-@takes(
-    "format",
-    "engine",
-    "quiet",
-    "verbose",
-    engine="Inference engine.",
-    quiet="Verdict and findings.",
-    verbose="All evidence.",
-)
+@takes("format engine quiet verbose")
 def demo(settings: Settings) -> None:
     """Diagnose the capture that ships with advisor."""
     from advisor.cli.report import report

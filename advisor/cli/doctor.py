@@ -10,32 +10,32 @@ import typer
 from advisor.cli import flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
+from advisor.model.options import one_of
 
 
-@takes("trace", "serving_engine", "rules", "param", "strict", "format", "output", "force", "verbose")
+@takes(
+    "trace serving_engine rules param strict format output force verbose",
+    format=one_of("Kind of report.", "text", "json"),
+    verbose="Every option, reason and advice.",
+)
 def doctor(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a finding of medium or above.")] = False,
-    format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
     output: flags.Output = None,
     force: flags.Force = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Every option, reason and advice.")
-    ] = False,
 ) -> None:
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
     the one command that records what most of them need.
     """
     from advisor.cli.deliver import check_output, deliver
     from advisor.cli.progress import Progress
-    from advisor.cli.report import options_of
     from advisor.pipeline.doctor import doctor as examine
     from advisor.reports.checkup_text import checkup
 
-    output = check_output(format, output, force, trace)
+    output = check_output(output, force, trace)
     with Progress(trace.name) as progress:
-        found = examine(trace, options_of(settings), progress)
-    deliver(found, lambda page: checkup(page, found, int(verbose)), format, output, force)
+        found = examine(trace, settings, progress)
+    deliver(found, lambda page: checkup(page, found, settings.verbosity), settings.format, output, force)
     if strict and any(f.severity in ("medium", "high") for f in found.findings):
         raise typer.Exit(1)

@@ -11,31 +11,13 @@ import typer
 from advisor.cli import flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
-
-_HELP = "As for diagnose."
+from advisor.model.options import one_of
 
 
 @takes(
-    "code",
-    "trace",
-    "window",
-    "nvtx",
-    "phase",
-    "weight_bytes",
-    "serving_engine",
-    "rules",
-    "param",
-    "engine",
-    "format",
-    "output",
-    "force",
-    "verbose",
-    window="As for diagnose, with --trace.",
-    nvtx=_HELP,
-    phase=_HELP,
-    weight_bytes=_HELP,
-    serving_engine=_HELP,
-    engine=_HELP,
+    "code trace window nvtx phase weight_bytes serving_engine rules param engine format output force verbose",
+    format=one_of("Kind of answer, with --trace.", "text", "json"),
+    verbose="Every place, branch and number.",
 )
 def explain(
     settings: Settings,
@@ -44,12 +26,8 @@ def explain(
     trace: Annotated[
         Path | None, typer.Option("--trace", "-t", metavar="TRACE", help="Why it fired there.")
     ] = None,
-    format: Annotated[
-        str | None, typer.Option(metavar="text|json", help="Kind of answer, with --trace.")
-    ] = None,
     output: flags.Output = None,
     force: flags.Force = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every place, branch and number.")] = False,
 ) -> None:
     """Explain a rule, by CODE or cause: what, why, when harmless, how to fix, how to verify.
 
@@ -57,11 +35,10 @@ def explain(
     come from; or why not and how far it missed; or what is missing and what would supply it.
     """
     if trace is None:
-        own = {"format": format, "output": output}
-        needing = [n for n in given if n != "rules"] + [n for n, v in own.items() if v]
-        _page(code, settings, needing)
+        needing = [n for n in given if n not in ("rules", "verbose")]
+        _page(code, settings, needing if output is None else [*needing, "output"])
         return
-    answer(code, trace, settings, format or "text", output, force, int(verbose))
+    answer(code, trace, settings, output, force)
 
 
 def _page(code: str, settings: Settings, needing: list[str]) -> None:
@@ -81,24 +58,21 @@ def _page(code: str, settings: Settings, needing: list[str]) -> None:
 
 
 def answer(
-    code: str,
-    trace: Path,
-    settings: Settings,
-    format: str,
-    output: Path | None,
-    force: bool,
-    verbosity: int,
-    full: bool = False,
+    code: str, trace: Path, settings: Settings, output: Path | None, force: bool, full: bool = False
 ) -> None:
     """What a rule makes of a capture; in `full` with its findings."""
     from advisor.cli.deliver import check_output, deliver
     from advisor.cli.progress import Progress
-    from advisor.cli.report import options_of
     from advisor.pipeline.explain import explain
     from advisor.reports.explanation_text import explanation
 
-    output = check_output(format, output, force, trace)
-    options = options_of(settings)
+    output = check_output(output, force, trace)
     with Progress(trace.name) as progress:
-        found = explain(trace, code, options, progress)
-    deliver(found, lambda page: explanation(page, found, verbosity, full), format, output, force)
+        found = explain(trace, code, settings, progress)
+    deliver(
+        found,
+        lambda page: explanation(page, found, settings.verbosity, full),
+        settings.format,
+        output,
+        force,
+    )

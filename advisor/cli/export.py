@@ -17,26 +17,8 @@ from advisor.errors import InputError
 app = verb_group("Write what was found for other viewers.")
 
 
-_HELP = "As for diagnose."
-
-
 @app.command()
-@takes(
-    "trace",
-    "output",
-    "force",
-    "window",
-    "nvtx",
-    "phase",
-    "rules",
-    "gaps",
-    "with_trace",
-    files=False,
-    window=_HELP,
-    nvtx=_HELP,
-    phase=_HELP,
-    rules=_HELP,
-)
+@takes("trace output force window nvtx phase rules gaps with_trace", files=())
 def perfetto(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
@@ -64,12 +46,11 @@ def perfetto(
     from advisor.pipeline.diagnose import analyse, assemble
     from advisor.reports.numbers import value_text
 
-    target = check_output("json", output, force, trace)
+    target = check_output(output, force, trace)
     if target is None and sys.stdout.isatty():
         name = f"{trace.name.split('.')[0]}.{'perfetto-trace' if with_trace else 'json'}"
         raise InputError(f"this is no text to read on a terminal; write it to a file: -o {name}")
-    options = settings.options()
-    with Progress(trace.name) as progress, analyse(trace, options, progress) as done:
+    with Progress(trace.name) as progress, analyse(trace, settings, progress) as done:
         diagnosis = assemble(done)
         progress("writing")
         make = trace_packets if with_trace else render

@@ -12,22 +12,8 @@ from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
 
-_HELP = "As for diagnose."
 
-
-@takes(
-    "trace",
-    "match",
-    "window",
-    "nvtx",
-    "phase",
-    "weight_bytes",
-    files=False,
-    window=_HELP,
-    nvtx=_HELP,
-    phase=_HELP,
-    weight_bytes=_HELP,
-)
+@takes("trace match window nvtx phase weight_bytes", files=())
 def facts(
     settings: Settings,
     given: list[str],
@@ -49,6 +35,6 @@ def facts(
     else:
         from advisor.pipeline.diagnose import diagnose
 
-        diagnosis = diagnose(trace, settings.options())
+        diagnosis = diagnose(trace, settings)
         values(page, [f for f in diagnosis.facts if match in f.name])
     print_page(page)

@@ -13,6 +13,7 @@ from advisor.cli.lazy import HELP
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
+from advisor.model.options import one_of
 
 
 class _Moe(GreedyCommand):
@@ -24,21 +25,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command("moe", cls=_Moe, context_settings=HELP)
 @takes(
-    "runs",
-    "learned",
-    "perfect",
-    "unit",
-    "metric",
-    "traces",
-    "param",
-    "format",
-    "output",
-    "html",
-    "xlsx",
-    "force",
-    "quiet",
-    "verbose",
-    files=False,
+    "runs learned perfect unit metric traces param format output html xlsx force quiet verbose",
+    files=("folder",),
+    format=one_of("Kind of report.", "text", "json", "markdown"),
+    quiet="The verdict alone.",
+    verbose="Every row.",
 )
 def moe(
     settings: Settings,
@@ -57,13 +48,10 @@ def moe(
         tuple[str, str] | None,
         typer.Option(metavar="LEARNED PERFECT", help="Captures of both: expert kernels, balance."),
     ] = None,
-    format: Annotated[str, typer.Option(metavar="text|json|markdown", help="Kind of report.")] = "text",
     output: flags.Output = None,
     html: flags.Html = None,
     xlsx: flags.Xlsx = None,
     force: flags.Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The verdict alone.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every row.")] = False,
 ) -> None:
     """Does uneven routing hold a mixture of experts back?
 
@@ -91,11 +79,11 @@ def moe(
             "give LEARNED and PERFECT, or --learned RUN... --perfect RUN...; without any of them "
             "the commands to run are printed"
         ) from None
-    target = check(Target(format, output, html, xlsx, force), [*left, *right])
+    target = check(Target(settings.format, output, html, xlsx, force), [*left, *right])
     options = chosen.options(settings)
     with Progress("moe") as progress:
         document = run.router(left, right, unit, metric, traces, options, progress)
-    deliver(document, target, int(verbose) - int(quiet))
+    deliver(document, target, settings.verbosity)
 
 
 def _how() -> None:

@@ -12,10 +12,9 @@ from advisor.errors import InputError
 
 if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis
-    from advisor.pipeline.diagnose import Options
 
 
-def as_job(paths: Sequence[Path], settings: Settings, options: Options) -> tuple[Diagnosis, bool] | None:
+def as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool] | None:
     """The diagnosis of the job that the captures belong to, and whether a rank of it is missing
     because it could not be read; None for captures that stand alone."""
     if settings.ranks and settings.independent:
@@ -40,7 +39,7 @@ def as_job(paths: Sequence[Path], settings: Settings, options: Options) -> tuple
     lost: list[str] = []
     with Progress(f"{len(paths)} ranks") as progress:
         run = runner(settings.jobs, settings.dask, lambda n, of: progress(f"{n} of {of} read"))
-        diagnosis = diagnose_ranks(plan.files, options, run, lost.append)
+        diagnosis = diagnose_ranks(plan.files, settings, run, lost.append)
     for line in lost:
         message(f"error: {line}")
     return diagnosis, bool(lost)

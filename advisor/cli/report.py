@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.cli import messages
 from advisor.cli.messages import message
 from advisor.cli.output import STDOUT, make_console, print_lines, write_bytes
 from advisor.cli.workbook_output import read_review, write_workbook
@@ -19,7 +18,6 @@ from advisor.reports.files import check_targets, write_atomic
 if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
     from advisor.model.findings import Diagnosis
-    from advisor.model.options import Options
 
 #: Format -> the module of `advisor.reports` whose `render` makes it.
 DOCUMENTS = {
@@ -73,7 +71,7 @@ def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis
     true); the second tells that a capture could not be read."""
     from advisor.cli.ranks import as_job
 
-    found = as_job(paths, settings, options_of(settings))
+    found = as_job(paths, settings)
     if found is not None:
         return [found[0]], found[1], True
     done: list[Diagnosis] = []
@@ -98,9 +96,9 @@ def _baseline(settings: Settings) -> tuple[Saved, ...]:
             raise InputError(f"{flag} needs a --baseline FILE to tell what is {flag.rpartition('-')[2]}")
         return ()
     from advisor.compare.baseline import read
-    from advisor.compare.store import FOLDER, locate
+    from advisor.compare.store import locate
 
-    return read(locate(settings.baseline, Path(settings.folder or FOLDER), "--baseline "))
+    return read(locate(settings.baseline, settings.folder, "--baseline "))
 
 
 def _selected(done: Sequence[Diagnosis], settings: Settings) -> list[Diagnosis]:
@@ -109,18 +107,12 @@ def _selected(done: Sequence[Diagnosis], settings: Settings) -> list[Diagnosis]:
     return [select(d, settings.select, settings.ignore) for d in done]
 
 
-def options_of(settings: Settings) -> Options:
-    """The options of the analysis. With --debug a disagreement of the engines is an error."""
-    return settings.options(strict=messages.debug)
-
-
 def _one(path: Path, settings: Settings) -> Diagnosis:
     from advisor.cli.progress import Progress
     from advisor.pipeline.diagnose import diagnose
 
-    options = options_of(settings)
     with Progress(path.name) as progress:
-        return diagnose(path, options, progress=progress)
+        return diagnose(path, settings, progress=progress)
 
 
 def _check_codes(settings: Settings) -> None:

@@ -10,15 +10,18 @@ import typer
 from advisor.cli import flags
 from advisor.cli.lazy import verb_group
 from advisor.cli.messages import message
+from advisor.cli.settings import takes
+from advisor.config import Settings
+from advisor.model.options import one_of
 
-FORMATS = ("text", "json", "markdown")
 app = verb_group("Read decisions back, and follow findings from review to review.")
 
 
 @app.command("import")
+@takes("workbook format output force", files=(), format=one_of("Kind of result.", "text", "json", "markdown"))
 def import_(
+    settings: Settings,
     workbook: Annotated[Path, typer.Argument(metavar="XLSX", hidden=True)],
-    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")] = "text",
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:
@@ -28,18 +31,17 @@ def import_(
     read. The next workbook starts from them with: advisor diagnose TRACE --xlsx FILE --review XLSX
     """
     from advisor import __version__
-    from advisor.cli.deliver import check_format, deliver, target_of
+    from advisor.cli.deliver import deliver, target_of
     from advisor.cli.output import write_bytes
     from advisor.reports import review_text
     from advisor.reports.workbook import review as workbook_review
 
-    check_format(format, FORMATS)
     output = target_of(output, force, [workbook])
     found = workbook_review.read(workbook, __version__)
-    if format == "markdown":
+    if settings.format == "markdown":
         write_bytes(review_text.markdown(found), output, force)
     else:
-        deliver(found, lambda page: review_text.render(page, found), format, output, force)
+        deliver(found, lambda page: review_text.render(page, found), settings.format, output, force)
     for problem in found.problems:
         message(f"error: {workbook}: {problem.cell}: {problem.text}")
     if found.problems:

@@ -5,29 +5,28 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated
 
 import typer
 
 from advisor.cli import flags
 from advisor.cli.lazy import verb_group
 from advisor.cli.output import make_page, print_page, write_bytes
-from advisor.config import CHOICES
-from advisor.errors import InputError, RuleError, invalid_choice
+from advisor.cli.settings import takes
+from advisor.config import Settings
+from advisor.errors import InputError, RuleError
 
 app = verb_group("List, check, test and document rules.")
 Directories = Annotated[list[Path] | None, typer.Argument(metavar="DIR", hidden=True)]
-Rules = Annotated[
-    list[Path] | None, typer.Option(metavar="DIR", help="Rules to add or replace (repeatable).")
-]
 
 
 @app.command("list")
-def list_(rules: Rules = None) -> None:
+@takes("rules", files=())
+def list_(settings: Settings) -> None:
     """One line a rule: code, cause, kind, title."""
     from advisor.engine.load import builtin_dir, load_rules
 
-    found = load_rules(builtin_dir(), *(rules or ())).active
+    found = load_rules(builtin_dir(), *settings.rules).active
     page = make_page()
     width = max((len(r.cause) for r in found), default=0)
     for rule in found:
@@ -82,19 +81,21 @@ def new(
     from advisor.model.rules import CODE_PATTERN, subject_of
 
     if not re.match(CODE_PATTERN, code):
-        raise InputError(f"'{code}' is no code; take three to eight capitals and three digits")
+        raise InputError(f"invalid code '{code}'; expected three to eight capitals and three digits")
     name = cause or f"found-by-{code.lower()}"
     if not re.match(r"^[a-z0-9]+(-[a-z0-9]+)*$", name):
-        raise InputError(f"--cause: '{name}' is no name; take small letters joined by hyphens")
+        raise InputError(
+            f"--cause: invalid value '{name}'; expected words of small letters joined by hyphens"
+        )
     known = load_rules()
     for taken, what in ((known.by_code.get(code), code), (known.by_cause.get(name), name)):
         if taken is not None:
             raise InputError(f"{what} belongs to our rule {taken.code} ({taken.title})")
     spec = EVERY_FACT.get(fact)
     if spec is None:
-        raise InputError(f"--fact: there is no fact {fact}; {near(fact, EVERY_FACT)}")
+        raise InputError(f"--fact: unknown fact '{fact}'; {near(fact, EVERY_FACT)}")
     if spec.unit in ("text", "flag") or subject_of(fact) != "trace":
-        raise InputError(f"--fact: {fact} is no number of one trace; take another to start with")
+        raise InputError(f"--fact: invalid value '{fact}'; expected a fact that is a number of one trace")
     directory.mkdir(parents=True, exist_ok=True)
     texts = new_rule(code, name, fact, spec)
     paths = [directory / f"{code}.yaml", directory / f"{code}{CASES_SUFFIX}"]
@@ -105,23 +106,17 @@ def new(
 
 
 @app.command("test")
-def run_cases(
-    directories: Directories = None,
-    engine: Annotated[
-        str, typer.Option(metavar="|".join(CHOICES["engine"]), help="Inference engine.")
-    ] = "python",
-) -> None:
+@takes("directories engine", files=(), engine="Inference engine (default python).")
+def run_cases(settings: Settings, directories: Directories = None) -> None:
     """Run the cases beside our rules, and beside those in DIR."""
     from advisor.compare.catalog import EVERY_FACT
     from advisor.engine.cases import run_all
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.reports.numbers import amount
 
-    if engine not in CHOICES["engine"]:
-        raise invalid_choice("--engine", engine, CHOICES["engine"])
     rules = load_rules(builtin_dir(), *(directories or ()))
     units = {name: spec.unit for name, spec in EVERY_FACT.items()}
-    runs = run_all(rules, engine=cast("Literal['durable', 'python']", engine), units=units)
+    runs = run_all(rules, engine=settings.engine or "python", units=units)
     problems = [str(problem) for run in runs for problem in run.all_problems]
     if problems:
         raise RuleError("\n".join(problems))
@@ -139,11 +134,12 @@ def schema(output: flags.Output = None, force: flags.Force = False) -> None:
 
 
 @app.command()
-def docs(rules: Rules = None, output: flags.Output = None, force: flags.Force = False) -> None:
+@takes("rules output force", files=())
+def docs(settings: Settings, output: flags.Output = None, force: flags.Force = False) -> None:
     """The documentation of all rules in Markdown."""
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.knowledge.files import references
     from advisor.reports.rule_markdown import render
 
-    found = load_rules(builtin_dir(), *(rules or ())).active
+    found = load_rules(builtin_dir(), *settings.rules).active
     write_bytes(render(found, references()).encode(), output, force)

@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from advisor.config import SETTINGS, Setting, of_flags, settle
+from advisor.cli import messages
+from advisor.config import CHOICES, SETTINGS, settle
+from advisor.model.options import Flag
 
 
 def takes(
-    *order: str, files: bool = True, **helps: str
+    order: str, *, files: Collection[str] = tuple(SETTINGS), **own: str | Flag
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb the flags of settings: `order` names them among the parameters of its own, as
-    --help lists them; `helps` words some for this verb.
+    """Give a verb the flags of settings: `order` names them among the parameters of the verb, in the
+    order of --help. `own` words some for this verb, or gives them values of its own, which
+    configuration files then do not set.
 
-    The verb gets `settings`, in which configuration files count unless `files` is false, and, if it
-    asks for that, `given`: the names of the flags that were typed.
+    The verb gets `settings`, in which the keys `files` of configuration files count, and, if it
+    asks for that, `given`: the names of the flags that were typed. With --debug a disagreement of
+    the engines is an error.
     """
+    names = order.split()
+    flags = {name: _flag(name, own.get(name)) for name in names if name in SETTINGS}
+    choices = {name: flag.choices for name, flag in flags.items()}
+    keys = [key for key in files if key not in flags or flags[key].choices == CHOICES.get(key, ())]
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(verb, eval_str=True).parameters
+        taken = inspect.signature(verb, eval_str=True).parameters
         parameters = [
-            own[name].replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            if name in own
-            else _parameter(name, SETTINGS[name], helps.get(name))
-            for name in order
+            taken[name].replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            if name in taken
+            else _parameter(name, flags[name])
+            for name in names
         ]
 
         def settled(**values: Any) -> None:
-            flags = {name: values.pop(name) for name in order if name not in own}
-            if "given" in own:
-                values["given"] = [name for name, value in flags.items() if value]
-            verb(settings=settle(flags) if files else of_flags(flags), **values)
+            typed = {name: values.pop(name) for name in names if name not in taken}
+            if "given" in taken:
+                values["given"] = [name for name, value in typed.items() if value]
+            settings = settle(typed, None, keys, choices)
+            verb(settings=replace(settings, strict=messages.debug), **values)
 
         settled.__name__, settled.__doc__ = verb.__name__, verb.__doc__
         settled.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -44,21 +54,27 @@ def takes(
     return decorate
 
 
-def _parameter(key: str, setting: Setting, help: str | None) -> inspect.Parameter:
+def _flag(name: str, own: str | Flag | None) -> Flag:
+    flag = SETTINGS[name].flag
+    return own if isinstance(own, Flag) else flag._replace(help=own or flag.help)
+
+
+def _parameter(key: str, flag: Flag) -> inspect.Parameter:
     """One flag as typer wants it. One that was not given is None, False or an empty list."""
-    flag = setting.flag
+    kind, default = SETTINGS[key].kind, SETTINGS[key].default
+    stated = f" (default {default})." if flag.choices and default else "."
     kinds: dict[str, Any] = {"bool": bool, "int": int | None, "list": list[str] | None}
     option = typer.Option(
         f"--{key.replace('_', '-')}",
         *flag.short,
         metavar=flag.metavar or None,
-        help=help or flag.help,
+        help=flag.help.removesuffix(".") + stated,
         min=flag.at_least,
         autocompletion=(lambda: list(flag.choices)) if flag.choices else None,
     )
     return inspect.Parameter(
         key,
         inspect.Parameter.KEYWORD_ONLY,
-        default=False if setting.kind == "bool" else None,
-        annotation=Annotated[kinds.get(setting.kind, str | None), option],
+        default=False if kind == "bool" else None,
+        annotation=Annotated[kinds.get(kind, str | None), option],
     )

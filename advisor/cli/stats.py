@@ -11,6 +11,7 @@ import typer
 from advisor.cli import flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
+from advisor.model.options import one_of
 
 if TYPE_CHECKING:
     from advisor.reports.layout import Page
@@ -30,12 +31,6 @@ class TimeUnit(StrEnum):
     sec = "sec"
 
 
-class Format(StrEnum):
-    text = "text"
-    json = "json"
-    csv = "csv"
-
-
 REPORTS = (
     "kernels", "tail", "api", "launch", "copies", "copy-sizes", "nvtx", "nvtx-kernels", "osrt",
     "trace", "histogram", "pace", "budget",
@@ -43,21 +38,9 @@ REPORTS = (
 
 
 @takes(
-    "trace",
-    "report",
-    "names",
-    "timeunit",
-    "format",
-    "limit",
-    "window",
-    "nvtx",
-    "phase",
-    "output",
-    "force",
-    files=False,
-    window="Count this part: 5s/7s, 5s/, 1s2ms/.",
-    nvtx="Count these NVTX ranges.",
-    phase="Count steps of this phase.",
+    "trace report names timeunit format limit window nvtx phase output force",
+    files=(),
+    format=one_of("Kind of output.", "text", "json", "csv"),
 )
 def stats(
     settings: Settings,
@@ -76,7 +59,6 @@ def stats(
     timeunit: Annotated[
         TimeUnit | None, typer.Option(help="Unit of times (default: nsec, in text what suits).")
     ] = None,
-    format: Annotated[Format, typer.Option(help="Kind of output.")] = Format.text,
     limit: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="First N rows; 0: all, as csv and json.")
     ] = None,
@@ -97,7 +79,7 @@ def stats(
     output = target_of(output, force, [trace])
     with Progress(trace.name) as progress:
         tables = stats_tables(trace, report or ["kernels"], settings, names.value, progress)
-    if format == Format.text:
+    if settings.format == "text":
 
         def write(page: Page) -> None:
             for table in tables:
@@ -107,6 +89,6 @@ def stats(
         return
     kept = [t.head(limit or None) for t in tables]
     unit = timeunit.value if timeunit else "nsec"
-    csv = format == Format.csv
+    csv = settings.format == "csv"
     text = stats_data.csv_text(kept, unit) if csv else stats_data.json_text(str(trace), kept, unit)
     write_bytes(text.encode("utf-8", "backslashreplace"), output, force)

@@ -12,26 +12,16 @@ from advisor.cli.flags import Texts
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
+from advisor.model.options import one_of
 
 if TYPE_CHECKING:
     from advisor.reports.layout import Page
 
 
 @takes(
-    "trace",
-    "fix",
-    "list_",
-    "format",
-    "output",
-    "force",
-    "window",
-    "phase",
-    "weight_bytes",
-    "unprofiled_step",
-    "rules",
-    files=False,
-    window="As for diagnose.",
-    phase="As for diagnose.",
+    "trace fix list_ format output force window phase weight_bytes unprofiled_step rules",
+    files=(),
+    format=one_of("Kind of report.", "text", "json"),
 )
 def whatif(
     settings: Settings,
@@ -40,7 +30,6 @@ def whatif(
         Texts, typer.Option(metavar="NAME[:param=value]", help="A what-if, a code or a cause, in order.")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the what-ifs.")] = False,
-    format: Annotated[str, typer.Option(metavar="text|json", help="Kind of report.")] = "text",
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:
@@ -48,11 +37,10 @@ def whatif(
 
     Several --fix are applied in order, and each shows what it wins after those before it.
     """
-    from advisor.cli.deliver import check_format, deliver, target_of
+    from advisor.cli.deliver import deliver, target_of
 
-    check_format(format)
     if list_:
-        _known(format, target_of(output, force), force)
+        _known(settings.format, target_of(output, force), force)
         return
     if trace is None or not fix:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
@@ -62,8 +50,8 @@ def whatif(
     from advisor.reports import gain_text
 
     with Progress(trace.name) as progress:
-        report = ask(trace, fix, settings.options(), progress)
-    deliver(report, lambda page: gain_text.whatif(page, report), format, output, force)
+        report = ask(trace, fix, settings, progress)
+    deliver(report, lambda page: gain_text.whatif(page, report), settings.format, output, force)
 
 
 def _known(format: str, output: Path | None, force: bool) -> None:

@@ -38,6 +38,14 @@ def test_a_flag_for_more_undoes_less_in_a_file(tmp_path: Path) -> None:
     assert settled(tmp_path, "verbose = true", quiet=True).verbosity == -1
 
 
+def test_a_verb_names_the_keys_that_count_and_the_values_it_takes(tmp_path: Path) -> None:
+    (tmp_path / "advisor.toml").write_text("format = 'sarif'\nfolder = 'kept'\n")
+    assert settle({}, tmp_path, ["folder"]) == Settings(folder=Path("kept"))
+    assert settle({"format": "csv"}, tmp_path, [], {"format": ("text", "csv")}).format == "csv"
+    with pytest.raises(InputError, match=r"^--format: invalid value 'sarif'; expected one of text, csv$"):
+        settle({"format": "sarif"}, tmp_path, [], {"format": ("text", "csv")})
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

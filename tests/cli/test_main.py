@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from advisor import __version__
+from advisor.config import Settings
 from tests.cli import driver
 from tests.cli.conftest import Run
 from tests.reports.fixture import DIAGNOSIS
@@ -197,7 +198,7 @@ def test_options_reach_the_analysis(run: Run) -> None:
         "--serving-engine vllm --rules r --param A.b=1 --param C.d=2"
     )
     assert run(*words.split()) == 0
-    assert driver.CALLS[0][1] == driver.Options(
+    assert driver.CALLS[0][1] == Settings(
         window="5s/7s",
         nvtx="step",
         phase="decode",

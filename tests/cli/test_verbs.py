@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.config import Settings
 from tests.cli import driver
 from tests.cli.conftest import RULES, Run
 
@@ -54,7 +55,7 @@ def test_facts_of_a_capture(run: Run, capsys: Captured) -> None:
 def test_facts_take_the_choices_of_a_diagnosis(run: Run, capsys: Captured) -> None:
     options = "--window 5s/7s --nvtx step --phase decode --weight-bytes 16e9"
     assert run("facts", "a.sqlite", *options.split()) == 0
-    assert driver.CALLS[0][1] == driver.Options("5s/7s", "step", "decode", "16e9")
+    assert driver.CALLS[0][1] == Settings("5s/7s", "step", "decode", "16e9")
     capsys.readouterr()
     assert run("facts", "--phase", "decode") == 2
     assert capsys.readouterr().err == "advisor: error: --phase needs a TRACE\n"
