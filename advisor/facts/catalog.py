@@ -41,6 +41,9 @@ _DECLARED = (
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}
 
+#: Facts made of all captures of a job, which a single rank has none of to give.
+JOINT = frozenset(name for name, spec in CATALOGUE.items() if spec.over_ranks == "joint")
+
 ENTITIES: dict[str, EntitySpec] = {
     spec.name: spec
     for spec in (

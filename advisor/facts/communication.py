@@ -69,7 +69,7 @@ FACTS = (
         Entry("ranks.late_part", "text", "", "What ranks did longer than the others before they came late, whichever rank it was", "largest sum of the differences since the collective before"),
         Entry("ranks.late_part_ratio", "ratio", "", "The part of the lateness that this makes", "sum of these differences / sum of the lateness"),
         Entry("ranks.busy_spread", "ratio", "", "Largest busy share of a rank minus the smallest", "budgets", columns=origin.OPS),
-    ], columns=_MATCHED, needs=(_OTHERS,)),
+    ], columns=_MATCHED, needs=(_OTHERS,), over_ranks="joint"),
     *group("rank", needs.CUDA, [
         Entry("rank.last_ratio", "ratio", "", "Share of the matched collectives to which this rank comes last and makes others wait", "shortest duration: all of them end together"),
         Entry("rank.caused_ratio", "ratio", "", "Share of all waiting that this rank causes", "waiting in collectives to which it comes last"),
@@ -80,7 +80,7 @@ FACTS = (
         Entry("rank.left_out_count", "count", "", "Collectives that others entered before the window of this rank, the last, begins: they are left out", "starts and windows on aligned clocks"),
         Entry("rank.began_later_ns", "ns", "", "How long before that window the first rank entered one of them, at most", "starts and windows on aligned clocks"),
         Entry("rank.wait_ratio", "ratio", "", "Share of its window that this rank waits in collectives", "own duration minus the shortest / window"),
-    ], columns=_MATCHED, needs=(_OTHERS,)),
+    ], columns=_MATCHED, needs=(_OTHERS,), over_ranks="joint"),
 )  # fmt: skip
 
 

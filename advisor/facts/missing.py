@@ -45,7 +45,7 @@ def absent_tables(spec: FactSpec, tables: frozenset[str]) -> list[str]:
     do without, else all that it is made of where none of them is there."""
     if spec.tables:
         return [t for t in spec.tables if t not in tables]
-    made_of = [] if spec.level == "rank" or spec.name.startswith("ranks.") else list(spec.columns)
+    made_of = [] if spec.over_ranks == "joint" else list(spec.columns)
     work = [t for t in made_of if t in _WORK]
     if len(work) > 1 and not any(t in tables for t in work):
         return work

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from advisor.model.facts import Level, Unit
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
+
+
+#: What becomes of a fact in a job of ranks: it keeps a value for each, the job has their median as
+#: well, or it is made of all captures together.
+OverRanks = Literal["each", "median", "joint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,8 @@ class FactSpec:
     `tables` are the trace tables without which it has no value, `columns` all that it is made of,
     by table: none where it comes from metadata or from several captures. `flag` is the capture
     option that supplies them, `supply` what does where that is no option. `needs` are looked at in
-    their order. `windowed` is false for what is counted over the whole file.
+    their order. `windowed` is false for what is counted over the whole file. `over_ranks` says what
+    becomes of it in a job.
     """
 
     name: str
@@ -52,6 +58,7 @@ class FactSpec:
     needs: tuple[Need, ...] = ()
     supply: str | None = None
     windowed: bool = True
+    over_ranks: OverRanks = "each"
 
     def sources(self, present: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tables and ``table.column`` names that it was made of in a capture of `present`."""
@@ -84,6 +91,7 @@ class Entry:
     needs: tuple[Need, ...] | None = None
     supply: str | None = None
     windowed: bool | None = None
+    over_ranks: OverRanks | None = None
 
 
 def group(
@@ -95,6 +103,7 @@ def group(
     needs: tuple[Need, ...] = (),
     supply: str | None = None,
     windowed: bool = True,
+    over_ranks: OverRanks = "each",
 ) -> tuple[FactSpec, ...]:
     """Facts that share a level, an option and, but for what a fact says itself, columns and
     needs."""
@@ -111,6 +120,7 @@ def group(
             needs if f.needs is None else f.needs,
             f.supply or supply,
             windowed if f.windowed is None else f.windowed,
+            f.over_ranks or over_ranks,
         )
         for f in entries
     )

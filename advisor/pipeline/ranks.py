@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from advisor.engine.answers import answered
 from advisor.engine.rank import worth_telling
 from advisor.errors import AdvisorError, InputError
+from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
 from advisor.pipeline.diagnose import Options, analyse, assemble, conclusions
@@ -205,7 +206,6 @@ def _here(tasks: Sequence[Task]) -> Sequence[Reduced]:
 def _document(
     job: Job, program: Program, tool: Tool, lost: Sequence[tuple[int | None, Path, str]]
 ) -> Diagnosis:
-    from advisor.facts.catalog import CATALOGUE
     from advisor.facts.missing import combine, remedy
     from advisor.gain.catalog import no_estimate
     from advisor.knowledge.options import Program
@@ -305,7 +305,7 @@ def _facts(job: Job) -> Iterable[Fact]:
             break
         window = part.rows[0].window
         for name, scope, value in part.summary.facts:
-            if name.startswith(("ranks.", "rank.")):
+            if name in JOINT:
                 continue
             for one in scopes(scope, part.rank_of):
                 if (name, one) not in have:

@@ -13,7 +13,7 @@ from advisor.engine.judge import Duration
 from advisor.engine.rank import rank
 from advisor.engine.same_time import unconditional, without_repeats
 from advisor.engine.text import placeholders
-from advisor.facts.catalog import CATALOGUE
+from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.facts.communication import ALIKE
 from advisor.facts.missing import reason
 from advisor.facts.writer import FactWriter
@@ -233,9 +233,9 @@ def _facts(parts: Sequence[Part], waits: Waits, world_size: int, wanted: frozens
                 exposed[rows.rank, rows.device] = ratio
             visible &= len(rows) > 0 or not summary.opaque
     job_facts(out, waits, world_size=world_size, busy=busy, visible=visible)
-    counts = [v for p in parts if isinstance(v := p.summary.value("capture.step_count", TRACE), int)]
-    if counts:
-        out.put("capture.step_count", int(median(counts)))
+    for name in (n for n, spec in CATALOGUE.items() if spec.over_ranks == "median"):
+        if counts := [v for p in parts if isinstance(v := p.summary.value(name, TRACE), int)]:
+            out.put(name, int(median(counts)))
     calls = rank_call_facts(waits, exposed)
     for scope, values in calls.items():
         out.put_all(values, scope)
@@ -256,7 +256,7 @@ def _take(part: Part, base: FactBase, wanted: frozenset[str]) -> None:
     window = part.rows[0].window if part.rows else None
     rank_of = part.rank_of
     for name, scope, value in summary.facts:
-        if name not in wanted or name.startswith(("ranks.", "rank.")):
+        if name not in wanted or name in JOINT:
             continue
         for one in scopes(scope, rank_of):
             if (name, one) not in base.facts:
@@ -292,7 +292,7 @@ def _reasons(base: FactBase) -> dict[str, str]:
             **dict.fromkeys(TRANSFERS, ALIKE.lack),
         }
     names = ("ranks.matched_count", "ranks.wait_ratio", "ranks.wait_window_ratio")
-    return dict.fromkeys((*names, *(n for n in CATALOGUE if n.startswith("rank."))), why)
+    return dict.fromkeys((*names, *(n for n, spec in CATALOGUE.items() if spec.level == "rank")), why)
 
 
 # --- inference -----------------------------------------------------------------------------------
