@@ -13,8 +13,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "advisor"
 JUDGED = (
     "capture/questions.py", "capture/doctor.py", "checklist/items.py", "pipeline/doctor.py",
 )  # fmt: skip
-#: What differs between two captures: against `limit("...")`, never a number of the code.
-COMPARED = ("differences", "operations", "build", "context", "router")
+#: What differs between two captures: against `limit("...")`, never a number of the code. Statistical
+#: methods, and how layers are counted, have constants of their own.
+COMPARED = sorted(
+    {p.stem for p in (PACKAGE / "compare").glob("*.py")} - {"statistics", "text", "work", "frameworks"}
+)
 _ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 

@@ -31,12 +31,8 @@ from advisor.model.parts import PARTS
 
 #: Least and most cost of tracing one eager call (calibration#traced-calls).
 _TRACED_CALL_US = (1.6, 16.0)
-#: Eager calls a step that one side makes more than the other, from which tracing tells.
-_MORE_CALLS = 50
 _GATE, _NOISE = ("CMP101", "gate"), ("CMP101", "noise_floor")
 _UNDECIDED = "one step on a side does not tell what a step varies by; record several"
-#: Fewer steps than this are the first thing to have more of.
-_FEW_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -321,7 +317,7 @@ def _notes(before: Side, after: Side, phases: Sequence[PhaseChange], judged: Jud
     """What a reader must know before believing the verdict."""
     notes = [f.message for f in judged.found.findings if f.cause == "toolkit-differs"]
     calls = [s.device_fact("launch.calls_per_step") for s in (before, after)]
-    if None not in calls and abs(calls[0] - calls[1]) >= _MORE_CALLS:  # type: ignore[operator]
+    if None not in calls and abs(calls[0] - calls[1]) >= limit("extra-calls"):  # type: ignore[operator]
         more, less = ("before", "after") if calls[0] > calls[1] else ("after", "before")  # type: ignore[operator]
         extra = abs(calls[0] - calls[1])  # type: ignore[operator]
         low, high = (extra * us / 1e3 for us in _TRACED_CALL_US)
@@ -390,7 +386,7 @@ def _doubts(phases: Sequence[PhaseChange], gate: float) -> list[str]:
 def _would_help(phase: PhaseChange) -> str:
     """What makes the interval narrower: steps where there are few, else repeats."""
     sides = [s for s in (phase.before, phase.after) if s is not None]
-    if min(s.samples for s in sides) < _FEW_STEPS:
+    if min(s.samples for s in sides) < limit("few-steps"):
         return f"more steps (there are {' and '.join(str(s.samples) for s in sides)})"
     if all(s.captures == 1 for s in sides):
         return "several captures a side (--before A1 A2 A3 --after B1 B2 B3)"

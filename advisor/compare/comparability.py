@@ -13,19 +13,10 @@ from math import log, prod
 import numpy as np
 
 from advisor.compare.sides import Kernel, Side
+from advisor.knowledge.compare import factor, limit
 from advisor.model.comparison import Reason
 from advisor.model.facts import Cell
 
-#: A check that one side cannot answer.
-UNKNOWN = 0.95
-#: Different numbers of GPUs: the step is the same, what it costs is not.
-GPU_COUNT = 0.7
-#: Another driver or CUDA version: the same code ran about 3 % faster with the next one (CMP103).
-TOOLKIT = 0.97
-#: Steps that were found in another way may begin and end elsewhere.
-STEP_METHOD = 0.9
-#: SM clocks that differ by up to this do so by the load alone (CMP103 has it as a parameter).
-CLOCK = 0.05
 #: One more or less than this many layers may be a draft head.
 _LAYERS_APART = 1
 #: Families whose launch size follows tokens and hidden size, and nothing else.
@@ -87,13 +78,13 @@ def _machine(before: Side, after: Side) -> Iterator[Reason]:
     b, a = (", ".join(dict.fromkeys(g for w in s.works for g in w.gpus)) for s in (before, after))
     yield _alike("GPU", b or None, a or None, 0.0, f"the GPU is {b} before and {a} after")
     n, m = (max((w.gpu_count for w in s.works), default=0) for s in (before, after))
-    yield _alike("GPUs", n or None, m or None, GPU_COUNT, f"GPUs at work: {n} before, {m} after")
+    yield _alike("GPUs", n or None, m or None, factor("gpu-count"), f"GPUs at work: {n} before, {m} after")
     for check, name in (("driver", "driver"), ("CUDA", "cuda")):
         b, a = (", ".join(s.texts(name)) for s in (before, after))
-        yield _alike(check, b or None, a or None, TOOLKIT, f"{check} {b} before, {a} after")
+        yield _alike(check, b or None, a or None, factor("toolkit"), f"{check} {b} before, {a} after")
     clock = [_clock(s) for s in (before, after)]
     shift = clock_shift(before, after)
-    apart = shift > CLOCK
+    apart = shift > limit("sm-clock")
     text = "the SM clock is {} before and {} after".format(
         *("unknown" if c is None else f"{c / 1e6:,.0f} MHz" for c in clock)
     )
@@ -139,11 +130,13 @@ def _capture(before: Side, after: Side) -> Iterator[Reason]:
     traced = [{x for w in s.works for x in w.sources} for s in (before, after)]
     b, a = (", ".join(sorted(t)) or None for t in traced)
     only = (", ".join(sorted(t - o)) or "nothing more" for t, o in (traced, traced[::-1]))
-    yield _alike("traced", b, a, 0.9, "traced besides: {} before, {} after".format(*only))
+    yield _alike("traced", b, a, factor("traced"), "traced besides: {} before, {} after".format(*only))
     b, a = (_sampling(s) for s in (before, after))
     yield _alike("GPU metrics", b, a, 1.0, f"GPU metrics: {b} before, {a} after")
     b, a = (", ".join(s.texts("step_method")) for s in (before, after))
-    yield _alike("steps", b or None, a or None, STEP_METHOD, f"steps are known by {b} before, {a} after")
+    yield _alike(
+        "steps", b or None, a or None, factor("step-method"), f"steps are known by {b} before, {a} after"
+    )
     b, a = (", ".join(s.texts("serving_engine")) for s in (before, after))
     yield _alike("serving engine", b or None, a or None, 1.0, f"{b} served before, {a} after")
 
@@ -196,13 +189,13 @@ def _model(before: Side, after: Side, phases: list[tuple[str, str | None, str | 
     if b["layers"] and a["layers"]:
         ratio = _likeness(b["layers"], a["layers"])
         apart = abs(b["layers"] - a["layers"]) > _LAYERS_APART
-        factors.append(0.7 * ratio if apart else 1.0)
+        factors.append(factor("layers") * ratio if apart else 1.0)
     elif b["attention"] and a["attention"]:
         factors.append(_likeness(b["attention"], a["attention"]))
     if b["matmul"] and a["matmul"]:
         factors.append(min(1.0, 2.0 * _likeness(b["matmul"], a["matmul"])))
         if _routes(before, common[0], b["layers"]) != _routes(after, common[1], a["layers"]):
-            factors.append(0.5)
+            factors.append(factor("experts"))
     return prod(factors) if factors else None
 
 
@@ -221,7 +214,7 @@ def _model_reason(
 ) -> Reason:
     common = _identity_phase(phases)
     if likeness is None or common is None:
-        return Reason(check="model", state="unknown", score=UNKNOWN)
+        return Reason(check="model", state="unknown", score=factor("untold"))
     texts = []
     for side, phase in ((before, common[0]), (after, common[1])):
         f = _fingerprint(side, phase)
@@ -231,7 +224,7 @@ def _model_reason(
             f"{layers}{f['matmul'] or 0:.0f} matrix products and {f['attention'] or 0:.0f} "
             f"attention kernels a step{experts}"
         )
-    same = likeness > 0.999
+    same = likeness > limit("same-model")
     return Reason(
         check="model",
         before=texts[0],
@@ -244,14 +237,18 @@ def _model_reason(
 
 def _mix(before: Side, after: Side, overlap: float) -> Reason:
     texts = [
-        ", ".join(f"{100 * share:.0f} % {p}" for p, share in sorted(s.shares.items()) if share >= 0.005)
+        ", ".join(
+            f"{100 * share:.0f} % {p}"
+            for p, share in sorted(s.shares.items())
+            if share >= limit("shown-phase")
+        )
         for s in (before, after)
     ]
     return Reason(
         check="phases",
         before=texts[0] or None,
         after=texts[1] or None,
-        state="same" if overlap > 0.98 else "differs",
+        state="same" if overlap > limit("same-phases") else "differs",
         score=overlap,
         text="the step time is {} before and {} after".format(*(t or "unknown" for t in texts)),
     )
@@ -306,14 +303,14 @@ def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float |
 
 def _work_reason(before: Side, after: Side, label: str, b: str, a: str, likeness: float | None) -> Reason:
     if likeness is None:
-        return Reason(check="work", phase=label, state="unknown", score=UNKNOWN)
+        return Reason(check="work", phase=label, state="unknown", score=factor("untold"))
     ratio = _work_ratio(before, after, b, a) or 1.0
     return Reason(
         check="work",
         phase=label,
         before=1.0,
         after=round(ratio, 3),
-        state="same" if likeness >= 0.9 else "differs",
+        state="same" if likeness >= limit("same-work") else "differs",
         score=likeness,
         text=f"a {label} step does {ratio:.3g} times the work (batch or tokens)"
         if before.steps(b) and after.steps(a)

@@ -11,7 +11,7 @@ from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
 from advisor.compare.operations import Operation, by_operation
 from advisor.compare.sides import NOT_HOST, Side, paired
 from advisor.compare.text import milliseconds, phase_words, ratio
-from advisor.knowledge.compare import limit
+from advisor.knowledge.compare import factor, limit
 from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span
@@ -90,7 +90,7 @@ def _batch(short: Side, long: Side, phase: tuple[str, str, str]) -> tuple[Reason
     x, y = short.mean(b, "batch"), long.mean(a, "batch")
     found = y / x if x and y else comparability.launch_ratio(short.kernels(b), long.kernels(a))
     if found is None:
-        return (Reason(check="batch", phase=label, state="unknown", score=comparability.UNKNOWN),)
+        return (Reason(check="batch", phase=label, state="unknown", score=factor("untold")),)
     likeness = min(found, 1 / found)
     return (
         Reason(

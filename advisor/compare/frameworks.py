@@ -10,7 +10,7 @@ from advisor.compare.comparability import launch_ratio
 from advisor.compare.sides import Side
 from advisor.compare.text import duration, phase_words
 from advisor.errors import InputError
-from advisor.knowledge.compare import Difference, framework_differences
+from advisor.knowledge.compare import Difference, framework_differences, limit
 from advisor.knowledge.files import engines
 from advisor.metrics.kernels import UNFUSED
 from advisor.model.comparison import FrameworkTable, Metric, SideDoc
@@ -36,8 +36,6 @@ _FACTS: tuple[tuple[str, str, str, str], ...] = (
     ("launch path", "idle between steps", "ratio", "host.gap_ratio"),
     ("launch path", "GPU busy", "ratio", "budget.busy_ratio"),
 )
-#: Kernels cannot run for more than all of the time; beyond this the batch must be another one.
-_MOST_BUSY = 1.1
 
 
 def table(
@@ -286,10 +284,10 @@ def _notes(
             "--batch NAME=N for times per token."
         )
         ratios = [launch_ratio(sides[0].kernels(phase), s.kernels(phase)) for s in sides[1:]]
-        if any(r is not None and not 2 / 3 <= r <= 1.5 for r in ratios):
+        if any(r is not None and max(r, 1 / r) > limit("launch-size") for r in ratios):
             notes.append("Launch sizes of shared kernels differ: the batches are not the same.")
     for doc, share in zip(docs, busy.values if busy is not None else (), strict=False):
-        if isinstance(share, float) and share > _MOST_BUSY:
+        if isinstance(share, float) and share > limit("kernel-time"):
             notes.append(
                 f"{doc.name}: the given throughput needs {share:.1f} times the kernel time there "
                 "is, so the capture served a smaller batch than the benchmark (see --batch)."

@@ -23,10 +23,6 @@ _PRODUCTS = frozenset(("gemm", "gemv"))
 #: The activation between the products of an expert is sized by its tokens, padded to the most.
 _SIZED = "activation"
 _EVEN = "launch sizes do not vary: tokens are even, padded to a fixed count, or grouped"
-#: A throughput that differs by more than this factor is another benchmark's.
-_SAME_BENCHMARK = 3.0
-#: Launch sizes that vary by less than this factor are no sign of uneven experts.
-_UNEVEN = 1.05
 
 
 def experiment(
@@ -130,9 +126,9 @@ def _summary(
 
 def _notes(gain: float, low: float | None, certain: bool, line: float, judged: Judgement) -> list[str]:
     known, notes = moe_router(), []
-    if not 1 / _SAME_BENCHMARK <= 1 + gain <= _SAME_BENCHMARK:
+    if (factor := max(1 + gain, 1 / (1 + gain))) > limit("same-benchmark"):
         notes.append(
-            f"A factor of {max(1 + gain, 1 / (1 + gain)):.3g} is more than balance can do: are "
+            f"A factor of {factor:.3g} is more than balance can do: are "
             "both sides the same benchmark of the same model?"
         )
     if low is None:
@@ -201,7 +197,7 @@ def _uneven(rows: Sequence[tuple[str, KernelWork]]) -> tuple[float | None, str |
     for name, k in sorted(rows, key=lambda r: -r[1].ms):
         if k.blocks_min < k.blocks_max and k.blocks > 0:
             factor = k.blocks_max / k.blocks
-            if factor >= _UNEVEN:
+            if factor >= limit("uneven-launches"):
                 return factor, name
     return None, None
 

@@ -83,7 +83,7 @@ def framework_differences() -> tuple[Difference, ...]:
 
 
 class Limit(Data):
-    """From this share on, two captures differ in what `meaning` says; `over` is the whole."""
+    """From this multiple of `over` on, two captures differ in what `meaning` says."""
 
     value: float
     over: Text
@@ -91,14 +91,27 @@ class Limit(Data):
     source: Text
 
 
+class Factor(Data):
+    """What comparability keeps where two sides differ so."""
+
+    value: float = Field(gt=0, lt=1)
+    meaning: Text
+    source: Text
+
+
 class ComparisonFile(File):
     limits: dict[Key, Limit]
+    factors: dict[Key, Factor]
 
 
 @cache
-def _limits() -> dict[str, Limit]:
-    return shipped("comparison.yaml", ComparisonFile).limits
+def _comparison() -> ComparisonFile:
+    return shipped("comparison.yaml", ComparisonFile)
 
 
 def limit(name: str) -> float:
-    return _limits()[name].value
+    return _comparison().limits[name].value
+
+
+def factor(name: str) -> float:
+    return _comparison().factors[name].value
