@@ -41,8 +41,7 @@ def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     if not mine.any():
         raise NoEstimate("the replayed steps make no large copies from or to pinned memory")
     rate = work.link_rate() * (1 + constant("link_rate_spread")) ** lean
-    duration = np.where(mine, work.copied / rate * 1e9, np.inf)
-    return inputs.with_ops(duration=np.minimum(inputs.ops.duration, duration))
+    return _at_rate(inputs, work, mine, rate)
 
 
 def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
@@ -83,9 +82,14 @@ def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     return launched_ahead(fix, changed, work)
 
 
+def _at_rate(inputs: Inputs, work: Work, mine: Array, rate: float) -> Inputs:
+    """These copies at `rate` bytes a second, where that is faster."""
+    duration = np.where(mine, work.copied / rate * 1e9, np.inf)
+    return inputs.with_ops(duration=np.minimum(inputs.ops.duration, duration))
+
+
 def _at_pinned_rate(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -> Inputs:
     """These copies at the rate of pinned ones; one from the table of GPUs is a rounded figure."""
-    duration = inputs.ops.duration.copy()
     for direction in (HTOD, DTOH):
         at = mine & (work.direction == direction)
         if at.any():
@@ -93,8 +97,8 @@ def _at_pinned_rate(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int
             if not rate:
                 rate, measured = work.pinned_rate(direction)
                 rate *= 1.0 if measured else (1 + constant("link_rate_spread")) ** lean
-            duration[at] = np.minimum(duration[at], work.copied[at] / rate * 1e9)
-    return inputs.with_ops(duration=duration)
+            inputs = _at_rate(inputs, work, at, rate)
+    return inputs
 
 
 def _unblocked(inputs: Inputs, mine: Array) -> Inputs:

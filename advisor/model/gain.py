@@ -25,11 +25,17 @@ WORTH = 0.03
 HELD_FACTOR = 0.3
 
 
-def saved_by(speedup: Span) -> float:
-    """Share of the untraced step that a fix saves: 1 - 1 / speed-up at the middle of the range;
-    where its low end saves less than half of that, the mean of the two."""
+def saved_terms(speedup: Span) -> tuple[float, ...]:
+    """What `saved_by` is the mean of: the share saved, 1 - 1 / speed-up, at the middle of the range;
+    before it that at the low end, where it is less than half."""
     low, mid = (max(0.0, 1.0 - 1.0 / s) if s > 0 else 0.0 for s in (speedup.low, speedup.mid))
-    return round((low + mid) / 2.0 if low < mid / 2.0 else mid, 9)
+    return (low, mid) if low < mid / 2.0 else (mid,)
+
+
+def saved_by(speedup: Span) -> float:
+    """Share of the untraced step that a fix saves."""
+    terms = saved_terms(speedup)
+    return round(sum(terms) / len(terms), 9)
 
 
 class Gain(Frozen):

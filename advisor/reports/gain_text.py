@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advisor.model.findings import Diagnosis, Finding
-from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span
+from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, saved_terms
 from advisor.model.whatif import WhatIfReport
 from advisor.reports.layout import Page
 from advisor.reports.numbers import milliseconds, value_text
@@ -136,10 +136,9 @@ def ranking_text(finding: Finding) -> str:
     share = f"{terms.share:.4f}"
     gain = finding.gain
     if terms.share_from == "gain" and gain is not None and gain.speedup is not None:
-        low, mid = (1 - 1 / s for s in (gain.speedup.low, gain.speedup.mid))
-        why = f"1 - 1 / {gain.speedup.mid:.3f} = {share}"
-        if low < mid / 2:
-            why = f"mean of {max(low, 0):.4f} and {mid:.4f} = {share}"
+        ends = [f"{saved:.4f}" for saved in saved_terms(gain.speedup)]
+        why = f"1 - 1 / {gain.speedup.mid:.3f}" if len(ends) == 1 else f"mean of {' and '.join(ends)}"
+        why += f" = {share}"
         why += " (throughput)" if terms.throughput else ""
     else:
         why = f"share {share} (held)"

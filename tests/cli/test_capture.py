@@ -74,7 +74,7 @@ def test_list_and_troubleshoot(run: Run, capsys: Captured) -> None:
     [
         ((), "no terminal; name a goal: kernel-breakdown"),
         (("kernels",), "no goal 'kernels'"),
-        (("./serve.py",), "is no goal; name one of"),
+        (("./serve.py",), "unknown goal './serve.py'; expected one of"),
         (("tail", "--phase", "train"), "invalid value 'train'; expected one of prefill, decode"),
         (("tail", "--nsys", "new"), "'new' is not a release"),
         (("tail", "--format", "xml"), "expected one of text, json"),

@@ -45,13 +45,16 @@ def test_it_begins_with_any_number(tmp_path: Path, unit: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["own1"], "'own1' is no code; take three to eight capitals and three digits"),
+        (["own1"], "invalid code 'own1'; expected three to eight capitals and three digits"),
         (["SYN101"], "SYN101 belongs to our rule SYN101"),
         (["OWN101", "--cause", "blocking-sync"], "blocking-sync belongs to our rule SYN101"),
-        (["OWN101", "--cause", "Slow Ring"], "--cause: 'Slow Ring' is no name"),
+        (["OWN101", "--cause", "Slow Ring"], "--cause: invalid value 'Slow Ring'"),
         (["OWN101", "--fact", "launch.idle_rati"], "did you mean launch.idle_ratio?"),
-        (["OWN101", "--fact", "workload.kind"], "workload.kind is no number of one trace"),
-        (["OWN101", "--fact", "compare.slowdown_ratio"], "is no number of one trace"),
+        (
+            ["OWN101", "--fact", "workload.kind"],
+            "invalid value 'workload.kind'; expected a fact that is a number",
+        ),
+        (["OWN101", "--fact", "compare.slowdown_ratio"], "expected a fact that is a number of one trace"),
     ],
 )
 def test_what_is_refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +18,40 @@ ALL_GATHER = Kernel("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<40
 LAYERS = 8
 
 
+#: Microseconds by rank, the same in all layers or by step and layer.
+Late = Mapping[int, float] | Callable[[int, int], Mapping[int, float]]
+
+
 def job(
     ranks: int = 4,
     *,
-    transfer: float = 2,
-    more: Mapping[int, float] | None = None,
+    gemm: float = 150,
+    then: Kernel | None = None,
+    transfer: float | Callable[[int, int], float] = 2,
+    more: Late | None = None,
     host: Mapping[int, float] | None = None,
+    layer_host: Late | None = None,
     steps: int = 12,
     **options: Any,
 ) -> Cluster:
-    """A decode step of eight layers, each with a GEMM and an all-reduce."""
+    """A decode step of eight layers, each with a GEMM, if asked for 50 us of another kernel, and an
+    all-reduce. Ranks need `more` for the last kernel; `host` code runs before a step or a layer."""
+
+    def at(given: Any, step: int, layer: int) -> Any:
+        return given(step, layer) if callable(given) else given
+
     made = Cluster(ranks, **options)
     for i in range(steps):
         with made.step(f"decode_step {i}"):
             if host:
                 made.host(host)
-            for _ in range(LAYERS):
-                made.compute(GEMM, 150, more=more)
-                made.collective(ALL_REDUCE, transfer)
+            for layer in range(LAYERS):
+                if layer_host:
+                    made.host(at(layer_host, i, layer))
+                made.compute(GEMM, gemm, more=None if then else at(more, i, layer))
+                if then is not None:
+                    made.compute(then, 50, more=at(more, i, layer))
+                made.collective(ALL_REDUCE, at(transfer, i, layer))
     return made
 
 
@@ -44,14 +60,7 @@ EXPERT = Kernel("fused_moe_kernel", 132)
 
 def uneven(kernel: Kernel) -> Cluster:
     """In every layer another rank needs 60 us more for this kernel."""
-    made = Cluster(4)
-    for i in range(12):
-        with made.step(f"decode_step {i}"):
-            for layer in range(LAYERS):
-                made.compute(GEMM, 100)
-                made.compute(kernel, 50, more={layer % 4: 60})
-                made.collective(ALL_REDUCE, 2)
-    return made
+    return job(gemm=100, then=kernel, more=lambda _, layer: {layer % 4: 60})
 
 
 def test_experts_of_another_rank_in_every_layer(tmp_path: Path) -> None:
@@ -126,13 +135,7 @@ def test_exposed_time_that_holds_up_a_kernel_and_such_that_does_not(
 ) -> None:
     """Without host code seven of eight GEMMs are queued behind an all-reduce; with it each is
     launched long after its end, and the device would be idle without the all-reduce as well."""
-    made = Cluster(1)
-    for i in range(12):
-        with made.step(f"decode_step {i}"):
-            for _ in range(LAYERS):
-                made.host({0: host})
-                made.compute(GEMM, 150)
-                made.collective(ALL_REDUCE, 60)
+    made = job(1, layer_host={0: host}, transfer=60)
     found = advisor.diagnose(made.write(tmp_path)[0])
     assert fact(found, "comm.blocking_ratio") == pytest.approx(held, abs=0.02)
     late = "had not been launched yet" in finding(found, "exposed-communication").message
@@ -141,12 +144,7 @@ def test_exposed_time_that_holds_up_a_kernel_and_such_that_does_not(
 
 def test_a_slow_link(tmp_path: Path) -> None:
     """Some transfers take twenty times as long, on all ranks alike: nobody is late."""
-    made = Cluster(4)
-    for i in range(20):
-        with made.step(f"decode_step {i}"):
-            for layer in range(LAYERS):
-                made.compute(GEMM, 150)
-                made.collective(ALL_REDUCE, 400 if i % 5 == 2 and layer == 3 else 20)
+    made = job(transfer=lambda i, layer: 400 if i % 5 == 2 and layer == 3 else 20, steps=20)
     found = diagnosed(made.write(tmp_path))
     causes = communication(found)
     assert causes.pop("collective-variability") == "low"
@@ -161,12 +159,7 @@ def test_calls_of_one_rank_that_are_slow_once_and_again(
 ) -> None:
     """One long call beside equal ones is a rank that came late once; slow calls that come back are
     a finding, which says what one rank cannot tell."""
-    made = Cluster(1)
-    for i in range(20):
-        with made.step(f"decode_step {i}"):
-            for layer in range(LAYERS):
-                made.compute(GEMM, 150)
-                made.collective(ALL_REDUCE, 4_000 if i in slow and layer == 3 else 20)
+    made = job(1, transfer=lambda i, layer: 4_000 if i in slow and layer == 3 else 20, steps=20)
     found = advisor.diagnose(made.write(tmp_path)[0])
     causes = communication(found)
     assert causes.get("collective-variability") == said
@@ -176,12 +169,7 @@ def test_calls_of_one_rank_that_are_slow_once_and_again(
 
 def test_a_large_collective_beside_small_ones_is_no_variability(tmp_path: Path) -> None:
     """Sizes are not recorded; the last all-reduce of each step takes twenty times as long."""
-    made = Cluster(1)
-    for i in range(20):
-        with made.step(f"decode_step {i}"):
-            for layer in range(LAYERS):
-                made.compute(GEMM, 150)
-                made.collective(ALL_REDUCE, 400 if layer == LAYERS - 1 else 20)
+    made = job(1, transfer=lambda _, layer: 400 if layer == LAYERS - 1 else 20, steps=20)
     found = advisor.diagnose(made.write(tmp_path)[0])
     assert "collective-variability" not in communication(found)
     assert fact(found, "comm.repeated_excess_ratio") == 0
@@ -190,12 +178,8 @@ def test_a_large_collective_beside_small_ones_is_no_variability(tmp_path: Path) 
 
 def test_slow_transfers_are_no_ranks_fault(tmp_path: Path) -> None:
     """The windows of two ranks are longer: of theirs the same transfers are a smaller share."""
-    made = Cluster(4, from_step={0: 9, 1: 9})
-    for i in range(30):
-        with made.step(f"decode_step {i}"):
-            for layer in range(LAYERS):
-                made.compute(GEMM, 150)
-                made.collective(ALL_REDUCE, 130 if i % 5 == 2 and layer == 3 else 20)
+    often = {"steps": 30, "from_step": {0: 9, 1: 9}}
+    made = job(transfer=lambda i, layer: 130 if i % 5 == 2 and layer == 3 else 20, **often)
     found = diagnosed(made.write(tmp_path))
     shares = {fact(found, "comm.repeated_excess_ratio", r) for r in range(4)}
     assert len(shares) == 1
@@ -226,12 +210,7 @@ def test_no_absolute_times(tmp_path: Path) -> None:
 def test_lateness_that_moves_is_waiting_all_the_same(tmp_path: Path) -> None:
     """Three of four ranks wait 60 of about 212 us in each layer: no rank is named, and it is not
     in order either."""
-    made = Cluster(4)
-    for i in range(16):
-        with made.step(f"decode_step {i}"):
-            for layer in range(LAYERS):
-                made.compute(GEMM, 150, more={(i + layer) % 4: 60})
-                made.collective(ALL_REDUCE, 2)
+    made = job(more=lambda i, layer: {(i + layer) % 4: 60}, steps=16)
     found = diagnosed(made.write(tmp_path))
     assert "rank-arrival-skew" not in communication(found)
     waiting = finding(found, "rotating-waiting")
@@ -245,13 +224,7 @@ def test_lateness_that_moves_is_waiting_all_the_same(tmp_path: Path) -> None:
 
 
 def test_hosts_that_are_late_in_turns(tmp_path: Path) -> None:
-    made = Cluster(4)
-    for i in range(16):
-        with made.step(f"decode_step {i}"):
-            for layer in range(LAYERS):
-                made.host({(i + layer) % 4: 120})
-                made.compute(GEMM, 50)
-                made.collective(ALL_REDUCE, 2)
+    made = job(gemm=50, layer_host=lambda i, layer: {(i + layer) % 4: 120}, steps=16)
     waiting = finding(diagnosed(made.write(tmp_path)), "rotating-waiting")
     assert "idle, host code" in waiting.message
     assert waiting.recommendations[0].id == "steady-hosts"
@@ -281,12 +254,7 @@ def test_a_capture_that_begins_later_on_one_rank_makes_it_no_straggler(tmp_path:
 @pytest.mark.parametrize(("often", "named"), [(1, True), (2, False)])
 def test_two_ranks(tmp_path: Path, often: int, named: bool) -> None:
     """Of two, one is always last: it takes three quarters of the waiting to be named."""
-    made = Cluster(2)
-    for i in range(12):
-        with made.step(f"decode_step {i}"):
-            for layer in range(LAYERS):
-                made.compute(GEMM, 150, more={layer % often: 60})
-                made.collective(ALL_REDUCE, 2)
+    made = job(2, more=lambda _, layer: {layer % often: 60})
     assert ("rank-arrival-skew" in communication(diagnosed(made.write(tmp_path)))) is named
 
 
