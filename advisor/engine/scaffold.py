@@ -30,7 +30,7 @@ confidence: {{method: measured, base: 0.8}}
 message: "{fact} is {{{fact}|{format}}}, at least {{param.limit|{format}}}"
 
 recommendations:
-  - id: change-{cause}
+  - id: change-{cause}  # one of knowledge/actions.yaml brings the options of the engines
     action: Say what to change.
     effort: medium
     verify: {{fact: {fact}, expect: decrease}}

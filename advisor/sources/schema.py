@@ -3,6 +3,7 @@
 Times are int64 ns from the capture's own zero, start inclusive, end exclusive. Ids that a row
 lacks are `MISSING`; text stays an id into the trace's string pool. A sampled metric that a device
 does not report is NaN. A table that a format cannot fill is absent.
+`graph_node` is 0 outside of CUDA graphs.
 """
 
 from __future__ import annotations
