@@ -173,9 +173,9 @@ def test_it_finds_what_rerunning_everything_finds(name: str) -> None:
 
 def test_it_takes_less_than_a_second() -> None:
     with analyse(committed("decode_eager_bs1")) as done:
-        start = time.perf_counter()
+        start = time.process_time()
         sensitivity(done.inference, findings)
-        assert time.perf_counter() - start < 1.0
+        assert time.process_time() - start < 1.0
 
 
 def test_the_diagnosis_holds_it_only_where_asked() -> None:

@@ -195,7 +195,7 @@ def test_a_million_operations_take_about_a_second() -> None:
     long = replace(one.calls, **fields)
     fields = {n: np.resize(getattr(one.ops, n), count) for n in one.ops.__dataclass_fields__}
     many = replace(one, calls=long, ops=replace(one.ops, **fields | {"call": np.arange(count)}))
-    begin = time.perf_counter()
+    begin = time.process_time()
     played = replay(many)
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3
     assert played.op_end[-1] == 5 * count + 7
