@@ -26,7 +26,7 @@ _NSYS = re.compile(r"Nsight Systems (\d+)\.(\d+)")
 
 
 @dataclass(frozen=True)
-class Known:
+class CaptureFacts:
     """All that captures tell: values of facts (one list a capture), their units, the limits of
     rules, and what would supply a fact that is missing."""
 
@@ -38,7 +38,7 @@ class Known:
     remedies: dict[str, str] = field(default_factory=dict)
 
 
-def known_of(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> Known:
+def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> CaptureFacts:
     """What these diagnoses tell; `engine` is the serving engine where the user named it."""
     values: dict[str, list[list[Cell]]] = {}
     units: dict[str, str] = {}
@@ -63,7 +63,7 @@ def known_of(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> Known
                 remedies |= {name: wanting.flag for name in wanting.missing if name not in remedies}
     paths = [i.path for d in diagnoses for i in d.inputs]
     found = [i.serving_engine for d in diagnoses for i in d.inputs if i.serving_engine]
-    return Known(
+    return CaptureFacts(
         captures=tuple(dict.fromkeys(paths)),
         engine=engine or next(iter(found), None),
         values={n: tuple(tuple(v) for v in lists) for n, lists in values.items()},
@@ -81,7 +81,7 @@ def _nsys_fits(entry: Input) -> bool | None:
     return nsys_needed((int(release[1]), int(release[2])), entry.cuda) is None
 
 
-def checklist(known: Known, session: str | None = None) -> Checklist:
+def checklist(known: CaptureFacts, session: str | None = None) -> Checklist:
     """Every item; those that the facts decide are answered."""
     data = checklist_items()
     return Checklist(
@@ -100,7 +100,7 @@ def command_of(item: ChecklistItem, captures: Sequence[str]) -> str | None:
     return None if item.command is None else item.command.replace("{trace}", trace)
 
 
-def _entry(item: ChecklistItem, known: Known) -> CheckEntry:
+def _entry(item: ChecklistItem, known: CaptureFacts) -> CheckEntry:
     answer, proof, conditions = _judged(item, known)
     return CheckEntry(
         id=item.id,
@@ -118,7 +118,7 @@ def _entry(item: ChecklistItem, known: Known) -> CheckEntry:
     )
 
 
-def _judged(item: ChecklistItem, known: Known) -> tuple[Answer | None, str, tuple[ConditionDoc, ...]]:
+def _judged(item: ChecklistItem, known: CaptureFacts) -> tuple[Answer | None, str, tuple[ConditionDoc, ...]]:
     reason = _not_for(item.applies, known)
     if reason:
         return "not_applicable", reason, ()
@@ -133,20 +133,20 @@ def _judged(item: ChecklistItem, known: Known) -> tuple[Answer | None, str, tupl
     elif met and all(h is True for h in held) and True not in against:
         answer = "yes"
     conditions = tuple(d for c in (*met, *unmet) for d in _documents(c, known))
-    proof = _said(item, known)
+    proof = _proof(item, known)
     if answer == "no" and not proof:
-        proof = _wanting([c.fact for c, h in zip(met, held, strict=True) if h is False], known)
+        proof = _not_recorded([c.fact for c, h in zip(met, held, strict=True) if h is False], known)
     return answer, proof, conditions
 
 
-def _wanting(facts: Sequence[str], known: Known) -> str:
+def _not_recorded(facts: Sequence[str], known: CaptureFacts) -> str:
     """``the capture does not tell host.gil_wait_ratio (--trace=cuda,nvtx,python-gil would)``"""
     flags = list(dict.fromkeys(known.remedies[f] for f in facts if f in known.remedies))
     text = f"the capture does not tell {', '.join(facts)}" if facts else ""
     return f"{text} ({flags[0]} would)" if text and flags else text
 
 
-def _not_for(applies: Applies, known: Known) -> str:
+def _not_for(applies: Applies, known: CaptureFacts) -> str:
     """Why the item does not concern this work; empty where it does, or where nothing tells."""
     if known.engine and known.engine in applies.not_engines:
         return f"not for {known.engine}"
@@ -163,13 +163,13 @@ def _not_for(applies: Applies, known: Known) -> str:
     return ""
 
 
-def _limit(comparison: Comparison, known: Known) -> Cell:
+def _limit(comparison: Comparison, known: CaptureFacts) -> Cell:
     if comparison.param is None:
         return comparison.value
     return known.limits.get(comparison.param)
 
 
-def _holds(comparison: Comparison, known: Known) -> bool | None:
+def _holds(comparison: Comparison, known: CaptureFacts) -> bool | None:
     """True, false, or None where the captures do not tell."""
     lists = known.values.get(comparison.fact) or tuple(() for _ in known.captures)
     limit = True if comparison.op == "known" else _limit(comparison, known)
@@ -185,7 +185,7 @@ def _compare(op: str, value: Cell, limit: Cell) -> bool | None:
     return None if limit is None else compare(atom(value), op, operand(limit))
 
 
-def _documents(comparison: Comparison, known: Known) -> list[ConditionDoc]:
+def _documents(comparison: Comparison, known: CaptureFacts) -> list[ConditionDoc]:
     """The comparison with both its numbers, once for each different value."""
     lists = known.values.get(comparison.fact, ())
     values: Sequence[Cell] = list(dict.fromkeys(v for each in lists for v in each)) or [None]
@@ -215,11 +215,11 @@ def _documents(comparison: Comparison, known: Known) -> list[ConditionDoc]:
     ]
 
 
-def _said(item: ChecklistItem, known: Known) -> str:
+def _proof(item: ChecklistItem, known: CaptureFacts) -> str:
     """The numbers in words, capture by capture where they differ; empty where none is known."""
     said: dict[str, list[str]] = {}
     for at, path in enumerate(known.captures):
-        text = next((s for line in item.say if (s := _say(line, known, at))), "")
+        text = next((s for line in item.say if (s := _filled(line, known, at))), "")
         if text:
             said.setdefault(text, []).append(path.rsplit("/", 1)[-1])
     if len(said) <= 1:
@@ -227,19 +227,19 @@ def _said(item: ChecklistItem, known: Known) -> str:
     return "; ".join(f"{', '.join(names)}: {text}" for text, names in said.items())
 
 
-def _say(template: str, known: Known, at: int) -> str:
+def _filled(template: str, known: CaptureFacts, at: int) -> str:
     """The line with its numbers; empty where one is not known."""
     if not all(_cells(known, p.name, at) for p in placeholders(template)):
         return ""
     return render(template, lambda p: _shown(known, p, at))
 
 
-def _cells(known: Known, name: str, at: int) -> tuple[Cell, ...]:
+def _cells(known: CaptureFacts, name: str, at: int) -> tuple[Cell, ...]:
     lists = known.values.get(name)
     return lists[at] if lists and at < len(lists) else ()
 
 
-def _shown(known: Known, wanted: Placeholder, at: int) -> Shown | None:
+def _shown(known: CaptureFacts, wanted: Placeholder, at: int) -> Shown | None:
     """The value; the span from least to most where there is one a device, phase or operation."""
     from advisor.engine.text import show
 

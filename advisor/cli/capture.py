@@ -74,7 +74,7 @@ def capture(
     if show:
         steps.listed()
         return
-    wish: dict[str, Any] = {
+    asked: dict[str, Any] = {
         "engine": engine,
         "phase": settings.phase,
         "place": where,
@@ -87,4 +87,4 @@ def capture(
         "release": steps.release(nsys),
         "name": name,
     }
-    steps.planned(words or [], wish, settings.format, targets, command_file, force, settings.verbosity)
+    steps.planned(words or [], asked, settings.format, targets, command_file, force, settings.verbosity)

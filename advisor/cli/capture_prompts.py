@@ -6,7 +6,7 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from advisor.capture.wish import Wish
+from advisor.capture.request import PlanRequest
 from advisor.checklist.prompts import need_terminal
 from advisor.cli.output import make_page, print_page
 from advisor.errors import InputError
@@ -16,19 +16,19 @@ from advisor.model.capture_plan import Troubles
 from advisor.reports import capture_text
 
 
-def ask_wish(given: dict[str, Any], command: tuple[str, ...]) -> Wish:
+def ask_request(given: dict[str, Any], command: tuple[str, ...]) -> PlanRequest:
     """Ask for the goal and for whatever else was not given."""
     data = capture_goals()
     names = ", ".join(g.id for g in data.goals)
     need_terminal(f"name a goal: {names}")
     goal = _select("What is to be found out?", [(g.id, g.title, g.question) for g in data.goals])
     chosen = next(g for g in data.goals if g.id == goal)
-    wish = Wish(goal=goal, command=command, **given)
-    if wish.engine is None:
+    asked = PlanRequest(goal=goal, command=command, **given)
+    if asked.engine is None:
         named = [(e, engines()[e].title, "") for e in data.engine_names()]
         engine = _select("Which serving engine?", [*named, ("any", "another one", "")])
-        wish = replace(wish, engine=None if engine == "any" else engine)
-    if wish.phase is None and chosen.phases:
+        asked = replace(asked, engine=None if engine == "any" else engine)
+    if asked.phase is None and chosen.phases:
         phase = _select(
             "Which phase?",
             [
@@ -36,15 +36,15 @@ def ask_wish(given: dict[str, Any], command: tuple[str, ...]) -> Wish:
                 *((p, p, f"{s.prompt} prompt tokens, {s.output} output") for p, s in data.shapes.items()),
             ],
         )
-        wish = replace(wish, phase=None if phase == "both" else phase)  # type: ignore[arg-type]
-    if wish.place == "bare":
+        asked = replace(asked, phase=None if phase == "both" else phase)  # type: ignore[arg-type]
+    if asked.place == "bare":
         places = [(p.id, p.title, "") for p in data.places]
-        wish = replace(wish, place=_select("Where does it run?", places))
-    if next(p for p in data.places if p.id == wish.place).ranks:
-        wish = replace(wish, ranks=_number("How many ranks?", wish.ranks))
-    if not wish.command:
-        wish = replace(wish, command=_command())
-    return wish
+        asked = replace(asked, place=_select("Where does it run?", places))
+    if next(p for p in data.places if p.id == asked.place).ranks:
+        asked = replace(asked, ranks=_number("How many ranks?", asked.ranks))
+    if not asked.command:
+        asked = replace(asked, command=_command())
+    return asked
 
 
 def walk(tree: Troubles) -> None:

@@ -51,7 +51,7 @@ def listed() -> None:
 
 def planned(
     words: list[str],
-    wish: dict[str, Any],
+    asked: dict[str, Any],
     format: str,
     output: Path | None,
     command_file: Path | None,
@@ -60,15 +60,15 @@ def planned(
 ) -> None:
     """Plan what the words and options say; ask where they say nothing."""
     from advisor.capture.goals import plan
-    from advisor.capture.wish import Wish
+    from advisor.capture.request import PlanRequest
 
     goal, command = split(words)
     if goal is None:
-        from advisor.cli.capture_prompts import ask_wish
+        from advisor.cli.capture_prompts import ask_request
 
-        made = plan(ask_wish(wish, command))
+        made = plan(ask_request(asked, command))
     else:
-        made = plan(Wish(goal=goal, command=command, **wish))
+        made = plan(PlanRequest(goal=goal, command=command, **asked))
     if command_file is not None:
         # Options alone: after a comment line nsys ignores all of them without a message.
         text = "".join(f"{line}\n" for line in made.command_file)

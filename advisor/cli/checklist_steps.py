@@ -13,7 +13,7 @@ from advisor.errors import InputError
 from advisor.reports.files import check_target, check_targets
 
 if TYPE_CHECKING:
-    from advisor.checklist.items import Known
+    from advisor.checklist.items import CaptureFacts
     from advisor.config import Settings
     from advisor.model.checklist import Checklist
     from advisor.model.findings import Diagnosis
@@ -41,25 +41,25 @@ def check(
     return place
 
 
-def known_from(traces: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], Known]:
+def known_from(traces: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], CaptureFacts]:
     """Diagnose the captures and collect their facts."""
     engine = settings.serving_engine
-    from advisor.checklist.items import Known, known_of
+    from advisor.checklist.items import CaptureFacts, capture_facts
     from advisor.serving.detect import named
 
     name = None if engine is None else named(engine).name
     if not traces:
-        return [], Known(engine=name)
+        return [], CaptureFacts(engine=name)
     from advisor.cli.inputs import expand
     from advisor.cli.report import diagnosed
 
     found, _, _ = diagnosed(expand(traces), settings)
     if not found:
         raise InputError("none of the captures could be read")
-    return found, known_of(found, name)
+    return found, capture_facts(found, name)
 
 
-def start(known: Known, place: Path | None, resume: bool) -> Checklist:
+def start(known: CaptureFacts, place: Path | None, resume: bool) -> Checklist:
     """The checklist before anybody is asked: what facts answer, and what a session holds."""
     from advisor.checklist.items import checklist
     from advisor.checklist.session import restore

@@ -48,8 +48,8 @@ def earlier_review(path: Path) -> Review:
 
 def write_workbook(done: Sequence[Diagnosis], xlsx: Path, review: Review | None, force: bool) -> None:
     """The workbook, its checklist answered as far as the captures tell."""
-    from advisor.checklist.items import checklist, known_of
+    from advisor.checklist.items import capture_facts, checklist
     from advisor.reports.workbook import book as workbook
 
-    listed = checklist(known_of(done))
+    listed = checklist(capture_facts(done))
     write_atomic(xlsx, workbook.render(done, checklist=listed, review=review), force)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from advisor.engine.compile import Program
 from advisor.engine.emit import Emitter, EngineRule, Record
-from advisor.engine.interpret import Board
+from advisor.engine.interpret import OutcomeLog
 from advisor.errors import AdvisorError
 from advisor.model.facts import Scope
 
@@ -158,9 +158,9 @@ class Session:
 class Matcher:
     """What fires, stratum by stratum, by durable-rules."""
 
-    def __init__(self, program: Program, board: Board) -> None:
-        self._emitter = Emitter(program, board.sight)
-        self._program, self._board = program, board
+    def __init__(self, program: Program, log: OutcomeLog) -> None:
+        self._emitter = Emitter(program, log.view)
+        self._program, self._log = program, log
         self._session = Session(self._emitter.rules)
 
     def __enter__(self) -> Matcher:
@@ -174,7 +174,7 @@ class Matcher:
     def fire(self, stratum: int) -> set[tuple[str, Scope]]:
         """(code, scope) of every rule of the stratum that fires, given the outcomes below it."""
         emitter, session = self._emitter, self._session
-        for record in emitter.states(stratum, self._board):
+        for record in emitter.states(stratum, self._log):
             session.add(record)
         for record in emitter.join_anchors(stratum):
             session.add(record)

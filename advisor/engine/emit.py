@@ -21,7 +21,7 @@ from itertools import product
 from typing import Any
 
 from advisor.engine.compile import CompiledGuard, CompiledJoin, CompiledRule, Program, State, Test
-from advisor.engine.interpret import Board, Sight, on_keys
+from advisor.engine.interpret import FactView, OutcomeLog, on_keys
 from advisor.engine.values import atom, key
 from advisor.model.facts import Level, Scope
 
@@ -40,8 +40,8 @@ Meaning = tuple[str, int | str]
 class Emitter:
     """The engine rules of one program over the scopes of one fact base, and their records."""
 
-    def __init__(self, program: Program, sight: Sight) -> None:
-        self.program, self.sight = program, sight
+    def __init__(self, program: Program, view: FactView) -> None:
+        self.program, self.view = program, view
         self.rules: dict[str, EngineRule] = {}
         self.meaning: dict[str, Meaning] = {}
         self._ids: dict[Hashable, str] = {}
@@ -143,7 +143,7 @@ class Emitter:
 
     def _masks(self, join: CompiledJoin, level: Level) -> list[tuple[str, ...]]:
         """Which fields of `on` the scopes of a level name: one engine rule for each pattern."""
-        return sorted({tuple(on_keys(join, s)) for s in self.sight.scopes(level)})
+        return sorted({tuple(on_keys(join, s)) for s in self.view.scopes(level)})
 
     # --- records -----------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Emitter:
         gaps: set[str] = set()
         asked: set[str] = set()  # whether they are known
         for rule in self.program.by_code.values():
-            scopes = self.sight.scopes(rule.spec.scope)
+            scopes = self.view.scopes(rule.spec.scope)
             for test in rule.tests():
                 wanted.setdefault(test.fact, set()).update(scopes)
                 if test.op == "known":
@@ -161,7 +161,7 @@ class Emitter:
             gaps |= {g.condition.fact for g in rule.guards if g.passes and isinstance(g.condition, Test)}
         for name in sorted(wanted):
             for scope in sorted(wanted[name], key=Scope.sort_key):
-                value = self.sight.atom(name, scope)
+                value = self.view.atom(name, scope)
                 body: Record = {"s": self._scope(scope)}
                 if isinstance(value, float):
                     body["num"] = value
@@ -175,7 +175,7 @@ class Emitter:
                 if len(body) > 1:
                     yield from self._records(("value", name), body)
         for entity in sorted(self._columns):
-            for row in self.sight.rows(entity) or ():
+            for row in self.view.rows(entity) or ():
                 yield from self._records(("rows", entity), self._row(entity, dict(row)))
 
     def _row(self, entity: str, row: dict[str, Any]) -> Record:
@@ -195,22 +195,22 @@ class Emitter:
                 body[column_name] = self._id(("key", identity))
         return body
 
-    def states(self, stratum: int, board: Board) -> Iterator[Record]:
+    def states(self, stratum: int, log: OutcomeLog) -> Iterator[Record]:
         """The outcomes of lower strata as the rules of this one see them."""
         done: set[tuple[State, Scope]] = set()
         for rule in self.program.strata[stratum]:
-            for scope in self.sight.scopes(rule.spec.scope):
+            for scope in self.view.scopes(rule.spec.scope):
                 for state in rule.states():
                     if (state, scope) not in done:
                         done.add((state, scope))
-                        truth = _TRUTH[board.truth(state, scope)[0]]
+                        truth = _TRUTH[log.truth(state, scope)[0]]
                         body: Record = {"s": self._scope(scope), "truth": truth}
                         yield from self._records(("state", state), body)
 
     def join_anchors(self, stratum: int) -> Iterator[Record]:
         done: set[tuple[Hashable, Scope]] = set()
         for rule in self.program.strata[stratum]:
-            for join, scope in product(rule.required, self.sight.scopes(rule.spec.scope)):
+            for join, scope in product(rule.required, self.view.scopes(rule.spec.scope)):
                 keys = on_keys(join, scope)
                 name = ("join-anchor", stratum, rule.spec.scope, join.on, tuple(keys))
                 if (name, scope) not in done:
@@ -221,7 +221,7 @@ class Emitter:
 
     def anchors(self, stratum: int) -> Iterator[Record]:
         for level in sorted({r.spec.scope for r in self.program.strata[stratum]}):
-            for scope in self.sight.scopes(level):
+            for scope in self.view.scopes(level):
                 yield from self._records(("anchor", stratum, level), {"s": self._scope(scope)})
 
     def joined(self, code: str, alias: str, scope: Scope) -> Iterator[Record]:

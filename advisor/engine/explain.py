@@ -78,7 +78,7 @@ class Explainer:
         """The facts of a tree, in the order in which they are met."""
         scope = scope if reason.rule is None else reason.rule.scope
         if reason.condition is not None:
-            fact = self.inference.sight.fact(reason.condition.fact, scope)
+            fact = self.inference.view.fact(reason.condition.fact, scope)
             if fact is not None:
                 yield fact
         for child in reason.reasons:

@@ -20,7 +20,7 @@ from advisor.engine.judge import (
 )
 from advisor.engine.params import thresholds
 from advisor.engine.rank import rank
-from advisor.engine.states import in_order, not_judged, telling_first
+from advisor.engine.states import heaviest_first, in_order, not_judged
 from advisor.engine.wording import condition_docs, message_of, outcome_message, worded
 from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import (
@@ -81,7 +81,7 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
         overruled=tuple(
             Overruled(code=o.code, cause=o.cause, by=name, scope=o.scope) for o, name in overruled
         ),
-        healthy=telling_first(healthy, by_code),
+        healthy=heaviest_first(healthy, by_code),
         not_evaluated=not_judged(inference, withheld),
         thresholds=thresholds(rules, inference.program.params),
     )
@@ -180,13 +180,13 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[
     action the first."""
     said: set[str] = set()
     for item, tests in zip(rule.spec.recommendations, rule.applies, strict=True):
-        applies = all(check_fact(t, scope, inference.sight).truth is not False for t in tests)
+        applies = all(check_fact(t, scope, inference.view).truth is not False for t in tests)
         if not applies or item.id in said:
             continue
         said.add(item.id)
         verify = None
         if item.verify is not None:
-            fact = inference.sight.fact(item.verify.fact, scope)
+            fact = inference.view.fact(item.verify.fact, scope)
             verify = Verify(
                 fact=item.verify.fact,
                 expect=item.verify.expect,
@@ -200,7 +200,7 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[
 def _alternatives(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Alternative]:
     """The other ways to win that apply; one whose condition is unknown is kept."""
     for item, tests in zip(rule.spec.alternatives, rule.alternatives, strict=True):
-        if any(check_fact(t, scope, inference.sight).truth is False for t in tests):
+        if any(check_fact(t, scope, inference.view).truth is False for t in tests):
             continue
         gain = item.gain
         yield Alternative(

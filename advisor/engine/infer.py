@@ -7,15 +7,17 @@ stands in where durable-rules does not import or cannot hold the facts.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from advisor.engine.compile import CompiledRule, Program, compile_rules
+from advisor.engine.compile import CompiledRule, Program, Test, compile_rules
 from advisor.engine.durable import EngineError, Matcher, available, require
-from advisor.engine.interpret import Board, Outcome, OutcomeState, Sight, evaluate
+from advisor.engine.interpret import FactView, Outcome, OutcomeLog, OutcomeState, evaluate
 from advisor.engine.load import RuleSet
 from advisor.engine.params import ParamKey
+from advisor.engine.values import atom
 from advisor.model.facts import FactBase, Scope
 
 Engine = Literal["durable", "python"]
@@ -35,7 +37,7 @@ class Inference:
     engine: Engine
     program: Program
     facts: FactBase
-    board: Board = field(repr=False)
+    log: OutcomeLog = field(repr=False)
     outcomes: tuple[Outcome, ...] = ()
     #: Why the interpreter judged although durable-rules was asked for, or what it cannot explain.
     notes: tuple[str, ...] = ()
@@ -48,8 +50,8 @@ class Inference:
         object.__setattr__(self, "by_code", {c: tuple(o) for c, o in grouped.items()})
 
     @property
-    def sight(self) -> Sight:
-        return self.board.sight
+    def view(self) -> FactView:
+        return self.log.view
 
     def in_state(self, *states: OutcomeState) -> tuple[Outcome, ...]:
         return tuple(o for o in self.outcomes if o.state in states)
@@ -117,11 +119,11 @@ def _inferred(
     facts: FactBase, program: Program, given: Mapping[str, OutcomeState] | None, *notes: str
 ) -> Inference:
     """By the interpreter alone."""
-    board = Board(Sight(facts), given)
+    log = OutcomeLog(FactView(facts), given)
     for stratum in program.strata:
-        for outcome in _evaluated(stratum, board):
-            board.post(outcome)
-    return _ordered("python", program, facts, board, notes)
+        for outcome in _evaluated(stratum, log):
+            log.post(outcome)
+    return _ordered("python", program, facts, log, notes)
 
 
 def _matched(
@@ -131,19 +133,19 @@ def _matched(
 
     Explaining costs no second inference: it happens once, after the stratum has been decided.
     """
-    board = Board(Sight(facts), given)
+    log = OutcomeLog(FactView(facts), given)
     odd: list[Outcome] = []
-    with Matcher(program, board) as matcher:
+    with Matcher(program, log) as matcher:
         for number, stratum in enumerate(program.strata):
             fired = matcher.fire(number)
-            explained = _evaluated(stratum, board)
+            explained = _evaluated(stratum, log)
             odd += [o for o in explained if (o.state == "fired") != ((o.code, o.scope) in fired)]
             if odd and strict:
                 raise Disagreement(_disagreement(odd))
             for outcome in explained:
-                board.post(_decided(outcome, (outcome.code, outcome.scope) in fired))
+                log.post(_decided(outcome, (outcome.code, outcome.scope) in fired))
     notes = (f"{_disagreement(odd)}: durable-rules is followed",) if odd else ()
-    return _ordered("durable", program, facts, board, notes)
+    return _ordered("durable", program, facts, log, notes)
 
 
 def _decided(explained: Outcome, fired: bool) -> Outcome:
@@ -153,20 +155,46 @@ def _decided(explained: Outcome, fired: bool) -> Outcome:
     return replace(explained, state="quiet") if explained.state == "fired" else explained
 
 
-def _evaluated(stratum: Iterable[CompiledRule], board: Board) -> list[Outcome]:
+def _evaluated(stratum: Iterable[CompiledRule], log: OutcomeLog) -> list[Outcome]:
     """Each rule in each scope of its level, as the interpreter judges it."""
-    return [evaluate(rule, scope, board) for rule in stratum for scope in board.sight.scopes(rule.spec.scope)]
+    return [evaluate(rule, scope, log) for rule in stratum for scope in log.view.scopes(rule.spec.scope)]
 
 
 def _ordered(
-    engine: Engine, program: Program, facts: FactBase, board: Board, notes: tuple[str, ...]
+    engine: Engine, program: Program, facts: FactBase, log: OutcomeLog, notes: tuple[str, ...]
 ) -> Inference:
     for note in notes:
         _log.warning(note)
-    outcomes = sorted(board.outcomes.values(), key=lambda o: (o.code, o.scope.sort_key()))
-    return Inference(engine, program, facts, board, tuple(outcomes), notes)
+    outcomes = sorted(log.outcomes.values(), key=lambda o: (o.code, o.scope.sort_key()))
+    return Inference(engine, program, facts, log, tuple(outcomes), notes)
 
 
 def _disagreement(odd: Sequence[Outcome]) -> str:
     named = ", ".join(f"{o.code} ({o.scope.label() or 'trace'})" for o in odd[:5])
     return f"durable-rules and the interpreter disagree on {named}; please report this"
+
+
+# --- what part of a capture leaves open -----------------------------------------------------------
+
+#: Where no rule compares a share with a threshold: what is not known may be no larger than what
+#: is, above this share (the least other time that rules call notable, calibration#krn111).
+NOTABLE = 0.05
+
+
+def take_out_undecided(facts: FactBase, program: Program) -> None:
+    """Make unknown what lies between a least and a most value of which a condition in force holds
+    for one and not for the other."""
+    tests: dict[str, list[Test]] = defaultdict(list)
+    for rule in program.by_code.values():
+        for test in rule.tests():
+            tests[test.fact].append(test)
+    for (name, scope), (least, most) in facts.ranges.items():
+        low, high = atom(least), atom(most)
+        if any(test.holds(low) != test.holds(high) for test in tests[name]) or (
+            not tests[name] and most - least > max(least, NOTABLE)
+        ):
+            why = (
+                f"kernels that no entry of knowledge/kernel_families.yaml names hold "
+                f"{most - least:.0%} of the time, enough to change the verdict"
+            )
+            facts.take_out(name, scope, why)

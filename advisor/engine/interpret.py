@@ -119,7 +119,7 @@ class Outcome:
         return Link("rows", result.join.entity, self.scope)
 
 
-class Sight:
+class FactView:
     """The facts as rules see them: by scope, with wider facts visible, in normal form."""
 
     def __init__(self, facts: FactBase) -> None:
@@ -171,11 +171,11 @@ class Sight:
         return self.facts.entities.get(entity)
 
 
-class Board:
+class OutcomeLog:
     """The outcomes so far, and those given from outside (by cause, the same in every scope)."""
 
-    def __init__(self, sight: Sight, given: Mapping[str, OutcomeState] | None = None) -> None:
-        self.sight = sight
+    def __init__(self, view: FactView, given: Mapping[str, OutcomeState] | None = None) -> None:
+        self.view = view
         self.given = dict(given or {})
         self.outcomes: dict[tuple[str, Scope], Outcome] = {}
         self._of: dict[str, list[Outcome]] = {}
@@ -201,7 +201,7 @@ class Board:
 
     def _look(self, state: State, scope: Scope) -> Iterator[Outcome]:
         if state.view != "within":
-            for outer in self.sight.outer(scope):
+            for outer in self.view.outer(scope):
                 if (found := self.outcomes.get((state.cause, outer))) is not None:
                     yield found
         if state.view != "here":
@@ -218,16 +218,16 @@ _FIRED: Mapping[OutcomeState, bool | None] = {
 }
 
 
-def evaluate(rule: CompiledRule, scope: Scope, board: Board) -> Outcome:
+def evaluate(rule: CompiledRule, scope: Scope, log: OutcomeLog) -> Outcome:
     """The outcome of one rule in one scope, given the outcomes of the strata below."""
-    sight = board.sight
+    view = log.view
     code = rule.spec.code
     branches = []
     for i, branch in enumerate(rule.branches, 1):
-        checked = tuple(check(c, scope, board) for c in branch)
+        checked = tuple(check(c, scope, log) for c in branch)
         branches.append(BranchResult(f"{code}#{i}", k_and(*(c.truth for c in checked)), checked))
-    guards = tuple(GuardResult(check(g.condition, scope, board), g.passes) for g in rule.guards)
-    joins = tuple(match(j, scope, sight) for j in rule.joins)
+    guards = tuple(GuardResult(check(g.condition, scope, log), g.passes) for g in rule.guards)
+    joins = tuple(match(j, scope, view) for j in rule.joins)
     required = [j for j in joins if j.join.required]
     core = k_and(k_or(*(b.truth for b in branches)), *(j.truth for j in required), *(g.clear for g in guards))
     overruled_by: tuple[Link, ...] = ()
@@ -236,7 +236,7 @@ def evaluate(rule: CompiledRule, scope: Scope, board: Board) -> Outcome:
     if core:
         found = []
         for ruler in rule.overrulers:
-            fired, outcomes = board.truth(ruler, scope)
+            fired, outcomes = log.truth(ruler, scope)
             if fired:
                 found += _links(outcomes) or [Link("outcome", ruler.cause, scope)]
         overruled_by = tuple(found)
@@ -255,11 +255,11 @@ def evaluate(rule: CompiledRule, scope: Scope, board: Board) -> Outcome:
     return Outcome(code, rule.spec.cause, scope, state, tuple(branches), guards, joins, missing, overruled_by)
 
 
-def check(condition: Condition, scope: Scope, board: Board) -> Checked:
+def check(condition: Condition, scope: Scope, log: OutcomeLog) -> Checked:
     """One condition in one scope."""
     if isinstance(condition, Test):
-        return check_fact(condition, scope, board.sight)
-    truth, outcomes = board.truth(condition, scope)
+        return check_fact(condition, scope, log.view)
+    truth, outcomes = log.truth(condition, scope)
     missing: tuple[str, ...] = ()
     if truth is None:
         named = _unique(n for o in outcomes for n in o.missing)
@@ -267,24 +267,24 @@ def check(condition: Condition, scope: Scope, board: Board) -> Checked:
     return Checked(condition, truth, None, "", tuple(_links(outcomes)), missing)
 
 
-def check_fact(test: Test, scope: Scope, sight: Sight) -> Checked:
-    fact = sight.fact(test.fact, scope)
+def check_fact(test: Test, scope: Scope, view: FactView) -> Checked:
+    fact = view.fact(test.fact, scope)
     if fact is None:
         truth = test.holds(None)
         return Checked(test, truth, missing=(test.fact,) if truth is None else ())
-    truth = test.holds(sight.atom(test.fact, scope))
+    truth = test.holds(view.atom(test.fact, scope))
     missing = (test.fact,) if truth is None else ()
     links = (Link("fact", fact.name, fact.scope),)
     return Checked(test, truth, fact.value, fact.unit, links, missing)
 
 
-def match(join: CompiledJoin, scope: Scope, sight: Sight) -> JoinResult:
+def match(join: CompiledJoin, scope: Scope, view: FactView) -> JoinResult:
     """The rows of the join that lie in the scope.
 
     A field of `on` that the scope leaves open does not restrict; where the scope names it, a row
     without it lies elsewhere. A missing value in `where` leaves the row open.
     """
-    rows = sight.rows(join.entity)
+    rows = view.rows(join.entity)
     if rows is None:
         return JoinResult(join, None, (), (join.entity,))
     bound = on_keys(join, scope)

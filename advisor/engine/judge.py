@@ -67,7 +67,7 @@ def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: floa
         levels = next(marks, "info")
     caps = [spec.severity.cap, *(d.cap for d in doubts_of(inference, spec, scope))]
     given = [c for c in caps if c]
-    tail = inference.sight.fact(spec.severity.tail, scope) if spec.severity.tail else None
+    tail = inference.view.fact(spec.severity.tail, scope) if spec.severity.tail else None
     return Ranking(
         confidence=confidence,
         levels=levels,
@@ -83,7 +83,7 @@ def doubts_of(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Doubt
     return tuple(
         doubt
         for doubt, when in zip(spec.doubts, tests, strict=True)
-        if all(check_fact(t, scope, inference.sight).truth for t in when)
+        if all(check_fact(t, scope, inference.view).truth for t in when)
     )
 
 
@@ -162,10 +162,10 @@ def _distance(margin: float) -> str:
 
 def _steps(inference: Inference) -> Iterator[Term]:
     """A cause that was seen in many steps is surer than one that was seen once."""
-    sure = inference.sight.atom("capture.step_confidence", TRACE)
+    sure = inference.view.atom("capture.step_confidence", TRACE)
     if isinstance(sure, float):
         yield Term("found", 0.9 + 0.1 * sure, f"that these are steps is {percent(sure)} sure")
-    steps = inference.sight.atom("capture.step_count", TRACE)
+    steps = inference.view.atom("capture.step_count", TRACE)
     if isinstance(steps, float):
         count = max(steps, 0.0)
         why = f"{count:.0f} {'step' if count == 1 else 'steps'} in the window"
@@ -174,8 +174,8 @@ def _steps(inference: Inference) -> Iterator[Term]:
 
 def _samples(inference: Inference, outcome: Outcome) -> Iterator[Term]:
     """Few samples, or samples that do not resolve the kernels, say less."""
-    sight = inference.sight
-    count = sight.atom("capture.sample_count", TRACE)
+    view = inference.view
+    count = view.atom("capture.sample_count", TRACE)
     if not isinstance(count, float):
         return
     tables = [
@@ -184,14 +184,14 @@ def _samples(inference: Inference, outcome: Outcome) -> Iterator[Term]:
         if branch.truth
         for checked in branch.conditions
         for link in checked.links
-        if link.kind == "fact" and (fact := sight.fact(link.name, link.scope)) is not None
+        if link.kind == "fact" and (fact := view.fact(link.name, link.scope)) is not None
     ]
     sampled = [t for t in tables if "samples" in t]
     if not sampled:
         return
     covered, what = 1.0, ""
     if any("kernels" in t for t in sampled):
-        resolved = sight.atom("activity.resolved_ratio", outcome.scope)
+        resolved = view.atom("activity.resolved_ratio", outcome.scope)
         if isinstance(resolved, float):
             covered, what = resolved, f", which resolve {percent(resolved)} of the busy time"
     yield Term("samples", 0.7 + 0.3 * covered * count / (count + 10), f"{count:,.0f} samples{what}")
@@ -234,14 +234,14 @@ def _first_fired(inference: Inference, flag: Callable[[CompiledRule], bool | Tes
 def _holds(inference: Inference, item: bool | Test, scope: Scope) -> bool:
     if isinstance(item, bool):
         return item
-    return check_fact(item, scope, inference.sight).truth is True
+    return check_fact(item, scope, inference.view).truth is True
 
 
 def _number(inference: Inference, spec: RuleSpec, scope: Scope) -> Fact | None:
     """The impact fact, else the one that stands in for it, where it is a number."""
     names = () if spec.impact is None else spec.impact.facts
-    known = (n for n in names if isinstance(inference.sight.atom(n, scope), float))
-    return next((inference.sight.fact(n, scope) for n in known), None)
+    known = (n for n in names if isinstance(inference.view.atom(n, scope), float))
+    return next((inference.view.fact(n, scope) for n in known), None)
 
 
 def common_scope(scopes: Sequence[Scope]) -> Scope:

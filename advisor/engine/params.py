@@ -42,8 +42,8 @@ def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[Pa
             reason = exc.errors()[0]["msg"].removeprefix("Value error, ")
             problems.append(f"the parameter {name} cannot be {value!r}: {reason}")
             continue
-        if _sort(checked) != _sort(values[key]):
-            wanted = _sort(values[key])
+        if _type_name(checked) != _type_name(values[key]):
+            wanted = _type_name(values[key])
             problems.append(f"the parameter {name} cannot be {value!r}: give a {wanted}")
             continue
         values[key] = checked
@@ -105,7 +105,7 @@ def _parse(text: str, param: Param | None) -> ParamValue:
     return text
 
 
-def _sort(value: ParamValue) -> str:
+def _type_name(value: ParamValue) -> str:
     if isinstance(value, tuple):
         return "list of texts"
     if isinstance(value, bool):

@@ -29,7 +29,7 @@ def holds_in(inference: Inference) -> Holds:
 
     def holds(code: str, at: int, scope: Scope) -> bool:
         tests = inference.program.by_code[code].same_as[at]
-        return all(check_fact(t, scope, inference.sight).truth for t in tests)
+        return all(check_fact(t, scope, inference.view).truth for t in tests)
 
     return holds
 

@@ -77,7 +77,7 @@ def _near(conditions: Iterable[Checked]) -> bool:
     return bool(failed) and all(off is not None and off <= NEAR for off in failed)
 
 
-def telling_first(entries: Iterable[Healthy], by_code: Mapping[str, CompiledRule]) -> tuple[Healthy, ...]:
+def heaviest_first(entries: Iterable[Healthy], by_code: Mapping[str, CompiledRule]) -> tuple[Healthy, ...]:
     """Notes, then rules by how heavy they would have been; what is said of the capture comes last.
     Among equals each family of rules has its first say before any has its second."""
     weighed = []
@@ -108,7 +108,7 @@ def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
     return (
         None not in conditions
         and _absent(outcome)
-        and all(inference.sight.fact(p.name, outcome.scope) is not None for p in wanted)
+        and all(inference.view.fact(p.name, outcome.scope) is not None for p in wanted)
     )
 
 

@@ -41,7 +41,7 @@ def _shown(inference: Inference, spec: RuleSpec, scope: Scope, wanted: Placehold
     if wanted.is_param:
         value = inference.program.params.get((spec.code, wanted.name))
         return None if value is None else Shown(value, spec.params[wanted.name].unit)
-    fact = inference.sight.fact(wanted.name, scope)
+    fact = inference.view.fact(wanted.name, scope)
     return None if fact is None else Shown(fact.value, fact.unit)
 
 

@@ -52,7 +52,7 @@ FACTS = (
 def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     """What was lost of a capture with so many `rows` of events, and what shows it."""
     texts = a.trace.texts(a.trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
-    signs = [*_stretches(a, out), *_launches(a, out), *_told(out, texts, rows)]
+    signs = [*_stretches(a, out), *_launches(a, out), *_reported(out, texts, rows)]
     invalid = str(out.base.value("capture.invalid_rows"))
     signs += [(text, 1.0) for text in invalid.split("; ") if text != "none"]
     shares = ("capture.damaged_ratio", "capture.lost_row_ratio", "capture.invalid_row_ratio")
@@ -118,7 +118,7 @@ def _signs(losses: Losses, recorded: int) -> list[Sign]:
     return signs
 
 
-def _told(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
+def _reported(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
     """Losses that the tool reports."""
     losses = [t for t in texts if _LOST.search(t) and not _NOT_LOSS.search(t)]
     counts = [int(found[0].replace(",", "")) for t in losses if (found := _COUNT.search(t))]

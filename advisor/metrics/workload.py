@@ -37,7 +37,7 @@ _OPERATOR = re.compile(r"^_?[a-z]\w*(?:\.\w+)*::|^autograd::|Backward\d*$|^detac
 
 
 @dataclass(frozen=True)
-class Seen:
+class WorkloadSigns:
     """What a capture shows. `kernels` and `families` are shares (0..1) of the kernel time without
     communication; texts are distinct, operators without their arguments."""
 
@@ -66,11 +66,11 @@ class Judgement:
         return self.kind == LANGUAGE_MODEL
 
 
-def look(trace: Trace, names: Names, ranges: Ranges) -> Seen:
+def look(trace: Trace, names: Names, ranges: Ranges) -> WorkloadSigns:
     """What a capture shows; each distinct name is looked at once."""
     written, operators = _split_texts(ranges)
     phases = (hit.phase for hit in ranges.matching(step_patterns().step).values())
-    seen = Seen(
+    signs = WorkloadSigns(
         ranges=written,
         operators=operators,
         modules=trace.capture.modules,
@@ -79,8 +79,8 @@ def look(trace: Trace, names: Names, ranges: Ranges) -> Seen:
     )
     if trace.has("kernels"):
         span = trace.columns("kernels", ("start", "end"))
-        seen = _with_kernels(seen, names, (span["end"] - span["start"]).astype(float))
-    return seen
+        signs = _with_kernels(signs, names, (span["end"] - span["start"]).astype(float))
+    return signs
 
 
 def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -97,24 +97,24 @@ def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(written), tuple(operators)
 
 
-def _with_kernels(seen: Seen, names: Names, duration: Array) -> Seen:
+def _with_kernels(signs: WorkloadSigns, names: Names, duration: Array) -> WorkloadSigns:
     """With what the kernels show; `duration` has one entry a kernel row, ns."""
     by_name = np.bincount(names.index, duration, minlength=len(names.ids))
     time = composition(names, names.index, duration)
     time.pop("communication", None)
     whole = sum(time.values())
     if not whole:
-        return seen
+        return signs
     shares = {
         text: share
         for text, family, share in zip(names.texts, names.families, (by_name / whole).tolist(), strict=True)
         if family != "communication"
     }
     return replace(
-        seen,
+        signs,
         kernels=shares,
         families={family: t / whole for family, t in time.items()},
-        features={**seen.features, **_features(names, by_name)},
+        features={**signs.features, **_features(names, by_name)},
     )
 
 
@@ -134,27 +134,27 @@ def _features(names: Names, by_name: Array) -> dict[str, float]:
     }
 
 
-def framework(seen: Seen, known: WorkloadFile) -> str:
+def framework(signs: WorkloadSigns, known: WorkloadFile) -> str:
     """Who launched the kernels; a batch of kernels that shows no framework is CUDA C++."""
-    texts = (*seen.ranges, *seen.operators)
+    texts = (*signs.ranges, *signs.operators)
     for candidate in known.frameworks:
-        if any(pattern(p).found(name) for p in candidate.kernels for name in seen.kernels) or any(
+        if any(pattern(p).found(name) for p in candidate.kernels for name in signs.kernels) or any(
             pattern(p).found(text) for p in candidate.ranges for text in texts
         ):
             return candidate.name
-    return CUDA_CPP if seen.kernels else UNKNOWN
+    return CUDA_CPP if signs.kernels else UNKNOWN
 
 
-def judge(seen: Seen, known: WorkloadFile) -> Judgement:
+def judge(signs: WorkloadSigns, known: WorkloadFile) -> Judgement:
     """The workload with most evidence, `unknown` where there is too little of it.
 
     The confidence grows with the evidence, with its margin over the next workload and with the
     number of kinds of evidence that agree.
     """
-    made_by = framework(seen, known)
-    features = {"framework": float(made_by not in (CUDA_CPP, UNKNOWN)), **seen.features}
-    seen = replace(seen, features=features)
-    found = {w.name: _found(w, seen) for w in known.workloads}
+    made_by = framework(signs, known)
+    features = {"framework": float(made_by not in (CUDA_CPP, UNKNOWN)), **signs.features}
+    signs = replace(signs, features=features)
+    found = {w.name: _found(w, signs) for w in known.workloads}
     score = {name: sum(e.weight for e in evidence) for name, evidence in found.items()}
     order = sorted(score, key=lambda name: -score[name])  # stable: ties as in the file
     best = next(
@@ -170,28 +170,28 @@ def judge(seen: Seen, known: WorkloadFile) -> Judgement:
     return Judgement(best, round(sure * margin * agreed, 2), made_by)
 
 
-def _found(workload: Workload, seen: Seen) -> list[Evidence]:
-    return [e for e in workload.evidence if _is_seen(e, seen)]
+def _found(workload: Workload, signs: WorkloadSigns) -> list[Evidence]:
+    return [e for e in workload.evidence if _is_shown(e, signs)]
 
 
-def _is_seen(e: Evidence, seen: Seen) -> bool:
+def _is_shown(e: Evidence, signs: WorkloadSigns) -> bool:
     if e.kind == "structure":
         return all(
-            name in seen.features
-            and (lo is None or seen.features[name] >= lo)
-            and (hi is None or seen.features[name] <= hi)
+            name in signs.features
+            and (lo is None or signs.features[name] >= lo)
+            and (hi is None or signs.features[name] <= hi)
             for name, (lo, hi) in e.where.items()
         )
     if e.kind == "families":
-        share = sum(seen.families.get(name, 0.0) for name in e.families)
+        share = sum(signs.families.get(name, 0.0) for name in e.families)
         return share > 0 and share >= e.share
     match = pattern(e.match or "")
     if e.kind == "kernels":
-        share = sum(share for name, share in seen.kernels.items() if match.found(name))
+        share = sum(share for name, share in signs.kernels.items() if match.found(name))
         return share > 0 and share >= e.share
     if e.kind == "command":
-        return bool(seen.command) and match.found(seen.command)
-    texts = {"ranges": seen.ranges, "operators": seen.operators, "modules": seen.modules}[e.kind]
+        return bool(signs.command) and match.found(signs.command)
+    texts = {"ranges": signs.ranges, "operators": signs.operators, "modules": signs.modules}[e.kind]
     return any(match.found(text) for text in texts)
 
 

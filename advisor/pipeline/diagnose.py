@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from advisor.model.findings import Diagnosis, Tool
 from advisor.model.options import Options as Options
 from advisor.model.sensitivity import Flip
-from advisor.pipeline.unprofiled import given_step_ns
+from advisor.pipeline.given import given_parameters, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
-from advisor.pipeline.weights import given_parameters, given_weights
 
 if TYPE_CHECKING:
     from advisor.engine.findings import Conclusions
@@ -86,10 +85,9 @@ def analyse(
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
     from advisor.engine.compile import compile_rules
-    from advisor.engine.infer import default_engine, infer
+    from advisor.engine.infer import default_engine, infer, take_out_undecided
     from advisor.engine.load import builtin_dir
     from advisor.engine.params import parse_params
-    from advisor.engine.undecided import take_out_undecided
     from advisor.facts.build import build_facts
     from advisor.metrics.analysis import Analysis
     from advisor.metrics.window import Selection

@@ -172,7 +172,7 @@ def _sources(
             seen.setdefault((fact.name, fact.scope), fact)
         spec = inference.program.by_code[outcome.code].spec
         if outcome.state in ("fired", "overruled") and spec.impact is not None:
-            impact = (inference.sight.fact(n, outcome.scope) for n in spec.impact.facts)
+            impact = (inference.view.fact(n, outcome.scope) for n in spec.impact.facts)
             if (held := next((f for f in impact if f is not None), None)) is not None:
                 seen.setdefault((held.name, held.scope), held)
     for fact in seen.values():

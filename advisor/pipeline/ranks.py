@@ -16,8 +16,8 @@ from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
 from advisor.pipeline.diagnose import Options, analyse, assemble, conclusions
+from advisor.pipeline.given import parse_weights
 from advisor.pipeline.verdict import headline, to_do
-from advisor.pipeline.weights import parse_weights
 from advisor.ranks import sections
 from advisor.ranks.job import Job, conclude_job, numbered, scopes
 from advisor.ranks.summary import (

@@ -15,8 +15,7 @@ from advisor.model.findings import Tool
 from advisor.model.whatif import WhatIfReport
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Options, Progress, opened
-from advisor.pipeline.unprofiled import given_step_ns
-from advisor.pipeline.weights import given_weights
+from advisor.pipeline.given import given_step_ns, given_weights
 
 
 def whatif(

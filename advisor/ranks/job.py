@@ -23,7 +23,7 @@ from advisor.model.gain import Gain
 from advisor.ranks import merge
 from advisor.ranks.facts import TRANSFERS, job_facts, rank_call_facts
 from advisor.ranks.gains import with_gain
-from advisor.ranks.merge import Said
+from advisor.ranks.merge import RankFinding
 from advisor.ranks.rows import RankRows
 from advisor.ranks.summary import RankSummary, communication_codes, whole_fact
 from advisor.ranks.waits import Waits, reduce_ranks
@@ -109,7 +109,7 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     facts = _facts(parts, waits, world, _looked_at(small))
     total = len(waits.ranks)
     ranks = tuple(r.rank for r in waits.ranks)
-    said = [Said(p.about(f.scope.device), f) for p in parts for f in p.summary.diagnosis.findings]
+    stated = [RankFinding(p.about(f.scope.device), f) for p in parts for f in p.summary.diagnosis.findings]
     own: list[Finding] = []
     overruled = [(p.about(o.scope.device), o) for p in parts for o in p.summary.diagnosis.overruled]
     healthy = [(p.about(h.scope.device), h) for p in parts for h in p.summary.diagnosis.healthy]
@@ -122,19 +122,19 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
         thresholds = found.thresholds
         for f in (_estimated(f, waits, part_of, base) for f in found.findings):
             if by_code[f.code].scope not in ("trace", "rank"):
-                said.append(Said(_about(f.scope.rank, ranks), f))
+                stated.append(RankFinding(_about(f.scope.rank, ranks), f))
             elif f.scope.rank is not None or number == 0:
                 own.append(f)
         overruled += [(_about(o.scope.rank, ranks), o) for o in found.overruled]
         missing += [(_about(n.scope.rank, ranks), n) for n in found.not_evaluated]
         healthy += [(_about(h.scope.rank, ranks), h) for h in found.healthy]
-    said, explained = _without_waiting(said, own, parts)
+    stated, explained = _without_waiting(stated, own, parts)
     overruled += [(ranks, o) for ranks, o, _ in explained]
     missing += [
         (ranks, NotEvaluated(code=o.code, cause=o.cause, scope=o.scope, missing=(), stopped_by=by))
         for ranks, o, by in explained
     ]
-    refolded = merge.refold([*own, *merge.merge_findings(said, total, world)], by_code)
+    refolded = merge.refold([*own, *merge.merge_findings(stated, total, world)], by_code)
     merged = without_repeats(refolded, by_code, unconditional)
     fired = {f.code for f in merged} | {s.code for f in merged for s in f.explains}
     return Job(
@@ -151,21 +151,21 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
 
 
 def _without_waiting(
-    said: Sequence[Said], own: Sequence[Finding], parts: Sequence[Part]
-) -> tuple[list[Said], list[tuple[tuple[int, ...], Overruled, str]]]:
+    stated: Sequence[RankFinding], own: Sequence[Finding], parts: Sequence[Part]
+) -> tuple[list[RankFinding], list[tuple[tuple[int, ...], Overruled, str]]]:
     """What single ranks say, without what the waiting between them explains: where ranks wait, the
     times of collectives show only that, and where uneven experts are why, so do the slow calls of
     expert kernels."""
     waiting = [f for f in own if f.impact is not None and f.impact.part == "communication"]
     if not waiting:
-        return list(said), []
+        return list(stated), []
     first = waiting[0]
     collectives = {n for p in parts for n in p.summary.collectives}
     experts = {n for p in parts for n in p.summary.experts}
     uneven = next((f for f in waiting if f.cause == "expert-imbalance"), None)
-    kept: list[Said] = []
+    kept: list[RankFinding] = []
     explained = []
-    for one in said:
+    for one in stated:
         what, by = one.what, None
         if what.scope.operation in collectives:
             by = first

@@ -17,33 +17,33 @@ _SHARES = 16
 Item = TypeVar("Item", Finding, Healthy, NotEvaluated, Overruled)
 
 
-class Said(NamedTuple):
+class RankFinding(NamedTuple):
     """Something concluded about a capture, and the ranks of that capture which it is about."""
 
     ranks: tuple[int, ...]
     what: Finding
 
 
-def merge_findings(found: Iterable[Said], total: int, world: int | None = None) -> list[Finding]:
+def merge_findings(found: Iterable[RankFinding], total: int, world: int | None = None) -> list[Finding]:
     """One finding for a code, phase and operation, with the numbers of the rank where it weighs
     most; it is about no rank where it holds on most of the `total` ranks that were read, else about
     that one. `world` counts the ranks of the job, read or not."""
-    grouped: dict[Hashable, list[Said]] = {}
-    for said in found:
-        scope = said.what.scope
-        key = (said.what.code, scope.phase or "", scope.operation or "")
-        grouped.setdefault(key, []).append(said)
+    grouped: dict[Hashable, list[RankFinding]] = {}
+    for stated in found:
+        scope = stated.what.scope
+        key = (stated.what.code, scope.phase or "", scope.operation or "")
+        grouped.setdefault(key, []).append(stated)
     return [_merged(grouped[key], total, world or total) for key in sorted(grouped, key=str)]
 
 
-def _merged(group: list[Said], total: int, world: int) -> Finding:
+def _merged(group: list[RankFinding], total: int, world: int) -> Finding:
     group = sorted(group, key=lambda s: (-_weight(s.what), s.ranks, _order(s.what.scope)))
     worst = group[0]
-    ranks = sorted({r for said in group for r in said.ranks})
+    ranks = sorted({r for stated in group for r in stated.ranks})
     most = 2 * len(ranks) > total
     shown = worst.ranks[0]
     several = len(worst.ranks) > 1
-    devices = {said.what.scope.device for said in group}
+    devices = {stated.what.scope.device for stated in group}
     scope = replace(
         worst.what.scope,
         rank=None if most or several else shown,
@@ -51,9 +51,9 @@ def _merged(group: list[Said], total: int, world: int) -> Finding:
         process=worst.what.scope.process if len(group) == 1 else None,
     )
     shares = [
-        (said.ranks[0], said.what.impact.share)
-        for said in group
-        if said.what.impact is not None and said.what.impact.share is not None
+        (stated.ranks[0], stated.what.impact.share)
+        for stated in group
+        if stated.what.impact is not None and stated.what.impact.share is not None
     ]
     extent = _extent(ranks, total, world, worst.ranks, most, [share for _, share in shares])
     changes: dict[str, object] = {
@@ -148,24 +148,26 @@ def refold(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> list[F
     return out
 
 
-def merge_overruled(said: Iterable[tuple[tuple[int, ...], Overruled]], total: int) -> list[Overruled]:
-    return _alike(said, lambda o: (o.code, o.by, o.scope.phase, o.scope.operation), total)
+def merge_overruled(stated: Iterable[tuple[tuple[int, ...], Overruled]], total: int) -> list[Overruled]:
+    return _alike(stated, lambda o: (o.code, o.by, o.scope.phase, o.scope.operation), total)
 
 
 def merge_not_evaluated(
-    said: Iterable[tuple[tuple[int, ...], NotEvaluated]], total: int
+    stated: Iterable[tuple[tuple[int, ...], NotEvaluated]], total: int
 ) -> list[NotEvaluated]:
-    return _alike(said, lambda n: (n.code, n.missing, n.stopped_by, n.scope.phase, n.scope.operation), total)
+    return _alike(
+        stated, lambda n: (n.code, n.missing, n.stopped_by, n.scope.phase, n.scope.operation), total
+    )
 
 
 def merge_healthy(
-    said: Iterable[tuple[tuple[int, ...], Healthy]], unhealthy: Iterable[str], total: int, world: int
+    stated: Iterable[tuple[tuple[int, ...], Healthy]], unhealthy: Iterable[str], total: int, world: int
 ) -> list[Healthy]:
     """What is in order on all `total` ranks that were read, in the words of the first one;
     `unhealthy` are codes of which some rank says otherwise."""
     bad = set(unhealthy)
     grouped: dict[Hashable, list[tuple[tuple[int, ...], Healthy]]] = {}
-    for ranks, what in said:
+    for ranks, what in stated:
         key = (what.code, what.scope.phase or "", what.scope.operation or "")
         grouped.setdefault(key, []).append((ranks, what))
     out = []
@@ -186,12 +188,12 @@ def merge_healthy(
 
 
 def _alike(
-    said: Iterable[tuple[tuple[int, ...], Item]], key_of: Callable[[Item], Hashable], total: int
+    stated: Iterable[tuple[tuple[int, ...], Item]], key_of: Callable[[Item], Hashable], total: int
 ) -> list[Item]:
     """One entry for all that say the same: about no rank where they are most, else about the only
     one, else about each."""
     grouped: dict[Hashable, list[tuple[tuple[int, ...], Item]]] = {}
-    for ranks, what in said:
+    for ranks, what in stated:
         grouped.setdefault(key_of(what), []).append((ranks, what))
     out = []
     for key in sorted(grouped, key=str):

@@ -11,8 +11,8 @@ import yaml
 
 from advisor.capture.goals import plan
 from advisor.capture.options import flag_of, joined, merged, options_in, spelled
+from advisor.capture.request import PlanRequest, again
 from advisor.capture.trouble import troubles
-from advisor.capture.wish import Wish, again
 from advisor.cli.main import VERBS
 from advisor.errors import InputError
 from advisor.knowledge.capture import TroubleFile, capture_goals, troubleshooting
@@ -40,7 +40,7 @@ def text(made: CapturePlan) -> str:
 @pytest.mark.parametrize(("goal", "engine"), list(itertools.product(GOALS, ENGINES)))
 def test_every_plan_is_whole(goal: str, engine: str) -> None:
     for place in PLACES:
-        made = plan(Wish(goal, engine, place=place))
+        made = plan(PlanRequest(goal, engine, place=place))
         assert not re.search(r"\{[a-z_]+\}", " ".join(commands(made)).replace("${MODEL}", ""))
         record = [c for c in commands(made) if re.search(r"nsys (profile|launch|start) -", c)]
         assert record, place
@@ -61,7 +61,7 @@ def test_every_plan_is_whole(goal: str, engine: str) -> None:
 @pytest.mark.parametrize("goal", GOALS)
 def test_the_commands_of_ours_exist(goal: str) -> None:
     for engine in ENGINES:
-        made = plan(Wish(goal, engine))
+        made = plan(PlanRequest(goal, engine))
         lines = [*commands(made), *(line for v in made.variants for line in v.lines)]
         for line in lines:
             if line.startswith("advisor "):
@@ -69,7 +69,7 @@ def test_the_commands_of_ours_exist(goal: str) -> None:
 
 
 def test_the_same_plan_without_questions() -> None:
-    wish = Wish(
+    asked = PlanRequest(
         "tail",
         "pytorch",
         "decode",
@@ -81,19 +81,19 @@ def test_the_same_plan_without_questions() -> None:
         release=(2024, 1),
         name="x_%p",
     )
-    assert again(wish) == (
+    assert again(asked) == (
         "advisor capture tail --engine pytorch --phase decode --where mpi --ranks 8 --repeat 3 "
         "--name x_%p --without-graphs --nsys 2024.1 -- python 'a b.py'"
     )
-    assert plan(wish).again == again(wish)
-    assert again(Wish("tail")) == "advisor capture tail"
+    assert plan(asked).again == again(asked)
+    assert again(PlanRequest("tail")) == "advisor capture tail"
 
 
 # --- what the field notes teach --------------------------------------------------------------
 
 
 def test_tensorrt_llm_records_iterations_by_its_variable() -> None:
-    made = plan(Wish("kernel-breakdown", "tensorrt-llm", "decode", iterations="100-150"))
+    made = plan(PlanRequest("kernel-breakdown", "tensorrt-llm", "decode", iterations="100-150"))
     (line,) = commands(made, "record")
     assert line.startswith("TLLM_PROFILE_START_STOP=100-150 TLLM_LLMAPI_ENABLE_NVTX=1 nsys profile")
     assert "--capture-range=cudaProfilerApi" in line
@@ -105,23 +105,23 @@ def test_tensorrt_llm_records_iterations_by_its_variable() -> None:
 
 
 def test_both_standard_profiles_without_a_phase() -> None:
-    lines = commands(plan(Wish("kernel-breakdown", "native")), "record")
+    lines = commands(plan(PlanRequest("kernel-breakdown", "native")), "record")
     assert "--prompt-len 2048 --output-len 1 " in lines[0]
     assert "--prompt-len 1 --output-len 128 " in lines[1]
     assert "-o advisor_kernel_breakdown_prefill" in lines[0]
-    assert len(commands(plan(Wish("kernel-breakdown", command=("python", "x.py"))), "record")) == 1
+    assert len(commands(plan(PlanRequest("kernel-breakdown", command=("python", "x.py"))), "record")) == 1
 
 
 def test_the_clock_where_nothing_else_tells() -> None:
-    (line,) = commands(plan(Wish("kernel-breakdown", "tgi", "decode")), "record")
+    (line,) = commands(plan(PlanRequest("kernel-breakdown", "tgi", "decode")), "record")
     assert "--delay=90 --duration=30" in line
-    (line,) = commands(plan(Wish("tail", "vllm", "decode", delay=5, duration=7)), "record")
+    (line,) = commands(plan(PlanRequest("tail", "vllm", "decode", delay=5, duration=7)), "record")
     assert "--delay=5 --duration=7" in line
     assert "--capture-range" not in line
 
 
 def test_a_running_server_is_launched_once_and_recorded_often() -> None:
-    made = plan(Wish("running-server", "vllm", duration=20))
+    made = plan(PlanRequest("running-server", "vllm", duration=20))
     (launch,) = commands(made, "launch")
     start = commands(made, "record")
     assert "nsys launch --trace=cuda,nvtx --cuda-graph-trace=node" in launch
@@ -135,36 +135,36 @@ def test_a_running_server_is_launched_once_and_recorded_often() -> None:
 
 
 def test_graphs_off_and_its_price() -> None:
-    made = plan(Wish("kernel-breakdown", "vllm"))
+    made = plan(PlanRequest("kernel-breakdown", "vllm"))
     variant = next(v for v in made.variants if v.id == "without-graphs")
     assert "about 5 us" in variant.text
     assert variant.options[0].line.startswith("--enforce-eager")
-    off = plan(Wish("kernel-breakdown", "vllm", without_graphs=True))
+    off = plan(PlanRequest("kernel-breakdown", "vllm", without_graphs=True))
     assert "--cuda-graph-trace" not in " ".join(commands(off, "record"))
     assert any("--enforce-eager" in c for c in commands(off, "prepare"))
 
 
 def test_several_ranges_in_one_run() -> None:
-    (line,) = commands(plan(Wish("tail", "pytorch", "decode", repeat=4)), "record")
+    (line,) = commands(plan(PlanRequest("tail", "pytorch", "decode", repeat=4)), "record")
     assert "--capture-range-end=repeat:4" in line
 
 
 def test_every_range_has_a_report_of_its_own() -> None:
-    made = plan(Wish("tail", "pytorch", "decode", repeat=4))
+    made = plan(PlanRequest("tail", "pytorch", "decode", repeat=4))
     assert commands(made, "read")[:2] == [
         "advisor advisor_tail_decode.*.sqlite",
         "advisor stats advisor_tail_decode.1.sqlite --report tail --limit 15",
     ]
     assert "repeat-ranges" not in {v.id for v in made.variants}
     # Ranks are compared range by range.
-    ranks = plan(Wish("multi-gpu", "pytorch", "decode", "slurm", repeat=4))
+    ranks = plan(PlanRequest("multi-gpu", "pytorch", "decode", "slurm", repeat=4))
     assert commands(ranks, "read") == ["advisor advisor_multi_gpu_decode_*_rank*.1.sqlite --ranks"]
 
 
 @pytest.mark.parametrize("goal", GOALS)
 @pytest.mark.parametrize("place", PLACES)
 def test_variants_speak_of_what_the_plan_writes(goal: str, place: str) -> None:
-    made = plan(Wish(goal, "tensorrt-llm", place=place))
+    made = plan(PlanRequest(goal, "tensorrt-llm", place=place))
     lines = [line for v in made.variants for line in v.lines]
     assert not any("dataset_run" in line for line in lines)
     written = {w for c in commands(made) for w in re.findall(r"-o (\S+)", c)}
@@ -174,53 +174,53 @@ def test_variants_speak_of_what_the_plan_writes(goal: str, place: str) -> None:
 
 
 def test_variants_lead_back_to_this_plan() -> None:
-    wish = Wish("kernel-breakdown", "vllm", "decode", command=("python", "a b.py"))
-    lines = [line for v in plan(wish).variants for line in v.lines]
+    asked = PlanRequest("kernel-breakdown", "vllm", "decode", command=("python", "a b.py"))
+    lines = [line for v in plan(asked).variants for line in v.lines]
     said = "advisor capture kernel-breakdown --engine vllm --phase decode"
     assert f"{said} --without-graphs -- python 'a b.py'" in lines
     assert f"{said} --command-file nsys_kernel-breakdown.cfg" in lines
-    clock = plan(Wish("kernel-breakdown", "vllm", delay=3, without_graphs=True))
+    clock = plan(PlanRequest("kernel-breakdown", "vllm", delay=3, without_graphs=True))
     assert not {"repeat-ranges", "without-graphs"} & {v.id for v in clock.variants}
     assert "graph-is-default" not in {p.id for p in clock.pitfalls}
 
 
 def test_counters_ask_for_their_privilege() -> None:
-    made = plan(Wish("bandwidth", "vllm"))
+    made = plan(PlanRequest("bandwidth", "vllm"))
     assert "nsys profile --gpu-metrics-set=help" in commands(made, "check")
     assert "ERR_NVGPUCTRPERM" in text(made)
     assert {"counters"} <= {p.id for p in made.pitfalls}
-    old = plan(Wish("bandwidth", "vllm", release=(2023, 4)))
+    old = plan(PlanRequest("bandwidth", "vllm", release=(2023, 4)))
     assert "--gpu-metrics-device=all" in commands(old, "record")[0]
     assert "--gpu-metrics-devices=all" in commands(made, "record")[0]
 
 
 def test_memory_and_backtraces_are_runs_of_their_own() -> None:
-    made = plan(Wish("memory", "pytorch"))
+    made = plan(PlanRequest("memory", "pytorch"))
     assert "--cuda-memory-usage=true" in commands(made, "record")[0]
     assert "memory-usage-slows" in {p.id for p in made.pitfalls}
-    host = plan(Wish("host-overhead", "pytorch"))
+    host = plan(PlanRequest("host-overhead", "pytorch"))
     assert "--cudabacktrace=kernel:500" in text(host)
     assert "--cudabacktrace" not in commands(host, "record")[0]
     assert "python-gil" in commands(host, "record")[0]
-    assert "python-gil" not in commands(plan(Wish("host-overhead", "native")), "record")[0]
+    assert "python-gil" not in commands(plan(PlanRequest("host-overhead", "native")), "record")[0]
 
 
 def test_a_report_a_rank() -> None:
-    mpi = commands(plan(Wish("multi-gpu", "pytorch", "decode", "mpi", 8)), "record")[0]
+    mpi = commands(plan(PlanRequest("multi-gpu", "pytorch", "decode", "mpi", 8)), "record")[0]
     assert mpi.startswith("mpirun -np 8 nsys profile --trace=cuda,nvtx,mpi")
     assert "_rank%q{OMPI_COMM_WORLD_RANK} " in mpi
-    slurm = plan(Wish("multi-gpu", "tensorrt-llm", "decode", "slurm", 4))
+    slurm = plan(PlanRequest("multi-gpu", "tensorrt-llm", "decode", "slurm", 4))
     assert "%h_rank%q{SLURM_PROCID}" in commands(slurm, "record")[0]
     # Variables reach all nodes by nsys, not by the shell of one.
     assert "--env-var=TLLM_PROFILE_START_STOP=100-150," in commands(slurm, "record")[0]
     assert commands(slurm, "read") == ["advisor advisor_multi_gpu_decode_*_rank*.sqlite --ranks"]
     # An engine that starts its workers itself has all GPUs in one report.
-    assert "RANK" not in commands(plan(Wish("multi-gpu", "vllm")), "record")[0]
+    assert "RANK" not in commands(plan(PlanRequest("multi-gpu", "vllm")), "record")[0]
     assert "network_interface" in text(slurm)
 
 
 def test_containers_and_pods() -> None:
-    pod = plan(Wish("tail", "sglang", "decode", "kubernetes"))
+    pod = plan(PlanRequest("tail", "sglang", "decode", "kubernetes"))
     assert [s.id for s in pod.steps][:2] == ["enter", "check"]
     assert "kubectl exec -it POD -- bash" in commands(pod, "enter")
     assert "runAsUser: 0" in text(pod)
@@ -229,12 +229,12 @@ def test_containers_and_pods() -> None:
     assert commands(pod, "fetch")[0] == (
         "kubectl cp POD:/results/advisor_tail_decode.sqlite advisor_tail_decode.sqlite"
     )
-    docker = plan(Wish("tail", "sglang", "decode", "docker"))
+    docker = plan(PlanRequest("tail", "sglang", "decode", "docker"))
     assert commands(docker, "read")[0] == "advisor results/advisor_tail_decode.sqlite"
 
 
 def test_the_six_variables_of_tensorrt_llm_are_all_planned_somewhere() -> None:
-    said = " ".join(text(plan(Wish(goal, "tensorrt-llm"))) for goal in GOALS)
+    said = " ".join(text(plan(PlanRequest(goal, "tensorrt-llm"))) for goal in GOALS)
     for variable in engines()["tensorrt-llm"].capture:
         assert f"{variable.variable}=" in said, variable.variable
 
@@ -253,7 +253,10 @@ TAUGHT = (
 @pytest.mark.parametrize("taught", TAUGHT)
 def test_what_the_notes_teach_is_planned(taught: str) -> None:
     wishes = [
-        Wish(g, e, place=p) for g in GOALS for e in ("tensorrt-llm", "native") for p in ("bare", "slurm")
+        PlanRequest(g, e, place=p)
+        for g in GOALS
+        for e in ("tensorrt-llm", "native")
+        for p in ("bare", "slurm")
     ]
     assert any(taught in text(plan(w)) for w in wishes)
 
@@ -262,20 +265,20 @@ def test_what_the_notes_teach_is_planned(taught: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "says"),
+    ("asked", "says"),
     [
-        (Wish("kernels-breakdown"), "did you mean 'kernel-breakdown'"),
-        (Wish("tail", "vlm"), "did you mean 'vllm'"),
-        (Wish("tail", place="moon"), "known are bare, docker"),
-        (Wish("tail", "vllm", iterations="1-2"), "has no variable that names iterations"),
-        (Wish("tail", "tensorrt-llm", iterations="1to2"), "not of the form 100-150"),
-        (Wish("tail", "tensorrt-llm", iterations="1-2", delay=3), "give one of them"),
-        (Wish("running-server", "vllm", repeat=2), "nsys start and stop confine the recording"),
+        (PlanRequest("kernels-breakdown"), "did you mean 'kernel-breakdown'"),
+        (PlanRequest("tail", "vlm"), "did you mean 'vllm'"),
+        (PlanRequest("tail", place="moon"), "known are bare, docker"),
+        (PlanRequest("tail", "vllm", iterations="1-2"), "has no variable that names iterations"),
+        (PlanRequest("tail", "tensorrt-llm", iterations="1to2"), "not of the form 100-150"),
+        (PlanRequest("tail", "tensorrt-llm", iterations="1-2", delay=3), "give one of them"),
+        (PlanRequest("running-server", "vllm", repeat=2), "nsys start and stop confine the recording"),
     ],
 )
-def test_wishes_that_cannot_be_planned(wish: Wish, says: str) -> None:
+def test_wishes_that_cannot_be_planned(asked: PlanRequest, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        plan(wish)
+        plan(asked)
 
 
 # --- options ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from advisor.checklist.items import INPUT_FACTS, Known, checklist, known_of
+from advisor.checklist.items import INPUT_FACTS, CaptureFacts, capture_facts, checklist
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.text import placeholders
 from advisor.facts.catalog import CATALOGUE
@@ -27,14 +27,14 @@ DEFAULTS = {
 }
 
 
-def known(captures: list[dict[str, Any]], engine: str | None = None, **limits: float) -> Known:
+def known(captures: list[dict[str, Any]], engine: str | None = None, **limits: float) -> CaptureFacts:
     """Captures with these facts; a list is one value a device."""
     values: dict[str, list[list[Any]]] = {}
     for at, facts in enumerate(captures):
         for name, value in facts.items():
             lists = values.setdefault(name, [[] for _ in captures])
             lists[at] += value if isinstance(value, list) else [value]
-    return Known(
+    return CaptureFacts(
         captures=tuple(f"/data/run{i}.sqlite" for i in range(len(captures))),
         engine=engine,
         values={n: tuple(map(tuple, v)) for n, v in values.items()},
@@ -52,7 +52,7 @@ def entry(name: str, *captures: dict[str, Any], engine: str | None = None, **lim
 
 
 def test_without_a_capture_everything_is_asked() -> None:
-    listed = checklist(Known())
+    listed = checklist(CaptureFacts())
     assert all(e.open and e.by is None and not e.proof for e in listed.entries)
     assert {e.command for e in listed.entries if e.id == "profiler-cheap"} == {"advisor doctor TRACE"}
 
@@ -136,7 +136,7 @@ def test_what_is_not_told_is_a_no_with_the_flag_that_would_tell() -> None:
             ),
         ),
     )
-    listed = checklist(known_of([diagnosis]))
+    listed = checklist(capture_facts([diagnosis]))
     found = next(e for e in listed.entries if e.id == "gil-recorded")
     assert found.answer == "no"
     assert found.proof == "the capture does not tell host.gil_wait_ratio (--trace=python-gil would)"
@@ -146,7 +146,7 @@ def test_items_of_other_engines_do_not_apply() -> None:
     assert entry("dataset-prepared", {}, engine="vllm").proof == "for tensorrt-llm; this is vllm"
     assert entry("dataset-prepared", {}, engine="tensorrt-llm").answer is None
     assert entry("gil-recorded", {}, engine="native").answer == "not_applicable"
-    listed = checklist(Known(engine="vllm"))
+    listed = checklist(CaptureFacts(engine="vllm"))
     assert next(e for e in listed.entries if e.id == "dataset-prepared").answer == "not_applicable"
 
 
@@ -169,12 +169,12 @@ def test_known_of_takes_facts_inputs_and_limits() -> None:
             Threshold(code="CAP105", param="min_steps", value=7, default=5, unit="count", origin="seed"),
         ),
     )
-    found = known_of([diagnosis])
+    found = capture_facts([diagnosis])
     assert found.values["launch.idle_ratio"] == ((0.5,),)
     assert found.values["input.cuda"] == (("13.0",),)
     assert found.limits == {"CAP105.min_steps": 7}
     assert found.engine == "vllm"
-    assert known_of([diagnosis], "sglang").engine == "sglang"
+    assert capture_facts([diagnosis], "sglang").engine == "sglang"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_known_of_takes_facts_inputs_and_limits() -> None:
 def test_an_nsys_older_than_the_driver_is_told(producer: str, cuda: str | None, answer: str | None) -> None:
     entry = Input(path="a.sqlite", format="nsys-sqlite", producer=producer, cuda=cuda)
     diagnosis = Diagnosis(tool=Tool(version="1", engine="python"), inputs=(entry,), verdict="")
-    found = {e.id: e for e in checklist(known_of([diagnosis])).entries}["nsys-new-enough"]
+    found = {e.id: e for e in checklist(capture_facts([diagnosis])).entries}["nsys-new-enough"]
     # Whether the viewer is new enough only a person knows, so nothing but a no comes from facts.
     assert found.answer == answer
     assert producer in found.proof

@@ -11,7 +11,7 @@ import yaml
 
 from advisor.checklist import session
 from advisor.checklist.answers import Reply, answered, parse, read, with_replies
-from advisor.checklist.items import Known, checklist
+from advisor.checklist.items import CaptureFacts, checklist
 from advisor.checklist.run import BACK, FileAsker, walk
 from advisor.errors import InputError
 from advisor.model.checklist import CheckEntry, Checklist
@@ -151,7 +151,7 @@ def test_an_interruption_keeps_what_was_said(measured: Checklist, tmp_path: Path
     person = Person(Reply("yes", "noted"), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         walk(measured, person, lambda c: session.save(place, c))
-    back = session.restore(place, checklist(Known()))
+    back = session.restore(place, checklist(CaptureFacts()))
     first = next(e.id for e in measured.entries if e.open)
     assert (of(back, first).answer, of(back, first).note) == ("yes", "noted")
 
@@ -173,7 +173,7 @@ def test_a_session_survives_without_the_capture(measured: Checklist, tmp_path: P
     session.save(place, with_replies(measured, replies))
     assert place.read_text(encoding="utf-8").startswith("# A checklist of advisor; go on with: ")
     assert yaml.safe_load(place.read_text(encoding="utf-8"))["answers"]["load-levels"] == {"answer": "yes"}
-    back = session.restore(place, checklist(Known()))
+    back = session.restore(place, checklist(CaptureFacts()))
     assert back.captures == measured.captures
     assert of(back, "release-build").answer == "yes"
     assert of(back, "release-build").by == "capture"
@@ -205,7 +205,7 @@ def test_what_is_no_session_is_refused(tmp_path: Path, text: str) -> None:
     place = tmp_path / "x.yaml"
     place.write_text(text)
     with pytest.raises(InputError, match="not a session"):
-        session.restore(place, checklist(Known()))
+        session.restore(place, checklist(CaptureFacts()))
 
 
 def test_questions_of_another_release_are_left_behind(tmp_path: Path, measured: Checklist) -> None:
@@ -214,7 +214,7 @@ def test_questions_of_another_release_are_left_behind(tmp_path: Path, measured: 
     content = yaml.safe_load(place.read_text(encoding="utf-8"))
     content["answers"]["no-longer-asked"] = {"answer": "yes"}
     place.write_text(yaml.safe_dump(content))
-    assert session.restore(place, checklist(Known())).entries
+    assert session.restore(place, checklist(CaptureFacts())).entries
 
 
 def test_saving_is_all_or_nothing(

@@ -13,7 +13,7 @@ from advisor.engine.compile import compile_rules
 from advisor.engine.durable import EngineError, Matcher, Session, available
 from advisor.engine.findings import conclude
 from advisor.engine.infer import Disagreement, infer
-from advisor.engine.interpret import Board, Sight, evaluate
+from advisor.engine.interpret import FactView, OutcomeLog, evaluate
 from advisor.model.facts import FactBase, Scope
 from tests.engine.engine_support import base, ge, put, random_facts, random_rules, rule, rules
 
@@ -27,18 +27,16 @@ def test_random_rule_sets(block: int) -> None:
     for seed in range(block * 60, block * 60 + 60):
         rng = random.Random(seed)
         program = compile_rules(random_rules(rng))
-        board = Board(Sight(random_facts(rng)))
-        with Matcher(program, board) as matcher:
+        log = OutcomeLog(FactView(random_facts(rng)))
+        with Matcher(program, log) as matcher:
             for number, stratum in enumerate(program.strata):
                 found = [
-                    evaluate(one, scope, board)
-                    for one in stratum
-                    for scope in board.sight.scopes(one.spec.scope)
+                    evaluate(one, scope, log) for one in stratum for scope in log.view.scopes(one.spec.scope)
                 ]
                 defined = {(o.code, o.scope) for o in found if o.state == "fired"}
                 assert matcher.fire(number) == defined, f"seed {seed}, stratum {number}"
                 for outcome in found:
-                    board.post(outcome)
+                    log.post(outcome)
 
 
 def test_the_random_sets_reach_every_state() -> None:

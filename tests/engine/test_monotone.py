@@ -40,8 +40,8 @@ def test_more_facts_never_flip_an_outcome(seed: int, names: set[str], tables: se
     # Guards that pass on unknown and overruling act on what is not known, by design.
     chosen = random_rules(rng, passing=False, overrules=False, known=False)
     full = _with_scopes(random_facts(rng))
-    before = infer(_without(full, names, tables), chosen, engine="python").board.outcomes
-    after = infer(full, chosen, engine="python").board.outcomes
+    before = infer(_without(full, names, tables), chosen, engine="python").log.outcomes
+    after = infer(full, chosen, engine="python").log.outcomes
     assert before.keys() == after.keys()
     for key, outcome in before.items():
         if outcome.state != "unknown":

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.engine.durable import available
 from advisor.engine.infer import Engine, Inference, infer
-from advisor.engine.interpret import Sight
+from advisor.engine.interpret import FactView
 from advisor.engine.load import RuleSet
 from advisor.model.facts import TRACE, Fact, FactBase, Row, Scope
 from tests.engine.engine_support import DECODE, DEV, SCOPES, base, ge, put, rule, rules
@@ -25,13 +25,13 @@ def states(found: Inference, code: str) -> dict[str, str]:
     return {o.scope.label(): o.state for o in found.by_code[code]}
 
 
-def test_sight_agrees_with_the_fact_base() -> None:
+def test_view_agrees_with_the_fact_base() -> None:
     facts = FactBase()
     for i, scope in enumerate(SCOPES):
         facts.add(Fact("f.a", i, "count", scope))
-    sight = Sight(facts)
+    view = FactView(facts)
     for scope in (*SCOPES, Scope(rank=1, device=0, phase="decode", operation="gemm")):
-        assert sight.fact("f.a", scope) == facts.get("f.a", scope)
+        assert view.fact("f.a", scope) == facts.get("f.a", scope)
 
 
 def test_a_rule_is_evaluated_in_every_scope_of_its_level(engine: Engine) -> None:

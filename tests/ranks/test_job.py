@@ -12,7 +12,7 @@ from advisor.model.facts import Scope
 from advisor.model.findings import Finding, Impact
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.ranks import Task, diagnose_ranks, reduce_capture
-from advisor.ranks.merge import Said, listed, merge_findings, refold
+from advisor.ranks.merge import RankFinding, listed, merge_findings, refold
 from advisor.ranks.summary import decode
 from advisor.reports.terminal import TextOptions, plain
 from tests.ranks.cluster import Cluster
@@ -203,7 +203,7 @@ def one(code: str = "ABC101", share: float = 0.2, **changes: object) -> Finding:
 
 
 def test_most_ranks_make_it_the_jobs() -> None:
-    said = [Said((r,), one(share=0.1 + 0.1 * r, scope=Scope(device=r))) for r in range(3)]
+    said = [RankFinding((r,), one(share=0.1 + 0.1 * r, scope=Scope(device=r))) for r in range(3)]
     (merged,) = merge_findings(said, 4)
     assert merged.scope == Scope()
     extent = "On 3 of 4 ranks, a share of 10 to 30 %; the numbers are those of rank 2."
@@ -212,7 +212,7 @@ def test_most_ranks_make_it_the_jobs() -> None:
 
 
 def test_few_ranks_are_named() -> None:
-    said = [Said((r,), one(share=0.1 * r, scope=Scope(device=0))) for r in (1, 3)]
+    said = [RankFinding((r,), one(share=0.1 * r, scope=Scope(device=0))) for r in (1, 3)]
     (merged,) = merge_findings(said, 8)
     assert merged.scope == Scope(rank=3, device=0)
     assert merged.message.endswith("Also on rank 1.")
@@ -222,7 +222,7 @@ def test_few_ranks_are_named() -> None:
 
 
 def test_phases_and_operations_stay_apart() -> None:
-    said = [Said((0,), one(scope=Scope(phase=p))) for p in ("prefill", "decode")]
+    said = [RankFinding((0,), one(scope=Scope(phase=p))) for p in ("prefill", "decode")]
     assert len(merge_findings(said, 1)) == 2
 
 

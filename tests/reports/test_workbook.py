@@ -16,7 +16,7 @@ import pytest
 from openpyxl import Workbook, load_workbook
 from openpyxl.utils import get_column_letter
 
-from advisor.checklist.items import checklist, known_of
+from advisor.checklist.items import capture_facts, checklist
 from advisor.model.facts import Table
 from advisor.model.findings import Diagnosis, Input
 from advisor.model.review import DECISIONS, Decision, Review
@@ -31,7 +31,7 @@ FORMULAS = ("=1+1", '=HYPERLINK("http://x")', "+1", "-2+3", "@SUM(A1)", "\t=1", 
 
 
 def made(*diagnoses: Diagnosis, **more: Any) -> Workbook:
-    data = workbook.render(diagnoses, checklist=checklist(known_of(diagnoses)), **more)
+    data = workbook.render(diagnoses, checklist=checklist(capture_facts(diagnoses)), **more)
     return load_workbook(io.BytesIO(data))
 
 
@@ -101,10 +101,10 @@ def test_the_same_bytes_twice() -> None:
     script = (
         "import sys\n"
         "from tests.reports.fixture import DIAGNOSIS, HEALTHY\n"
-        "from advisor.checklist.items import checklist, known_of\n"
+        "from advisor.checklist.items import checklist, capture_facts\n"
         "from advisor.reports.workbook import book as workbook\n"
         "both = [DIAGNOSIS, HEALTHY]\n"
-        "sys.stdout.buffer.write(workbook.render(both, checklist=checklist(known_of(both))))\n"
+        "sys.stdout.buffer.write(workbook.render(both, checklist=checklist(capture_facts(both))))\n"
     )
 
     def run(seed: str, zone: str) -> bytes:

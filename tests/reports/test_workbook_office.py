@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from openpyxl import load_workbook
 
-from advisor.checklist.items import checklist, known_of
+from advisor.checklist.items import capture_facts, checklist
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports.workbook import book as workbook
@@ -49,7 +49,7 @@ def diagnoses() -> list[Diagnosis]:
 
 
 def write(path: Path, diagnoses: Sequence[Diagnosis]) -> Path:
-    path.write_bytes(workbook.render(diagnoses, checklist=checklist(known_of(diagnoses))))
+    path.write_bytes(workbook.render(diagnoses, checklist=checklist(capture_facts(diagnoses))))
     return path
 
 
@@ -71,7 +71,7 @@ def test_it_opens_and_recalculates_without_an_error(tmp_path: Path, diagnoses: l
     row = next(r for r in book["Summary"].iter_rows() if any(c.value == "decided" for c in r))
     below = [c.value for c in book["Summary"][row[0].row + 1] if c.value is not None]
     assert below[:4] == [findings, 0, 0, findings]
-    yes = sum(e.answer == "yes" for e in checklist(known_of(diagnoses)).entries)
+    yes = sum(e.answer == "yes" for e in checklist(capture_facts(diagnoses)).entries)
     assert below[4] == yes
     # A formula of ours over two numbers.
     times = next(r for r in book["Comparison"].iter_rows(values_only=True) if r[0] == "step.time_median_ms")

@@ -12,7 +12,7 @@ import pytest
 from openpyxl import Workbook, load_workbook
 from openpyxl.utils import get_column_letter
 
-from advisor.checklist.items import checklist, known_of
+from advisor.checklist.items import capture_facts, checklist
 from advisor.errors import InputError
 from advisor.model.review import Review
 from advisor.reports import review_text
@@ -28,7 +28,7 @@ __all__ = ["run"]
 
 @pytest.fixture
 def book() -> Workbook:
-    data = workbook.render([DIAGNOSIS], checklist=checklist(known_of([DIAGNOSIS])))
+    data = workbook.render([DIAGNOSIS], checklist=checklist(capture_facts([DIAGNOSIS])))
     return load_workbook(io.BytesIO(data))
 
 
@@ -106,7 +106,7 @@ def test_rows_sorted_and_columns_moved(book: Workbook, tmp_path: Path) -> None:
 def test_the_next_review_starts_from_this_one(book: Workbook, tmp_path: Path) -> None:
     fill_in(book)
     review = read(saved(book, tmp_path), "1")
-    data = workbook.render([DIAGNOSIS], checklist=checklist(known_of([DIAGNOSIS])), review=review)
+    data = workbook.render([DIAGNOSIS], checklist=checklist(capture_facts([DIAGNOSIS])), review=review)
     path = tmp_path / "next.xlsx"
     path.write_bytes(data)
     again = read(path, "1")

@@ -22,7 +22,7 @@ _PATTERN = re.compile(r"%q\{\w+\}|%\w")
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlanRequest:
     """What the user said; the rest is chosen."""
 
     goal: str
@@ -41,10 +41,10 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Case:
-    """A wish with everything that it names, for one phase."""
+class PlanContext:
+    """A asked with everything that it names, for one phase."""
 
-    wish: Wish
+    asked: PlanRequest
     goal: Goal
     engine: str
     program: Program
@@ -56,8 +56,8 @@ class Case:
     @property
     def name(self) -> str:
         """The output without its ending, as -o takes it."""
-        if self.wish.name:
-            return self.wish.name
+        if self.asked.name:
+            return self.asked.name
         parts = ["advisor", self.goal.id.replace("-", "_"), *([self.phase] if self.phase else [])]
         suffix = self.place.suffix or ("_rank%q{RANK}" if self.prefix else "")
         return f"{self.place.folder}{'_'.join(parts)}{suffix}"
@@ -70,8 +70,8 @@ class Case:
     @property
     def command(self) -> str:
         """The program under nsys."""
-        if self.wish.command:
-            return shlex.join(self.wish.command)
+        if self.asked.command:
+            return shlex.join(self.asked.command)
         return self.program.serve if self.goal.session else self.program.benchmark
 
     def fill(self, text: str, here: bool = False) -> str:
@@ -81,7 +81,7 @@ class Case:
         name = local if here else self.name
         # nsys numbers the reports where it writes one for each range; ranks are compared range by
         # range, so of those the first.
-        one, each = (".1", ".1" if self.goal.ranks else ".*") if self.wish.repeat else ("", "")
+        one, each = (".1", ".1" if self.goal.ranks else ".*") if self.asked.repeat else ("", "")
         values = {
             "command": self.command,
             "load": self.program.load,
@@ -90,13 +90,13 @@ class Case:
             "report": f"{name}{one}.nsys-rep",
             "trace": f"{_one(name) if here else name}{one}.sqlite",
             "all_traces": f"{_PATTERN.sub('*', name)}{each}.sqlite",
-            "wish": again(replace(self.wish, command=())),
-            "program": f" -- {shlex.join(self.wish.command)}" if self.wish.command else "",
+            "wish": again(replace(self.asked, command=())),
+            "program": f" -- {shlex.join(self.asked.command)}" if self.asked.command else "",
             "prompt": str(shape.prompt),
             "output": str(shape.output),
             "phase": self.phase or "run",
             "goal": self.goal.id,
-            "ranks": str(self.wish.ranks),
+            "ranks": str(self.asked.ranks),
         }
         for key, value in values.items():
             text = text.replace(f"{{{key}}}", value)
@@ -106,7 +106,7 @@ class Case:
         """How the engine, in its version where known, carries out an action."""
         return options_for(action, self.engine, version=self.version)
 
-    def of(self, phase: Phase | None) -> Case:
+    def of(self, phase: Phase | None) -> PlanContext:
         return replace(self, phase=phase)
 
 
@@ -115,46 +115,46 @@ def _one(name: str) -> str:
     return _PATTERN.sub(lambda m: "HOST" if m[0] == "%h" else "0", name)
 
 
-def case_of(wish: Wish) -> Case:
-    """Raises InputError where the wish names something unknown, or things that do not fit."""
+def context_of(asked: PlanRequest) -> PlanContext:
+    """Raises InputError where the request names something unknown, or things that do not fit."""
     data = capture_goals()
-    goal = _named("goal", wish.goal, {g.id: g for g in data.goals})
-    place = _named("place", wish.place, {p.id: p for p in data.places})
-    engine, _, version = (wish.engine or "any").partition("@")
+    goal = _named("goal", asked.goal, {g.id: g for g in data.goals})
+    place = _named("place", asked.place, {p.id: p for p in data.places})
+    engine, _, version = (asked.engine or "any").partition("@")
     _named("serving engine", engine, engines())
     program = data.program(engine)
-    if goal.session and (wish.iterations or wish.repeat or wish.delay is not None):
+    if goal.session and (asked.iterations or asked.repeat or asked.delay is not None):
         raise InputError(
             f"{goal.id}: nsys start and stop confine the recording; --iterations, "
             "--repeat and --delay do not apply"
         )
     window = program.window if goal.session else program.benchmark_window or program.window
-    if wish.delay is not None or wish.duration is not None:
-        if wish.iterations or wish.repeat:
+    if asked.delay is not None or asked.duration is not None:
+        if asked.iterations or asked.repeat:
             raise InputError(
                 "--iterations and --repeat choose by range, --delay and --duration "
                 "by the clock; give one of them"
             )
         window = "time"
-    if wish.iterations and window != "variable":
+    if asked.iterations and window != "variable":
         title = engines()[engine].title
         raise InputError(
             f"--iterations: {title} has no variable that names iterations; let the program call "
             "cudaProfilerStart and Stop, or give --delay and --duration"
         )
-    if wish.iterations and not re.fullmatch(r"\d+-\d+", wish.iterations):
-        raise InputError(f"--iterations: '{wish.iterations}' is not of the form 100-150")
-    if wish.repeat and window == "time":
+    if asked.iterations and not re.fullmatch(r"\d+-\d+", asked.iterations):
+        raise InputError(f"--iterations: '{asked.iterations}' is not of the form 100-150")
+    if asked.repeat and window == "time":
         window = "program"
-    return Case(wish, goal, engine, program, place, window, wish.phase, version or None)
+    return PlanContext(asked, goal, engine, program, place, window, asked.phase, version or None)
 
 
-def phases(case: Case) -> tuple[Phase | None, ...]:
+def phases(context: PlanContext) -> tuple[Phase | None, ...]:
     """Both standard profiles where neither phase nor program are named."""
-    both = case.goal.phases and case.phase is None and not case.wish.command
-    if both and "{prompt}" in " ".join([case.command, *(c.command for c in case.program.prepare)]):
+    both = context.goal.phases and context.phase is None and not context.asked.command
+    if both and "{prompt}" in " ".join([context.command, *(c.command for c in context.program.prepare)]):
         return ("prefill", "decode")
-    return (case.phase,)
+    return (context.phase,)
 
 
 def _named(what: str, name: str, known: Mapping[str, _T]) -> _T:
@@ -165,22 +165,22 @@ def _named(what: str, name: str, known: Mapping[str, _T]) -> _T:
     raise InputError(f"no {what} '{name}'; {hint}")
 
 
-def again(wish: Wish) -> str:
+def again(asked: PlanRequest) -> str:
     """The command line that says the same without questions."""
-    words = ["advisor", "capture", wish.goal]
+    words = ["advisor", "capture", asked.goal]
     for name, value in (
-        ("--engine", wish.engine),
-        ("--phase", wish.phase),
-        ("--where", None if wish.place == "bare" else wish.place),
-        ("--ranks", None if wish.ranks == 2 else wish.ranks),
-        ("--iterations", wish.iterations),
-        ("--repeat", wish.repeat),
-        ("--delay", wish.delay),
-        ("--duration", wish.duration),
-        ("--name", wish.name),
+        ("--engine", asked.engine),
+        ("--phase", asked.phase),
+        ("--where", None if asked.place == "bare" else asked.place),
+        ("--ranks", None if asked.ranks == 2 else asked.ranks),
+        ("--iterations", asked.iterations),
+        ("--repeat", asked.repeat),
+        ("--delay", asked.delay),
+        ("--duration", asked.duration),
+        ("--name", asked.name),
     ):
         words += [] if value is None else [name, str(value)]
-    words += ["--without-graphs"] if wish.without_graphs else []
-    if wish.release:
-        words += ["--nsys", ".".join(map(str, wish.release))]
-    return shlex.join([*words, *(["--", *wish.command] if wish.command else [])])
+    words += ["--without-graphs"] if asked.without_graphs else []
+    if asked.release:
+        words += ["--nsys", ".".join(map(str, asked.release))]
+    return shlex.join([*words, *(["--", *asked.command] if asked.command else [])])

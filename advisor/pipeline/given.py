@@ -1,8 +1,9 @@
-"""How many bytes of weights a step reads, as the user says."""
+"""What the user gives besides the capture: bytes of weights a step, step time without the profiler."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,16 @@ def _bytes_each(config: dict[str, Any]) -> float:
     if packed.get("load_in_4bit"):
         return 0.5
     raise ValueError(f"weights quantised by {method}")
+
+
+def given_step_ns(text: str | None) -> float | None:
+    """``9.92`` (milliseconds) as ns; None where it was not given. Raises InputError."""
+    if text is None:
+        return None
+    try:
+        value = float(text.lower().removesuffix("ms"))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InputError(f"--unprofiled-step: '{text}' is not a time in milliseconds, such as 9.92")
+    return value * 1e6
