@@ -70,9 +70,5 @@ def answer(
     with Progress(trace.name) as progress:
         found = explain(trace, code, settings, progress)
     deliver(
-        found,
-        lambda page: explanation(page, found, settings.verbosity, full),
-        settings.format,
-        output,
-        force,
+        found, lambda page: explanation(page, found, settings.verbosity, full), settings.format, output, force
     )

@@ -10,33 +10,21 @@ import typer
 from advisor.cli import flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
+from advisor.model.options import one_of
 
 
 @takes(
-    "trace",
-    "code",
-    "window",
-    "nvtx",
-    "phase",
-    "weight_bytes",
-    "unprofiled_step",
-    "serving_engine",
-    "rules",
-    "param",
-    "engine",
-    "format",
-    "output",
-    "force",
-    "verbose",
+    "trace code window nvtx phase weight_bytes unprofiled_step serving_engine rules param engine "
+    "format output force verbose",
+    format=one_of("Kind of answer.", "text", "json"),
+    verbose="How sure, and why, as well.",
 )
 def show(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
     code: Annotated[str, typer.Argument(metavar="N|CODE", hidden=True)] = "1",
-    format: Annotated[str, typer.Option(metavar="text|json", help="Kind of answer.")] = "text",
     output: flags.Output = None,
     force: flags.Force = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="How sure, and why, as well.")] = False,
 ) -> None:
     """Show one finding of a capture in full: its numbers, what proves it, where it is, what to do
     about it and how to verify that.
@@ -46,4 +34,4 @@ def show(
     """
     from advisor.cli.explain import answer
 
-    answer(code, trace, settings, format, output, force, int(verbose), full=True)
+    answer(code, trace, settings, output, force, full=True)
