@@ -16,7 +16,8 @@ JUDGED = (
 #: What differs between two captures: against `limit("...")`, never a number of the code. Statistical
 #: methods, and how layers are counted, have constants of their own.
 COMPARED = sorted(
-    {p.stem for p in (PACKAGE / "compare").glob("*.py")} - {"statistics", "text", "work", "frameworks"}
+    {p.stem for p in (PACKAGE / "compare").glob("*.py")}
+    - {"statistics", "text", "work", "frameworks", "multiples"}
 )
 _ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 

@@ -15,12 +15,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from advisor.compare.absence import absence, among
 from advisor.compare.store import documents, fault_text
 from advisor.errors import InputError
+from advisor.knowledge.compare import limit
 from advisor.model.facts import LEVELS, TRACE, Scope
 from advisor.model.findings import SEVERITIES, Baseline, Diagnosis, Finding, Gone, Severity, identity
 
-#: A finding of the same severity has changed from this difference of its share of the window on:
-#: a quarter of what makes a finding high.
-CHANGED = 0.05
 HINT = "save one with 'advisor TRACE --format json -o FILE'"
 
 
@@ -160,7 +158,7 @@ def change(before: Before | None, now: Finding) -> Literal["worse", "better"] | 
     if before.share is None or share is None:
         return None
     grown = share - before.share
-    return None if abs(grown) < CHANGED else "worse" if grown > 0 else "better"
+    return None if abs(grown) < limit("known-finding") else "worse" if grown > 0 else "better"
 
 
 def _gone(diagnosis: Diagnosis, saved: Saved) -> tuple[Gone, ...]:
