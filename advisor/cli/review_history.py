@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from advisor.cli import flags
-from advisor.cli.review import FORMATS, app
+from advisor.cli.review import app
+from advisor.cli.settings import takes
+from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.history import History
+from advisor.model.options import one_of
 
-Folder = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the history (.advisor).")]
 Day = Annotated[str | None, typer.Option("--date", metavar="DAY", help="2026-11-22 (default: today).")]
 
 
@@ -26,27 +28,27 @@ def day_of(text: str | None, option: str = "--date") -> str:
 
 
 @app.command()
+@takes("source review names day folder", files=("folder",), folder="Folder of the history (.advisor).")
 def record(
+    settings: Settings,
     source: Annotated[str, typer.Argument(metavar="TRACE", hidden=True)],
     review: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Workbook or JSON with what was decided.")
     ] = None,
     names: Annotated[str, typer.Option(metavar="A,B", help="Who was there.")] = "",
     day: Day = None,
-    folder: Folder = None,
 ) -> None:
     """Record a review of TRACE (a capture, or a saved diagnosis) in the history.
 
     Findings are told apart by code and scope: one history is about one workload. A finding that
     has become worse, or is back, opens its decision again.
     """
-    from advisor.cli.compare_options import baseline_folder
     from advisor.cli.progress import Progress
     from advisor.cli.workbook_output import earlier_review
     from advisor.compare import history
     from advisor.pipeline.compare import CompareOptions, load
 
-    folder, today = baseline_folder(folder), day_of(day)
+    folder, today = settings.folder, day_of(day)
     before = history.read(folder)
     decided = earlier_review(review) if review is not None else None
     with Progress(source) as progress:
@@ -59,33 +61,33 @@ def record(
 
 
 @app.command()
+@takes(
+    "day folder format output force",
+    files=("folder",),
+    folder="Folder of the history (.advisor).",
+    format=one_of("Kind of result.", "text", "json", "markdown"),
+)
 def status(
-    day: Day = None,
-    folder: Folder = None,
-    format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Kind of result.")] = "text",
-    output: flags.Output = None,
-    force: flags.Force = False,
+    settings: Settings, day: Day = None, output: flags.Output = None, force: flags.Force = False
 ) -> None:
     """Print what is new, worse, better, closed and overdue since the last review."""
-    from advisor.cli.compare_options import baseline_folder
-    from advisor.cli.deliver import check_format, target_of
+    from advisor.cli.deliver import target_of
 
-    check_format(format, FORMATS)
-    _show(baseline_folder(folder), day_of(day), format, target_of(output, force), force)
+    _show(settings.folder, day_of(day), settings.format, target_of(output, force), force)
 
 
 @app.command()
+@takes("finding reason until folder", files=("folder",), folder="Folder of the history (.advisor).")
 def suppress(
+    settings: Settings,
     finding: Annotated[str, typer.Argument(metavar="FINDING", hidden=True)],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it is no trouble.")],
     until: Annotated[str, typer.Option(metavar="DAY", help="Last day: 2027-01-31.")],
-    folder: Folder = None,
 ) -> None:
     """Let FINDING (LCH101@device=0, as status prints it) fail no gate until a day."""
-    from advisor.cli.compare_options import baseline_folder
     from advisor.compare import history
 
-    folder = baseline_folder(folder)
+    folder = settings.folder
     if not reason.strip():
         raise InputError("--reason: say why")
     _write(folder, history.suppressed(history.read(folder), finding, reason, day_of(until, "--until")))
