@@ -26,7 +26,7 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
         parts = [
             f"{path_of(diagnosis, f.scope.rank)}: {f.code}",
             "limit" if f.kind == "limit" else f.severity,
-            f"[{f.baseline}]" if f.baseline else "",
+            f"[{phrases.state(f)}]" if f.baseline else "",
             f.cause,
             f"({share} of the {of})" if share else "",
         ]

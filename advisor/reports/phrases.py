@@ -259,8 +259,8 @@ def name(finding: Finding | Gone) -> str:
 
 
 def state(finding: Finding) -> str:
-    """``new`` or ``known`` where there is a baseline."""
-    return finding.baseline or ""
+    """``new``, ``known``, ``worse`` or ``better`` where there is a baseline."""
+    return finding.changed or finding.baseline or ""
 
 
 def baseline_text(diagnosis: Diagnosis) -> str:

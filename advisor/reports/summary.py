@@ -274,7 +274,7 @@ def _table(findings: Sequence[Finding], top: int, marked: bool) -> Grid:
     for code in list(times)[:top]:
         f = next(f for f in findings if f.code == code)
         name = f"{f.code} {f.cause}" + (f" ({times[code]} places)" if times[code] > 1 else "")
-        state = (f.baseline or "",) if marked else ()
+        state = (phrases.state(f),) if marked else ()
         share, saved = phrases.share_text(f) or "-", saves(f) or "-"
         rows.append((str(f.rank), f.severity, *state, name, share, saved, first_fix(f)))
     heads = ("#", "severity", *(("state",) if marked else ()), "finding", "share", "saves", "do first")

@@ -135,7 +135,7 @@ def _quiet(page: Page, diagnosis: Diagnosis, options: TextOptions) -> None:
     """The fix and what it wins, with the finding that asks for it."""
     first = summary.headline(diagnosis)
     name = f"{diagnosis.inputs[0].path}: " if options.named else ""
-    state = f", {first.baseline}" if first is not None and first.baseline else ""
+    state = f", {phrases.state(first)}" if first is not None and first.baseline else ""
     found = f" ({first.code} {first.cause}{state})" if first is not None else ""
     page.wrapped(f"{name}{summary.verdict(diagnosis)}{found}")
     _compared(page, diagnosis)

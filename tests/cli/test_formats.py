@@ -9,7 +9,9 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from advisor.compare import history
 from advisor.config import CHOICES
+from advisor.model.history import History
 from advisor.reports import json_report
 from tests.cli.conftest import Run
 from tests.reports.fixture import DIAGNOSIS, HEALTHY
@@ -156,12 +158,13 @@ def test_gates(run: Run, old: Path, gates: tuple[str, ...], code: int) -> None:
 
 
 def test_a_suppressed_finding_fails_no_gate(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "now.json").write_bytes(json_report.render([DIAGNOSIS]))
     assert run("a.sqlite", "--fail-on", "high", "-q") == 1
-    assert run("review", "record", "now.json") == 0
+    found = history.recorded(History(), DIAGNOSIS, "2026-11-02")
     for finding in (f for f in DIAGNOSIS.findings if f.severity == "high"):
-        until = ("--reason", "known", "--until", "2999-12-31")
-        assert run("review", "suppress", finding.identity, *until) == 0
+        found = history.suppressed(found, finding.identity, "known", "2999-12-31")
+    path = history.path_of(tmp_path / ".advisor")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(json_report.document_bytes(found))
     assert run("a.sqlite", "--fail-on", "high", "-q") == 0
 
 
@@ -173,8 +176,8 @@ def test_what_has_become_worse_fails_where_that_is_asked(
     old = DIAGNOSIS.model_copy(update={"findings": (first, *DIAGNOSIS.findings[1:])})
     (tmp_path / "old.json").write_bytes(json_report.render([old]))
     assert run("a.sqlite", "--baseline", "old.json", "--fail-on-new", "-q") == 0
-    assert run("a.sqlite", "--baseline", "old.json", "--fail-on-worse", "-q") == code
-    assert ("[worse]" in capsys.readouterr().out) == bool(code)
+    assert run("a.sqlite", "--baseline", "old.json", "--fail-on-worse") == code
+    assert ("launch-bound, worse)" in " ".join(capsys.readouterr().out.split())) == bool(code)
     assert run("a.sqlite", "--fail-on-worse") == 2
     assert "--fail-on-worse needs a --baseline FILE to tell what is worse" in capsys.readouterr().err
 
