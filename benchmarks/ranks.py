@@ -30,13 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from tile import tile  # noqa: E402
 
 from tests.ranks.cluster import Cluster  # noqa: E402
-from tests.scenarios.machine import (  # noqa: E402
-    ALL_REDUCE,
-    DECODE_ATTENTION,
-    GEMM,
-    NORM,
-    SILU,
-)
+from tests.scenarios.machine import ALL_REDUCE, DECODE_ATTENTION, GEMM, NORM, SILU  # noqa: E402
 
 DIFFERENT = 8
 STEPS, LAYERS = 13, 32
