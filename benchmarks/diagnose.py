@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from tile import tile, unpacked
 
@@ -37,15 +38,21 @@ def sql_pass(path: Path) -> None:
         db.execute(f"select {what} from {table}").fetchone()
 
 
-def process(*command: str) -> tuple[float, float]:
-    """Wall seconds and peak resident MB of one process."""
+class Run(NamedTuple):
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+def process(*command: str) -> Run:
+    """What one process took."""
     begin = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
     wall = time.perf_counter() - begin
     if os.waitstatus_to_exitcode(status):
         sys.exit(f"{' '.join(command)} failed")
-    return wall, usage.ru_maxrss / 1024
+    return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def advisor(*arguments: str) -> tuple[str, ...]:
@@ -69,24 +76,25 @@ def main() -> None:
         floor, ours = [], []
         own = (sys.executable, __file__, "--sql-pass", str(big))
         for _ in range(args.runs):
-            floor.append(process(*own)[0])
+            floor.append(process(*own))
             ours.append(process(*advisor("diagnose", str(big), "--format", "json")))
-        result["sql_pass_s"] = statistics.median(floor)
-        result["diagnose_s"] = statistics.median(wall for wall, _ in ours)
+        result["sql_pass_s"] = statistics.median(run.wall_s for run in floor)
+        result["diagnose_s"] = statistics.median(run.wall_s for run in ours)
         result["diagnose_over_sql_pass"] = result["diagnose_s"] / result["sql_pass_s"]
-        result["diagnose_peak_mb"] = max(peak for _, peak in ours)
+        result["diagnose_over_sql_pass_cpu"] = min(r.cpu_s for r in ours) / min(r.cpu_s for r in floor)
+        result["diagnose_peak_mb"] = max(run.peak_mib for run in ours)
         small = unpacked(args.small or args.capture, folder)
         for key, command in {
             "small_diagnose_s": advisor("diagnose", str(small), "--format", "json"),
             "help_s": advisor("--help"),
             "explain_s": advisor("explain", "SYN101"),
         }.items():
-            result[key] = statistics.median(process(*command)[0] for _ in range(args.runs))
+            result[key] = statistics.median(process(*command).wall_s for _ in range(args.runs))
     if args.json:
         print(json.dumps(result, indent=2))
         return
     for key, value in result.items():
-        print(f"{key:24} {value:8.2f}")
+        print(f"{key:26} {value:8.2f}")
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ def main() -> None:
         if trace is None:
             trace = Path(name) / "large.json"
             repeated(DEMO, trace, args.megabytes * 10**6)
-        walls = [process(*advisor("diagnose", str(trace), "-q")) for _ in range(args.runs)]
+        ran = [process(*advisor("diagnose", str(trace), "-q")) for _ in range(args.runs)]
         print(f"{trace.stat().st_size / 1e6:8.1f} MB")
-        print(f"{statistics.median(w for w, _ in walls):8.2f} s")
-        print(f"{max(m for _, m in walls):8.0f} MB peak")
+        print(f"{statistics.median(run.wall_s for run in ran):8.2f} s")
+        print(f"{max(run.peak_mib for run in ran):8.0f} MB peak")
 
 
 if __name__ == "__main__":
