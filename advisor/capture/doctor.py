@@ -1,4 +1,4 @@
-"""What is wrong with a capture, as a capture: told from facts, outcomes and metadata."""
+"""Faults of a capture itself, from facts, outcomes and metadata."""
 
 from __future__ import annotations
 

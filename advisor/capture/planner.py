@@ -2,8 +2,8 @@
 
 It starts from the options that the capture was recorded with and adds options greedily: each time
 those that enable most rules for what they cost (`cost` in knowledge/capture.yaml, in rules), until
-what is left costs more than it enables. What a rule needs is told by the remedies of its missing
-facts; a need that is no option (an NVTX range, a longer run) is said beside the command.
+what is left costs more than it enables. The needs of a rule are the remedies of its missing
+facts; a need without an option (an NVTX range, a longer run) stands beside the command.
 """
 
 from __future__ import annotations

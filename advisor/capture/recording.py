@@ -1,4 +1,4 @@
-"""How a capture was recorded, in the words of ``nsys profile``, as far as the export tells."""
+"""How a capture was recorded, in the words of ``nsys profile``, as far as the export lists them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MASK = "***"
 @dataclass(frozen=True, slots=True)
 class Recording:
     """`options` in canonical spelling, one a --trace source; `known` is False where the export
-    does not list options, so that they are told by what was recorded."""
+    does not list options, so they are inferred from what was recorded."""
 
     options: tuple[str, ...]
     known: bool
@@ -60,7 +60,7 @@ def recording_of(
 ) -> Recording:
     """The options that were on; none where another tool recorded.
 
-    What exports do not tell is told by what was recorded: ranges of the GIL, backtraces of CUDA
+    What exports do not list is inferred from what was recorded: ranges of the GIL, backtraces of CUDA
     calls, calls that start and stop the profiler.
     """
     if not capture.recorder.nsys_options:

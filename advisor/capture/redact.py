@@ -56,7 +56,7 @@ class Redaction:
 def redact(source: Path, target: Path, force: bool = False) -> Redaction:
     """Write a redacted copy of an nsys export; `source` is only read.
 
-    Raises InputError where it is no such export, or a secret cannot be taken out.
+    Raises InputError where it is not such an export, or a secret cannot be taken out.
     """
     folder = Path(os.path.realpath(target)).parent
     with tempfile.TemporaryDirectory(prefix=".advisor-redact-", dir=folder) as name:

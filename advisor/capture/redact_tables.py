@@ -32,7 +32,7 @@ PROCESS_TABLES = {
 }
 #: Tables of GPUs, with the id of each in `uuid`.
 GPUS = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE")
-#: Columns that tell which processes were traced.
+#: Columns that identify the traced processes.
 TRACED = ("globalPid", "globalTid", "processId", "pid")
 #: Columns that refer to a string of StringIds: of kernels and calls, of programs, of any text.
 CODE_COLUMNS = frozenset({"demangledName", "shortName", "mangledName"})
@@ -185,7 +185,7 @@ def _system(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
 
 
 def _serials(db: sqlite3.Connection, tables: Tables) -> list[str]:
-    """Ids of the GPUs, which tell the very card."""
+    """Ids that identify one GPU."""
     found: list[str] = []
     for table in GPUS:
         if "uuid" in tables.get(table, ()):
@@ -232,7 +232,7 @@ def _process(column: str) -> str:
 
 
 def _strings(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts) -> None:
-    """StringIds: by who refers to a string; what nobody refers to becomes empty."""
+    """StringIds: by who refers to a string; unreferenced texts become empty."""
     if not {"id", "value"} <= set(tables.get(STRINGS, ())):
         return
     db.execute("create temp table referred (id integer, way integer)")
@@ -294,7 +294,7 @@ def _column(db: sqlite3.Connection, table: str, column: str, scrubber: Scrubber,
     def replaced(raw: bytes) -> bytes | None:
         """The new bytes, NULL where nothing changes."""
         old = _decoded(raw)
-        # A version of four numbers is no address.
+        # A version of four numbers is not an address.
         new = old if export and re.fullmatch(r"[\d.]+", old) else clean(old)
         if new == old:
             return None

@@ -26,7 +26,7 @@ IDENTITY_NAME = re.compile(
     r"|ACCOUNT)|SLURMD_NODENAME|PBS_O_(?:HOST|LOGNAME)|GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL)"
     r"|POD_NAME|NODE_NAME|COMPUTERNAME|USERDOMAIN)$"
 )
-#: What stands in these places on many machines and names nobody.
+#: Common values in these places, which identify no person.
 _COMMON = """
 root user users admin ubuntu debian centos ec2-user runner nobody guest home local localhost vm
 localdomain host hostname docker container default python python3 cli nvidia cuda gpu test tmp work
@@ -99,7 +99,7 @@ class Scrubber:
         return self._plain(text)
 
     def _name(self, text: str) -> str:
-        """The name of a kernel or call: a word in it is no person."""
+        """The name of a kernel or call: a word in it is not a person."""
         if is_environment(text):
             return ""
         return _paths(_known_secrets(self._without_secrets(text)))
@@ -132,7 +132,7 @@ class Scrubber:
         return _GPU.sub(lambda m: f"{m[1]}{other_gpu(m[2])}", text)
 
     def _document(self, text: str) -> str | None:
-        """JSON with its values taken care of; None where it is no JSON."""
+        """JSON with its values taken care of; None where it is not JSON."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):
@@ -157,7 +157,7 @@ class Scrubber:
 
 def other_gpu(serial: str) -> str:
     """The id that stands for a GPU: of the same length, the same in every capture of that GPU, and
-    nobody can work out the GPU from it."""
+    the GPU cannot be worked out from it."""
     digest = iter(hashlib.sha256(serial.lower().encode("utf-8", "surrogateescape")).hexdigest() * 2)
     return "".join(next(digest) if c.isalnum() else c for c in serial)
 

@@ -35,7 +35,7 @@ def save(
     folder = settings.folder
     path = store.path_of(name, folder)
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; baselines lie in a folder")
+        raise InputError(f"{folder} is a file; expected a folder of baselines")
     if path.is_file() and not force:
         raise InputError(f"{path} exists; add --force to replace it")
     with Progress(name) as progress:

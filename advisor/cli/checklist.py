@@ -1,4 +1,4 @@
-"""``advisor checklist``: what to make sure of, answered by captures where they tell."""
+"""``advisor checklist``: what to make sure of, answered from captures where possible."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def checklist(
 ) -> None:
     """Go through what a sound performance analysis takes, before, during and after a capture.
 
-    With TRACE what the capture can tell is answered with its number; the rest is asked. Every
+    With TRACE questions that the capture answers get its number; the rest is asked. Every
     answer is kept at once: stop with Ctrl-C and go on with --resume. Without a terminal use
     --answers FILE --no-input.
     """

@@ -19,13 +19,13 @@ FORMATS = ("text", "json")
 
 
 def check_format(format: str, formats: Sequence[str] = FORMATS) -> None:
-    """Raises InputError for a format that is none of these."""
+    """Raises InputError for any other format."""
     if format not in formats:
         raise invalid_choice("--format", format, formats)
 
 
 def target_of(output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> Path | None:
-    """The file to write, or None for stdout; what is wrong with it is told at once."""
+    """The file to write, or None for stdout. A bad path fails early."""
     if output is None or output == STDOUT:
         return None
     check_target(output, force, inputs)

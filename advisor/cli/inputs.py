@@ -85,7 +85,7 @@ def _is_capture(path: Path) -> bool:
 
 
 def _reports(folder: Path, captures: Sequence[Path]) -> list[Path]:
-    """Reports of nsys that nobody has exported yet, where there is an nsys to read them."""
+    """Reports of nsys that are not exported yet, where there is an nsys to read them."""
     if which("nsys") is None:
         return []
     exported = {path.name.partition(".")[0] for path in captures}

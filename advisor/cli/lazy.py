@@ -30,7 +30,7 @@ class Verb:
 
 
 class Stopped(Exception):
-    """The run ended early for a reason that is no error of ours."""
+    """The run ended early for a reason outside the program."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def _stops() -> Iterator[None]:
 
 
 class LazyGroup(TyperGroup):
-    """Verbs from a table; what is no verb is input of the default verb."""
+    """Verbs from a table; anything else is input of the default verb."""
 
     verbs: ClassVar[Mapping[str, Verb]] = {}
     default: ClassVar[str] = ""

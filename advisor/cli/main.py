@@ -110,7 +110,7 @@ def main(args: Sequence[str]) -> int:
         return _failed(error)
 
 
-#: A bug of ours (EX_SOFTWARE of sysexits.h), so that nobody takes it for bad input.
+#: A bug of ours (EX_SOFTWARE of sysexits.h), so that it is not taken for bad input.
 INTERNAL = 70
 
 

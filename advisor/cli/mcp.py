@@ -29,5 +29,5 @@ def mcp(
     roots = root or [Path.cwd()]
     for folder in roots:
         if not folder.is_dir():
-            raise InputError(f"--root: {folder} is no folder")
+            raise InputError(f"--root: {folder} is not a folder")
     serve(Tools(roots, redact))

@@ -93,7 +93,7 @@ def write_bytes(data: bytes | Iterable[bytes], output: Path | None, force: bool 
 
 @contextmanager
 def _standard_output() -> Iterator[None]:
-    """A reader that has gone away is no error; a full disk or a closed stream is one. Either way
+    """A reader that has gone away is not an error; a full disk or a closed stream is one. Either way
     what is still buffered goes nowhere: it would be written again at exit."""
     try:
         yield

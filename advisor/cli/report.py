@@ -68,7 +68,7 @@ def report(
 
 def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], bool, bool]:
     """A diagnosis of each capture, or one of the job that they are the ranks of (then the last is
-    true); the second tells that a capture could not be read."""
+    true); the second is true where a capture could not be read."""
     from advisor.cli.ranks import as_job
 
     found = as_job(paths, settings)
@@ -116,7 +116,7 @@ def _one(path: Path, settings: Settings) -> Diagnosis:
 
 
 def _check_codes(settings: Settings) -> None:
-    """A slip in a code is told before the analysis, not after."""
+    """Check codes before the analysis starts."""
     if settings.select or settings.ignore:
         from advisor.reports.select import check_codes
 
@@ -126,7 +126,7 @@ def _check_codes(settings: Settings) -> None:
 
 
 def known_codes(settings: Settings) -> set[str]:
-    """The codes of our rules and of those that the user adds."""
+    """The codes of the built-in rules and of the user's."""
     from advisor.engine.load import builtin_dir, load_rules
 
     return set(load_rules(builtin_dir(), *settings.rules).by_code)

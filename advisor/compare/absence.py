@@ -35,7 +35,7 @@ def absence(diagnosis: Diagnosis, code: str, scope: Scope, *, invalidates: bool 
         return Absence("overruled", f"overruled by {other.by}")
     if (entry := next(among(diagnosis.not_evaluated, code, scope), None)) is not None:
         stopped = entry.stopped_by and f"stopped by {entry.stopped_by}"
-        return Absence("not_evaluated", stopped or "its rule could not look")
+        return Absence("not_evaluated", stopped or "its rule could not be judged")
     return Absence("gone")
 
 

@@ -50,7 +50,7 @@ Run = tuple[str, dict[str, float]]
 def read_sides(
     learned: Sequence[str], perfect: Sequence[str], unit: str | None, metric: str | None
 ) -> tuple[Runs, Runs]:
-    """The runs of both sides by the first metric that all of them tell, or the one asked for.
+    """The runs of both sides by the first metric that all of them report, or the one asked for.
 
     Raises InputError for files without numbers, bare numbers without a unit, and sides that have
     no metric in common.
@@ -68,7 +68,7 @@ def read_sides(
     if chosen is None:
         told = [sorted({m for _, v in runs for m in v}) for runs in sides]
         raise InputError(
-            f"the two sides tell no metric in common: {', '.join(told[0]) or 'none'} against "
+            f"the two sides have no metric in common: {', '.join(told[0]) or 'none'} against "
             f"{', '.join(told[1]) or 'none'}"
         )
     known = benchmark_metrics().get(chosen)
@@ -134,7 +134,7 @@ def _read(path: Path) -> list[Run]:
 
 
 def _from_json(text: str) -> list[dict[str, float]] | None:
-    """Runs of a JSON report, of a list of them, or of JSON lines; None where it is no JSON."""
+    """Runs of a JSON report, of a list of them, or of JSON lines; None where it is not JSON."""
     try:
         document = json.loads(text)
     except ValueError:

@@ -1,7 +1,7 @@
 """May two sides be compared? The same machine, capture, model and work, or what differs.
 
 Every check gives a factor between 0 (never) and 1; comparability is their product. What one side
-does not tell costs a little, because it may differ.
+does not record costs a little, because it may differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIZED = frozenset(
 )  # fmt: skip
 #: Families that pick experts; sampling sorts, too, but once a step and not in every layer.
 _ROUTING = frozenset(("moe", "scan_sort"))
-#: Launches of up to so many blocks are at their smallest and tell nothing of the work.
+#: Launches of up to so many blocks are at their smallest and do not reflect the work.
 _SMALLEST = 2
 #: Findings that make step times worthless; opaque graphs are judged by what both sides show.
 _OPAQUE = "opaque-cuda-graphs"
@@ -107,7 +107,7 @@ def _clock(side: Side) -> float | None:
 
 
 def clock_shift(before: Side, after: Side) -> float:
-    """Relative difference of the clocks; 0 where either side does not tell."""
+    """Relative difference of the clocks; 0 where either side does not record it."""
     kinds = [all(w.sm_clock_hz for w in s.works) for s in (before, after)]
     if kinds[0] != kinds[1]:  # a sampled clock against a nominal one says nothing
         kinds = [False, False]

@@ -78,7 +78,7 @@ def scaling(
 
 
 def _phase(phases: list[tuple[str, str | None, str | None]]) -> tuple[str, str, str] | None:
-    """Decode where both have it, else the largest phase that is no prefill, else the largest."""
+    """Decode where both have it, else the largest phase other than prefill, else the largest."""
     common = [(label, b, a) for label, b, a in phases if b and a]
     order = sorted(common, key=lambda p: (p[0] != "decode", p[0] in ("prefill", "mixed")))
     return order[0] if order else None

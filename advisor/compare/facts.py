@@ -110,7 +110,7 @@ def judge(
 ) -> Judgement:
     """Run the rules of a subject. `ms` are the step times that shares are of, by scope."""
     rules, params = _chosen(subject, options)
-    reason = "the captures do not tell"
+    reason = "not recorded in the captures"
     present = {name for name, _ in facts.base.facts}
     facts.base.missing.update({n: reason for n in COMPARISON if n not in present})
     engine = options.engine or default_engine()

@@ -259,7 +259,7 @@ def _summary(names: Sequence[str], metrics: Sequence[Metric]) -> str:
             f"{fast} is fastest by {wanted} ({_shown(first, row.unit)}"
             f"{' tok/s' if wanted == 'throughput' else ''}), {factor:.2f} times {slow}."
         )
-    return "The captures do not tell which engine is fastest."
+    return "The captures do not show which engine is fastest."
 
 
 def _notes(

@@ -65,7 +65,7 @@ class Side:
 
     def runs(self, phase: str) -> list[Array]:
         """Step times of the phase in ms, one array a capture; where a capture has no single
-        step times (no steps, opaque graphs), the mean it does tell."""
+        step times (no steps, opaque graphs), the mean that it has."""
         out = []
         for work in self.works:
             for row in work.phases:

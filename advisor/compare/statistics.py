@@ -173,7 +173,7 @@ def _small_sample(n: int, m: int) -> float:
 
 
 def _serial(before: Array, after: Array) -> float:
-    """Steps that resemble their neighbours tell less than their number: wider by this factor, each
+    """Steps that resemble their neighbours say less than their number: wider by this factor, each
     side by its part in the variance."""
     own = [float(np.var(v)) / len(v) for v in (before, after)]
     if sum(own) <= 0:
@@ -219,7 +219,7 @@ def _too_few(n: int, m: int) -> bool:
 
 
 def _rank_chance(before: Array, after: Array) -> float:
-    """Two-sided probability of the rank sum (Mann-Whitney); 0 where too few steps can tell."""
+    """Two-sided probability of the rank sum (Mann-Whitney); 0 for too few steps."""
     n, m = len(before), len(after)
     if _too_few(n, m):
         return 0.0

@@ -111,7 +111,7 @@ def path_of(name: str, folder: Path) -> Path:
 
 
 def find(name: str, folder: Path) -> Path | None:
-    """The file of a baseline, None where there is none of this name."""
+    """The file of a baseline, None if no such baseline exists."""
     if not _NAME.fullmatch(name):
         return None
     path = folder / f"{name}.json"
@@ -133,7 +133,7 @@ def locate(text: str, folder: Path, lead: str = "") -> Path:
 
 
 def named(name: str, folder: Path) -> Entry:
-    """The baseline of this name. Raises InputError, which lists those that are there."""
+    """The baseline of this name. Raises InputError, which lists the existing ones."""
     path = find(name, folder)
     if path is None:
         known = ", ".join(names(folder)) or "none"

@@ -178,7 +178,7 @@ def repeated(calls: list[float], attention: float) -> int | None:
 
 
 def saved_work(diagnosis: Diagnosis) -> Work:
-    """The work that a diagnosis tells; for one saved without it, what its other tables tell."""
+    """The work of a diagnosis; for one saved without it, from its other tables."""
     if diagnosis.work is not None:
         return diagnosis.work
     entry = diagnosis.inputs[0]

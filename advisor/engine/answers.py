@@ -89,7 +89,7 @@ def why_not(inference: Inference) -> Why:
 
 
 def _order(inference: Inference, outcome: Outcome, part: str) -> tuple[bool, bool, bool, float]:
-    """A rule that looked tells more than one that could not, a cause more than a symptom, one about
+    """A judged rule is more informative than one that was not, a cause more than a symptom, one about
     this part more than one that also speaks of it, and
     of idle time the one that holds most of it."""
     spec = inference.program.by_code[outcome.code].spec
@@ -108,5 +108,5 @@ def _told(explainer: Explainer, outcome: Outcome) -> str:
     if outcome.state == "unknown":
         because = "; ".join(dict.fromkeys(w for m in outcome.missing if (w := explainer.why(m))))
         because = because and f" ({because})"
-        return f"{cause} could not look, for lack of {', '.join(outcome.missing)}{because}"
+        return f"{cause} could not be judged, for lack of {', '.join(outcome.missing)}{because}"
     return f"{cause} did not fire: {obstacle(explainer.tree(outcome).reasons)}"

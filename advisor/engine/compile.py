@@ -270,7 +270,7 @@ def _cycle(left: Mapping[str, set[str]]) -> list[str]:
 
 
 class _Builder:
-    """Compiles one rule and collects what is wrong with its operands."""
+    """Compiles one rule and collects the problems of its operands."""
 
     def __init__(self, rules: RuleSet, rule: RuleSpec, values: Mapping[ParamKey, ParamValue]) -> None:
         self.rules, self.rule, self.values = rules, rule, values

@@ -35,7 +35,7 @@ STATES: dict[OutcomeState, State] = {
 
 
 def nearest_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Outcomes that did not fire, those that missed by least first."""
+    """Outcomes that did not fire, nearest first."""
     return sorted(outcomes, key=lambda o: (*_distance(o), o.scope.sort_key()))
 
 

@@ -1,6 +1,6 @@
 """Runs a rule set over a fact base, stratum by stratum.
 
-durable-rules decides what fires; the interpreter explains why, tells quiet from unknown, and
+durable-rules decides what fires; the interpreter explains why, distinguishes quiet from unknown, and
 stands in where durable-rules does not import or cannot hold the facts.
 """
 
@@ -79,7 +79,7 @@ def infer(
     A rule whose level has no scope is evaluated in the next wider one that exists, at last once
     for the whole trace. `given` fixes outcomes of symptoms and causes by name (cases of one rule).
     With `engine="durable"`, what durable-rules fires has fired; the interpreter only explains it
-    and tells quiet, overruled and unknown apart. It judges alone, and `notes` says why, where
+    and distinguishes quiet, overruled and unknown. It judges alone, and `notes` says why, where
     durable-rules fails or cannot hold the facts or the rules. A firing that the conditions do not
     explain, or the lack of one that they ask for, stands and is named in `notes`; `strict` raises
     instead: EngineError for a failure, Disagreement otherwise.
@@ -129,7 +129,7 @@ def _inferred(
 def _matched(
     facts: FactBase, program: Program, given: Mapping[str, OutcomeState] | None, strict: bool
 ) -> Inference:
-    """durable-rules decides what fires, the interpreter explains it and tells quiet from unknown.
+    """durable-rules decides what fires, the interpreter explains it and distinguishes quiet from unknown.
 
     Explaining costs no second inference: it happens once, after the stratum has been decided.
     """

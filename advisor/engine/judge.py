@@ -136,7 +136,7 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
         factor = PASSED_GUARD_FACTOR**passed
         terms.append(Term("guards", factor, f"{passed} {word} could not be checked"))
     for doubt in doubts_of(inference, spec, outcome.scope):
-        terms.append(Term("doubt", doubt.factor, "the finding says what the capture cannot tell"))
+        terms.append(Term("doubt", doubt.factor, "the finding states what the capture cannot show"))
     if spec.scope != "trace":
         terms += _steps(inference)
         terms += _samples(inference, outcome)

@@ -200,7 +200,7 @@ def parameters_set(rule: RuleSpec, context: Context) -> Iterator[Finding]:
             target = context.rules.by_code.get(code)
             known = None if target is None else target.params.get(other)
             if known is None:
-                yield ("params", name, "sets"), f"there is no parameter {param.sets}; correct it"
+                yield ("params", name, "sets"), f"unknown parameter {param.sets}; correct it"
             elif (known.default, known.unit) != (param.default, param.unit):
                 text = f"{param.sets} has another default or unit than {name}; give both the same"
                 yield ("params", name, "sets"), text
@@ -255,10 +255,10 @@ def message_formats(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """Placeholders are well formed, and their formats fit the units."""
     for loc, template in templates(rule):
         if (stray := stray_brace(template)) is not None:
-            yield (loc, f"`{stray}` is no placeholder; write {{fact|format}} or {{param.NAME|format}}")
+            yield (loc, f"`{stray}` is not a placeholder; write {{fact|format}} or {{param.NAME|format}}")
         for p in placeholders(template):
             if p.format not in FORMATS:
-                yield loc, f"there is no format {p.format}; use one of {', '.join(FORMATS)}"
+                yield loc, f"unknown format {p.format}; use one of {', '.join(FORMATS)}"
                 continue
             source = rule.params.get(p.name) if p.is_param else context.known.facts.get(p.name)
             if source is None or p.format == "text":
@@ -271,7 +271,7 @@ def message_formats(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 def optional_joins(rule: RuleSpec, _: Context) -> Iterator[Finding]:
     for i, join in enumerate(rule.when.join):
         if join.optional and join.as_ not in rule.evidence:
-            text = f"the optional join {join.as_} is no evidence; list it there or remove it"
+            text = f"the optional join {join.as_} is not evidence; list it there or remove it"
             yield ("when", "join", i, "as"), text
 
 
@@ -309,7 +309,7 @@ def cases_beside(rule: RuleSpec, context: Context) -> Iterator[Finding]:
             yield ("lifecycle",), f"a stable rule has cases; write {wanted.name} beside it"
 
 
-#: Validators that look at one rule alone, and those that need the others.
+#: Validators of one rule alone, and of all rules together.
 SINGLE: tuple[Validator, ...] = (
     known_facts,
     visible_facts,

@@ -110,7 +110,7 @@ def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
 def known_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     for loc, name in facts_used(rule):
         if name not in context.known.facts:
-            yield loc, f"there is no fact {name}; {near(name, context.known.facts)}"
+            yield loc, f"unknown fact {name}; {near(name, context.known.facts)}"
 
 
 def known_entities(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -119,7 +119,7 @@ def known_entities(rule: RuleSpec, context: Context) -> Iterator[Finding]:
         if known is None:
             continue
         if join.entity not in known:
-            text = f"there is no entity {join.entity}; {near(join.entity, known)}"
+            text = f"unknown entity {join.entity}; {near(join.entity, known)}"
             yield ("when", "join", i, "entity"), text
             continue
         named: list[tuple[tuple[int | str, ...], str]] = [
@@ -138,7 +138,7 @@ def evidence_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     for i, name in enumerate(rule.evidence):
         tables = context.known.tables
         if name not in aliases and tables is not None and name not in tables:
-            text = f"there is no evidence table or join {name}; {near(name, (*tables, *aliases))}"
+            text = f"unknown evidence table or join {name}; {near(name, (*tables, *aliases))}"
             yield ("evidence", i), text
 
 
@@ -148,7 +148,7 @@ def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     named += [(("alternatives", i, "gain"), o.gain) for i, o in enumerate(rule.alternatives)]
     for loc, gain in named:
         if gain is not None and known is not None and gain.what_if not in known:
-            yield loc, f"there is no what-if {gain.what_if}; {near(gain.what_if, known)}"
+            yield loc, f"unknown what-if {gain.what_if}; {near(gain.what_if, known)}"
 
 
 def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
         if known is None or name in known:
             continue
         if near := difflib.get_close_matches(name, list(known), n=1, cutoff=0.8):
-            yield loc, f"there is no action {name}; did you mean {near[0]}?"
+            yield loc, f"unknown action {name}; did you mean {near[0]}?"
 
 
 def known_part(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def known_part(rule: RuleSpec, context: Context) -> Iterator[Finding]:
         if part not in known:
             yield (
                 ("impact", *(("also", i - 1) if i else ("part",))),
-                f"there is no part {part}; {near(part, known)}",
+                f"unknown part {part}; {near(part, known)}",
             )
 
 
@@ -182,7 +182,7 @@ def known_references(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     known = context.known.references
     for i, name in enumerate(rule.docs.references):
         if known is not None and name not in known:
-            yield ("docs", "references", i), f"there is no reference {name}; {near(name, known)}"
+            yield ("docs", "references", i), f"unknown reference {name}; {near(name, known)}"
 
 
 def near(name: str, known: Collection[str]) -> str:

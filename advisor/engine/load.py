@@ -135,7 +135,7 @@ def _cause_in(path: Path) -> str | None:
 
 
 def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
-    """What can be read, and what is wrong with the rest."""
+    """What can be read, and the problems of the rest."""
     rules: dict[str, RuleSpec] = {}
     sources: dict[str, Source] = {}
     problems: list[Problem] = []

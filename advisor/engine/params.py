@@ -34,7 +34,7 @@ def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[Pa
         if key not in values:
             near = difflib.get_close_matches(name, [f"{c}.{p}" for c, p in values], n=1)
             hint = f"did you mean {near[0]}?" if near else "see `advisor explain CODE`"
-            problems.append(f"there is no parameter {name}; {hint}")
+            problems.append(f"unknown parameter {name}; {hint}")
             continue
         try:
             checked = _operand.validate_python(value)

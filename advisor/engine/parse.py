@@ -29,7 +29,7 @@ _TAGS = frozenset(f"tag:yaml.org,2002:{t}" for t in ("str", "seq", "map"))
 
 
 def read(path: Path) -> Source:
-    """Parse one file; what is wrong with it is in ``problems``, never raised."""
+    """Parse one file; its faults are in ``problems``, never raised."""
     shown = str(path)
     try:
         text = path.read_text(encoding="utf-8")

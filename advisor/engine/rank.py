@@ -160,7 +160,7 @@ def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> l
 
 
 def because(finding: Finding, later: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> str:
-    """Why a fix comes before one of the later ones; empty where none of these requires it."""
+    """Why a fix comes before one of the later ones; empty where no other finding requires it."""
     found = ((other, requirement(other, finding, rules)) for other in later)
     return next((f"before {o.cause}: {r.because}" for o, r in found if r is not None), "")
 

@@ -42,7 +42,7 @@ def unconditional(_code: str, _at: int, _scope: Scope) -> bool:
 def without_repeats(
     findings: Iterable[Finding], rules: Mapping[str, RuleSpec], holds: Holds
 ) -> tuple[Finding, ...]:
-    """The findings without those that another one about the same time stands for. Where two fixes
+    """The findings without repeats of one time that another one stands for. Where two fixes
     save the same, the one whose rule has the `same_as` goes: it names the more precise cause."""
     left = list(findings)
     for declaring in tuple(left):

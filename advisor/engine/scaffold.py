@@ -14,7 +14,7 @@ _RULE = """\
 schema: 1
 code: {code}
 cause: {cause}
-title: Say in a few words what is wrong
+title: The problem in a few words
 kind: cause                   # cause | symptom (folded into its cause) | note (healthy)
 scope: {scope}
 lifecycle: stable

@@ -62,7 +62,7 @@ def in_order(inference: Inference) -> Iterator[Healthy]:
 
 
 def is_close(inference: Inference, spec: RuleSpec, quiet: Outcome) -> bool:
-    """Whether a quiet rule is no good health: its time is not small, or it failed by little."""
+    """Whether a quiet rule is not healthy: its time is not small, or it failed by little."""
     impact = impact_of(inference, spec, quiet.scope)
     share = None if impact is None or impact.part == "capture" else impact.share
     if share is not None and share >= WORTH:

@@ -62,7 +62,7 @@ def stray_brace(template: str) -> str | None:
 
 
 def render(template: str, lookup: Callable[[Placeholder], Shown | None]) -> str:
-    """The template with its values; a value that is not known is said to be so."""
+    """The template with its values; an unknown value is named as unknown."""
 
     def one(match: re.Match[str]) -> str:
         wanted = Placeholder(match[1] is not None, match[2], match[3])

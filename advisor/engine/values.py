@@ -37,7 +37,7 @@ COMPLEMENT: Mapping[str, str] = {
 
 
 def atom(value: Any) -> Atom | None:
-    """The normal form of a raw value; None (unknown) for NaN, infinities and what is no scalar."""
+    """The normal form of a raw value; None (unknown) for NaN, infinities and anything but a scalar."""
     if isinstance(value, str):
         return value
     if not isinstance(value, bool | int | float) and hasattr(value, "item"):
@@ -63,7 +63,7 @@ def operand(value: Any) -> Operand:
         return value
     found = atom(value)
     if found is None:
-        raise ValueError(f"{value!r} is no threshold")
+        raise ValueError(f"{value!r} is not a threshold")
     return found
 
 

@@ -32,7 +32,7 @@ def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) ->
 
 
 def message_of(inference: Inference, spec: RuleSpec, scope: Scope) -> str:
-    """The rule's message, and after it what the capture cannot tell."""
+    """The rule's message, and after it what the capture cannot show."""
     doubts = (d.text for d in doubts_of(inference, spec, scope))
     return worded(inference, spec, " ".join((spec.message, *doubts)), scope)
 

@@ -41,10 +41,10 @@ FACTS = (
     *group("device", needs.SAMPLES, [
         Entry("activity.sm_ratio", "ratio", "samples", "SM Active over the window", "mean of the samples"),
         Entry("activity.gr_ratio", "ratio", "samples", "GR Active over the window: some kernel was running; SM Active cannot exceed it", "mean of the samples", columns=_RESOLVED),
-        Entry("activity.work_recorded", "flag", "", "The capture holds what the device did; without, samples are all that tells", "operations of the device, and no graph launches of which nothing is recorded", columns={**origin.OPS, "api_calls": origin.CALLS, "samples": "device"}, needs=()),
+        Entry("activity.work_recorded", "flag", "", "The capture holds what the device did; without it, samples are the only source", "operations of the device, and no graph launches of which nothing is recorded", columns={**origin.OPS, "api_calls": origin.CALLS, "samples": "device"}, needs=()),
         Entry("activity.busy_ratio", "ratio", "", "Busy share of the window: of the recorded work, else of the samples", "budget.busy_ratio; else mean GR Active; else the share of samples in which SMs or DRAM are active", columns=_BUSY_SAMPLES, needs=()),
         Entry("activity.idle_ratio", "ratio", "", "The rest of the window", "1 - activity.busy_ratio", columns=_BUSY_SAMPLES, needs=()),
-        Entry("activity.kernels_resolved", "flag", "samples", "The samples resolve the DRAM activity of some kernels; without, means over the busy time are all they tell", "standard error of the least-squares estimate", columns=_RESOLVED),
+        Entry("activity.kernels_resolved", "flag", "samples", "The samples resolve the DRAM activity of some kernels; without it, they give only means over the busy time", "standard error of the least-squares estimate", columns=_RESOLVED),
         Entry("activity.sm_busy_ratio", "ratio", "samples", "SM Active while the device is busy", "window mean / busy share (activity.busy_ratio)"),
         Entry("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "as activity.sm_busy_ratio", columns={"samples": "time device tensor_active"}),
         Entry("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples", columns=_DRAM_SAMPLES),

@@ -33,7 +33,7 @@ def build_facts(
     parameters: int | None = None,
 ) -> FactBase:
     """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights,
-    `parameters` how many those are, `ranks` what several ranks in this capture tell together."""
+    `parameters` how many those are, `ranks` the cross-rank values of several ranks in this capture."""
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)

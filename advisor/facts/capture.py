@@ -49,17 +49,17 @@ _STARTUP_WORDS = {
 
 _TRACED = Need("the capture does not list what was traced")
 _COMMAND = Need("the command line is not in the export")
-_SCHEMA = Need("the export does not tell its schema version")
+_SCHEMA = Need("the export does not record its schema version")
 _TWO_SAMPLES = Need(
     "fewer than two samples are recorded", needs.SECONDS, lambda a: a.trace.rows("samples") > 1
 )
 _WRITTEN = Need("the program marks no ranges of its own", needs.STEP_RANGES, lambda a: _written_ranges(a) > 0)
-_WORK = Need("no kernels and no steps to tell it by", needs.CUDA, lambda a: a.workload != NO_KERNELS)
+_WORK = Need("no kernels and no steps to infer it from", needs.CUDA, lambda a: a.workload != NO_KERNELS)
 _KIND = Need("the kind of program is not known", None, lambda a: a.workload != UNKNOWN)
 
 _WSL = Need("nothing says that CUDA runs in an unusual place")
 _CAPABILITY = Need(
-    "the capture does not tell the compute capability of the GPU", None, lambda a: bool(_majors(a))
+    "the capture does not record the compute capability of the GPU", None, lambda a: bool(_majors(a))
 )
 
 _BY_NSYS = Need("another tool than nsys recorded it", None, lambda a: a.trace_method is not None)
@@ -71,7 +71,7 @@ FACTS = (
     *group("trace", needs.CUDA, [
         Entry("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls", columns={**origin.OPS, "api_calls": "call"}),
         Entry("capture.kernel_count", "count", "", "Kernel rows", "row count", columns={"kernels": "start"}),
-        Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export tells them)", "options of the capture", needs=(_TRACED,)),
+        Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export lists them)", "options of the capture", needs=(_TRACED,)),
         Entry("capture.nsys_recorded", "flag", "", "nsys, or a tool that takes its options, recorded the capture", "format of the file"),
         Entry("capture.compute_capability", "count", "", "Major compute capability of the newest GPU that the capture lists", "properties of the devices", needs=(_CAPABILITY,)),
         Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(_WSL,)),
@@ -86,7 +86,7 @@ FACTS = (
         Entry("capture.unused_ratio", "ratio", "", "Share of the capture that is neither start-up nor analysed nor tear-down", "what the others leave: first steps, work outside the window", columns={**origin.OPS, "api_calls": origin.CALLS}),
         Entry("capture.step_count", "count", "", "Steps in the window (0 where no step structure was found)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=origin.STEPS, windowed=True, over_ranks="median"),
         Entry("capture.step_method", "text", "", "How steps were found", "as capture.step_count", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
-        Entry("capture.step_confidence", "ratio", "", "How sure it is that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
+        Entry("capture.step_confidence", "ratio", "", "Confidence that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
         Entry("capture.size_bytes", "bytes", "", "Size of the file", "file system"),
         Entry("capture.event_count", "count", "", "Rows of the event tables", "row counts"),
         Entry("capture.nvtx_range_count", "count", "", "NVTX ranges and marks", "row count; 0 where the table is absent", columns={"ranges": "start"}),
@@ -117,7 +117,7 @@ FACTS = (
     ], columns={**origin.OPS, "api_calls": origin.CALLS}),
     *group("trace", needs.CUDA, [
         Entry("workload.kind", "text", "", "What the capture holds, as capture.workload; without a value where there are no kernels", "evidence weighed by knowledge/workloads.yaml", needs=(_WORK,)),
-        Entry("workload.confidence", "ratio", "", "How sure the workload is: 0 where it is unknown", "evidence, its margin over the next workload, and how many kinds of evidence agree", needs=(_WORK,)),
+        Entry("workload.confidence", "ratio", "", "Confidence of the workload: 0 where it is unknown", "evidence, its margin over the next workload, and how many kinds of evidence agree", needs=(_WORK,)),
         Entry("workload.framework", "text", "", "What launched the kernels: pytorch (and engines built on it), jax, tensorflow, tensorrt, onnxruntime, cuda-c++", "names of kernels and ranges; without any sign of a framework, CUDA C++", needs=(_WORK,)),
         Entry("workload.is_language_model", "flag", "", "The capture holds inference of a language model", "workload.kind"),
         Entry("workload.is_training", "flag", "", "The capture holds training", "workload.kind"),
@@ -287,7 +287,7 @@ def _sources(recorded: tuple[str, ...]) -> str:
 
 
 def _written_ranges(a: Analysis) -> int:
-    """Ranges that somebody wrote; those that a profiler puts around every operator tell no step."""
+    """Ranges that a person wrote; ranges that a profiler puts around every operator mark no step."""
     return int((a.trace.columns("ranges", ("domain",))["domain"] != OPERATIONS).sum())
 
 

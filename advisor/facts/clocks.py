@@ -26,7 +26,7 @@ _BUSY_SAMPLES = Need(
     f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None,
     lambda a: bool(_samples(a, a.main_device)[2].any()),
 )  # fmt: skip
-_TOLD = Need("no sample of a busy device tells it", needs.SMI_LOG)
+_TOLD = Need("no sample of a busy device has it", needs.SMI_LOG)
 _LIMITED = Need("no sample of a busy device shows a limit")
 
 FACTS = (

@@ -1,4 +1,4 @@
-"""Facts about collectives. Only all ranks together tell waiting from transfer: with `waits` given
+"""Facts about collectives. Only all ranks together distinguish waiting from transfer: with `waits` given
 they are about the transfer."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIZES = Need(
     "the sizes of collectives are not recorded", needs.SIZES,
     lambda a: bool((device_collectives(a, a.main_device).bytes != MISSING).any()),
 )  # fmt: skip
-_WORLD = Need("the capture does not tell how many ranks the job has", needs.ALL_RANKS)
+_WORLD = Need("the capture does not record how many ranks the job has", needs.ALL_RANKS)
 _OTHERS = Need("the captures of the other ranks were not given", needs.ALL_RANKS)
 
 _SIZED = {"kernels": f"{origin.SPAN} name_id", "collectives": "start device stream bytes"}
@@ -45,9 +45,9 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
         Entry("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
-        Entry("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks tell together"),
+        Entry("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks show together"),
         Entry("comm.blocking_ratio", "ratio", "kernels api_calls", "Share of the exposed time after which a kernel begins that was launched by then: it waited for the collective", "launch of the next kernel against the end of the collective", columns={"kernels": f"{origin.SPAN} name_id correlation", "api_calls": "start correlation"}, needs=(needs.COLLECTIVES, _FOLLOWED)),
-        Entry("comm.waiting_known", "flag", "kernels", "Other ranks tell how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
+        Entry("comm.waiting_known", "flag", "kernels", "Other ranks show how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
         Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
         Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
         Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers); place in the step where sizes are not recorded", f"kinds and sizes with at least {_MIN_CALLS} calls", needs=(needs.COLLECTIVES, ALIKE)),
@@ -85,7 +85,7 @@ FACTS = (
 
 
 class CrossRank(NamedTuple):
-    """What several ranks in one capture tell: the time that each collective waited for a later
+    """The cross-rank view of one capture: the time that each collective waited for a later
     rank (by device; negative where no other rank has it), and a function that writes the facts
     about the ranks."""
 
@@ -154,7 +154,7 @@ def transfer_facts(
 
 
 def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
-    """Where kernels are recorded and none of them is a collective, there is no communication.
+    """Where kernels but no collectives are recorded, there is no communication.
     `waits` has a time for each collective, negative where it is not known."""
     if not a.trace.has("kernels"):
         return
@@ -231,7 +231,7 @@ def _evidence(found: Collectives, scope: Scope, window: int, out: FactWriter) ->
 
 
 def rank_facts(a: Analysis, out: FactWriter) -> None:
-    """What one capture tells of the job it belongs to; the rest takes all ranks."""
+    """What one capture records about the job it belongs to; the rest takes all ranks."""
     size = a.trace.capture.world_size
     out.put("ranks.count", 1)
     if size:

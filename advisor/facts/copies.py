@@ -118,7 +118,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _memory_known(a: Analysis, device: int) -> bool:
-    """False where the tracer does not tell the kind of host memory of most of the copy time: then
+    """False where the tracer does not record the kind of host memory of most of the copy time: then
     nothing can be said of it."""
     at = a.device_ops(device)
     at = at[a.ops.kind[at] == Kind.COPY]

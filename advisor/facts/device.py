@@ -43,7 +43,7 @@ _ISSUED = Need(
 _ALONE = Need("no kernel was launched by itself")
 _UNFUSED = Need("no kernel of these families ran")
 _SM_COUNT = Need(
-    "the capture does not tell how many SMs the GPU has", None,
+    "the capture does not record how many SMs the GPU has", None,
     lambda a: bool(a.device(a.main_device).sm_count),
 )  # fmt: skip
 _BY_RANGES = Need("no host range marks the steps", needs.STEP_RANGES)
@@ -267,7 +267,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
 
 def of_older_architecture(a: Analysis, device: int) -> Array | None:
     """Which of the device's kernels a newer build could replace; None where its compute capability
-    is not known. Names tell the first member of a generation: sm80 kernels are the native ones of
+    is not known. Names give the first member of a generation: sm80 kernels are the native ones of
     sm86 and sm89. What streams at the DRAM limit has nothing to win."""
     capability = a.device(device).compute_capability
     if not capability:

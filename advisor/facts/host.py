@@ -222,7 +222,7 @@ def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array]:
     copies = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
     row, api = a.ops.row[at], a.ops.api[at]
     thread = a.trace.columns("api_calls", ("thread", "name_id", "call"))
-    # Copies inside graphs were issued by the graph launch and block nobody.
+    # Copies inside graphs were issued by the graph launch and do not block the host.
     mine = (thread["thread"][api] == feeder) & (thread["call"][api] == Call.COPY)
     at, row, api = at[mine], row[mine], api[mine]
     names = a.trace.texts(thread["name_id"][api].tolist())

@@ -166,7 +166,7 @@ def options_of(fix: str) -> tuple[str, ...]:
 def combine(fixes: Iterable[str]) -> str | None:
     """Several remedies as one: trace lists merged, nothing twice, words after options.
 
-    The size of the weights is only the second best way to what samples tell.
+    The size of the weights is only the second best way to what samples show.
     """
     wanted = list(dict.fromkeys(part for fix in fixes for part in fix.split(" and ") if part))
     if any(f != needs.WEIGHTS for f in wanted):

@@ -31,7 +31,7 @@ FEEDER = Need(
 )
 KERNELS = Need("no kernel ran in the window", None, lambda a: len(a.device_kernels(a.main_device)) > 0)
 CAPABILITY = Need(
-    "the capture does not tell the compute capability of the GPU", None,
+    "the capture does not record the compute capability of the GPU", None,
     lambda a: bool(a.device(a.main_device).compute_capability),
 )  # fmt: skip
 COLLECTIVES = Need(

@@ -41,8 +41,8 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     after it. A GEMM of one shape serves projections of different depth, and only its place in the
     sequence tells them apart.
 
-    `waits` is the time that each collective waited for a later rank, where other ranks tell it:
-    that is no slow call.
+    `waits` is the time that each collective waited for a later rank, where other ranks show it:
+    that is not a slow call.
     """
     if not a.trace.has("kernels"):
         return

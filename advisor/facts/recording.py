@@ -17,7 +17,7 @@ _ROWS: tuple[tuple[str, Unit, str, str], ...] = (
     ("has_backtraces", "flag", "CUDA calls carry backtraces", "call chains of the calls"),
     ("has_steps", "flag", "Steps were found in the window", "as capture.step_count"),
     ("step_method", "text", "How steps were found", "none without steps"),
-    ("phases", "text", "Phases that the steps are told apart by", "prefill, decode, mixed"),
+    ("phases", "text", "Phases that distinguish the steps", "prefill, decode, mixed"),
     ("world_size", "count", "Ranks of the job that the capture belongs to", "capture metadata"),
     ("cuda_remedy", "text", "What would record CUDA at work", "by what was lost or unused"),
     ("kernel_remedy", "text", "What would record the kernels", "nodes where graphs hide them"),

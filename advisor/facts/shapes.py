@@ -81,7 +81,7 @@ def _kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:
 
 def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
     """Mask over names: launched with several shapes, and not with the same ones in every step. Only
-    which shapes occur counts, not how often: a lost row is no new shape."""
+    which shapes occur counts, not how often: a lost row does not make a new shape."""
     steps = int(step.max(initial=0)) + 1
     _, kind = dense(name * (1 << 24) + shape % (1 << 24))
     _, once = np.unique(kind * steps + step, return_index=True)

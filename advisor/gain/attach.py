@@ -243,14 +243,14 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     elif has_launches(inputs):
         out.append(
             "tracing cost each launch between nothing and 16 us, as far as the host time from one "
-            "launch to the next allows (5 us stay); the capture does not tell: time one run "
+            "launch to the next allows (5 us stay); the capture does not record it: time one run "
             "without the profiler and give its step time with --unprofiled-step"
         )
     if has_nodes(inputs) and not replayer.by_software:
         out.append("graph nodes were traced by hardware: their times are taken as they are")
     elif has_nodes(inputs):
         out.append(
-            "traced graph launches cost 70 us untraced; the gap between graph nodes lies between "
+            "traced graph launches cost 70 us untraced; the gap between graph nodes is between "
             "the traced one and 0.5 us"
         )
     if replayer.inflation > 1.0:

@@ -113,7 +113,7 @@ def make_fix(name: str, params: Mapping[str, Any], code: str | None = None, caus
     """A what-if with all its parameters filled in. Raises InputError for what it does not know."""
     known = catalogue().whatifs
     if name not in known:
-        raise InputError(f"--fix: there is no what-if '{name}'; {near(name, known)}")
+        raise InputError(f"--fix: unknown what-if '{name}'; {near(name, known)}")
     spec = known[name]
     values: dict[str, Value] = {k: p.default for k, p in spec.params.items()}
     for key, value in params.items():

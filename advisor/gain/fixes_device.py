@@ -226,12 +226,12 @@ def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -
     """Products grow from the ridge on, other kernels once they fill the device or its bandwidth.
     Optimistic: blocks limit nothing, and levels lie at the low end of what the samples allow.
     Pessimistic: blocks limit from half of the device on, levels lie at the high end, and attention
-    whose level nobody measured grows in proportion. More tokens ask for more experts, so the bytes
+    whose level was not measured grows in proportion. More tokens ask for more experts, so the bytes
     of their weights grow in proportion, too, but not in the optimistic reading. A short kernel
     takes `batch_ramp` longer at least (nothing in the optimistic reading, twice in the other)."""
     if (work.kind == Kind.GRAPH_RUN).any():
         raise NoEstimate(
-            "how the kernels inside CUDA graphs grow cannot be told from whole graphs: capture "
+            "how the kernels inside CUDA graphs grow cannot be derived from whole graphs: capture "
             "with --cuda-graph-trace=node"
         )
     n = fix.number("n")

@@ -1,4 +1,4 @@
-"""What a replay runs on: calls of host threads, operations in streams, and who waits for whom.
+"""What a replay runs on: calls of host threads, operations in streams, and the dependencies between them.
 
 Times are ns as float64, so that fixes may scale them; a capture's int64 ns fit without loss.
 """

@@ -29,7 +29,7 @@ from advisor.sources.schema import Call
 TRACED = (Call.LAUNCH, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE)
 #: Longer gaps between nodes are waits of the graph, not the usual step from node to node.
 _NODE_GAP_NS = 5_000
-#: Runs of a kernel inside and outside graphs that tell its usual time.
+#: Runs of a kernel inside and outside graphs that give its usual time.
 _PROOF = 8
 
 

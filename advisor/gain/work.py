@@ -23,7 +23,7 @@ from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 
 #: Copies from here on measure the link; smaller ones its latency.
 _RATE_FROM = 1 << 20
-#: A kernel shorter than this is no more than its own start and end.
+#: A kernel shorter than this consists of its own start and end.
 SHORT_NS = 10_000
 # CUDA limits of one SM (CUDA C++ Programming Guide, compute capabilities 8.0 to 10.0): resident
 # threads, resident blocks, registers, shared memory in bytes.
@@ -69,7 +69,7 @@ class Work:
         return self._of_name(self.a.names.mask(wanted), False)
 
     def _of_name(self, values: Sequence[int] | Array, other: int) -> Array:
-        """The value of each operation's kernel name; `other` for what is no kernel."""
+        """The value of each operation's kernel name; `other` for anything but a kernel."""
         known = np.append(np.asarray(values), other)
         return np.asarray(known[np.where(self.name >= 0, self.name, len(known) - 1)])
 
@@ -88,7 +88,7 @@ class Work:
 
     @cached_property
     def weight_bits(self) -> Array:
-        """Bits of a weight that each matrix product reads, as its name tells; 16 for all else."""
+        """Bits of a weight that each matrix product reads, by its name; 16 for all else."""
         return self._of_name([weight_bits(k) for k in self.a.names.known], 16)
 
     @cached_property

@@ -35,7 +35,7 @@ class Comparison(Data):
 
 class Applies(Data):
     """Where an item is asked at all; `otherwise` says why it is not. `unknown` is what to do
-    where the capture does not tell."""
+    where the capture does not record it."""
 
     engines: list[Key] = Field(default_factory=list)
     not_engines: list[Key] = Field(default_factory=list)

@@ -153,7 +153,7 @@ class KernelFamilies:
         return self._nameless_names.found(name)
 
     def by_launch(self, name: str, registers: int, shared_bytes: int, median_ns: float) -> KernelFamily:
-        """What a kernel of a shared name is, as its launches tell; registers are a thread's, shared
+        """What a kernel of a shared name is, judged by its launches; registers are a thread's, shared
         memory a block's."""
         known = self.classify([name])[0]
         for i, _ in self._nameless_names.all(name):
@@ -169,7 +169,7 @@ class KernelFamilies:
         arguments = f" {known.arguments}" if carrier else ""
         entry, hit = self._find(text, words(known.function + arguments))
         if entry is self._entries[-1]:
-            entry, hit = self._find(text, words(known.own))  # namespaces tell less than the name
+            entry, hit = self._find(text, words(known.own))  # namespaces say less than the name
         traits: dict[str, str | bool] = {}
         for i, found in self._trait_names.all(known.full):
             for key, value in self._traits[i].items():
@@ -260,7 +260,7 @@ class StepPatterns:
         return StepName(entry.kind, phase, entry.engine, **n)
 
     def role(self, text: str) -> Role | None:
-        """What a range of this text is, where it is no step: garbage collection, GIL, ..."""
+        """What a range of this text is, where it does not mark a step: garbage collection, GIL, ..."""
         found = self._role_texts.first(text)
         return None if found is None else self._roles[found[0]]
 

@@ -14,7 +14,7 @@ MOST = 3
 
 
 class Program(NamedTuple):
-    """What a capture tells of the program: whether it is a language model (None where that is not
+    """What a capture shows of the program: whether it is a language model (None where that is not
     known), the names of its kernels and its command line."""
 
     language_model: bool | None = None

@@ -202,7 +202,7 @@ class Recognise(Data):
 
 
 def release(text: str | None) -> tuple[int, ...] | None:
-    """``0.5.20`` as numbers, so that releases compare; None for what is no release of the engine,
+    """``0.5.20`` as numbers, so that releases compare; None for anything but a release of the engine,
     such as ``CUDA 11.8``."""
     found = re.match(r"\d+(?:\.\d+)*", text or "")
     return tuple(int(n) for n in found[0].split(".")) if found else None

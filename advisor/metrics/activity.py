@@ -25,7 +25,7 @@ from advisor.sources.trace import Trace
 
 #: A group is resolved when the standard error of its activity is at most this.
 RESOLVED_ERROR = 0.05
-#: Families that are told apart by kernel and launch shape.
+#: Families that are distinguished by kernel and launch shape.
 HEAVY = frozenset(("gemm", "gemv", "attention", "moe", "conv"))
 #: Groups under this share of the kernel time (lighter families: five times it) are lumped.
 _MIN_SHARE = 0.02
@@ -40,7 +40,7 @@ _EDGE_NS = 500
 #: Single kernels from this share of the time on, at most so many and one for ten samples.
 _MIN_SINGLE_SHARE = 0.004
 _MAX_SINGLE = 40
-#: Where nothing tells busy time itself, a sample from this activity on is one of a busy device.
+#: Where no source gives busy time itself, a sample from this activity on is one of a busy device.
 _ACTIVE = 0.01
 
 
@@ -64,7 +64,7 @@ class Samples:
 
     @property
     def busy(self) -> Array | None:
-        """How much of each sample the device was busy, 0..1, as far as samples tell: GR Active;
+        """How much of each sample the device was busy, 0..1, as far as samples show it: GR Active;
         where that is not sampled, the whole of every sample in which SMs or DRAM were active."""
         if "gr_active" in self.values:
             return np.nan_to_num(self.values["gr_active"])

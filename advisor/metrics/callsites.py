@@ -216,7 +216,7 @@ class CallSiteFinder:
         return site[named], labels, at[k[inside][named]]
 
     def _sites_of_chains(self, chain: Array) -> tuple[Array, list[str]]:
-        """Site of each call chain as a position among labels, MISSING where no frame tells.
+        """Site of each call chain as a position among labels, MISSING where no frame names one.
 
         A site is the innermost frames of the application; without any, the framework's outermost
         and innermost ones; without those, the library that made the call.

@@ -1,6 +1,6 @@
 """Rows that cannot be true: counted, never repaired.
 
-Every check is an invariant of what CUDA and a profiler can record. None of the real captures that
+Every check is an invariant of what CUDA and a profiler can record. No real capture that
 it was measured on (nsys 2022 to 2026, PyTorch on NVIDIA and AMD) breaks one.
 """
 
@@ -27,7 +27,7 @@ _ROUNDING_NS = 1_000
 _DEPENDENT = "LaunchKernelEx"
 #: No capture lasts so long: times further apart come of two clocks or of a damaged column.
 FAR_NS = 30 * 86_400 * 10**9
-#: Samplers round and average; a share of a peak beyond this is no share.
+#: Samplers round and average; a share of a peak beyond this is invalid.
 FULL = 1.05
 
 _GPU = ("kernels", "copies", "memsets", "graph_runs")

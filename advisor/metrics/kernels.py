@@ -24,8 +24,8 @@ def is_unknown(kernel: KernelFamily) -> bool:
 
 
 def weight_bits(kernel: KernelFamily) -> int:
-    """Bits of a weight that a matrix kernel reads, as far as its name tells; 16 where it does
-    not."""
+    """Bits of a weight that a matrix kernel reads, by its name; 16 where the name does
+    not say."""
     if kernel.traits.get("quantised") is True:
         return 4
     return {"fp8": 8, "fp4": 4}.get(str(kernel.traits.get("precision")), 16)

@@ -99,7 +99,7 @@ def _phase(s: Signs, i: int) -> str:
 
 def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple[str, ...]:
     """The phase that the kernels of each group speak for. `group` has one entry a kernel row, -1
-    for those outside; ``unknown`` where nothing tells."""
+    for those outside; ``unknown`` where nothing shows it."""
     kernels = trace.columns("kernels", ("start", "end", "blocks"))
     duration = (kernels["end"] - kernels["start"]).astype(float)
     signs = _signs(names, group, duration, kernels["blocks"], groups)
@@ -109,7 +109,7 @@ def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple
 def with_phases(
     steps: Steps, trace: Trace, ops: Operations, names: Names, language_model: bool | None
 ) -> Steps:
-    """Steps with the phase that their kernels tell where their ranges do not. Programs that are no
+    """Steps with the phase of their kernels where their ranges name none. Programs that are no
     language model have no phases; None: what the ranges say is all that is known."""
     if language_model is False:
         return steps.with_phases(("unknown",) * len(steps))

@@ -99,7 +99,7 @@ def find_startup(
     the position of each operation's kernel name, MISSING for other operations."""
     begin, _ = activity_span(trace, ops)
     if not len(ops):
-        return Startup(begin, begin)  # of what, nobody knows
+        return Startup(begin, begin)  # of an unknown program
     limit = _kernel_time_quantile(ops, _LATE)
     if len(steps):
         # What the steps themselves load is cold, and no head of the capture.

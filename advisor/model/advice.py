@@ -1,4 +1,4 @@
-"""What a finding tells to do: recommendations, and other ways to win."""
+"""The advice of a finding: recommendations, and other ways to win."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Advice(Frozen):
 
 
 class Alternative(Frozen):
-    """Another way to win: `action` is its key, `gain` what it would win, where a what-if tells."""
+    """Another way to win: `action` is its key, `gain` what it would win, where a what-if exists."""
 
     action: str
     text: str

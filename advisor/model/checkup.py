@@ -17,7 +17,7 @@ from advisor.model.rules import Reply
 
 class Recorded(Frozen):
     """What the file is and how it was recorded. `options` are those of `nsys profile` that were on,
-    as far as the export tells; `sampled` says what was sampled and how often."""
+    as far as the export lists them; `sampled` says what was sampled and how often."""
 
     size_bytes: int
     schema_version: str | None = None

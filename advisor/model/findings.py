@@ -288,7 +288,7 @@ class Gone(Frozen):
 
 class Baseline(Frozen):
     """The saved diagnosis that findings are compared with. `not_evaluated_before` lists new
-    findings whose rule could not look in the baseline's capture."""
+    findings whose rule could not be judged in the baseline's capture."""
 
     path: str
     capture: str

@@ -27,7 +27,7 @@ _SUBJECTS: dict[str, Subject] = {
 
 
 def subject_of(fact: str) -> Subject:
-    """What a fact is about, told by the group that its name begins with."""
+    """The subject of a fact: the group that its name begins with."""
     return _SUBJECTS.get(fact.partition(".")[0], "trace")
 
 
@@ -231,7 +231,7 @@ class Requirement(Strict):
 
 class ImpactSpec(Strict):
     """The fact that says how much of the step the cause holds, and its part of the budget;
-    `otherwise` is the fact that stands in where a capture does not tell the first one, `also` are
+    `otherwise` is the fact used where a capture lacks the first one, `also` are
     further parts whose time the rule speaks of."""
 
     fact: FactName
@@ -281,7 +281,7 @@ class ConfidenceSpec(Strict):
 
 
 class Doubt(Strict):
-    """What a capture cannot tell and the finding therefore has to say. Where every condition of
+    """What a capture cannot show and the finding therefore states. Where every condition of
     `when` holds, the confidence is multiplied by `factor`, the severity is at most `cap`, and
     `text` is added to the message."""
 

@@ -118,7 +118,7 @@ def analyse(
 
 
 def diagnose(path: str | Path, options: Options | None = None, progress: Progress | None = None) -> Diagnosis:
-    """Diagnose one capture. `progress` is told the name of each stage as it begins.
+    """Diagnose one capture. `progress` gets the name of each stage as it begins.
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
@@ -137,7 +137,7 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
     found = conclude(inference, ms_of=document.milliseconds(done.analysis))
     rules = done.inference.program.rules.by_code
     findings = done.gains.with_gains(found.findings)
-    if done.waits is not None:  # several ranks in one capture tell what only all of them can
+    if done.waits is not None:  # several ranks in one capture show what only all of them can
         from advisor.ranks.gains import with_arrivals
 
         findings = with_arrivals(findings, done.waits)

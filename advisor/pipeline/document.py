@@ -71,7 +71,7 @@ def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
 
 
 def program_of(a: Analysis) -> Program:
-    """What the capture tells of the program that advice should fit."""
+    """What the capture shows of the program that advice should fit."""
     kernels = a.names.texts if a.trace.has("kernels") else ()
     return Program(is_language_model(a.workload), kernels, " ".join(a.trace.capture.command))
 

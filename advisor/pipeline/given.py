@@ -34,7 +34,7 @@ def given_parameters(text: str | None) -> int | None:
 def parse_weights(text: str) -> int:
     """Bytes of the weights: a number such as ``16e9`` or ``15GB``, or a model's config.json.
 
-    Raises InputError for anything else, and for a config that does not tell what a step reads.
+    Raises InputError for anything else, and for a config without the size of what a step reads.
     """
     hit = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if hit and hit[2] in _SIZES:
@@ -52,7 +52,7 @@ def parse_weights(text: str) -> int:
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as fault:
         why = str(fault)
     raise InputError(
-        f"--weight-bytes: {path} does not tell how many bytes a step reads ({why}); "
+        f"--weight-bytes: {path} does not give the bytes that a step reads ({why}); "
         "give the number instead, such as 16GB"
     )
 

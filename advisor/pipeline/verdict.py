@@ -46,7 +46,7 @@ def verdict(
     busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())
     load = f"the GPU is busy {percent(busy)} of the window"
     lacking = sum(n.stopped_by is None for n in not_evaluated)
-    unknown = f" {lacking} rules could not look." if lacking else ""
+    unknown = f" {lacking} rules could not be judged." if lacking else ""
     return what + without_fault(options, load, "this capture", _bound(findings)) + unknown
 
 

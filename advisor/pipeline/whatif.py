@@ -26,7 +26,7 @@ def whatif(
 ) -> WhatIfReport:
     """What a change would win, or several, applied in order: ``whatif("t.sqlite", "batch:n=8")``.
 
-    Raises InputError for what is no fix, and for a capture that allows no estimate.
+    Raises InputError for an unknown fix, and for a capture that allows no estimate.
     """
     chosen = options or Options()
     say = progress or (lambda _: None)

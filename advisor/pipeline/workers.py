@@ -71,7 +71,7 @@ def _worth(tasks: Sequence[Task]) -> int:
     total = 0
     for task in tasks:
         path = Path(task.path)
-        if not path.is_file():  # a folder of an export, or an error for the worker to tell
+        if not path.is_file():  # a folder of an export, or an error for the worker to report
             return len(tasks)
         total += path.stat().st_size * (_PACKED if path.suffix in (".xz", ".gz") else 1)
     return max(total // _WORTH_BYTES, 1)

@@ -1,4 +1,4 @@
-"""The ranks of one job: which captures belong together, their common clock, who waits for whom.
+"""The ranks of one job: which captures belong together, their common clock, and which waits for which.
 
 Takes what was concluded from each capture and one row a collective; reads no trace.
 """

@@ -16,8 +16,7 @@ from advisor.ranks.waits import Waits
 _LEAST = 0.001
 
 _UNSEEN = (
-    "what made it late lies before its window; a capture that begins and ends together on all "
-    "ranks would show it"
+    "the reason is before its window; a capture that begins and ends together on all ranks would show it"
 )
 _PER_STEP = Gain(measure="latency", per="step")
 _BALANCED = (

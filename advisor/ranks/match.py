@@ -96,7 +96,7 @@ def _keys(ranks: Sequence[RankRows]) -> Array:
         known = (rows.group != UNKNOWN) & (rows.sequence != UNKNOWN)
         index = np.array([names[g] for g in rows.groups] or [0], np.int64)
         key = (index[np.maximum(rows.group, 0)] << 40) + rows.sequence
-        # A number that a rank uses twice (after a restart) tells nothing.
+        # A number that a rank uses twice (after a restart) identifies nothing.
         _, back, count = np.unique(key, return_inverse=True, return_counts=True)
         parts.append(np.where(known & (count[back] == 1), key, UNKNOWN))
     return np.concatenate([np.empty(0, np.int64), *parts])

@@ -17,7 +17,7 @@ _PROPOSED, _LOOKED_AT = 24, 500
 _CAP_NS = 1_000_000
 #: How close ends of one collective lie, ns: the best that the clocks and the kind allow.
 LEVELS_NS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
-#: Shifts whose evidence differs by less are told apart by their misfit.
+#: Shifts whose evidence differs by less are ranked by their misfit.
 SIGMA = 1.0
 #: Share of the values that are taken to agree when their centre is looked for.
 _CORE = 0.1
@@ -124,7 +124,7 @@ def _places(a: Array, code_a: Array, run: Array, code: Array, limit: int | None)
     delta[sliding_window_view(codes, length) != code] = np.nan
     valid = np.isfinite(delta).sum(axis=1)
     enough = valid >= max(MIN_PATTERN, 0.6 * int(valid.max(initial=0)))
-    # Where the kinds come in another order is no place: a few calls fit anywhere by chance.
+    # Where the kinds come in another order is not a match: a few calls fit anywhere by chance.
     rows, delta = rows[enough], delta[enough]
     if len(rows) == 0:
         return np.asarray(rows)

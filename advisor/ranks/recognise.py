@@ -18,14 +18,14 @@ _DIGITS = re.compile(r"(\d+)")
 
 class Plan(NamedTuple):
     """The captures of one job in order of rank: a number for each, None where only its place in
-    the list tells. `why` says what spoke for it."""
+    the list gives it. `why` says what spoke for it."""
 
     files: tuple[tuple[int | None, Path], ...]
     why: str
 
 
 def rank_in_name(path: Path) -> int | None:
-    """The rank that a file's name tells, else that of its folder."""
+    """The rank in a file's name, else in its folder's."""
     for name in (path.name, path.absolute().parent.name):
         for pattern in _NAMED:
             if hits := pattern.findall(name):
@@ -44,7 +44,7 @@ def recognise(
 ) -> tuple[Plan | None, str | None]:
     """The plan of a job, None for captures that stand alone; and a hint to the user, if any.
 
-    `look` reads a capture's metadata, where names do not tell; `forced`: `--ranks` (True) or
+    `look` reads a capture's metadata, where names do not give it; `forced`: `--ranks` (True) or
     `--independent` (False).
     """
     if forced is False or len(paths) < 2:
@@ -75,12 +75,12 @@ def recognise(
             return _plan(paths, told, f"the world size {size} in their metadata"), None
     known = sum(n is not None for n in told)
     if 0 < known < len(paths) and _distinct([n for n in told if n is not None]):
-        return None, (f"{known} of {len(paths)} captures tell their rank; give --ranks if they are one job")
+        return None, (f"{known} of {len(paths)} captures name their rank; give --ranks if they are one job")
     return None, None
 
 
 def _metadata(path: Path, look: Callable[[Path], Capture]) -> Capture | None:
-    """None for what cannot be read: that is told when it is diagnosed."""
+    """None for an unreadable capture: the error appears when it is diagnosed."""
     try:
         return look(path)
     except InputError:

@@ -1,4 +1,4 @@
-"""One row a collective: what a rank tells the others, small enough to travel."""
+"""One row a collective, small enough to send from rank to rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RankRows:
     """Collectives of one device of one rank, ascending by start.
 
     Times are ns of the capture's own session; `zero` is the absolute time (ns since 1970) of its
-    0, None where the capture does not tell. `window` and `steps` are those of the analysis.
+    0, None where the capture does not record it. `window` and `steps` are those of the analysis.
     `lead[i]` is what the device did since the collective before, by the columns that `leads`
     names, UNKNOWN in the first row. `place` is that in the step, UNKNOWN outside of steps; `bytes`,
     `group` (indexing `groups`) and `sequence` are UNKNOWN where the tracer did not record them.

@@ -70,7 +70,7 @@ def steps(diagnoses: Iterable[Diagnosis]) -> tuple[StepSummary, ...]:
 
 
 def rank_table(waits: Waits, budget: Sequence[Budget], overlaps: Mapping[tuple[int, int], float]) -> Table:
-    """One row a rank: where its window goes, what it hides, whom it waits for."""
+    """One row a rank: where its window goes, what it hides, which rank it waits for."""
     total = max(waits.total, 1)
     whole = {(b.rank, b.device): b for b in budget if b.phase is None}
     rows: list[tuple[Cell, ...]] = []

@@ -1,4 +1,4 @@
-"""Which serving engine made a capture: told by names, with the signs of `knowledge/engines`."""
+"""Which serving engine made a capture: detected by names, with the signs of `knowledge/engines`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RELEASE = re.compile(r"v?\d+(?:\.\d+)+\w*")
 
 
 class ServingEngine(NamedTuple):
-    """`name` is None where nothing in the capture tells; `confidence` is 0..1; `version` is the
+    """`name` is None where nothing in the capture shows it; `confidence` is 0..1; `version` is the
     release, where the user or the command line names it."""
 
     name: str | None
@@ -32,14 +32,14 @@ UNKNOWN = ServingEngine(None, 0.0, ())
 def named(text: str) -> ServingEngine:
     """The engine that the user names as ``NAME`` or ``NAME@VERSION``.
 
-    Raises InputError for an engine that is not known and for what is no version.
+    Raises InputError for an engine that is not known and for a malformed version.
     """
     name, at, version = text.partition("@")
     if name not in engines():
         known = ", ".join(sorted(set(engines()) - {"any"}))
         raise InputError(f"--serving-engine: '{name}' is not known; choose from {known}")
     if at and not _RELEASE.fullmatch(version):
-        raise InputError(f"--serving-engine: '{version}' is no version; write {name}@1.2.3")
+        raise InputError(f"--serving-engine: '{version}' is not a version; write {name}@1.2.3")
     return ServingEngine(name, 1.0, ("named by --serving-engine",), version.lstrip("v") or None)
 
 
@@ -50,7 +50,7 @@ def detect(
 ) -> ServingEngine:
     """The engine with most evidence; each sign counts once, however often it is seen.
 
-    Where an engine shows, the library that it is built on is no candidate.
+    Where an engine shows, the library that it is built on is not a candidate.
     """
     times = dict(kernel_names_with_time)
     texts = list(dict.fromkeys(range_names))

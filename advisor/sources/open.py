@@ -1,4 +1,4 @@
-"""`open_trace`: tells what a path is, and opens it or says in one line what to do instead."""
+"""`open_trace`: detects what a path is, and opens it or says in one line what to do instead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from advisor.sources.nsys.sqlite import EXPORT_HINT, NsysSqlite
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Source, Trace
 
-#: How much of a file is looked at to tell its kind.
+#: How much of a file is read to detect its kind.
 _HEAD_BYTES = 4096
 #: The events of a JSON trace begin within this: devices and process groups stand before them.
 _JSON_HEAD_BYTES = 4 << 20
@@ -139,7 +139,7 @@ class _Unpacked:
 
 
 def _open_packed(shown: Path, unpack: Callable[[Path], BinaryIO]) -> Source:
-    # The folder object also removes itself at exit, should nobody close the source.
+    # The folder object also removes itself at exit if the source is not closed.
     folder = tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
     try:
         copy = Path(folder.name, "capture")

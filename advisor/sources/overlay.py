@@ -33,7 +33,7 @@ class WithSamples:
     has samples itself, which are finer, the log only fills the columns that these lack.
 
     GPUs are matched by their PCI address, which both tools share: numbers of CUDA, nsys and the
-    driver may differ. Where one of them does not tell it, the numbers are taken to agree. Raises
+    driver may differ. Where one of them does not record it, the numbers are taken to agree. Raises
     InputError where the two share no clock and no `offset_ns` says where the log begins in session
     time, or where they do not meet.
     """
@@ -54,7 +54,7 @@ class WithSamples:
         else:
             without = log.capture if log.begin_ns is None else source.capture
             raise InputError(
-                f"--gpu-metrics: {without.path} does not tell its absolute time; say where the log "
+                f"--gpu-metrics: {without.path} does not record its absolute time; say where the log "
                 "begins in session time with --gpu-metrics-offset, such as 1.5s"
             )
         self.capture = source.capture.model_copy(
@@ -116,7 +116,7 @@ def _numbers(source: Source, log: SampleLog) -> tuple[dict[int, int], list[str]]
         return {theirs: mine for theirs, mine in wanted.items() if theirs != mine}, []
     if max(len(source.devices), len(log.devices)) < 2:
         return {}, []
-    said = "device numbers of the log are taken for those of the capture; pci.bus_id would tell"
+    said = "device numbers of the log are taken for those of the capture; record pci.bus_id to match them"
     return {}, [said]
 
 
@@ -130,7 +130,7 @@ def _joined(source: Source, log: SampleLog) -> tuple[int, list[str]]:
     """Session time of the log's first sample, and what there is to say of it.
 
     A log without time zones shows the clock on the wall: that of the traced machine, else UTC.
-    Where the trace does not tell its zone, it is the only one in which the two meet.
+    Where the trace does not record its zone, it is the only one in which the two meet.
     """
     begun = (log.begin_ns or 0) - (source.capture.start_utc_ns or 0)
     own = source.capture.utc_offset_s

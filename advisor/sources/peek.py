@@ -21,7 +21,7 @@ def peek(path: Path) -> Capture:
     """What the capture says of itself. Of a PyTorch profiler trace only rank and world size, where
     they stand before the events; of a report that nsys has yet to export nothing.
 
-    Raises InputError for what is no capture.
+    Raises InputError for anything but a capture.
     """
     if needs_export(path.name.lower()):
         return Capture(path=str(path), format="nsys-rep")

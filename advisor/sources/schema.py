@@ -19,7 +19,7 @@ COPY_KIND_NAMES = {
     HTOD: "HtoD", DTOH: "DtoH", DTOD: "DtoD", HTOH: "HtoH", PTOP: "PtoP",
     UNIFIED_HTOD: "unified HtoD", UNIFIED_DTOH: "unified DtoH", UNIFIED_DTOD: "unified DtoD",
 }  # fmt: skip
-#: Migrations of unified memory: the driver moves pages, nobody called a copy.
+#: Migrations of unified memory: the driver moves pages without a copy call.
 MIGRATIONS = (UNIFIED_HTOD, UNIFIED_DTOH, UNIFIED_DTOD)
 
 #: `copies.migration_cause` of a prefetch that the program asked for (ENUM_CUDA_UNIF_MEM_MIGRATION).
@@ -33,7 +33,7 @@ PAGEABLE, PINNED, DEVICE_MEMORY, ARRAY, MANAGED, DEVICE_STATIC, MANAGED_STATIC, 
 PUSH_POP, START_END, MARK = range(3)
 
 #: `ranges.domain` of the ranges that a profiler puts around every operator of a framework: they say
-#: what runs, and nobody wrote them to mark a step or a phase.
+#: what runs; they do not mark a step or a phase.
 OPERATIONS = -2
 
 #: `allocations.kind`
@@ -41,7 +41,7 @@ ALLOCATED, FREED = range(2)
 
 
 class Call(IntEnum):
-    """What a CUDA API call does (`api_calls.call`), told by its name and never by syncType."""
+    """What a CUDA API call does (`api_calls.call`), taken from its name and never from syncType."""
 
     OTHER = 0
     LAUNCH = 1

@@ -58,7 +58,7 @@ def test_an_agent_finds_its_way_from_verdict_to_fix() -> None:
 
 def test_a_root_that_is_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["mcp", "--root", str(tmp_path / "none")]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_the_pages_that_are_handed_out_ship_with_the_package() -> None:

@@ -139,7 +139,7 @@ def test_what_is_not_told_is_a_no_with_the_flag_that_would_tell() -> None:
     listed = checklist(capture_facts([diagnosis]))
     found = next(e for e in listed.entries if e.id == "gil-recorded")
     assert found.answer == "no"
-    assert found.proof == "the capture does not tell host.gil_wait_ratio (--trace=python-gil would)"
+    assert found.proof == "the capture does not record host.gil_wait_ratio (--trace=python-gil would)"
 
 
 def test_items_of_other_engines_do_not_apply() -> None:

@@ -191,7 +191,7 @@ def test_one_folder_of_baselines_for_all_verbs(run: Run, capsys: Captured, tmp_p
 def test_a_folder_that_cannot_be_one(run: Run, capsys: Captured, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert run("baseline", "save", "main", "base", "--folder", "file") == 2
-    assert capsys.readouterr().err == ("advisor: error: file is a file; baselines lie in a folder\n")
+    assert capsys.readouterr().err == ("advisor: error: file is a file; expected a folder of baselines\n")
 
 
 @pytest.mark.parametrize(

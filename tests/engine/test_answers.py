@@ -70,7 +70,7 @@ def test_what_another_cause_explains_better_is_named() -> None:
 
 
 def test_a_missing_fact_is_named() -> None:
-    assert part({}, 0.3, WAIT).why == "waits could not look, for lack of f.sync"
+    assert part({}, 0.3, WAIT).why == "waits could not be judged, for lack of f.sync"
 
 
 def test_a_rule_about_the_part_comes_before_one_that_also_speaks_of_it() -> None:

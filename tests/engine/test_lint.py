@@ -111,11 +111,11 @@ def test_a_sound_set_has_no_problems(tmp_path: Path) -> None:
 #: (text replaced, its replacement, line, what is said)
 BAD = [
     ("id: no-sync", "id: sample-on-devic", 32,
-     "there is no action sample-on-devic; did you mean sample-on-device?"),
+     "unknown action sample-on-devic; did you mean sample-on-device?"),
     ("part: sync", "part: launch_cal", 25,
-     "there is no part launch_cal; did you mean launch_call?"),
+     "unknown part launch_cal; did you mean launch_call?"),
     ("fact: window.steps_count", "fact: window.step_count", 14,
-     "there is no fact window.step_count; did you mean window.steps_count?"),
+     "unknown fact window.step_count; did you mean window.steps_count?"),
     ("fact: window.steps_count", "fact: phase.decode_ratio", 14,
      "phase.decode_ratio is a fact of each phase, which a rule of scope device does not see; "
      "use a wider fact or a narrower scope"),
@@ -136,7 +136,7 @@ BAD = [
      "origin: seed}\n  spare: {default: 1, unit: count, origin: seed}",
      10, "the parameter spare is used nowhere; remove it"),
     ("origin: measured, source: here}", "origin: seed, sets: ABC100.share}", 9,
-     "there is no parameter ABC100.share; correct it"),
+     "unknown parameter ABC100.share; correct it"),
     ("{symptom: gpu-idle}", "{symptom: gpu-idel}", 15,
      "no active rule has the symptom gpu-idel; correct the name"),
     ("{symptom: gpu-idle}", "{cause: gpu-idle}", 15,
@@ -151,7 +151,7 @@ BAD = [
      "no active rule has the cause nobody; correct the name"),
     ("kind: cause", "kind: note", 24, "a note explains nothing; remove gpu-idle"),
     ("entity: copy_class", "entity: copy_clas", 18,
-     "there is no entity copy_clas; did you mean copy_class?"),
+     "unknown entity copy_clas; did you mean copy_class?"),
     ("on: [device]", "on: [device, phase]", 19, "copy_class has no field phase; correct the name"),
     ("field: kind", "field: kinds", 20, "copy_class has no field kinds; did you mean kind?"),
     ("value: DtoH", "value: 4", 20, "copy_class.kind is a text, compared with a number"),
@@ -164,18 +164,18 @@ BAD = [
      "severity: {levels: [{at: 0.1, severity: low}]}", 25,
      "levels grade the impact; add `impact` or remove them"),
     ("what_if: remove_sync", "what_if: remove_syncs", 27,
-     "there is no what-if remove_syncs; did you mean remove_sync?"),
+     "unknown what-if remove_syncs; did you mean remove_sync?"),
     ("{sync.idle_ratio|pct} of", "{sync.idle|pct} of", 28,
-     "there is no fact sync.idle; did you mean"),
+     "unknown fact sync.idle; did you mean"),
     ("action: Out.", "action: 'Out, {sync.idle|pct}.'", 32,
-     "there is no fact sync.idle; did you mean"),
+     "unknown fact sync.idle; did you mean"),
     ("action: Out.", "action: 'Out, {sync.idle_ratio}.'", 32,
-     "is no placeholder; write {fact|format}"),
+     "is not a placeholder; write {fact|format}"),
     ("action: Out.", "action: 'Out, as report_%q{RANK}.'", 0, ""),
     ("{sync.idle_ratio|pct} of", "{sync.idle_ratio} of", 28,
-     "is no placeholder; write {fact|format}"),
+     "is not a placeholder; write {fact|format}"),
     ("{sync.idle_ratio|pct} of", "{sync.idle_ratio|percent} of", 28,
-     "there is no format percent; use one of pct, ns, us, ms, bytes, rate, int, num, text"),
+     "unknown format percent; use one of pct, ns, us, ms, bytes, rate, int, num, text"),
     ("{sync.idle_ratio|pct} of", "{sync.wait_ns|pct} of", 28,
      "the format pct does not fit sync.wait_ns, which is in ns"),
     ("{sync.idle_ratio|pct} of", "{engine.name|num} of", 28,
@@ -183,13 +183,13 @@ BAD = [
     ("{param.min_idle|pct}", "{param.min|pct}", 28, "the parameter min is not in `params`; add it"),
     ("{sync.wait_ns|ms}", "{sync.wait_ns|bytes}", 29, "the format bytes does not fit sync.wait_ns"),
     ("[sync.top_calls, d2h]", "[sync.top, d2h]", 30,
-     "there is no evidence table or join sync.top; did you mean sync.top_calls?"),
+     "unknown evidence table or join sync.top; did you mean sync.top_calls?"),
     ("[sync.top_calls, d2h]", "[d2h]\nseverity: {cap: low}", 0, ""),
     ("verify: {fact: sync.idle_ratio", "verify: {fact: sync.idleness", 32,
-     "there is no fact sync.idle"),
+     "unknown fact sync.idle"),
     ("harmless_when: The device has queued work.", "harmless_when: never", 36,
      "docs.harmless_when says too little; write a sentence"),
-    ("[cuda-graphs]", "[cuda-graph]", 37, "there is no reference cuda-graph; did you mean cuda-gr"),
+    ("[cuda-graphs]", "[cuda-graph]", 37, "unknown reference cuda-graph; did you mean cuda-gr"),
     ("lifecycle: preview", "lifecycle: stable", 7,
      "a stable rule has cases; write ABC101.cases.yaml beside it"),
 ]  # fmt: skip
@@ -216,7 +216,7 @@ def test_problems_of_loading_and_checking_come_together(tmp_path: Path) -> None:
         check_rules(KNOWN, tmp_path)
     first, second = str(caught.value).splitlines()
     assert "confidence.base is 8; expected less than or equal to 1" in first
-    assert second.startswith(f"{path}:14: there is no fact window.step_count")
+    assert second.startswith(f"{path}:14: unknown fact window.step_count")
 
 
 def said(*specs: Any) -> list[str]:
@@ -284,8 +284,8 @@ def test_alternatives_name_what_is_known() -> None:
     one = rule("ABC100", "c", [ge("f.a", 1)], alternatives=[way], docs=DOCS)
     known = replace(KNOWN, actions=("no-sync",), what_ifs=("batch",))
     found = [p.text for p in lint(rules(one), known, need_cases=False)]
-    assert "there is no what-if no_such; correct the name" in found
-    assert "there is no action no-synk; did you mean no-sync?" in found
+    assert "unknown what-if no_such; correct the name" in found
+    assert "unknown action no-synk; did you mean no-sync?" in found
 
 
 def test_one_action_in_words_for_each_kind_of_program() -> None:
@@ -299,4 +299,4 @@ def test_one_action_in_words_for_each_kind_of_program() -> None:
 def test_an_optional_join_that_nobody_shows() -> None:
     join = {"as": "j", "entity": "e", "on": ["device"], "optional": True}
     one = rule("ABC100", "c", {"all": [ge("f.a", 1)], "join": [join]})
-    assert "the optional join j is no evidence; list it there or remove it" in words((one,))
+    assert "the optional join j is not evidence; list it there or remove it" in words((one,))

@@ -100,7 +100,7 @@ def test_a_flip_that_changes_no_verdict_is_none() -> None:
 
 
 def test_a_share_is_not_moved_beyond_the_whole() -> None:
-    """0.97 of a whole: 104.5 % is no threshold."""
+    """0.97 of a whole: 104.5 % is not a threshold."""
     found = flips({"f.a": 1.0}, watched("ABC101", "near", "f.a", 0.95))
     assert found == ()
     (flip,) = flips({"f.a": 0.97}, watched("ABC101", "near", "f.a", 0.95))

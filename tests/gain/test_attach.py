@@ -85,7 +85,7 @@ def test_a_rule_that_names_no_known_what_if(tmp_path: Path) -> None:
     wrong = finding("HST101").model_copy(update={"gain": Gain(what_if="magic")})
     (one,) = gains(scenes.waiting(), tmp_path).with_gains([wrong])
     assert one.gain is not None
-    assert "there is no what-if 'magic'" in (one.gain.reason or "")
+    assert "unknown what-if 'magic'" in (one.gain.reason or "")
 
 
 def test_a_capture_without_steps_says_so(tmp_path: Path) -> None:

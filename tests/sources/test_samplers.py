@@ -401,7 +401,7 @@ def test_without_a_bus_the_numbers_are_taken_to_agree_and_that_is_said(tmp_path:
     rows = "2023/11/14 22:13:20.000, 0, 90 %\n2023/11/14 22:13:20.000, 1, 10 %\n"
     joined = Trace(WithSamples(two_gpus(tmp_path).source, log(tmp_path, head + rows), None))
     assert joined.columns("samples", ("device",))["device"].tolist() == [0, 1]
-    assert "pci.bus_id would tell" in joined.capture.warnings[-1]
+    assert "record pci.bus_id to match them" in joined.capture.warnings[-1]
 
 
 def test_the_report_says_once_which_number_it_prints(

@@ -185,7 +185,7 @@ def test_nvtx_kernels_count_in_every_range_around_the_call(tmp_path: Path) -> No
 def test_a_kernel_of_another_thread_is_not_in_the_range(tmp_path: Path) -> None:
     export = Export().process(1).range("mine", 0, 100_000).thread(2).launch(at=1_000)
     found = table(export, tmp_path, "nvtx-kernels")
-    assert (len(found), found.note) == (0, "nothing of this kind lies in this part of the capture")
+    assert (len(found), found.note) == (0, "no such rows in this part of the capture")
 
 
 def test_osrt(tmp_path: Path) -> None:

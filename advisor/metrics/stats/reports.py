@@ -167,7 +167,7 @@ def make_report(a: Analysis, name: str, names: NameStyle = "full") -> StatsTable
             what = " and no ".join(absent)
             notes.insert(0, f"the capture holds no {what} (nsys records them with {report.flag})")
         else:
-            notes.insert(0, "nothing of this kind lies in this part of the capture")
+            notes.insert(0, "no such rows in this part of the capture")
     frame = frame.reindex(columns=list(report.columns)).reset_index(drop=True)
     ranks = tuple(report.columns.values())
     return StatsTable(name, report.title, frame, query.scope, "; ".join(notes), ranks, report.group)

@@ -25,7 +25,7 @@ from advisor.metrics.steps.sequence import (
 from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
 
-#: Steps that nobody marked must hold this share of the GPU time.
+#: Unmarked steps must hold this share of the GPU time.
 _COVERED = 0.67
 #: Steps that a marker confirms are surer by this.
 _CONFIRMED = 0.3
@@ -89,7 +89,7 @@ def _visible(work: Work, markers: Sequence[Marker], steps: Steps) -> list[Marker
 
 
 def _marked(steps: Steps, marked: Steps) -> Steps:
-    """The steps, and what the ranges tell of lost events."""
+    """The steps, and the lost events that the ranges show."""
     return replace(steps, empty=marked.empty, ranges_seen=marked.ranges_seen or steps.ranges_seen)
 
 

@@ -18,7 +18,7 @@ from advisor.model.arrays import Array
 
 #: Families of kernels that come once a pass.
 _FAMILIES = ("embedding", "sampling", "optimizer")
-#: A segmentation is no step where fewer of its parts hold the marker.
+#: A segmentation is rejected where fewer of its parts hold the marker.
 _MISSED = 0.5
 #: It is confirmed where so many do.
 _HELD = 0.8

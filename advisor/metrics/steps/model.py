@@ -26,7 +26,7 @@ Method = Literal[
 
 #: Operations in a step, at least: fewer are a loop of two kernels.
 MIN_LENGTH = 8
-#: What tells steps from each other needs steps that are as sure as this: a kernel sequence that
+#: What distinguishes steps needs steps that are as sure as this: a kernel sequence that
 #: nothing confirms (0.5) may be one block that runs again and again.
 BELIEVED = 0.6
 _LAST = np.iinfo(np.int64).max

@@ -23,7 +23,7 @@ _MIN_REPEATS = 3
 _UNKNOWN_NAME = 0.8
 #: A function of no known name may be a layer's: what comes once a pass has to confirm it.
 _UNKNOWN_FUNCTION = 0.5
-#: So many functions, those that take longest, are looked at.
+#: So many of the longest functions are examined.
 _FUNCTIONS = 20
 #: Of two kinds of ranges, one inside the other, the outer must hold this much more to be preferred.
 _MORE = 1.0 / 0.9

@@ -156,7 +156,7 @@ def segmented(work: Work, last: Array, method: Any, confidence: float, **more: A
     on_main[work.main_stream] = True
     step = np.where(on_main, np.searchsorted(last, np.arange(len(work.ops)), "left"), step)
     step = np.where(step < len(last), step, MISSING)
-    # What comes before the first whole step is no part of it.
+    # What comes before the first whole step does not belong to it.
     length = np.median(np.diff(last)) if len(last) > 1 else len(work.ops)
     before = np.arange(len(work.ops)) <= last[0] - round(float(length))
     return timed(work, np.where(before, MISSING, step), len(last), method, confidence, **more)

@@ -26,7 +26,7 @@ def _of_condition(value: Any, c: ConditionDoc) -> Any:
 
 
 def _name(number: int | None) -> str | None:
-    """A number that is a name is no amount: without thousands separators."""
+    """An identifier, without thousands separators."""
     return None if number is None else str(number)
 
 

@@ -73,7 +73,7 @@ class Row(NamedTuple):
 
 def read(path: Path, version: str) -> Review:
     """The review in a workbook. What cannot be understood is among its `problems`, and the rest is
-    read; raises InputError for anything that is no review workbook at all."""
+    read; raises InputError for any file but a review workbook."""
     book = _open(path)
     problems: list[CellProblem] = []
     decisions = tuple(_decisions(book, problems))

@@ -26,7 +26,7 @@ _LATEST = 1 << 52
 
 
 def nanoseconds(microseconds: Sequence[Any]) -> Ints:
-    """Microseconds as written -> ns, exactly; NO_TIME for what is no time.
+    """Microseconds as written -> ns, exactly; NO_TIME for anything else.
 
     Raises Inexact for floats that have lost their nanoseconds: the numbers must then be read as
     decimals.

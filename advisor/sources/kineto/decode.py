@@ -193,7 +193,7 @@ class TraceJson:
 
     def no_profile(self) -> InputError:
         """The refusal of a trace that some other program wrote."""
-        return self._no_trace("none of its events is of the PyTorch profiler", "a Chrome trace")
+        return self._no_trace("no event of the PyTorch profiler in it", "a Chrome trace")
 
     def _no_trace(self, why: str, what: str = "JSON, but not a PyTorch profiler trace") -> InputError:
         return InputError(f"{self._shown}: {what} ({why}); write a trace with {EXPORT_HINT}")

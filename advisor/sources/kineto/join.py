@@ -44,7 +44,7 @@ _ISSUERS = {"kernels": (Call.LAUNCH, Call.GRAPH_LAUNCH), "copies": (Call.COPY,),
 
 
 def join_by_external_id(tables: Tables) -> None:
-    """Gives work the correlation id of its call where both tell the operator around them alone, as
+    """Gives work the correlation id of its call where both name the operator around them alone, as
     ROCm does at times: of one operator the first launch has the first kernel, and so on. What is
     left over belongs to the last launch if that replays a graph."""
     calls = tables.get("api_calls")
@@ -136,7 +136,7 @@ def set_graph_nodes(tables: Tables) -> bool:
     """Numbers the work of each graph launch from 1; 0 is work launched by itself. True if any.
 
     All nodes share the correlation id of their launch. Where the launch lies before the trace,
-    several kernels of one id tell a graph all the same.
+    several kernels of one id still mean a graph.
     """
     calls = tables.get("api_calls")
     launches = {

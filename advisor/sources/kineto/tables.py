@@ -138,7 +138,7 @@ class Collector:
         ]
         stream = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
         columns |= {
-            "device": np.maximum(integers(device), 0),  # a trace that tells none has one
+            "device": np.maximum(integers(device), 0),  # a trace without ids has one
             "stream": integers(stream),
             "context": integers([a.context for a in args]),
             "correlation": _positive(integers([a.correlation for a in args])),
@@ -170,7 +170,7 @@ class Collector:
         return columns
 
     def _collectives(self, events: list[Event]) -> Columns | None:
-        """What the kernels of collectives (since 2.2) tell of the call that they serve."""
+        """What the kernels of collectives (since 2.2) say about the call that they serve."""
         events = [e for e in events if e.args is not None and e.args.collective is not None]
         if not events:
             return None
@@ -322,7 +322,7 @@ def _named(events: list[Event], matches: Callable[[str], object]) -> list[Event]
 
 
 def _positive(correlation: Ints) -> Ints:
-    """CUPTI counts from 1; 0 is no id."""
+    """CUPTI counts from 1; 0 is not an id."""
     return np.where(correlation > 0, correlation, MISSING)
 
 

@@ -206,7 +206,7 @@ class NsysExport:
 
     def _chain_ids(self, chains: Ints) -> Ints:
         """Ids as CUDA_CALLCHAINS has them. In schema 2.9 calls count from 0, the table from 1:
-        told by a single call with id 0, which the table lacks, and by the last ids."""
+        recognised by a single call with id 0, which the table lacks, and by the last ids."""
         table = self._raw(CUDA_CALLCHAINS)
         if np.count_nonzero(chains == 0) != 1 or "id" not in self._db.columns(table):
             return chains

@@ -322,7 +322,7 @@ def _cuda_version(text: str | None) -> str | None:
 def _under_wsl(machine: Mapping[str, str]) -> bool | None:
     """Linux with a driver of Windows: a kernel of Microsoft's, or a branch that only Windows has.
     Branches for Linux have been multiples of five since 450 (535.54.03, 550.144.03), those of
-    Windows any number (536.40, 551.23). None where neither is told."""
+    Windows any number (536.40, 551.23). None where neither is recorded."""
     system = f"{machine.get('KernelVersion', '')} {machine.get('OsDescription', '')}".lower()
     if "microsoft" in system or "wsl" in system:
         return True

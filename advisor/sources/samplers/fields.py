@@ -1,7 +1,7 @@
 """Names that samplers give to what they measure -> our columns, with the factor to our unit.
 
 Utilisation of `nvidia-smi`, and DCGM's GPU_UTIL, only say that some kernel was running: that is GR
-Active and never SM Active. DCGM's profiling fields do tell SM activity.
+Active and never SM Active. DCGM's profiling fields do include SM activity.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ FIELDS: dict[str, Field] = {
 _FREE = ("memory.free", "dcgm_fi_dev_fb_free", "fbfre")
 _PARTS_OF_MEMORY = (*_FREE, "memory.reserved", "dcgm_fi_dev_fb_reserved")
 
-#: Columns that number the GPU, and those that name it when none does.
+#: Columns that number the GPU, and others that name it when none does.
 DEVICE = ("index", "gpu", "gpu_id", "gpu_index", "entity", "entity_id", "device")
 IDENTITY = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "pci_bus_id", "serial")
 BUS = ("pci.bus_id", "gpu_bus_id", "pci_bus_id", "dcgm_fi_dev_pci_busid")
@@ -127,7 +127,7 @@ def measured(row: Mapping[str, str]) -> dict[str, float]:
 
 
 def _limits(row: Mapping[str, str]) -> tuple[bool, bool] | None:
-    """Whether something holds the clock down, and whether it is heat; None where nothing tells."""
+    """Whether something holds the clock down, and whether it is heat; None where nothing shows it."""
     for name in _REASONS:
         bits = _bits(row.get(name, ""))
         if bits is not None:

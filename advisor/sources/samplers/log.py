@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 class SampleLog:
     """The samples of one log as a `Source` of its own; times count from its first sample.
 
-    `begin_ns` is that sample's time since 1970, None where the log does not tell. It is `local`
+    `begin_ns` is that sample's time since 1970, None where the log does not record it. It is `local`
     where stamps name no time zone: then it counts what the clock on the wall showed.
     """
 
@@ -130,10 +130,10 @@ def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
         name = next((row[n].strip() for n in MODEL if n in row), None)
         device = _device(row, numbers)
         stamp = _stamp(row)
-        if device is None:  # a log that does not tell them apart has one GPU
+        if device is None:  # a log that does not distinguish them has one GPU
             if stamp is not None and stamp.ns in seen:
                 raise InputError(
-                    f"{shown}: several samples at one time and nothing that tells the GPUs apart; "
+                    f"{shown}: several samples at one time and no column that identifies the GPU; "
                     "add `index` to --query-gpu"
                 )
             if stamp is not None:
@@ -159,7 +159,7 @@ def _stamp(row: log_rows.Row) -> Stamp | None:
 
 
 def _times(samples: Sequence[Sample]) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bool]:
-    """ns of each sample from whatever zero they share, and whether the log tells its times."""
+    """ns of each sample from whatever zero they share, and whether the log states its times."""
     stamps = [s.stamp for s in samples]
     times = np.empty(len(samples), np.int64)
     if all(s is not None for s in stamps):

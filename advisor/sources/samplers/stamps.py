@@ -20,7 +20,7 @@ _EPOCHS = ((10**17, 1), (10**14, 10**3), (10**11, 10**6), (10**8, 10**9))
 
 
 class Stamp(NamedTuple):
-    """A moment in ns. `dated`: since 1970, else since midnight; `zoned`: it tells its time zone,
+    """A moment in ns. `dated`: since 1970, else since midnight; `zoned`: it names its time zone,
     else it is what the clock on the wall showed, counted as if that were UTC."""
 
     ns: int

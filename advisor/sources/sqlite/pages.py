@@ -73,7 +73,7 @@ class PageReader:
             if len(leaves) < few_pages:
                 raise NotPlain("too small to be worth it")
             return self._read_leaves(leaves, asked, len(columns))
-        except (IndexError, ValueError) as error:  # SQL will tell what is wrong with the file
+        except (IndexError, ValueError) as error:  # the SQL reader reports the fault of the file
             raise NotPlain("pages point outside themselves") from error
 
     def _read_leaves(self, leaves: Ints, asked: Table, columns: int) -> list[Ints]:
@@ -136,7 +136,7 @@ class PageReader:
             raise NotPlain("a column is wanted twice")
         kept = None
         if keep and MISSING in keep.values:
-            raise NotPlain("a filter that cannot tell NULL from the value it reads as")
+            raise NotPlain("a filter that cannot distinguish NULL from the value it reads as")
         if keep:
             kept = wanted.index(place[keep.column]), np.array(keep.values, np.int64)
         return int(found[0]), Table(wanted, {}, kept)
