@@ -396,3 +396,11 @@ def test_results_that_come_down_once_a_pass_tell_steps(tmp_path: Path) -> None:
     steps = analysis(export, tmp_path).steps
     assert (steps.method, len(steps)) == ("copies", 9)
     assert np.unique(steps.time).tolist() == [200 * US, 210 * US]
+
+
+def test_copies_of_one_direction_alone(tmp_path: Path) -> None:
+    """Inputs go up and nothing comes down, too seldom to be steps."""
+    export = Export().process(1).copy(0, US, "HtoD", 4096, "pinned", 2 * US, US)
+    for k in range(60):
+        export.launch(at=(5 + 3 * k) * US, dur=US, kernel=f"k{k % 5}{k // 20}", kernel_dur=2 * US)
+    assert len(analysis(export, tmp_path).steps) == 0

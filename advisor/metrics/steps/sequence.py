@@ -142,8 +142,8 @@ def copy_sequences(work: Work) -> Iterator[Steps]:
         # Copies without a kernel between are one event: the last of them ends a step, the first of
         # them begins one.
         returns, first = np.unique(before[at], return_index=True)
-        last = at[np.append(first[1:], len(at)) - 1] if direction == DTOH else at[first] - 1
         if len(returns) >= MIN_REPEATS and _marks_steps(returns, int(before[-1])):
+            last = at[np.append(first[1:], len(at)) - 1] if direction == DTOH else at[first] - 1
             yield segmented(work, main[last], "copies", 0.5)
 
 
