@@ -42,7 +42,7 @@ def check(target: Target, inputs: Sequence[str], formats: Sequence[str] = FORMAT
 
 def deliver(document: Document, target: Target, verbosity: int = 0) -> None:
     """Print a document of this family, or write it to its files."""
-    from advisor.reports import blocks, compare_formats
+    from advisor.reports import blocks, compare_formats, markdown
     from advisor.reports.json_report import document_bytes
 
     format, output, force = target.format, target.output, target.force
@@ -57,7 +57,7 @@ def deliver(document: Document, target: Target, verbosity: int = 0) -> None:
         assert document.kind == "comparison"  # by `check`
         write_bytes(getattr(compare_formats, format)(document), output, force)
     elif format == "markdown":
-        write_bytes(blocks.markdown(shown).encode("utf-8", "replace"), output, force)
+        write_bytes(markdown.write(shown, 1).encode("utf-8", "replace"), output, force)
     else:
         write_page(lambda page: blocks.write(page, shown), output, force)
 

@@ -48,10 +48,11 @@ def whatif(
     from advisor.cli.progress import Progress
     from advisor.pipeline.whatif import whatif as ask
     from advisor.reports import gain_text
+    from advisor.reports.blocks import write
 
     with Progress(trace.name) as progress:
         report = ask(trace, fix, settings, progress)
-    deliver(report, lambda page: gain_text.whatif(page, report), settings.format, output, force)
+    deliver(report, lambda page: write(page, gain_text.whatif(report)), settings.format, output, force)
 
 
 def _known(format: str, output: Path | None, force: bool) -> None:

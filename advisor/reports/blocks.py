@@ -1,7 +1,4 @@
-"""A report as a list of blocks, written once and rendered as text or Markdown.
-
-Comparisons have one shape in every format: headings, sentences, labelled lines and tables.
-"""
+"""A document as a tree of blocks, said once and written by each format; here the writer of text."""
 
 from __future__ import annotations
 
@@ -12,11 +9,10 @@ from dataclasses import dataclass
 from advisor.model.facts import Cell
 from advisor.model.findings import Budget
 from advisor.reports import budget_bar
-from advisor.reports.layout import Glyphs, Page, clean, cut_middle, name_text
+from advisor.reports.layout import Glyphs, Page, cut_middle, pad
 from advisor.reports.numbers import column
+from advisor.reports.shell import shell_lines
 
-#: A name in a Markdown table is not longer than this.
-NAME_WIDTH = 60
 #: Texts hang this far behind their labels.
 LABEL = 10
 #: Finished texts that are lined up like numbers, and those that may stand among them.
@@ -75,9 +71,31 @@ class Grid:
 
 @dataclass(frozen=True)
 class Bars:
-    """Budgets of devices as bars, with the largest parts."""
+    """Budgets of devices: bars with the largest parts, or not `brief` with all of them."""
 
     budgets: tuple[Budget, ...]
+    brief: bool = True
+
+
+@dataclass(frozen=True)
+class Item:
+    """One of a list: a sign (ok, no, partly or none), a code, a text and remarks on it."""
+
+    text: str
+    sign: str = ""
+    code: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Do:
+    """Advice: what to do, lines that carry it out (engine, line, remark), how to verify it."""
+
+    text: str
+    lines: tuple[tuple[str, str, str], ...] = ()
+    note: str = ""
+    verify: str = ""
+    label: str = "do"
 
 
 @dataclass(frozen=True)
@@ -92,38 +110,105 @@ class Next:
     text: str
 
 
-Block = Title | Heading | Paragraph | Labelled | Command | Grid | Bars | Gap | Next
+@dataclass(frozen=True)
+class Entry:
+    """A finding: number, level and name, and what belongs to it, which opens on demand."""
+
+    number: int
+    level: str
+    name: str
+    note: str
+    state: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A part with a heading of its own, which opens on demand where a format can do that."""
+
+    text: str
+    note: str
+    blocks: tuple[Block, ...]
+
+
+Block = Title | Heading | Paragraph | Labelled | Command | Grid | Bars | Item | Do | Gap | Next | Entry | Fold
 #: Levels of findings, and the word for what is no fault.
 LEVEL_STYLE = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim", "limit": "bold blue"}
+STATE_STYLE = {"new": "bold magenta", "worse": "bold magenta"}
 
 
-def write(page: Page, blocks: Iterable[Block]) -> None:
+def write(page: Page, blocks: Iterable[Block], indent: int = 2) -> None:
     """Blocks as lines of a page; consecutive labels share one indent."""
     before: Block | None = None
     listed = list(blocks)
     for i, block in enumerate(listed):
-        if isinstance(block, Title):
-            page.line((cut_middle(block.text, page.width, page.glyphs.ellipsis), "bold"))
-        elif isinstance(block, Heading):
-            page.heading(block.text, block.note)
-        elif isinstance(block, Paragraph):
-            if before is not None and not isinstance(before, Heading) and not block.dense:
+        match block:
+            case Title(text):
+                page.line((cut_middle(text, page.width, page.glyphs.ellipsis), "bold"))
+            case Heading(text, note):
+                page.heading(text, note)
+            case Paragraph(text, strong, dense):
+                if before is not None and not isinstance(before, Heading) and not dense:
+                    page.blank()
+                page.wrapped(text, style="bold" if strong else "")
+            case Labelled(label, text):
+                page.labelled(label, text, indent, _hang(listed, i))
+            case Command(text):
+                for line in shell_lines(text, page.width, 2):
+                    page.line((line, "bold"))
+            case Bars(budgets, brief):
+                (budget_bar.brief if brief else budget_bar.full)(page, budgets)
+            case Gap():
                 page.blank()
-            page.wrapped(block.text, style="bold" if block.strong else "")
-        elif isinstance(block, Labelled):
-            page.labelled(block.label, block.text, 2, _hang(listed, i))
-        elif isinstance(block, Command):
-            for line in _shell(block.text, page.width):
-                page.line(line)
-        elif isinstance(block, Bars):
-            budget_bar.brief(page, block.budgets)
-        elif isinstance(block, Gap):
-            page.blank()
-        elif isinstance(block, Next):
-            page.line(("Next: ", "dim"), (block.text, "bold"))
-        else:
-            _grid(page, block)
+            case Next(text):
+                page.line(("Next: ", "dim"), (text, "bold"))
+            case Item():
+                _item(page, block)
+            case Do():
+                _do(page, block, indent)
+            case Entry():
+                _entry(page, block)
+            case Fold(text, note, inside):
+                page.heading(text, note)
+                write(page, inside)
+            case Grid():
+                _grid(page, block)
         before = block
+
+
+def _item(page: Page, item: Item) -> None:
+    glyphs = page.glyphs
+    sign = {"ok": glyphs.ok, "no": glyphs.no, "partly": glyphs.partly}.get(item.sign, item.sign)
+    lead = f"{sign} " if sign else ""
+    page.wrapped(item.text, ["  ", lead, (f"{item.code}: " if item.code else "", "bold")], 4)
+    for note in item.notes:
+        page.wrapped(note, ["      "], 8, "dim")
+
+
+def _do(page: Page, do: Do, indent: int) -> None:
+    margin = indent + LABEL
+    page.wrapped(do.text, [(" " * indent + pad(do.label, LABEL), "bold green")], margin)
+    for engine, line, remark in do.lines:
+        text = f"{line} ({remark})" if remark else line
+        page.wrapped(text, [" " * (margin + 2), (f"{engine}: " if engine else "", "dim")], margin + 4)
+    if do.note:
+        page.line(" " * (margin + 2), (do.note, "dim"))
+    if do.verify:
+        page.wrapped(do.verify, [" " * margin, ("verify: ", "dim")], margin + 2)
+
+
+def _entry(page: Page, entry: Entry) -> None:
+    page.blank()
+    sign = page.glyphs.levels.get(entry.level, page.glyphs.levels["info"])
+    page.line(
+        (f"{entry.number}. ", "bold"),
+        (f"{sign} {entry.level.upper():<6} ", LEVEL_STYLE[entry.level]),
+        (entry.name, "bold"),
+        (f"  {entry.note}" if entry.note else "", "dim"),
+        (f"  [{entry.state}]" if entry.state else "", STATE_STYLE.get(entry.state, "dim")),
+    )
+    with page.indented(3):
+        write(page, entry.blocks, 0)
 
 
 def level_text(glyphs: Glyphs, level: str) -> str:
@@ -140,12 +225,6 @@ def _hang(blocks: Sequence[Block], at: int) -> int:
             widest = max(widest, len(block.label))
             i += step
     return widest + 2
-
-
-def _shell(command: str, width: int) -> list[str]:
-    from advisor.reports.shell import shell_lines
-
-    return shell_lines(command, width, 2)
 
 
 def columns(grid: Grid) -> list[tuple[str, list[str], bool]]:
@@ -169,59 +248,6 @@ def _grid(page: Page, grid: Grid) -> None:
     page.table(heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped)
     if grid.more:
         page.line("  ", (f"... and {grid.more} more (-v)", "dim"))
-
-
-def markdown(blocks: Iterable[Block]) -> str:
-    """Blocks as GitHub Markdown."""
-    lines: list[str] = []
-    before: Block | None = None
-    for block in blocks:
-        if not (isinstance(block, Labelled) and isinstance(before, Labelled)) and lines:
-            lines.append("")
-        if isinstance(block, Title):
-            lines.append(f"## {_escape(block.text)}")
-        elif isinstance(block, Heading):
-            note = f" ({_escape(block.note)})" if block.note else ""
-            lines.append(f"## {_escape(block.text)}{note}")
-        elif isinstance(block, Paragraph):
-            text = _escape(block.text)
-            lines.append(f"**{text}**" if block.strong else text)
-        elif isinstance(block, Labelled):
-            label = f"**{_escape(block.label)}**: " if block.label else ""
-            lines.append(f"- {label}{_escape(block.text)}")
-        elif isinstance(block, Command):
-            lines += ["```sh", clean(block.text), "```"]
-        elif isinstance(block, Grid):
-            lines += _md_grid(block)
-        elif isinstance(block, Next):
-            lines.append(f"Next: `{clean(block.text)}`")
-        before = block
-    return "\n".join([*lines, ""])
-
-
-def _md_grid(grid: Grid) -> list[str]:
-    if not grid.rows:
-        return []
-    made = columns(grid)
-    lines = [_row(m[0] for m in made), _row("---:" if m[2] else "---" for m in made)]
-    for i in range(len(grid.rows)):
-        cells = (m[1][i] if m[2] else cut_middle(name_text(m[1][i]), NAME_WIDTH) for m in made)
-        lines.append(_row(_escape(c) for c in cells))
-    if grid.more:
-        lines += ["", f"... and {grid.more} more"]
-    return lines
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _escape(text: str) -> str:
-    """Names of kernels and ranges are data: nothing in them is Markdown or HTML."""
-    out = clean(text)
-    for sign in ("\\", "`", "*", "_", "|", "<", ">", "[", "]"):
-        out = out.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
-    return out
 
 
 def first(rows: Sequence[tuple[Cell, ...]], limit: int | None) -> tuple[tuple[tuple[Cell, ...], ...], int]:

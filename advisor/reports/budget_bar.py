@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from advisor.model.findings import Budget, Diagnosis, Part
+from advisor.model.findings import Budget, Part
 from advisor.model.parts import BUSY, PARTS
 from advisor.reports.layout import GLUE, Page, Segment, clean, pad
-from advisor.reports.numbers import amount, percent, value_text
+from advisor.reports.numbers import percent, value_text
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
-SMALL = 0.005
 #: Parts from this share on are named in the short form, which has so many bars; it says why no finding
 #: speaks of those from `LARGE` on.
 WORTH, BRIEF, LARGE = 0.03, 2, 0.1
 COLUMNS = 8
-#: Bars that are drawn unless all are asked for.
-BARS = 16
 NAME = 20
 
 
@@ -48,30 +45,16 @@ def cells(shares: list[float], width: int) -> list[int]:
     return whole
 
 
-def budget(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
-    """Bars and legend; the split by phase too when asked for more."""
-    whole = [b for b in diagnosis.budget if b.phase is None]
-    if not whole:
-        return
-    page.heading("Budget of the window", "where each GPU's time goes, in parts that add up")
-    order = _order(whole)
+def full(page: Page, budgets: Sequence[Budget]) -> None:
+    """A bar a device or phase and every part by name; why no finding speaks of the large ones."""
+    order = _order(list(budgets))
     given = signs(order, page.glyphs.bar)
-    _bars(page, _drawn(whole, verbosity), order, given)
-    hidden = len(whole) - len(_drawn(whole, verbosity))
-    if hidden:
-        page.line("  ", (f"and {amount(hidden, 'budget')} between these (-v)", "dim"))
-    _legend(page, whole, order, given, verbosity)
-    for sentence in unanswered(whole):
+    for phase in dict.fromkeys(b.phase for b in budgets):
+        some = [b for b in budgets if b.phase == phase]
+        _bars(page, some, order, given, f"{phase}, " if phase else "")
+        _legend(page, some, [p for p in order if p in _order(some)], given)
+    for sentence in unanswered([b for b in budgets if b.phase is None]):
         page.wrapped(sentence, ["    "], 6, "dim")
-    phases = [b for b in diagnosis.budget if b.phase is not None]
-    if verbosity > 0 and phases:
-        order = order + [p for p in _order(phases) if p not in order]
-        page.heading("Budget by phase")
-        given = signs(order, page.glyphs.bar)
-        for phase in dict.fromkeys(b.phase for b in phases):
-            some = [b for b in phases if b.phase == phase]
-            _bars(page, some, order, given, f"{phase}, ")
-            _legend(page, some, [p for p in order if p in _order(some)], given, verbosity)
 
 
 def unanswered(budgets: Sequence[Budget], least: float = 0.0) -> list[str]:
@@ -90,7 +73,7 @@ def unanswered(budgets: Sequence[Budget], least: float = 0.0) -> list[str]:
 
 def brief(page: Page, budgets: Sequence[Budget]) -> None:
     """One bar a device, of many the least and the most busy, over the parts from `WORTH` on."""
-    drawn = _drawn(list(budgets), 0, BRIEF)
+    drawn = _drawn(list(budgets), BRIEF)
     order = _order(drawn)
     given = signs(order, page.glyphs.bar)
     tables = [_shares(b) for b in drawn]
@@ -127,9 +110,9 @@ def _labels(budgets: list[Budget]) -> list[str]:
     return [f"rank {b.rank} device {b.device}" for b in budgets]
 
 
-def _drawn(budgets: list[Budget], verbosity: int, most: int = BARS) -> list[Budget]:
+def _drawn(budgets: list[Budget], most: int) -> list[Budget]:
     """Of many budgets those of the least and of the most busy devices, in their order."""
-    if verbosity > 0 or len(budgets) <= most:
+    if len(budgets) <= most:
         return budgets
 
     def busy(b: Budget) -> float:
@@ -160,20 +143,11 @@ def _bars(
         page.line(("  " + pad(label, margin - 2), "dim"), *_pieces(order, counts, given))
 
 
-def _legend(
-    page: Page, budgets: list[Budget], order: list[str], given: dict[str, tuple[str, str]], verbosity: int
-) -> None:
+def _legend(page: Page, budgets: list[Budget], order: list[str], given: dict[str, tuple[str, str]]) -> None:
     tables = [_shares(b) for b in budgets]
     largest = {p: max(t.get(p, 0.0) for t in tables) for p in order}
-    shown = [p for p in order if largest[p] >= (SMALL if verbosity <= 0 else 1e-9)]
-    shown.sort(key=lambda p: (-largest[p], order.index(p)))
+    shown = sorted((p for p in order if largest[p] > 0), key=lambda p: (-largest[p], order.index(p)))
     _columns(page, budgets, shown, given)
-    rest = [p for p in order if p not in shown and largest[p] > 0]
-    if rest:
-        together = max(sum(t.get(p, 0.0) for p in rest) for t in tables)
-        if together >= 0.0005:
-            parts = amount(len(rest), "smaller part")
-            page.line("    ", (f"{parts}, together {value_text(together, 'ratio')} (-v)", "dim"))
 
 
 def _columns(page: Page, budgets: list[Budget], shown: list[str], given: dict[str, tuple[str, str]]) -> None:

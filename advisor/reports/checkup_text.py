@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.model.checkup import Also, Checkup, Named, Plan
 from advisor.model.rules import Reply
-from advisor.reports.finding_text import level
+from advisor.reports.blocks import LEVEL_STYLE, level_text, write
 from advisor.reports.header import header_input
 from advisor.reports.layout import GLUE, Page, Segment, pad
 from advisor.reports.numbers import amount, value_text
@@ -18,7 +18,7 @@ SHOWN_NAMES = 6
 
 def checkup(page: Page, doc: Checkup, verbosity: int = 0) -> None:
     """The whole report; the command to record again comes last but one line."""
-    header_input(page, doc.input, verbosity)
+    write(page, header_input(doc.input))
     _recorded(page, doc)
     page.blank()
     page.wrapped(doc.sentence, style="bold")
@@ -80,7 +80,12 @@ def _findings(page: Page, doc: Checkup, verbosity: int) -> None:
     if not doc.findings:
         page.line(f"  {page.glyphs.ok} nothing is wrong with it")
     for found in doc.findings:
-        page.line("  ", level(page, found.severity), " ", (f"{found.code} {found.cause}", "bold"))
+        page.line(
+            "  ",
+            (level_text(page.glyphs, found.severity), LEVEL_STYLE[found.severity]),
+            " ",
+            (f"{found.code} {found.cause}", "bold"),
+        )
         page.wrapped(found.message, ["    "], 4)
         told = found.severity != "info" or found.invalidates
         for advice in found.recommendations[: None if verbosity > 0 else int(told)]:

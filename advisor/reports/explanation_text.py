@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from advisor.model.explanation import Explanation, FactSource, Reason, Related, ScopeExplanation
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc
-from advisor.reports.finding_text import Shown, finding, level
+from advisor.reports.blocks import LEVEL_STYLE, level_text, write
+from advisor.reports.finding_text import SHOWN, Detail, Shown, finding
 from advisor.reports.layout import GLUE, Page, Segment, pad
 from advisor.reports.numbers import (
     UNKNOWN,
@@ -48,10 +49,9 @@ def explanation(page: Page, doc: Explanation, verbosity: int = 0, full: bool = F
     page.blank()
     page.wrapped(doc.sentence, style="bold")
     if full and doc.findings:
-        shown_before: Shown = {}
-        for found in doc.findings:
-            page.blank()
-            finding(page, found, bool(doc.input.steps), verbosity + 1, shown_before)
+        seen: Shown = {}
+        detail = Detail() if verbosity > 0 else SHOWN
+        write(page, (finding(f, bool(doc.input.steps), detail, seen) for f in doc.findings))
         if verbosity <= 0:
             page.blank()
             page.line(("Next: ", "dim"), (_next(doc), "bold"))
@@ -103,7 +103,11 @@ def _scope(page: Page, doc: Explanation, one: ScopeExplanation, verbosity: int) 
         if one.impact is not None and one.impact.share:
             share = value_text(one.impact.share, "ratio")
             held = f" {share} of the {one.impact.of(bool(doc.input.steps))}"
-        page.line(f"  finding {one.rank}  ", level(page, one.severity), held)
+        page.line(
+            f"  finding {one.rank}  ",
+            (level_text(page.glyphs, one.severity), LEVEL_STYLE[one.severity]),
+            held,
+        )
     if one.message:
         page.wrapped(one.message, ["  "], 2)
     _reasons(page, one.reasons, _Depth(2, one.state, verbosity))

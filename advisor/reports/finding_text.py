@@ -1,115 +1,106 @@
-"""One finding in full: the numbers that fired it, what it costs, where it is, what to do."""
+"""One finding: its words, and the whole of it as blocks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
 from advisor.model.facts import Interval, Table
 from advisor.model.findings import Advice, Alternative, Finding, Gain, Verify
-from advisor.reports.blocks import LEVEL_STYLE
+from advisor.reports.blocks import Block, Do, Entry, Grid, Labelled, Paragraph
 from advisor.reports.budget_bar import words
 from advisor.reports.gain_text import params_text, span_text, times_text
-from advisor.reports.layout import Page, Segment, pad
-from advisor.reports.numbers import (
-    CHANGES,
-    amount,
-    column,
-    condition_text,
-    fact_unit,
-    session_time,
-    value_text,
-)
-
-EVIDENCE_ROWS = 8
-PLACES = 3
+from advisor.reports.numbers import CHANGES, condition_parts, fact_unit, session_time, value_text
 
 
-def level(page: Page, severity: str) -> Segment:
-    """The level as a glyph and a word, so that it reads without colour."""
-    return (f"{page.glyphs.levels[severity]} {severity.upper():<6}", LEVEL_STYLE[severity])
+@dataclass(frozen=True)
+class Detail:
+    """How much is said of findings; None is all. `why`: also conditions that do not hold, and the
+    parameters that move a threshold. `table` and `lists` are for the parts beside the findings."""
+
+    findings: int | None = None
+    rows: int | None = None
+    tables: int | None = None
+    places: int | None = None
+    why: bool = True
+    table: int | None = None
+    lists: bool = True
 
 
-def badge(page: Page, found: Finding) -> Segment:
-    """The level of a finding; a limit is no fault, so it has a word and a colour of its own."""
-    if found.kind == "limit":
-        return (f"{page.glyphs.levels['info']} LIMIT ", "bold blue")
-    return level(page, found.severity)
+#: One finding on a page: enough to act on it.
+SHOWN = Detail(rows=8, places=3, why=False)
+#: What an earlier finding has shown (tables, options, places), and the rank of that finding.
+Shown = dict[Any, int]
 
 
-def baseline_mark(found: Finding) -> Segment:
-    """``[NEW]`` or ``[known]`` where there is a baseline."""
-    if found.baseline is None:
-        return ""
-    if found.changed is not None:
-        return (f"  [{found.changed}]", "bold magenta" if found.changed == "worse" else "dim")
-    return ("  [NEW]", "bold magenta") if found.baseline == "new" else ("  [known]", "dim")
-
-
-#: What an earlier finding has shown (tables, options), and the rank of that finding.
-Shown = dict[object, int]
-
-
-def finding(page: Page, found: Finding, has_steps: bool, verbosity: int, shown: Shown | None = None) -> None:
-    """The whole block of one finding; with `shown`, nothing that stood there before. `verbosity` 2
-    prints every row and place."""
-    shown = {} if shown is None or verbosity > 1 else shown
-    rows, places = (EVIDENCE_ROWS, PLACES) if verbosity <= 1 else (None, None)
+def finding(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str = "") -> Entry:
+    """The whole finding; nothing that `shown` says an earlier one has told already."""
     sure = f"confidence {value_text(found.confidence, 'ratio')}"
     where = ", ".join(t for t in (found.scope.label(), sure) if t)
-    page.line(
-        (f"{found.rank}. ", "bold"),
-        badge(page, found),
-        " ",
-        (f"{found.code} {found.cause}", "bold"),
-        (f"  {where}", "dim"),
-        baseline_mark(found),
-    )
-    page.wrapped(found.title, ["   "], 3, "bold")
-    page.wrapped(found.message, ["   "], 3)
-    _conditions(page, found, verbosity)
+    level = "limit" if found.kind == "limit" else found.severity
+    name = f"{found.code} {found.cause}"
+    parts = tuple(_parts(found, has_steps, detail, shown, clock))
+    return Entry(found.rank, level, name, where, found.changed or found.baseline or "", parts)
+
+
+def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str) -> Iterator[Block]:
+    yield Paragraph(found.title, strong=True, dense=True)
+    yield Paragraph(found.message, dense=True)
+    yield from _conditions(found, detail)
     if cost := cost_text(found, has_steps):
-        page.labelled("cost", cost, 3)
+        yield Labelled("cost", cost)
     if found.gain is not None:
-        text = gain_text(found.gain, page.glyphs.arrow)
-        if text:
-            page.labelled("gain", text, 3)
+        if text := gain_text(found.gain, "→"):
+            yield Labelled("gain", text)
         if found.gain.assumptions:
-            page.labelled("assumes", "; ".join(found.gain.assumptions), 3)
-    for table in found.evidence:
+            yield Labelled("assumes", "; ".join(found.gain.assumptions))
+    for table in found.evidence[: detail.tables] if detail.rows != 0 else ():
         before = shown.setdefault(table, found.rank)
         if before == found.rank:
-            evidence(page, table, rows)
+            yield from evidence(table, detail.rows)
         else:
-            page.labelled("evidence", f"{table.title}: as in {before}.", 3)
-    before = shown.setdefault(found.time_ranges, found.rank) if found.time_ranges else found.rank
-    if before == found.rank:
-        _places(page, found.time_ranges, places)
-    else:
-        page.labelled("where", f"as in {before}.", 3)
+            yield Labelled("evidence", f"{table.title}: as in {before}")
+    if found.time_ranges and detail.places != 0:
+        before = shown.setdefault(found.time_ranges, found.rank)
+        places = [place_text(r) for r in found.time_ranges[: detail.places]]
+        if len(places) < len(found.time_ranges):
+            places.append(f"and {len(found.time_ranges) - len(places)} more")
+        yield from listed("where", places if before == found.rank else [f"as in {before}"])
+        if clock and before == found.rank:
+            yield Labelled("", f"({clock})")
     for advice in found.recommendations:
-        _advice(page, advice, found.rank, shown)
+        yield _advice(advice, found.rank, shown)
     told = {advice.id for advice in found.recommendations}
     for other in found.alternatives:
         if other.action not in told or (other.gain is not None and other.gain.speedup is not None):
-            _alternative(page, other)
+            yield _alternative(other)
     if found.explains:
-        names = [f"{s.code} {s.cause}" for s in found.explains]
-        page.labelled("explains", ", ".join(dict.fromkeys(names)), 3)
-    for i, ref in enumerate(found.references):
-        page.labelled("see" if not i else "", ref.title or ref.id, 3)
-        if ref.url:
-            page.wrapped(ref.url, ["  "], 2, "dim")
+        names = dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)
+        yield Labelled("explains", ", ".join(names))
+    yield from listed("see", [f"{r.title or r.id} {r.url or ''}".strip() for r in found.references])
 
 
-def _conditions(page: Page, found: Finding, verbosity: int) -> None:
+def listed(label: str, texts: list[str]) -> Iterator[Labelled]:
+    """Lines under one label."""
+    for i, text in enumerate(texts):
+        yield Labelled("" if i else label, text)
+
+
+def _conditions(found: Finding, detail: Detail) -> Iterator[Block]:
     shown = [
-        c for c in found.conditions if verbosity > 1 or c.holds or (c.holds is None and c.value is not None)
+        c for c in found.conditions if detail.why or c.holds or (c.holds is None and c.value is not None)
     ]
-    for i, condition in enumerate(shown):
-        text = condition_text(condition)
-        if condition.param and verbosity > 1:
-            text += f"  (--param {found.code}.{condition.param}=...)"
-        if condition.holds is False:
-            text += "  (does not hold)"
-        page.labelled("because" if i == 0 else "", text, 3)
+    rows: list[tuple[str, ...]] = []
+    for c in shown:
+        value, op, limit = condition_parts(c)
+        kind, _, name = c.fact.partition(":")
+        sign = {True: "yes", False: "no", None: "unknown"}[c.holds]
+        fact, limit = (f"{kind} {name}", "") if name else (c.fact, f"{op} {limit}")
+        rows.append((fact, value, limit, sign, c.param or "") if detail.why else (fact, value, limit))
+    heads = ("because", "value", "threshold", "holds", "param")
+    if rows:
+        yield Grid(heads[: len(rows[0])], tuple(rows))
 
 
 def cost_text(found: Finding, has_steps: bool) -> str:
@@ -143,21 +134,12 @@ def gain_text(gain: Gain, arrow: str = "->") -> str:
     return ", ".join(part for part in (step, speedup) if part) + by
 
 
-def evidence(page: Page, table: Table, rows: int | None) -> None:
+def evidence(table: Table, rows: int | None) -> Iterator[Block]:
     """A small table; heads carry the unit."""
-    if not table.rows:
-        return
-    page.labelled("evidence", table.title, 3)
-    kept = table.rows if rows is None else table.rows[:rows]
-    made = [column(h, [r[i] for r in kept]) for i, h in enumerate(table.columns)]
-    page.table([m[0] for m in made], [(m[1], m[2]) for m in made], 5)
-    if len(kept) < len(table.rows):
-        page.line("     ", (f"and {amount(len(table.rows) - len(kept), 'row')} more (-v)", "dim"))
-
-
-def _places(page: Page, ranges: tuple[Interval, ...], shown: int | None) -> None:
-    for i, place in enumerate(ranges[:shown]):
-        page.labelled("where" if i == 0 else "", place_text(place), 3)
+    if table.rows:
+        kept = table.filled().rows if rows is None else table.filled().rows[:rows]
+        yield Labelled("evidence", table.title)
+        yield Grid(table.filled().columns, kept, len(table.rows) - len(kept))
 
 
 def place_text(where: Interval) -> str:
@@ -170,31 +152,29 @@ def place_text(where: Interval) -> str:
     return f"{text}: {where.label}" if where.label else text
 
 
-def _advice(page: Page, advice: Advice, rank: int, shown: Shown) -> None:
-    page.wrapped(
-        f"{advice.action.rstrip('.')} (effort {advice.effort})", [("   " + pad("do", 10), "bold green")], 13
-    )
+def _advice(advice: Advice, rank: int, shown: Shown) -> Do:
     before = shown.setdefault(advice.options, rank) if advice.options else rank
-    if before != rank:
-        page.line(" " * 15, (f"options: as in {before}.", "dim"))
-    for option in advice.options if before == rank else ():
-        since = f" (since {option.since})" if option.since else ""
-        # Lines of the engine "any" suit all of them and are commands of their own.
-        engine = "" if option.engine == "any" else f"{option.engine}: "
-        page.wrapped(f"{option.line}{since}", [" " * 15, (engine, "dim")], 17)
-    if advice.verify is not None:
-        page.wrapped(verify_text(advice.verify), [" " * 13, ("verify: ", "dim")], 15)
+    # Lines of the engine "any" suit all of them and are commands of their own.
+    lines = tuple(
+        ("" if o.engine == "any" else o.engine, o.line, f"since {o.since}" if o.since else "")
+        for o in advice.options
+    )
+    return Do(
+        f"{advice.action.rstrip('.')} (effort {advice.effort})",
+        lines if before == rank else (),
+        "" if before == rank else f"options: as in {before}",
+        verify_text(advice.verify) if advice.verify is not None else "",
+    )
 
 
-def _alternative(page: Page, other: Alternative) -> None:
+def _alternative(other: Alternative) -> Do:
     """Another way to win, with its estimate where there is one."""
     told, gain = [f"effort {other.effort}"], other.gain
     if gain is not None and gain.speedup is not None:
         tokens = " in tokens/s" if gain.measure == "throughput" else ""
         by = f" by what-if {gain.what_if}{params_text(gain.params)}"
         told.insert(0, times_text(gain.speedup) + tokens + by)
-    text = f"{other.text.rstrip('.')} ({', '.join(told)})"
-    page.wrapped(text, [("   " + pad("or", 10), "green")], 13)
+    return Do(f"{other.text.rstrip('.')} ({', '.join(told)})", label="or")
 
 
 def verify_text(verify: Verify) -> str:

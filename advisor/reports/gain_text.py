@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, saved_terms
 from advisor.model.whatif import WhatIfReport
+from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Paragraph, Title
 from advisor.reports.layout import Page
 from advisor.reports.numbers import milliseconds, value_text
 
@@ -36,70 +37,63 @@ def times_text(span: Span) -> str:
     return f"{times(span.mid)} x" + ("" if low == high else f" ({low} to {high})")
 
 
-def combined(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+def combined(diagnosis: Diagnosis) -> Iterator[Block]:
     """What the top fixes win one after the other; nothing is counted twice."""
     found = diagnosis.combined
     if found is None:
         return
-    page.heading("Fixes together", "in this order, nothing counted twice; ms a step")
-    _steps(page, found.steps, found.step_before_ms.mid)
-    _sum(page, found)
-    if verbosity > 0:
-        for text in found.assumptions:
-            page.labelled("assumes", text)
+    yield Heading("Fixes together", "in this order, nothing counted twice; ms a step")
+    yield from _steps(found.steps, found.step_before_ms.mid)
+    yield from _sum(found)
+    for text in found.assumptions:
+        yield Labelled("assumes", text)
 
 
-def _steps(page: Page, steps: Sequence[CombinedStep], first: float) -> None:
-    names = [f"{s.code or ''} {s.what_if}{params_text(s.params)}".strip() for s in steps]
-    page.table(
-        ["", "step ms", "wins ms", "of step", "so far x"],
-        [
-            (["now", *names], False),
-            ([milliseconds(first), *(milliseconds(s.step_after_ms) for s in steps)], True),
-            (["", *(milliseconds(s.marginal_ms) for s in steps)], True),
-            (["", *(value_text(s.marginal_share, "ratio") for s in steps)], True),
-            (["", *(times(s.speedup) for s in steps)], True),
-        ],
-    )
-    for step, name in zip(steps, names, strict=True):
+def _steps(steps: Sequence[CombinedStep], first: float) -> Iterator[Block]:
+    rows: list[tuple[str, ...]] = [("now", milliseconds(first), "", "", "")]
+    notes = []
+    for step in steps:
+        name = f"{step.code or ''} {step.what_if}{params_text(step.params)}".strip()
+        after, won = milliseconds(step.step_after_ms), milliseconds(step.marginal_ms)
+        rows.append((name, after, won, value_text(step.marginal_share, "ratio"), times(step.speedup)))
         if step.note:
-            page.labelled("", f"{name}: {step.note}")
+            notes.append(f"{name}: {step.note}")
         elif step.measure == "latency" and abs(step.marginal_share) < _NOTHING:
-            page.labelled("", f"{name}: nothing left to win after those before it")
+            notes.append(f"{name}: nothing left to win after those before it")
+    yield Grid(("", "step ms", "wins ms", "of step", "so far x"), tuple(rows))
+    for note in notes:
+        yield Labelled("", note)
 
 
-def _sum(page: Page, found: Combined | WhatIfReport) -> None:
-    page.labelled(
-        "together",
-        f"step {milliseconds(found.step_before_ms.mid)} {page.glyphs.arrow} "
-        f"{span_text(found.step_after_ms)} ms, {times_text(found.speedup)}",
-    )
-    page.labelled(
+def _sum(found: Combined | WhatIfReport) -> Iterator[Block]:
+    before, after = milliseconds(found.step_before_ms.mid), span_text(found.step_after_ms)
+    yield Labelled("together", f"step {before} → {after} ms, {times_text(found.speedup)}")
+    yield Labelled(
         "bound",
         f"the GPU alone needs {span_text(found.bound_ms)} ms a step then; no faster host wins more "
         f"than {times_text(found.bound_speedup)} (Amdahl)",
     )
 
 
-def whatif(page: Page, report: WhatIfReport) -> None:
+def whatif(report: WhatIfReport) -> Iterator[Block]:
     """The answer of `advisor whatif`."""
-    page.line((report.input.path, "bold"))
+    yield Title(report.input.path)
     replay = report.replay
-    page.labelled(
+    yield Labelled(
         "replayed",
         f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a step "
         f"(captured {milliseconds(replay.captured_ms)} ms, error {replay.error:+.2%})",
     )
-    page.labelled("untraced", f"{span_text(report.step_before_ms)} ms a step, without the profiler's part")
-    page.blank()
-    _steps(page, report.fixes, report.step_before_ms.mid)
-    page.blank()
-    _sum(page, report)
+    yield Labelled("untraced", f"{span_text(report.step_before_ms)} ms a step, without the profiler's part")
+    yield Gap()
+    yield from _steps(report.fixes, report.step_before_ms.mid)
+    yield Gap()
+    yield from _sum(report)
     if report.measure == "throughput":
-        page.labelled("measure", "throughput: the speed-up counts tokens a second, not step time")
-    page.blank()
+        yield Labelled("measure", "throughput: the speed-up counts tokens a second, not step time")
+    yield Gap()
     for text in report.assumptions:
-        page.labelled("assumes", text)
+        yield Labelled("assumes", text)
 
 
 def whatif_list(page: Page, entries: Sequence[tuple[str, str, str, str, Sequence[str]]]) -> None:
@@ -113,18 +107,15 @@ def whatif_list(page: Page, entries: Sequence[tuple[str, str, str, str, Sequence
         page.blank()
 
 
-def ranking(page: Page, diagnosis: Diagnosis) -> None:
+def ranking(diagnosis: Diagnosis) -> Iterator[Block]:
     """How each finding got its place."""
-    page.heading("Ranking", "share of the step saved x confidence = score")
+    yield Heading("Ranking", "share of the step saved x confidence = score")
     for finding in diagnosis.findings:
-        page.wrapped(ranking_text(finding), [f"{finding.rank:>3} "], 4)
-    page.wrapped(
+        yield Item(ranking_text(finding), sign=str(finding.rank))
+    yield Paragraph(
         "Findings that invalidate the capture come first, by share; then by severity (high from "
         "20 % of the step saved, medium 10, low 3; medium at most without an estimate), in it "
-        "latency before throughput, faults before limits, then by score.",
-        ["    "],
-        4,
-        "dim",
+        "latency before throughput, faults before limits, then by score."
     )
 
 

@@ -3,81 +3,77 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
-from advisor.model.findings import Diagnosis, Input, StepSummary
-from advisor.reports import ranks_text
-from advisor.reports.layout import GLUE, Page, cut_middle
-from advisor.reports.numbers import grouped, milliseconds, session_time, value_text
-from advisor.reports.phrases import devices, machine, untraced, workload
+from advisor.model.findings import UNREADABLE, Diagnosis, Input, StepSummary
+from advisor.reports import phrases
+from advisor.reports.blocks import Block, Labelled, Title
+from advisor.reports.layout import GLUE
+from advisor.reports.numbers import grouped, milliseconds, value_text
+from advisor.reports.ranks_text import job
 
-SHOWN_INPUTS = 4
-
-
-def header(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
-    """One block per input; the ranks of one job share what is equal."""
-    if len(diagnosis.inputs) > 1 and all(i.rank is not None for i in diagnosis.inputs):
-        ranks_text.job(page, diagnosis, verbosity)
-        if verbosity <= 0:
-            _steps(page, diagnosis.main_steps, None)
-            return
-    shown = diagnosis.inputs if verbosity > 0 else diagnosis.inputs[:SHOWN_INPUTS]
-    for entry in shown:
-        _input(page, entry, diagnosis.main_steps if len(diagnosis.inputs) == 1 else (), verbosity)
-    if len(shown) < len(diagnosis.inputs):
-        page.line(f"... and {len(diagnosis.inputs) - len(shown)} more captures")
-    if len(diagnosis.inputs) != 1:
-        _steps(page, diagnosis.main_steps, None)
-    if verbosity > 0:
-        tool = diagnosis.tool
-        page.labelled("analysed", f"by {tool.name} {tool.version}, engine {tool.engine}")
+#: Captures that are described one by one, unless all are asked for.
+INPUTS = 4
 
 
-def header_input(page: Page, entry: Input, verbosity: int = 0) -> None:
-    """One capture without its steps."""
-    _input(page, entry, (), verbosity)
+def header(d: Diagnosis, limit: int | None = None) -> Iterator[Block]:
+    """A block an input, at most `limit`; before them what the ranks of one job share."""
+    ranks = len(d.inputs) > 1 and all(i.rank is not None for i in d.inputs)
+    if ranks:
+        yield from job(d)
+        yield from _steps(d.main_steps, None)
+    for entry in d.inputs[:limit] if limit is None or not ranks else ():
+        yield from header_input(entry, d.main_steps if len(d.inputs) == 1 else ())
+    if limit is not None and not ranks and len(d.inputs) > limit:
+        yield Labelled("", f"and {len(d.inputs) - limit} more captures")
+    if not ranks and len(d.inputs) != 1:
+        yield from _steps(d.main_steps, None)
+    yield Labelled("analysed", f"by {d.tool.name} {d.tool.version}, engine {d.tool.engine}")
 
 
-def _input(page: Page, entry: Input, steps: tuple[StepSummary, ...], verbosity: int) -> None:
-    page.line((cut_middle(entry.path, page.width, page.glyphs.ellipsis), "bold"))
-    known = machine(entry)
-    if known:
-        page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(known))
-    if numbers := devices(entry, always=verbosity > 0):
-        page.labelled("devices", numbers)
-    if verbosity > 0 and entry.serving_evidence:
-        page.labelled("engine", f"told by {'; '.join(entry.serving_evidence)}")
-    page.labelled("workload", workload(entry))
-    _steps(page, steps, entry)
-    _window(page, entry)
-    warnings = Counter(entry.warnings)
-    for text, times in list(warnings.items())[: None if verbosity > 0 else 3]:
-        page.labelled("warning", f"{text} ({times} times)" if times > 1 else text)
+def header_input(entry: Input, steps: tuple[StepSummary, ...] = ()) -> Iterator[Block]:
+    """One capture."""
+    yield Title(entry.path)
+    if entry.format != UNREADABLE:
+        if known := phrases.machine(entry):
+            yield Labelled("captured", f"{GLUE}· ".join(known))
+        if numbers := phrases.devices(entry, always=True):
+            yield Labelled("devices", numbers)
+        if entry.serving_evidence:
+            yield Labelled("engine", f"told by {'; '.join(entry.serving_evidence)}")
+        yield Labelled("workload", phrases.workload(entry))
+        yield from _steps(steps, entry)
+        if window := phrases.window(entry):
+            yield Labelled("window", window)
+        if entry.startup_ms:
+            yield Labelled("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside")
+    for text, times in Counter(entry.warnings).items():
+        yield Labelled("warning", f"{text} ({times} times)" if times > 1 else text)
 
 
-def _steps(page: Page, steps: tuple[StepSummary, ...], entry: Input | None) -> None:
+def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Block]:
     if steps:
-        mix = ", ".join(f"{s.count} {s.phase}" for s in steps)
-        page.labelled("steps", mix + _method(entry))
+        yield Labelled("steps", ", ".join(f"{s.count} {s.phase}" for s in steps) + _method(entry))
         times = "; ".join(
             f"{s.phase} {milliseconds(s.median_ms)} ms median, {milliseconds(s.mean_ms)} ms mean"
             for s in steps
         )
-        page.labelled("step time", f"{times} (profiled)")
-        if entry is not None and (both := untraced(entry)):
-            page.labelled("mean step", both)
+        yield Labelled("step time", f"{times} (profiled)")
+        if entry is not None and (both := phrases.untraced(entry)):
+            yield Labelled("mean step", both)
     elif entry is not None and entry.steps == 0:
-        page.labelled("steps", "none found")
-    load = []
-    if entry is not None and entry.kernels_per_step is not None:
-        load.append(f"{grouped(round(entry.kernels_per_step, 1))} kernels per step")
-    if entry is not None:
-        load += [f"{count} {what}" for what, count in entry.step_levels.items()]
-    if entry is not None and entry.busy_share is not None:
+        yield Labelled("steps", "none found")
+    if entry is None:
+        return
+    load = [f"{count} {what}" for what, count in entry.step_levels.items()]
+    if entry.kernels_per_step is not None:
+        load.insert(0, f"{grouped(round(entry.kernels_per_step, 1))} kernels per step")
+    if entry.busy_share is not None:
         load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
     if load:
-        page.labelled("load", ", ".join(load))
-    if entry is not None and (delivered := rates(entry)):
-        page.labelled("delivers", ", ".join(delivered))
+        yield Labelled("load", ", ".join(load))
+    if delivered := rates(entry):
+        yield Labelled("delivers", ", ".join(delivered))
 
 
 def rates(entry: Input) -> list[str]:
@@ -96,18 +92,3 @@ def _method(entry: Input | None) -> str:
     if entry.step_confidence is None:
         return f" (from {entry.step_method})"
     return f" (from {entry.step_method}, confidence {value_text(entry.step_confidence, 'ratio')})"
-
-
-def _window(page: Page, entry: Input) -> None:
-    parts = []
-    if entry.window_ns is not None and entry.window_ns[1] > entry.window_ns[0]:
-        lo, hi = entry.window_ns
-        parts.append(f"{session_time(lo)} to {session_time(hi)}")
-        length = value_text(hi - lo, "ns")
-        parts[-1] += f" ({length}{', ' + entry.window_method if entry.window_method else ''})"
-    elif entry.window_ms:
-        parts.append(value_text(entry.window_ms, "ms"))
-    if entry.startup_ms:
-        parts.append(f"start-up of {value_text(entry.startup_ms, 'ms')} set aside")
-    if parts:
-        page.labelled("window", "; ".join(parts))

@@ -7,7 +7,8 @@ control characters never reach the terminal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -159,6 +160,16 @@ class Page:
         self.width = max(width, 40)
         self.glyphs = UNICODE if unicode else PLAIN
         self.lines: list[Text] = []
+        self._margin = 0
+
+    @contextmanager
+    def indented(self, cells: int) -> Iterator[None]:
+        """Lines that begin `cells` further right."""
+        self._margin += cells
+        self.width -= cells
+        yield
+        self._margin -= cells
+        self.width += cells
 
     def spelled(self, text: str) -> str:
         """`text` with the signs of this page in place of ours."""
@@ -166,7 +177,7 @@ class Page:
 
     def line(self, *segments: Segment) -> None:
         """One line of plain or ``(text, style)`` segments; what does not fit is cut."""
-        text = Text(no_wrap=True, overflow="ignore", end="")
+        text = Text(" " * self._margin, no_wrap=True, overflow="ignore", end="")
         room = self.width
         for segment in segments:
             part, style = (segment, "") if isinstance(segment, str) else segment

@@ -114,22 +114,27 @@ def named_unit(fact: str) -> str:
     return fact_unit(fact, "ratio" if "_over_" in fact else "")
 
 
-def condition_text(condition: ConditionDoc) -> str:
-    """The inequality with both its numbers: ``launch.idle_ratio 52.3 % >= 10.0 %``."""
+def condition_parts(condition: ConditionDoc) -> tuple[str, str, str]:
+    """Value, comparison and threshold, with as many digits as it takes to tell them apart."""
     c, unit = condition, fact_unit(condition.fact, condition.unit)
-    if isinstance(c.threshold, tuple):
-        allowed = ", ".join(value_text(t, unit) for t in c.threshold)
-        return f"{c.fact} {value_text(c.value, unit)} {OPS.get(c.op, c.op)} [{allowed}]"
-    kind, _, name = c.fact.partition(":")
-    if name:
-        return f"{kind} {name} {value_text(c.value)}"  # symptom:queue-empty has fired
-    left, right = value_text(c.value, unit), value_text(c.threshold, unit)
+    limits = c.threshold if isinstance(c.threshold, tuple) else (c.threshold,)
+    value, threshold = value_text(c.value, unit), ", ".join(value_text(t, unit) for t in limits)
     for digits in range(4, 9):
         # 9.96 % against 10 % must not read as 10.0 % < 10.0 %.
-        if left == right and c.value != c.threshold:
-            left = value_text(c.value, unit, digits)
-            right = value_text(c.threshold, unit, digits)
-    return f"{c.fact} {left} {OPS.get(c.op, c.op)} {right}"
+        if value == threshold and c.value != c.threshold and len(limits) == 1:
+            value, threshold = value_text(c.value, unit, digits), value_text(limits[0], unit, digits)
+    return value, OPS.get(c.op, c.op), threshold
+
+
+def condition_text(condition: ConditionDoc) -> str:
+    """The inequality with both its numbers: ``launch.idle_ratio 52.3 % >= 10.0 %``."""
+    kind, _, name = condition.fact.partition(":")
+    if name:
+        return f"{kind} {name} {value_text(condition.value)}"  # symptom:queue-empty has fired
+    value, op, threshold = condition_parts(condition)
+    if isinstance(condition.threshold, tuple):
+        threshold = f"[{threshold}]"
+    return f"{condition.fact} {value} {op} {threshold}"
 
 
 def heading_parts(heading: str) -> tuple[str, str]:

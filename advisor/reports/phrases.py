@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import UNREADABLE, ConditionDoc, Diagnosis, Finding, Gone, Input, NotEvaluated
+from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated
 from advisor.model.sensitivity import Flip
 from advisor.reports.finding_text import cost_text as cost_text
 from advisor.reports.finding_text import gain_text, place_text, verify_text
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.numbers import (
-    OPS,
     amount,
     column,
     condition_text,
@@ -166,18 +165,6 @@ def share_text(finding: Finding) -> str:
     """The share of the step that the cause holds; empty where it has none."""
     impact = finding.impact
     return "" if impact is None or impact.share is None else value_text(impact.share, "ratio")
-
-
-def condition_parts(condition: ConditionDoc) -> tuple[str, str, str]:
-    """Value, comparison and threshold, with as many digits as it takes to tell them apart."""
-    c, unit = condition, fact_unit(condition.fact, condition.unit)
-    limits = c.threshold if isinstance(c.threshold, tuple) else (c.threshold,)
-    value, threshold = value_text(c.value, unit), ", ".join(value_text(t, unit) for t in limits)
-    for digits in range(4, 9):
-        # 9.96 % against 10 % must not read as 10.0 % < 10.0 %.
-        if value == threshold and c.value != c.threshold and len(limits) == 1:
-            value, threshold = (value_text(c.value, unit, digits), value_text(limits[0], unit, digits))
-    return clean(value), OPS.get(c.op, c.op), clean(threshold)
 
 
 def reasons(finding: Finding) -> list[str]:

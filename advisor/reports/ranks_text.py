@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Diagnosis
-from advisor.reports.layout import GLUE, Page, cut_middle
-from advisor.reports.numbers import amount, column, value_text
+from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title
+from advisor.reports.layout import GLUE
+from advisor.reports.numbers import column, value_text
 from advisor.reports.phrases import machine, workload
 
-SHOWN, WARNINGS = 16, 3
+SHOWN = 16
 CAPTION = "shares of each rank's window; last and causes: of all collectives"
 #: Columns of the table of ranks that are shown here, with a shorter head; all are in the document.
 _HEADS = {
@@ -27,33 +28,27 @@ _HEADS = {
 }
 
 
-def job(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+def job(diagnosis: Diagnosis) -> Iterator[Block]:
     """The captures of one job in a few lines: what they share, and what each has to say."""
     read = [i for i in diagnosis.inputs if i.format != UNREADABLE]
-    lost = [i for i in diagnosis.inputs if i.format == UNREADABLE]
     first, last = diagnosis.inputs[0], diagnosis.inputs[-1]
-    page.line((cut_middle(first.path, page.width, page.glyphs.ellipsis), "bold"))
-    if len(diagnosis.inputs) > 1 and first.path != last.path:
-        name = cut_middle(last.path, page.width - 3, page.glyphs.ellipsis)
-        page.line((f"to {name}", "bold"))
-    page.labelled("ranks", ranks_read(diagnosis))
+    yield Title(first.path)
+    if first.path != last.path:
+        yield Title(f"to {last.path}")
+    yield Labelled("ranks", ranks_read(diagnosis))
     if read:
-        shared = read[0].model_copy(
-            update={
-                name: _same([getattr(i, name) for i in read]) for name in ("device", "producer", "driver")
-            }
-        )
-        page.labelled("captured", f"{GLUE}{page.glyphs.dot} ".join(machine(shared)))
-        page.labelled("workload", workload(read[0]))
+        names = ("device", "producer", "driver")
+        shared = read[0].model_copy(update={n: _same([getattr(i, n) for i in read]) for n in names})
+        yield Labelled("captured", f"{GLUE}· ".join(machine(shared)))
+        yield Labelled("workload", workload(read[0]))
         busy = [i.busy_share for i in read if i.busy_share is not None]
         if busy:
             ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))
-            page.labelled("load", f"GPUs busy {' to '.join(ends)} of their windows")
-    for entry in lost:
-        page.labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
-    said = [(i.rank, w) for i in read for w in i.warnings]
-    for rank, text in said[: None if verbosity > 0 else WARNINGS]:
-        page.labelled("warning", f"rank {rank}: {text}")
+            yield Labelled("load", f"GPUs busy {' to '.join(ends)} of their windows")
+    for entry in (i for i in diagnosis.inputs if i.format == UNREADABLE):
+        yield Labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
+    for rank, text in ((i.rank, w) for i in read for w in i.warnings):
+        yield Labelled("warning", f"rank {rank}: {text}")
 
 
 def ranks_read(diagnosis: Diagnosis) -> str:
@@ -73,15 +68,14 @@ def _same(texts: Sequence[str | None]) -> str | None:
     return text if len(known) == 1 else f"{text} and others"
 
 
-def ranks(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
-    """Nothing where one rank stands alone."""
-    table = rank_columns(diagnosis, SHOWN if verbosity <= 0 else None)
-    if table is None:
-        return
-    page.heading("Ranks", CAPTION)
-    page.table(table.heads, table.cells)
-    if table.hidden:
-        page.line("  ", (f"and {amount(table.hidden, 'rank')} that cause less waiting (-v)", "dim"))
+def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
+    """The table of ranks, of many those that cause most waiting; nothing where one stands alone."""
+    table = rank_columns(diagnosis, limit)
+    if table is not None:
+        yield Heading("Ranks", CAPTION)
+        yield Grid(
+            tuple(table.heads), tuple(zip(*(texts for texts, _ in table.cells), strict=True)), table.hidden
+        )
 
 
 class RankTable(NamedTuple):

@@ -16,8 +16,9 @@ from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
 from advisor.reports import phrases
 from advisor.reports.blocks import Bars, Block, Command, Gap, Grid, Labelled, Next, Paragraph, Title
 from advisor.reports.gain_text import span_text, times_text
+from advisor.reports.header import rates
 from advisor.reports.numbers import amount, grouped, milliseconds, value_text
-from advisor.reports.ranks_text import rank_columns, ranks_read
+from advisor.reports.ranks_text import ranks, ranks_read
 
 #: A message is cut after the sentence that reaches this length.
 MESSAGE = 200
@@ -28,8 +29,8 @@ RANKS = 4
 MISSING_RANKS = "ranks.missing_count"
 
 
-def summary(diagnosis: Diagnosis, top: int) -> Iterator[Block]:
-    """The short form but for its end; `top` rules are listed."""
+def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterator[Block]:
+    """The short form but for its end; `top` rules and, of a job, `shown_ranks` are listed."""
     d = diagnosis
     yield from _capture(d)
     yield Paragraph(verdict(d), strong=True)
@@ -41,10 +42,8 @@ def summary(diagnosis: Diagnosis, top: int) -> Iterator[Block]:
     yield from _steps(d)
     if whole := tuple(b for b in d.budget if b.phase is None):
         yield Bars(whole)
-    if (ranks := rank_columns(d, RANKS)) is not None:
-        yield Gap()
-        rows = tuple(zip(*(texts for texts, _ in ranks.cells), strict=True))
-        yield Grid(tuple(ranks.heads), rows, ranks.hidden)
+    if shown_ranks:
+        yield from ranks(d, shown_ranks)
     yield from _findings(d, top)
     if (target := d.next_target) is not None:
         share = value_text(target.share, "ratio")
@@ -170,6 +169,8 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
         yield Labelled("medians", ", ".join(times))
     if load:
         yield Labelled("load", ", ".join(load))
+    if entry is not None and (delivered := rates(entry)):
+        yield Labelled("delivers", ", ".join(delivered))
 
 
 def _untraced(entry: Input) -> str:

@@ -1,55 +1,48 @@
-"""The rest of the report: kernels, what is in order, what could not be looked at, what is next."""
+"""The rest of the report: kernels, what is in order, what could not be judged, what the rules saw."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
-from rich.cells import cell_len
+from collections.abc import Iterator, Sequence
 
 from advisor.model.findings import Diagnosis, Healthy, NotEvaluated
+from advisor.reports.blocks import Block, Command, Fold, Grid, Item, Labelled
 from advisor.reports.finding_text import evidence
-from advisor.reports.layout import GLUE, Page, Segment, cut_end, cut_middle, name_text, pad
-from advisor.reports.numbers import amount, column, condition_text, fact_unit, heading_parts, value_text
+from advisor.reports.layout import GLUE, name_text
+from advisor.reports.numbers import amount, condition_text, fact_unit, heading_parts, value_text
 from advisor.reports.phrases import by_reason
-from advisor.reports.shell import shell_lines
 from advisor.reports.wording import remedy_lead
 
-TOP_KERNELS = 5
-TOP_HEALTHY = 8
-#: More causes than these that one thing stopped are counted, not named.
-MANY_STOPPED = 8
+TOP_KERNELS = 20
 #: Kernel time that only a catch-all names is worth a line from this share on.
 UNNAMED = 0.01
 #: Columns of the kernel table that a report shows, under any of their names, in this order.
 KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("kernel", "name"))
 
 
-def kernels(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+def kernels(diagnosis: Diagnosis, rows: int = TOP_KERNELS) -> Iterator[Block]:
     """The kernels that hold the GPU's time and what to measure next, whatever was found."""
+    parts = list(_kernels(diagnosis, rows))
+    if parts:
+        yield Fold("Top kernels", "share of kernel time", tuple(parts))
+
+
+def _kernels(diagnosis: Diagnosis, rows: int) -> Iterator[Block]:
     table = diagnosis.tables.get("kernels")
     if table is not None and table.rows:
-        page.heading("Top kernels", "share of kernel time")
-        rows = table.rows[: 20 if verbosity > 0 else TOP_KERNELS]
         at = {heading_parts(heading)[0]: i for i, heading in enumerate(table.columns)}
-        shown = [next((at[n] for n in names if n in at), None) for names in KERNEL_COLUMNS]
-        made = [column(table.columns[i], [r[i] for r in rows]) for i in shown if i is not None]
-        page.table([m[0] for m in made], [(m[1], m[2]) for m in made])
+        found = (next((at[n] for n in names if n in at), None) for names in KERNEL_COLUMNS)
+        shown = [i for i in found if i is not None]
+        cells = tuple(tuple(row[i] for i in shown) for row in table.rows[:rows])
+        yield Grid(tuple(table.columns[i] for i in shown), cells)
     if unnamed := _unnamed(diagnosis):
-        share = value_text(unnamed, "ratio")
-        page.labelled("unnamed", f"{share} of kernel time, in kernels that no pattern knows")
-    target = diagnosis.next_target
-    if target is not None:
-        if table is None or not table.rows:
-            page.heading("Next target")
+        yield Labelled(
+            "unnamed", f"{value_text(unnamed, 'ratio')} of kernel time, in kernels that no pattern knows"
+        )
+    if (target := diagnosis.next_target) is not None:
         share = value_text(target.share, "ratio")
-        text = f"{target.family} ({share} of kernel time): {target.why}"
-        page.labelled("optimise", text)
-        # The whole name is in the JSON document; here the command says which kernel it is.
-        name = cut_middle(name_text(target.kernel), page.width - 12, page.glyphs.ellipsis)
-        page.line(("  " + pad("measure", 10), "dim"), name)
-        for line in shell_lines(target.command, page.width, 4):
-            page.line((line, "bold"))
+        yield Labelled("optimise", f"{target.family} ({share} of kernel time): {target.why}")
+        yield Labelled("measure", name_text(target.kernel))
+        yield Command(target.command)
 
 
 def _unnamed(diagnosis: Diagnosis) -> float:
@@ -63,94 +56,64 @@ def _unnamed(diagnosis: Diagnosis) -> float:
     return max((s for s in shares if s >= UNNAMED), default=0.0)
 
 
-def healthy(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[Block]:
     """Looked at: what is in order and what is close to a finding, the most telling first."""
-    if diagnosis.ticks:
-        page.heading("In order", f"{len(diagnosis.ticks)} checked and found well")
-        _looked_at(page, diagnosis.ticks, page.glyphs.ok, verbosity)
-    if diagnosis.close:
-        page.heading("Close", "no finding, but near a threshold or 3 % of the step and more")
-        _looked_at(page, diagnosis.close, "~", verbosity)
+    for title, note, sign, entries in (
+        ("In order", f"{len(diagnosis.ticks)} checked and found well", "ok", diagnosis.ticks),
+        ("Close", "no finding, but near a threshold or 3 % of the step and more", "partly", diagnosis.close),
+    ):
+        if entries:
+            yield Fold(title, note, tuple(_looked_at(e, sign, conditions) for e in entries))
 
 
-def _looked_at(page: Page, entries: Sequence[Healthy], sign: str, verbosity: int) -> None:
-    shown = entries if verbosity > 0 else entries[:TOP_HEALTHY]
-    times = Counter(entry.code for entry in entries)
-    for entry in shown:
-        # Name and scope take room on the line; a scope matters where a code is said of several.
-        where = entry.scope.label() if times[entry.code] > 1 or verbosity > 0 else ""
-        name = f" {entry.cause}" if verbosity > 0 else ""
-        head = f"{sign} {entry.code}{name}{f' ({where})' if where else ''}: "
-        room = page.width - len(head) - 2
-        text = entry.text if verbosity > 0 else cut_end(entry.text, room, page.glyphs.ellipsis)
-        page.wrapped(text, ["  ", head], 6)
-        if verbosity > 0:
-            for condition in entry.conditions:
-                page.line("      ", (condition_text(condition), "dim"))
-    if len(shown) < len(entries):
-        page.line("  ", (f"and {len(entries) - len(shown)} more (-v)", "dim"))
+def _looked_at(entry: Healthy, sign: str, conditions: bool) -> Item:
+    where = f" ({entry.scope.label()})" if entry.scope.label() else ""
+    notes = tuple(map(condition_text, entry.conditions)) if conditions else ()
+    return Item(entry.text, sign, f"{entry.code} {entry.cause}{where}", notes)
 
 
-def not_judged(page: Page, diagnosis: Diagnosis, verbosity: int) -> None:
+def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[Block]:
     """What was stopped, by what stopped it, and what this capture cannot answer, by what would
     make it answer; most first."""
     if not diagnosis.not_evaluated:
         return
     count = len({e.code for e in diagnosis.not_evaluated})
-    # Of a capture that answers next to nothing, the way to a better one is all that matters.
-    void = any(f.invalidates for f in diagnosis.findings)
-    page.heading("Not judged", f"{amount(count, 'cause')}, stopped or for lack of facts")
+    items = []
     for stopped_by, flag, entries in by_reason(diagnosis):
-        names = list(dict.fromkeys(f"{e.code}{GLUE}{e.cause}" for e in entries))
-        if (void or (stopped_by and len(names) > MANY_STOPPED)) and verbosity <= 0:
-            names = [amount(len(names), "cause")]
-        lead: list[Segment] = ["  no option helps"]
-        if stopped_by:
-            lead = ["  stopped by ", (stopped_by, "bold")]
-        elif flag:
-            lead = [f"  {remedy_lead(flag)} ", (flag, "bold")]
-        used = sum(cell_len(s if isinstance(s, str) else s[0]) for s in lead)
-        if used + 2 + len(names[0]) <= page.width:
-            page.wrapped(", ".join(names), [*lead, ": "], 4)
-        else:
-            page.wrapped(f"{stopped_by or flag}:", lead[:1], 4, "bold")
-            page.wrapped(", ".join(names), ["    "], 4)
-        if verbosity > 0:
-            for entry in entries:
-                if entry.why or not stopped_by:
-                    _why(page, entry)
+        names = dict.fromkeys(f"{e.code}{GLUE}{e.cause}" for e in entries)
+        lead = f"stopped by {stopped_by}" if stopped_by else "no option helps"
+        if flag and not stopped_by:
+            lead = f"{remedy_lead(flag)} {flag}"
+        notes = [_why(e) for e in entries if e.why or not stopped_by] if why else []
+        items.append(Item(", ".join(names), code=lead, notes=tuple(dict.fromkeys(notes))))
+    yield Fold("Not judged", f"{amount(count, 'cause')}, stopped or for lack of facts", tuple(items))
 
 
-def _why(page: Page, entry: NotEvaluated) -> None:
-    where = entry.scope.label()
-    why = entry.why or f"needs {', '.join(entry.missing)}"
-    page.wrapped(f"{why}{f' ({where})' if where else ''}", [f"    {entry.code}: "], 6, "dim")
+def _why(entry: NotEvaluated) -> str:
+    where = f" ({entry.scope.label()})" if entry.scope.label() else ""
+    return f"{entry.code}: {entry.why or f'needs {chr(44).join(entry.missing)}'}{where}"
 
 
-def thresholds(page: Page, diagnosis: Diagnosis) -> None:
+def thresholds(diagnosis: Diagnosis) -> Iterator[Block]:
     changed = [t for t in diagnosis.thresholds if t.value != t.default]
-    if not changed:
-        return
-    page.heading("Changed thresholds")
-    for t in changed:
-        page.line(
-            f"  {t.code}.{t.param} = {value_text(t.value, t.unit)}",
-            (f"  (default {value_text(t.default, t.unit)}, {t.origin})", "dim"),
+    if changed:
+        rows = tuple(
+            (f"{t.code}.{t.param}", value_text(t.value, t.unit), value_text(t.default, t.unit), t.origin)
+            for t in changed
         )
+        grid = Grid(("parameter", "value", "default", "origin"), rows)
+        yield Fold("Changed thresholds", amount(len(changed), "parameter"), (grid,))
 
 
-def facts(page: Page, diagnosis: Diagnosis) -> None:
-    """Every fact with its value: what the rules saw."""
+def facts(diagnosis: Diagnosis) -> Iterator[Block]:
+    """Every fact with its value: what the rules saw; then the tables."""
     if not diagnosis.facts:
         return
-    page.heading("Facts", f"{amount(len(diagnosis.facts), 'value')} that the rules saw")
-    width = min(44, page.width // 2 + 4)
-    for fact in diagnosis.facts:
-        where = fact.scope.label()
-        name = pad(cut_end(fact.name, width, page.glyphs.ellipsis), width)
-        shown = value_text(fact.value, fact_unit(fact.name, fact.unit))
-        page.line(f"  {name} {shown}", (f"  {where}" if where else "", "dim"))
+    rows: Sequence[tuple[str, str, str]] = [
+        (f.name, value_text(f.value, fact_unit(f.name, f.unit)), f.scope.label()) for f in diagnosis.facts
+    ]
+    grid = Grid(("fact", "value", "scope"), tuple(rows))
+    yield Fold("Facts", f"{amount(len(rows), 'value')} that the rules saw", (grid,))
     for name, table in diagnosis.tables.items():
         if name != "kernels":
-            page.blank()
-            evidence(page, table, 20)
+            yield from evidence(table, 20)

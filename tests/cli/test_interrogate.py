@@ -271,7 +271,7 @@ def test_sensitivity(cli: Cli, capsys: Captured) -> None:
     section = shown[shown.index("Near a threshold") :]
     assert "UTL103 compute-bound (device 0) fired → quiet" in section
     assert "threshold UTL103.min_sm 90.0 %, tried 99.0 %" in section
-    assert "number    activity.sm_busy_ratio is 97.8 % (device 0)" in section
+    assert "number activity.sm_busy_ratio is 97.8 % (device 0)" in section
     assert "instead of UTL103" in section
     assert wide(shown) == []
     assert cli(path) == 0

@@ -120,7 +120,7 @@ def test_no_line_is_too_wide(scope: ScopeExplanation, width: int, verbosity: int
 
 def test_fired() -> None:
     text = shown(FIRED)
-    assert "finding 1  ▲ HIGH   55.0 % of the step" in text
+    assert "finding 1  ▲ HIGH 55.0 % of the step" in text
     assert "  ✓ yes     symptom queue-empty fired: LCH100 (device 0)" in text
     assert "    ✓ yes     launch.empty_queue_ratio 90.0 % >= 10.0 % (min_idle)" in text
     assert "not stopped: a.outer 0.0 % > 20.0 % is false" in text

@@ -26,6 +26,7 @@ def shown(diagnosis: Diagnosis, form: str) -> str:
         out = plain(diagnosis, TextOptions(width=400, verbosity=1))
     elif form == "markdown":
         out = html.unescape(markdown.render([diagnosis]).decode()).replace("\\", "")
+        out = out.replace("**: ", " ").replace("**", "")
     elif form == "html":
         out = html.unescape(re.sub(r"<[^>]+>", " ", report.render([diagnosis]).decode()))
     else:

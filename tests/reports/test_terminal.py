@@ -149,7 +149,8 @@ def test_order_of_the_report() -> None:
         "Use CUDA graphs: step 9.92",
         "Launch-bound decode",
         "1. ▲ HIGH   LCH101 launch-bound",
-        "launch.idle_ratio 55.3 % >= 10.0 %",
+        "because ",
+        "launch.idle_ratio          55.3 %  >= 10.0 %   yes    min_idle",
         "55.3 % of the step (launch call, 5.49 ms a step)",
         "step 9.92 (9.10 to 10.60) → 2.31 (2.10 to 2.90) ms, 4.29 x",
         "Idle by the call that ends it",
@@ -159,7 +160,6 @@ def test_order_of_the_report() -> None:
         "verify: launch.idle_ratio falls, now 55.3 %",
         "UTL100 gpu-idle, LCH100 queue-empty",
         "not estimated: the wait also orders two streams",
-        "Also noted",
         "Budget of the window",
         "Top kernels",
         "gemv (43.0 % of kernel time)",
@@ -322,9 +322,9 @@ def test_verdicts_near_a_threshold() -> None:
     section = shown[shown.index("Near a threshold") :].splitlines()
     assert section[1:5] == [
         "  LCH101 launch-bound (device 0) fired → not evaluated",
-        "    threshold LCH101.min_idle 10.0 %, tried 11.0 %",
-        "    number    launch.idle_ratio is 10.5 %",
-        "    first     nothing instead of LCH101",
+        "      threshold LCH101.min_idle 10.0 %, tried 11.0 %",
+        "      number launch.idle_ratio is 10.5 %",
+        "      first nothing instead of LCH101",
     ]
 
 

@@ -14,7 +14,7 @@ from advisor.reports.html.charts import LatencyRow, StepChart, latencies, step_c
 from advisor.reports.html.gains import GainView, gain_view
 from advisor.reports.html.tables import TableView, fact_rows, table_view, threshold_rows
 from advisor.reports.layout import clean
-from advisor.reports.numbers import UNKNOWN, amount, grouped, milliseconds, value_text
+from advisor.reports.numbers import UNKNOWN, amount, condition_parts, grouped, milliseconds, value_text
 
 PLACES = 6
 #: Captures of a job that are described one by one.
@@ -198,7 +198,7 @@ def _finding(number: int, found: Finding, diagnosis: Diagnosis, shown: dict[Tabl
 
 
 def _condition(condition: ConditionDoc, code: str) -> ConditionView:
-    value, op, threshold = phrases.condition_parts(condition)
+    value, op, threshold = condition_parts(condition)
     return ConditionView(
         fact=clean(condition.fact),
         value=value,
