@@ -140,9 +140,9 @@ def _judged(item: ChecklistItem, known: CaptureFacts) -> tuple[Answer | None, st
 
 
 def _not_recorded(facts: Sequence[str], known: CaptureFacts) -> str:
-    """``the capture does not tell host.gil_wait_ratio (--trace=cuda,nvtx,python-gil would)``"""
+    """``the capture does not record host.gil_wait_ratio (--trace=cuda,nvtx,python-gil would)``"""
     flags = list(dict.fromkeys(known.remedies[f] for f in facts if f in known.remedies))
-    text = f"the capture does not tell {', '.join(facts)}" if facts else ""
+    text = f"the capture does not record {', '.join(facts)}" if facts else ""
     return f"{text} ({flags[0]} would)" if text and flags else text
 
 
@@ -170,7 +170,7 @@ def _limit(comparison: Comparison, known: CaptureFacts) -> Cell:
 
 
 def _holds(comparison: Comparison, known: CaptureFacts) -> bool | None:
-    """True, false, or None where the captures do not tell."""
+    """True, false, or None where the captures do not record it."""
     lists = known.values.get(comparison.fact) or tuple(() for _ in known.captures)
     limit = True if comparison.op == "known" else _limit(comparison, known)
     # Of a capture that does not tell the fact, one value that nobody knows.

@@ -32,7 +32,7 @@ from advisor.model.parts import PARTS
 #: Least and most cost of tracing one eager call (calibration#traced-calls).
 _TRACED_CALL_US = (1.6, 16.0)
 _GATE, _NOISE = ("CMP101", "gate"), ("CMP101", "noise_floor")
-_UNDECIDED = "one step on a side does not tell what a step varies by; record several"
+_UNDECIDED = "one step on a side does not show how much steps vary; record several"
 
 
 @dataclass(frozen=True)
