@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from advisor.model.facts import Interval, Table
+from advisor.model.facts import Interval
 from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated
 from advisor.model.sensitivity import Flip
 from advisor.reports.finding_text import cost_text as cost_text
 from advisor.reports.finding_text import gain_text, place_text, verify_text
-from advisor.reports.layout import clean, cut_middle, name_text
+from advisor.reports.layout import clean
 from advisor.reports.numbers import (
     amount,
-    column,
     condition_text,
     fact_unit,
     grouped,
@@ -34,13 +33,6 @@ STATUS = {
     "not_evaluated": "cannot tell: not evaluated here",
     "overruled": "overruled by another cause",
 }
-
-
-def badge(finding: Finding) -> str:
-    """Sign and level of a finding; of a limit, which is no fault, that it is one."""
-    if finding.kind == "limit":
-        return "· limit"
-    return f"{LEVELS[finding.severity]} {finding.severity}"
 
 
 def capture_name(entry: Input) -> str:
@@ -266,22 +258,6 @@ def clock(*captures: Input) -> str:
     """What the times of places count from, and who else shows them so."""
     told = dict.fromkeys(clean(i.clock) for i in captures if i.clock)
     return "; ".join(told) or "times from the start of the capture"
-
-
-def table_cells(
-    table: Table, rows: int | None = None, width: int | None = None
-) -> tuple[list[str], list[bool], list[list[str]]]:
-    """Heads with units, which columns are numbers, and rows of text; names cut to `width`."""
-    kept = table.rows if rows is None else table.rows[:rows]
-    made = [column(h, [r[i] for r in kept]) for i, h in enumerate(table.columns)]
-
-    def text(cell: str) -> str:
-        short = clean(name_text(cell))
-        return short if width is None else cut_middle(short, width)
-
-    cells = [[c if number else text(c) for c in shown] for _, shown, number in made]
-    rows_of_text = [list(r) for r in zip(*cells, strict=True)]
-    return [clean(m[0]) for m in made], [m[2] for m in made], rows_of_text
 
 
 def by_reason(diagnosis: Diagnosis) -> list[tuple[str, str, list[NotEvaluated]]]:
