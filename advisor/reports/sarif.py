@@ -60,6 +60,8 @@ def _run(diagnosis: Diagnosis) -> Json:
         properties={
             "verdict": clean(diagnosis.verdict),
             "engine": diagnosis.tool.engine,
+            "inOrder": [clean(f"{h.code} {h.cause}: {h.text}") for h in diagnosis.ticks] or None,
+            "close": [clean(f"{h.code} {h.cause}: {h.text}") for h in diagnosis.close] or None,
             "baseline": phrases.baseline_text(diagnosis) or None,
         },
     )

@@ -252,3 +252,10 @@ def test_levels_of_github() -> None:
         one = DIAGNOSIS.findings[1].model_copy(update={"severity": severity})
         lines = github.render([DIAGNOSIS.model_copy(update={"findings": (one,)})]).decode()
         assert lines.splitlines()[1].startswith(f"::{command} ")
+
+
+def test_sarif_names_what_is_in_order_beside_what_could_not_be_judged() -> None:
+    (run,) = json.loads(sarif.render([DIAGNOSIS]))["runs"]
+    assert [t.split()[0] for t in run["properties"]["inOrder"]] == ["ALC101", "XFR102"]
+    assert "close" not in run["properties"]
+    assert len(run["invocations"][0]["toolConfigurationNotifications"]) >= 4
