@@ -97,17 +97,19 @@ def workload(entry: Input) -> str:
     return f"{entry.workload} (confidence {value_text(entry.workload_confidence, 'ratio')})"
 
 
-def devices(entry: Input, always: bool = False) -> str:
-    """Which GPUs the device numbers of the report are; empty where there is one and it has one
-    number only, unless `always`."""
+def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
+    """Which GPUs the device numbers of the report are, the first `most` of them; empty where there is
+    one and it has one number only, unless `always`."""
     plain = len(entry.devices) == 1 and set(entry.devices[0].cuda_ordinals) <= {entry.devices[0].id}
     if not entry.devices or (plain and not always):
         return ""
     said = []
-    for d in entry.devices:
+    for d in entry.devices[:most]:
         cuda = f"CUDA {', '.join(map(str, d.cuda_ordinals))}" if d.cuda_ordinals else None
         known = (d.name, d.bus_id and f"bus {d.bus_id}", cuda)
         said.append(f"{d.id} ({', '.join(clean(k) for k in known if k)})".replace(" ()", ""))
+    if len(entry.devices) > len(said):
+        said.append(f"{len(entry.devices) - len(said)} more")
     whose = f"; numbers are {entry.device_numbers}" if entry.device_numbers else ""
     return ", ".join(said) + whose
 

@@ -23,6 +23,8 @@ from advisor.reports.ranks_text import ranks, ranks_read
 #: A message is cut after the sentence that reaches this length.
 MESSAGE = 200
 WARNINGS = 2
+#: Devices of a capture whose numbers are explained.
+DEVICES = 2
 #: Ranks of a job that are listed: those that cause most waiting.
 RANKS = 4
 #: Advice that changes this number asks for the captures of the other ranks.
@@ -128,6 +130,8 @@ def _capture(d: Diagnosis) -> Iterator[Block]:
         yield Paragraph(" · ".join(about), dense=True)
     if len(d.inputs) > 1:
         yield Labelled("ranks", ranks_read(d))
+    elif read and (numbers := phrases.devices(read[0], most=DEVICES)):
+        yield Labelled("devices", numbers)
     for entry in d.inputs:
         if entry.format == UNREADABLE:
             yield Labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")

@@ -131,7 +131,7 @@ def test_a_hint_on_stderr(run: Run, tmp_path: Path, capsys: pytest.CaptureFixtur
     job(2, steps=3).write(tmp_path)
     (tmp_path / "rank1.sqlite").rename(tmp_path / "other.sqlite")
     assert run("rank0.sqlite", "other.sqlite", "-q") == 0
-    assert capsys.readouterr().err.startswith("advisor: note: 1 of 2 captures tell their rank")
+    assert capsys.readouterr().err.startswith("advisor: note: 1 of 2 captures name their rank")
 
 
 def test_a_cluster_is_of_no_use_to_one_capture(
