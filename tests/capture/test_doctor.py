@@ -193,7 +193,7 @@ def test_a_threshold_of_a_question_can_be_changed(engine: Any) -> None:
 
 
 def test_a_parameter_that_no_question_has_is_refused() -> None:
-    with pytest.raises(RuleError, match=r"no parameter ASK102[.]max_costs"):
+    with pytest.raises(RuleError, match=r"unknown parameter ASK102[.]max_costs"):
         advisor.doctor(committed("decode_eager_bs1"), Options(params=("ASK102.max_costs=0.5",)))
 
 

@@ -49,7 +49,7 @@ def test_why_it_fired(cli: Cli, capsys: Captured) -> None:
         "✓ yes     launch.idle_ratio 84.2 % >= 10.0 % (min_idle)",
         "folds in  UTL100 gpu-idle (device 0)",
         "overrules LCH102 launch-storm (device 0)",
-        "sure      83.9 %, the product of",
+        "sure      91.5 %, the product of",
         "0.850  base",
         "0.987  steps    15 steps in the window",
         "Where the numbers come from",
@@ -132,7 +132,7 @@ def test_explain_as_json(cli: Cli, capsys: Captured, tmp_path: Path) -> None:
         (("LCH101", "--format", "json"), "--format asks about a capture; add --trace TRACE"),
         (("LCH101", "--window", "1s/2s"), "--window asks about a capture"),
         (("LCH101", "--trace", EAGER, "--format", "xml"), "expected one of text, json"),
-        (("LCH101", "--trace", EAGER, "--param", "LCH101.no=1"), "no parameter LCH101.no"),
+        (("LCH101", "--trace", EAGER, "--param", "LCH101.no=1"), "unknown parameter LCH101.no"),
     ],
 )
 def test_bad_questions(cli: Cli, capsys: Captured, args: tuple[str | Path, ...], message: str) -> None:

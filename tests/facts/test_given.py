@@ -56,7 +56,7 @@ def test_a_config(tmp_path: Path, more: dict[str, Any], each: float) -> None:
     [
         ("0", "invalid size"),
         ("many", "neither a size"),
-        ("[1]", "does not tell"),
+        ("[1]", "does not give the bytes"),
         ("{}", "it has no hidden_size"),
         (json.dumps({**LLAMA, "num_local_experts": 8}), "8 experts"),
         (json.dumps({**LLAMA, "quantization_config": {"quant_method": "odd"}}), "by odd"),

@@ -158,7 +158,7 @@ def test_a_gpu_that_waits(tmp_path: Path, source: Source) -> None:
     assert severity(d, "low-gpu-utilisation") == "medium"
     assert fact(d, "activity.busy_ratio") == pytest.approx(0.3, abs=0.01)
     (found,) = (f for f in d.findings if f.cause == "low-gpu-utilisation")
-    assert "samples alone do not tell" in found.message
+    assert "samples alone do not show" in found.message
 
 
 @pytest.mark.parametrize("source", PROFILING)
@@ -171,7 +171,7 @@ def test_the_bandwidth_limit(tmp_path: Path, source: Source) -> None:
     assert fact(d, "activity.dram_busy_ratio") == pytest.approx(0.94, abs=0.01)
     assert fact(d, "activity.sm_busy_ratio") == pytest.approx(0.6, abs=0.01)
     assert {"fp8-kv-cache", "tensor-parallel"} <= {r.id for r in found.recommendations}
-    assert "do not tell which kernels" in found.message
+    assert "do not show which kernels" in found.message
 
 
 @pytest.mark.parametrize("source", PROFILING)

@@ -91,8 +91,11 @@ def test_invalid_json(path: Path, text: str) -> None:
         ('{"traceEvents": "x"}', "not a list"),
         ('{"traceEvents": []}', "no event in it"),
         ("[]", "no event in it"),
-        ("[1, 2, 3]", "none of its events"),
-        ('[{"ph": "X", "cat": "blink", "name": "Paint", "ts": 1, "dur": 2}]', "none of its events"),
+        ("[1, 2, 3]", "no event of the PyTorch profiler"),
+        (
+            '[{"ph": "X", "cat": "blink", "name": "Paint", "ts": 1, "dur": 2}]',
+            "no event of the PyTorch profiler",
+        ),
         ('{"schema_version": 1, "findings": []}', "no traceEvents"),
     ],
 )
