@@ -36,7 +36,7 @@ def test_the_same_steps_raise_less_than_one_false_alarm_in_a_hundred(kind: str) 
     rng = np.random.default_rng(5)
     runs, alarms = 0, 0
     for n in (4, 8, 15, 40):
-        for _ in range(60):
+        for _ in range(30):
             # Loops with two states are those that the host drives.
             host = 0.9 if kind == "two states" and n < 8 else 0.0
             alarms += alarm(samples(kind, n, rng), samples(kind, n, rng), host)
