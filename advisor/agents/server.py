@@ -49,7 +49,7 @@ def server(tools: Tools) -> MCPServer:
 
 
 def _tool(verb: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
-    """The verb with its errors as the SDK takes those that a caller can mend."""
+    """The verb, its errors raised as the SDK's tool errors, which the caller gets to read."""
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import CallToolResult, TextContent
 
@@ -78,15 +78,15 @@ def _rule(code: str) -> str:
 
 
 def _doc(page: str) -> str:
+    return _read(lambda: _page(page))
+
+
+def _page(page: str) -> str:
     from advisor.knowledge.files import page_of_docs
 
     if page not in PAGES:
-        return _read(lambda: _unknown(page))
+        raise InputError(f"{page}: no such page; there are {', '.join(PAGES)}")
     return page_of_docs(page)
-
-
-def _unknown(page: str) -> str:
-    raise InputError(f"{page}: no such page; there are {', '.join(PAGES)}")
 
 
 def _read(make: Callable[[], str]) -> str:

@@ -42,7 +42,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class PlanContext:
-    """A asked with everything that it names, for one phase."""
+    """A request with everything that it names resolved, for one phase."""
 
     asked: PlanRequest
     goal: Goal

@@ -49,7 +49,7 @@ def perfetto(
     target = check_output(output, force, trace)
     if target is None and sys.stdout.isatty():
         name = f"{trace.name.split('.')[0]}.{'perfetto-trace' if with_trace else 'json'}"
-        raise InputError(f"this is no text to read on a terminal; write it to a file: -o {name}")
+        raise InputError(f"a trace is not printed to a terminal; write it to a file: -o {name}")
     with Progress(trace.name) as progress, analyse(trace, settings, progress) as done:
         diagnosis = assemble(done)
         progress("writing")

@@ -40,7 +40,7 @@ def record(
 ) -> None:
     """Record a review of TRACE (a capture, or a saved diagnosis) in the history.
 
-    Findings are told apart by code and scope: one history is about one workload. A finding that
+    A finding is identified by code and scope, so keep one history for each workload. A finding that
     has become worse, or is back, opens its decision again.
     """
     from advisor.cli.progress import Progress
@@ -81,7 +81,7 @@ def status(
 def suppress(
     settings: Settings,
     finding: Annotated[str, typer.Argument(metavar="FINDING", hidden=True)],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it is no trouble.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it can be ignored.")],
     until: Annotated[str, typer.Option(metavar="DAY", help="Last day: 2027-01-31.")],
 ) -> None:
     """Let FINDING (LCH101@device=0, as status prints it) fail no gate until a day."""

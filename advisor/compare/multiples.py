@@ -12,7 +12,7 @@ from advisor.model.work import PhaseWork, Work
 
 #: Most steps in one that are tried.
 _MOST = 8
-#: A kernel with at most so many calls a step is none of the layers.
+#: A kernel with at most so many calls a step lies outside the layers.
 _ONCE = 2.5
 #: Counts of calls are multiples up to this share, for all but this share of the time.
 _NEAR, _REST = 0.02, 0.05
@@ -34,7 +34,7 @@ def in_equal_steps(before: Side, after: Side) -> tuple[Side, Side, tuple[str, ..
 
 
 def _multiple(one: Side, other: Side, mine: str, theirs: str) -> int:
-    """How many steps of `other` a step of `one` holds; 1 where that is no whole number."""
+    """How many steps of `other` a step of `one` holds; 1 where the ratio is not whole."""
     long, short = one.kernels(mine), other.kernels(theirs)
     common = [name for name in long if name in short and short[name].calls > 0]
     once = [name for name in common if short[name].calls <= _ONCE]

@@ -90,8 +90,7 @@ def why_not(inference: Inference) -> Why:
 
 def _order(inference: Inference, outcome: Outcome, part: str) -> tuple[bool, bool, bool, float]:
     """A judged rule is more informative than one that was not, a cause more than a symptom, one about
-    this part more than one that also speaks of it, and
-    of idle time the one that holds most of it."""
+    this part more than one that also speaks of it, and of idle time the one that holds most of it."""
     spec = inference.program.by_code[outcome.code].spec
     impact = impact_of(inference, spec, outcome.scope)
     share = (impact.share if impact else None) or 0.0

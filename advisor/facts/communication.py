@@ -154,7 +154,7 @@ def transfer_facts(
 
 
 def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
-    """Where kernels but no collectives are recorded, there is no communication.
+    """Without collectives among the recorded kernels, communication takes 0 of the time.
     `waits` has a time for each collective, negative where it is not known."""
     if not a.trace.has("kernels"):
         return

@@ -100,7 +100,8 @@ FACTS = (
 def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
     scope, budget = Scope(device=device), a.budgets[device]
     feeder = a.feeder(device)
-    if a.trace.has("api_calls") and feeder is not None:
+    loop = None if feeder is None else _loop_thread(budget, feeder)
+    if a.trace.has("api_calls") and feeder is not None and loop is not None:
         _sync(a, feeder, budget, scope, out)
         _alloc(a, feeder, budget, scope, out)
         out.put("host.gap_ratio", budget.share("host_gap"), scope)
@@ -114,11 +115,10 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
         patterns = step_patterns()
         around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
-        loop = _loop_thread(budget, feeder)
         if (named := name_of_gaps(a.trace, a.ranges, loop, idle, around)) is not None:
             out.put("host.gap_range", named.text, scope)
             out.put("host.gap_range_ratio", min(named.covered_ns / int(gap.sum()), 1.0), scope)
-    _waiting(a, feeder, budget, scope, out)
+    _waiting(a, feeder, loop, budget, scope, out)
     _steps(a, budget, scope, out)
 
 
@@ -269,7 +269,9 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fa
     )
 
 
-def _waiting(a: Analysis, feeder: int | None, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+def _waiting(
+    a: Analysis, feeder: int | None, loop: int | None, budget: DeviceBudget, scope: Scope, out: FactWriter
+) -> None:
     window = budget.window
     length = max(window.length, 1)
     lo, hi = np.array([window.start]), np.array([window.end])
@@ -285,7 +287,6 @@ def _waiting(a: Analysis, feeder: int | None, budget: DeviceBudget, scope: Scope
         out.put("host.gil_idle_ratio", budget.share("gil"), scope)
     if a.trace.has("host_calls"):
         out.put("host.os_idle_ratio", budget.share("os"), scope)
-    loop = None if feeder is None else _loop_thread(budget, feeder)
     if a.step_count:  # without a range of a loader it takes nothing: the advice is not for these
         loading = _in_ranges(a, loop, ("data_loading",)) or 0.0
         out.put("host.data_loading_ratio", loading, scope)

@@ -140,6 +140,7 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
     explained = {name: np.zeros(count) for name in ("gc", "gil", "os")}
     paused = Coverage(a.pauses)
     states = {"gc": a.states.gc, "gil": a.states.gil, "os": a.states.os}
+    recorded = a.ranges.rows(np.flatnonzero(a.ranges.by_profiler).tolist())
     for k, thread in enumerate(threads.tolist()):
         mine = np.flatnonzero(dense == k)
         ends = np.concatenate(([begin[k]], times.end[mine][:-1]))
@@ -149,8 +150,8 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
             if spans is not None and len(spans):
                 held = Coverage(spans).within(ends.astype(np.int64), times.start[mine])
                 explained[name][mine] = np.minimum(held, pre[mine])
-        recorded = a.ranges.of_thread(thread, lo, int(times.end[mine][-1]))
-        began = recorded["start"][a.ranges.by_profiler[recorded["text"]]]
+        of_thread = (recorded["thread"] == thread) & (recorded["start"] < times.end[mine][-1])
+        began = recorded["start"][of_thread]
         operators[mine] = np.diff(np.searchsorted(began, times.start[mine]), append=len(began))
         step[mine], between[mine] = _between(issued[mine])
     calls = Calls(

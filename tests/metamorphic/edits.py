@@ -185,16 +185,21 @@ def ranges_renamed(db: Db) -> None:
         db.execute(f"UPDATE {NVTX} SET text = replace(text, '{old}', '{new}')")
 
 
-def cut_to(share: float) -> Edit:
-    """Only the first part of the capture is left."""
+def without(column: str, comparison: str, share: float) -> Edit:
+    """The capture without the rows whose time compares so with this share of its length."""
 
     def edit(db: Db) -> None:
         first, last = span(db)
-        until = first + int((last - first) * share)
-        for table, column in each(db, "end", "timestamp"):
-            db.execute(f'DELETE FROM "{table}" WHERE "{column}" > {until}')
+        at = first + int((last - first) * share)
+        for table, time in each(db, column, "timestamp"):
+            db.execute(f'DELETE FROM "{table}" WHERE "{time}" {comparison} {at}')
 
     return edit
+
+
+def cut_to(share: float) -> Edit:
+    """Only the first part of the capture is left."""
+    return without("end", ">", share)
 
 
 # ------------------------------------------------------------------- causes put in

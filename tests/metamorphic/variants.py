@@ -18,13 +18,13 @@ from tests.metamorphic.edits import (
     change,
     columns,
     copies_each_step,
-    each,
     feeder,
     insert,
     span,
     string,
     tables,
     with_copies_table,
+    without,
 )
 
 GRAPH_RUNS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -41,14 +41,7 @@ def to_unit(ns: int) -> Edit:
 
 def from_share(share: float) -> Edit:
     """Only the last part of the capture is left: what was launched before runs on into it."""
-
-    def edit(db: Db) -> None:
-        first, last = span(db)
-        begin = first + int((last - first) * share)
-        for table, column in each(db, "start", "timestamp"):
-            db.execute(f'DELETE FROM "{table}" WHERE "{column}" < {begin}')
-
-    return edit
+    return without("start", "<", share)
 
 
 def one_pause(ns: int) -> Edit:

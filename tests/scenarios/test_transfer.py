@@ -63,33 +63,25 @@ def managed(prefetched: bool) -> Export:
     """Twelve steps of a kernel over 2 MiB that the host fills before and reads after it."""
     cause, e = "prefetch" if prefetched else "fault", Export().gpu().process(1)
     pages = 1 if prefetched else 32
+
+    def migrations(at: int, direction: str) -> None:
+        for page in range(pages):
+            e.migration(
+                at + 40_000 * page, 640_000 // pages // 16, direction, (2 << 20) // pages, cause, page << 16
+            )
+
     for step in range(12):
         at = 3_000_000 * step
         e.range(f"decode_step {step}", at, at + 2_900_000)
-        for page in range(pages):
-            e.migration(
-                at + 20_000 + 40_000 * page,
-                640_000 // pages // 16,
-                "HtoD",
-                (2 << 20) // pages,
-                cause,
-                page << 16,
-            )
+        migrations(at + 20_000, "HtoD")
         e.launch(
             at,
             5_000,
             kernel_start=at + (100_000 if prefetched else 10_000),
             kernel_dur=500_000 if prefetched else 1_350_000,
         )
+        migrations(at + 1_400_000, "DtoH")
         for page in range(pages):
-            e.migration(
-                at + 1_400_000 + 40_000 * page,
-                640_000 // pages // 16,
-                "DtoH",
-                (2 << 20) // pages,
-                cause,
-                page << 16,
-            )
             e.host_fault(at + 1_380_000 + 40_000 * page)
         e.gpu_fault(at + 15_000, 1_300_000, count=32)
     return e

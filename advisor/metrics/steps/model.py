@@ -157,7 +157,7 @@ class Work:
     def issued_in(self, start: Array, end: Array) -> tuple[Array, Array]:
         """First and last of these operations that was issued in each [start, end) of host times;
         spans without any are left out."""
-        order = self._by_launch
+        order = self.by_launch
         time = self.launched[order]
         first = np.searchsorted(time, start, "left")
         last = np.searchsorted(time, end, "left") - 1
@@ -165,7 +165,8 @@ class Work:
         return np.asarray(order[first[some]]), np.asarray(order[last[some]])
 
     @cached_property
-    def _by_launch(self) -> Array:
+    def by_launch(self) -> Array:
+        """Positions of these operations in the order in which they were issued."""
         mine = np.flatnonzero(self.mine)
         return mine[np.argsort(self.launched[mine], kind="stable")]
 

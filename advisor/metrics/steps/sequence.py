@@ -72,8 +72,7 @@ def _passes_between(work: Work, start: Array, alone: Array) -> tuple[Array, Arra
     """Host times (begin, end) of passes of the model that were launched kernel by kernel between
     graph launches at `start`, such as prefills. What usually follows a launch is the step's own; what
     comes before the first launch is a pass where it is about as long as the others."""
-    eager = np.flatnonzero(alone & work.mine)
-    eager = eager[np.argsort(work.launched[eager], kind="stable")]
+    eager = work.by_launch[alone[work.by_launch]]
     count = np.bincount(np.searchsorted(start, work.launched[eager], "right"), minlength=len(start) + 1)
     own = int(np.median(count[1:]))
     end = np.cumsum(count)
@@ -215,9 +214,23 @@ def _marks_steps(position: Array, length: int) -> bool:
 def _recurs(period: Array) -> bool:
     """True when uneven periods repeat as a group: blocks of different sizes inside a longer period,
     such as the stages of a convolutional network."""
-    odd = period != np.median(period)
-    for size in range(2, len(period) // MIN_REPEATS + 1):
-        either = odd[size:] | odd[:-size]
-        if either.any() and (period[size:] == period[:-size])[either].mean() >= _SAME:
+    usual, count = np.median(period), len(period)
+    sizes = np.arange(2, count // MIN_REPEATS + 1)
+    odd = period != usual
+    before = np.concatenate(([0], np.cumsum(odd)))
+    # Comparing whole sequences at every size is quadratic. Equal odd periods lie on one side of the
+    # usual one, which bounds their number: only sizes that can reach the share are compared.
+    either = before[count - sizes] + before[count] - before[sizes] - _coincidences(odd)[sizes]
+    most = sum(_coincidences(side)[sizes] for side in (period > usual, period < usual))
+    for size in sizes[(either > 0) & (most >= _SAME * either - 0.5)].tolist():
+        compared = odd[size:] | odd[:-size]
+        if (period[size:] == period[:-size])[compared].mean() >= _SAME:
             return True
     return False
+
+
+def _coincidences(marked: Array) -> Array:
+    """How many pairs of marked places lie each distance apart, by Fourier transform: n log n."""
+    count = len(marked)
+    spectrum = np.fft.rfft(marked, 2 * count)
+    return np.asarray(np.rint(np.fft.irfft(np.abs(spectrum) ** 2, 2 * count))[:count])
