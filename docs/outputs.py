@@ -36,7 +36,7 @@ def readme_output() -> str:
 
 def examples_table(readme: Path) -> str:
     """Capture, first finding, what proves it, share: one row a capture of the walk-through."""
-    from advisor.reports.numbers import condition_text, percent
+    from advisor.model.numbers import condition_text, percent
     from advisor.reports.rule_markdown import anchor, row
 
     lines = ["| capture | first finding | what proves it | share |", "|---|---|---|---|"]

@@ -129,7 +129,7 @@ def _examples(rule: Any, rule_path: Path) -> list[Any]:
     from advisor.engine.cases import CaseFile
     from advisor.engine.compile import conditions
     from advisor.engine.parse import read, validate
-    from advisor.reports.numbers import fact_unit
+    from advisor.model.numbers import fact_unit
     from advisor.reports.rule_markdown import Example
 
     path = rule_path.with_name(f"{rule_path.stem}.cases.yaml")
@@ -162,7 +162,7 @@ def _examples(rule: Any, rule_path: Path) -> list[Any]:
 
 def _exact(value: Any, unit: str) -> str:
     """A value with as many digits as it was given: 0.4999 must not read as 0.500."""
-    from advisor.reports.numbers import value_text
+    from advisor.model.numbers import value_text
 
     texts = [value_text(value, unit, digits) for digits in range(3, 12)]
     return next(t for t in texts if _number(t) == _number(texts[-1]))

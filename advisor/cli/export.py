@@ -43,8 +43,8 @@ def perfetto(
     from advisor.cli.progress import Progress
     from advisor.export.capture_tracks import trace_packets
     from advisor.export.perfetto import render
+    from advisor.model.numbers import value_text
     from advisor.pipeline.diagnose import analyse, assemble
-    from advisor.reports.numbers import value_text
 
     target = check_output(output, force, trace)
     if target is None and sys.stdout.isatty():

@@ -45,7 +45,7 @@ def check(directories: Directories = None) -> None:
     from advisor.facts.catalog import ENTITIES, IMPACT_PARTS
     from advisor.gain.catalog import catalogue
     from advisor.knowledge.files import recommendation_ids, references
-    from advisor.reports.numbers import amount
+    from advisor.model.numbers import amount
 
     known = Catalogues(
         facts=EVERY_FACT,
@@ -112,7 +112,7 @@ def run_cases(settings: Settings, directories: Directories = None) -> None:
     from advisor.compare.catalog import EVERY_FACT
     from advisor.engine.cases import run_all
     from advisor.engine.load import builtin_dir, load_rules
-    from advisor.reports.numbers import amount
+    from advisor.model.numbers import amount
 
     rules = load_rules(builtin_dir(), *(directories or ()))
     units = {name: spec.unit for name, spec in EVERY_FACT.items()}

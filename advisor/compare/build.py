@@ -14,7 +14,7 @@ from advisor.compare.multiples import in_equal_steps
 from advisor.compare.operations import call_changes, operation_changes
 from advisor.compare.sides import NOT_HOST, Side, paired
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
-from advisor.compare.text import interval, phase_words, ratio, times
+from advisor.compare.text import interval, phase_words, ratio, step_times
 from advisor.knowledge.compare import limit
 from advisor.model.comparison import (
     Comparability,
@@ -27,6 +27,7 @@ from advisor.model.comparison import (
 )
 from advisor.model.facts import Scope
 from advisor.model.findings import Span
+from advisor.model.numbers import megahertz, percent
 from advisor.model.parts import PARTS
 
 #: Least and most cost of tracing one eager call (calibration#traced-calls).
@@ -185,7 +186,7 @@ def _facts(
 def _clocks(before: object, after: object) -> str:
     if not isinstance(before, float) or not isinstance(after, float):
         return ""
-    return f"; SM clock {before / 1e6:.0f} and {after / 1e6:.0f} MHz"
+    return f"; SM clock {megahertz(before)} and {megahertz(after)}"
 
 
 def _change_facts(out: ComparisonFacts, m: Measured) -> None:
@@ -293,7 +294,7 @@ def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparabili
     first = max(telling, key=lambda p: p.share)
     head = {"regression": "Regression", "improvement": "Improvement", "no-change": "No change"}
     assert first.typical is not None
-    text = f"{head[verdict]}: the typical {phase_words(first.phase)} went {times(first)}"
+    text = f"{head[verdict]}: the typical {phase_words(first.phase)} went {step_times(first)}"
     if first.work_ratio is not None and abs(first.work_ratio - 1.0) >= limit("window-work"):
         text += f" for {first.work_ratio:.3g} times the kernels"
     text += f" ({ratio(first.typical.mid)}, 98 % interval {interval(first.typical)})."
@@ -378,7 +379,7 @@ def _doubts(phases: Sequence[PhaseChange], gate: float) -> list[str]:
         elif p.verdict == "not-comparable" and any(q.verdict != p.verdict for q in phases):
             doubts.append(
                 f"{step}: not compared ({p.why.partition('; ')[0]}); it holds "
-                f"{100 * p.share:.0f} % of the step time."
+                f"{percent(p.share)} of the step time."
             )
     return doubts
 

@@ -16,6 +16,7 @@ from advisor.compare.sides import Kernel, Side
 from advisor.knowledge.compare import factor, limit
 from advisor.model.comparison import Reason
 from advisor.model.facts import Cell
+from advisor.model.numbers import megahertz, percent
 
 #: One more or less than this many layers may be a draft head.
 _LAYERS_APART = 1
@@ -86,7 +87,7 @@ def _machine(before: Side, after: Side) -> Iterator[Reason]:
     shift = clock_shift(before, after)
     apart = shift > limit("sm-clock")
     text = "the SM clock is {} before and {} after".format(
-        *("unknown" if c is None else f"{c / 1e6:,.0f} MHz" for c in clock)
+        *("unknown" if c is None else megahertz(c) for c in clock)
     )
     yield Reason(
         check="clock",
@@ -238,9 +239,7 @@ def _model_reason(
 def _mix(before: Side, after: Side, overlap: float) -> Reason:
     texts = [
         ", ".join(
-            f"{100 * share:.0f} % {p}"
-            for p, share in sorted(s.shares.items())
-            if share >= limit("shown-phase")
+            f"{percent(share)} {p}" for p, share in sorted(s.shares.items()) if share >= limit("shown-phase")
         )
         for s in (before, after)
     ]

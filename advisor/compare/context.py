@@ -10,11 +10,12 @@ from advisor.compare.differences import budget_changes
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
 from advisor.compare.operations import Operation, by_operation
 from advisor.compare.sides import NOT_HOST, Side, paired
-from advisor.compare.text import milliseconds, phase_words, ratio
+from advisor.compare.text import phase_words, ratio
 from advisor.knowledge.compare import factor, limit
 from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span
+from advisor.model.numbers import milliseconds
 
 #: Operations that get facts of their own, by the size of their change.
 _KEPT = 20

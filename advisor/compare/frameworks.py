@@ -8,13 +8,14 @@ from advisor import __version__
 from advisor.compare.build import side_doc
 from advisor.compare.comparability import launch_ratio
 from advisor.compare.sides import Side
-from advisor.compare.text import duration, phase_words
+from advisor.compare.text import phase_words
 from advisor.errors import InputError
 from advisor.knowledge.compare import Difference, framework_differences, limit
 from advisor.knowledge.files import engines
 from advisor.metrics.kernels import UNFUSED
 from advisor.model.comparison import FrameworkTable, Metric, SideDoc
 from advisor.model.findings import Tool
+from advisor.model.numbers import duration, times, value_text
 
 Number = float | None
 
@@ -236,10 +237,8 @@ def _tells(rule: Difference, low: float, high: float) -> bool:
 
 def _shown(value: float, unit: str) -> str:
     if unit == "ms":
-        return duration(value)
-    if unit == "ratio":
-        return f"{100 * value:.1f} %"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+        return duration(value * 1e6)
+    return value_text(value, unit if unit == "ratio" else "")
 
 
 def _summary(names: Sequence[str], metrics: Sequence[Metric]) -> str:
@@ -257,7 +256,7 @@ def _summary(names: Sequence[str], metrics: Sequence[Metric]) -> str:
         factor = max(first, last) / max(min(first, last), 1e-12)
         return (
             f"{fast} is fastest by {wanted} ({_shown(first, row.unit)}"
-            f"{' tok/s' if wanted == 'throughput' else ''}), {factor:.2f} times {slow}."
+            f"{' tok/s' if wanted == 'throughput' else ''}), {times(factor)} times {slow}."
         )
     return "The captures do not show which engine is fastest."
 

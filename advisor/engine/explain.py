@@ -9,10 +9,10 @@ from typing import Literal
 from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Checked, JoinResult, Link, Outcome, OutcomeState
-from advisor.engine.text import natural, percent
 from advisor.engine.wording import condition_doc, message_of
 from advisor.model.explanation import Reason, Related, State
 from advisor.model.facts import TRACE, Fact, Scope
+from advisor.model.numbers import percent, value_text
 
 _WORDS = {
     "lt": "less than",
@@ -206,8 +206,8 @@ def fact_text(inference: Inference, checked: Checked, scope: Scope) -> str:
     if checked.truth is None:
         reason = inference.facts.missing.get(test.fact)
         return f"{test.fact} is not known" + (f": {reason}" if reason else "")
-    value = natural(checked.value, checked.unit)
-    wanted = f"{_WORDS[test.op]} {natural(test.raw, checked.unit)}"
+    value = value_text(checked.value, checked.unit)
+    wanted = f"{_WORDS[test.op]} {value_text(test.raw, checked.unit)}"
     named = f" ({test.param})" if test.param else ""
     fact = next((x for x in checked.links if x.kind == "fact"), None)
     wider = "" if fact is None or fact.scope == scope else f" ({_place(fact.scope)})"
@@ -224,7 +224,7 @@ def _short_of(checked: Checked) -> str:
         return ""
     if gap == 0.0:
         return ": exactly on it"
-    off = natural(gap, checked.unit) if share is None else f"{percent(share)} of the threshold"
+    off = value_text(gap, checked.unit) if share is None else f"{percent(share)} of the threshold"
     return f": off by {off}"
 
 
@@ -243,7 +243,7 @@ def _gap(checked: Checked) -> float | None:
 
 def _join(result: JoinResult) -> Reason:
     join = result.join
-    wanted = [f"{t.fact} {_WORDS[t.op]} {natural(t.raw, '')}" for t in join.where]
+    wanted = [f"{t.fact} {_WORDS[t.op]} {value_text(t.raw, '')}" for t in join.where]
     with_ = f" with {', '.join(wanted)}" if wanted else ""
     if result.truth:
         count = len(result.rows)
@@ -285,5 +285,5 @@ def _place(scope: Scope) -> str:
 def describe(condition: Condition, unit: str = "") -> str:
     """A condition in words, without a value: ``budget.idle_ratio at least 15 %``."""
     if isinstance(condition, Test):
-        return f"{condition.fact} {_WORDS[condition.op]} {natural(condition.raw, unit)}"
+        return f"{condition.fact} {_WORDS[condition.op]} {value_text(condition.raw, unit)}"
     return f"{condition.kind} {condition.cause}"

@@ -10,10 +10,10 @@ from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Outcome, check_fact
 from advisor.engine.rank import severity_of
-from advisor.engine.text import percent
 from advisor.model.facts import TRACE, Fact, Scope
 from advisor.model.findings import SEVERITIES, Impact, Severity
 from advisor.model.gain import Ranking
+from advisor.model.numbers import percent
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
 #: Facts of a lesser kind make the same advice less sure.

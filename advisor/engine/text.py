@@ -5,25 +5,25 @@ A passage in ``[[double brackets]]`` is left out where a value in it is not know
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from advisor.model.facts import Value
+from advisor.model.numbers import IN_NS, digits, duration, percent, value_text
 
 UNKNOWN = "(unknown)"
 _PLACEHOLDER = re.compile(r"\{(param\.)?([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\|([a-z]+)\}")
 #: How nsys writes environment variables in the names of files, which advice quotes.
 _NSYS_VARIABLE = re.compile(r"%q\{[A-Z_]+\}")
 _PASSAGE = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
-_TIME_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
+_TIMES = frozenset(("ns", "us", "ms"))
 #: Units each format makes sense for; None: any number, or anything for `text`.
 FORMATS: dict[str, frozenset[str] | None] = {
     "pct": frozenset({"ratio"}),
-    "ns": frozenset(_TIME_NS),
-    "us": frozenset(_TIME_NS),
-    "ms": frozenset(_TIME_NS),
+    "ns": _TIMES,
+    "us": _TIMES,
+    "ms": _TIMES,
     "bytes": frozenset({"bytes"}),
     "rate": frozenset({"count_per_s", "bytes_per_s", "hz"}),
     "int": None,
@@ -88,57 +88,11 @@ def show(shown: Shown, form: str) -> str:
     if form == "pct":
         return percent(float(value))
     if form == "ns":
-        return duration(value * _TIME_NS.get(unit, 1.0))
+        return duration(value * IN_NS.get(unit, 1.0))
     if form in ("us", "ms"):
-        return f"{_digits(value * _TIME_NS.get(unit, 1.0) / _TIME_NS[form])} {form}"
-    if form == "bytes":
-        return _scaled(float(value), 1024.0, ("B", "KiB", "MiB", "GiB", "TiB"))
-    if form == "rate":
-        tail = {"bytes_per_s": "B/s", "hz": "Hz"}.get(unit, "/s")
-        return _scaled(float(value), 1000.0, tuple(p + tail for p in ("", "k", "M", "G", "T")))
+        return f"{digits(value * IN_NS.get(unit, 1.0) / IN_NS[form])} {form}"
+    if form in ("bytes", "rate"):
+        return value_text(value, "bytes" if form == "bytes" else unit)
     if form == "int":
         return f"{round(value):,}"
-    return _digits(float(value))
-
-
-def natural(value: Value | tuple[str, ...] | None, unit: str) -> str:
-    """The format that fits the unit, for lists of conditions and explanations."""
-    if value is None:
-        return UNKNOWN
-    form = {"ratio": "pct", "ns": "ns", "us": "us", "ms": "ms", "bytes": "bytes"}.get(unit)
-    if form is None:
-        form = "rate" if unit in ("count_per_s", "bytes_per_s", "hz") else "num"
-    return show(Shown(value, unit), form)
-
-
-def percent(ratio: float) -> str:
-    """0.0312 -> "3.12 %", 0.34 -> "34 %"."""
-    return f"{_digits(round(100.0 * ratio, 2))} %"
-
-
-def duration(ns: float) -> str:
-    """Nanoseconds in the unit that reads best."""
-    for limit, size, name in ((1e3, 1.0, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms")):
-        if abs(ns) < limit:
-            return f"{_digits(ns / size)} {name}"
-    for limit, size, name in ((300e9, 1e9, "s"), (7200e9, 60e9, "min"), (2 * 86400e9, 3600e9, "h")):
-        if abs(ns) < limit:
-            return f"{_digits(ns / size)} {name}"
-    return f"{_digits(ns / 86400e9)} days"
-
-
-def _scaled(value: float, step: float, names: tuple[str, ...]) -> str:
-    at = 0
-    while abs(value) >= step and at < len(names) - 1:
-        value /= step
-        at += 1
-    return f"{_digits(value)} {names[at]}"
-
-
-def _digits(value: float) -> str:
-    """Three significant digits, whole numbers in full."""
-    if not math.isfinite(value):
-        return str(value)
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return digits(float(value))

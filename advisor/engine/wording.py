@@ -8,10 +8,11 @@ from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Checked, Outcome
 from advisor.engine.judge import doubts_of
-from advisor.engine.text import Placeholder, Shown, percent, render
+from advisor.engine.text import Placeholder, Shown, render
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc
 from advisor.model.gain import WORTH, Choice
+from advisor.model.numbers import percent, times
 from advisor.model.rules import RuleSpec
 
 
@@ -19,7 +20,7 @@ def without_fault(options: Sequence[Choice] | None, load: str, captures: str, bo
     """The verdict where nothing is at fault: what could be done all the same (`options`; None
     where nothing can be predicted from the `captures`), or how busy the GPU is (`load`)."""
     if options:
-        offered = ", ".join(f"{o.title} {o.speedup.mid:.2f} x" for o in options)
+        offered = ", ".join(f"{o.title} {times(o.speedup.mid)} x" for o in options)
         return f"No fault{bound}. Options: {offered}."
     if options is None:
         return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."

@@ -11,6 +11,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import joined, union
 from advisor.metrics.outside import OutsideWork, outside_work
 from advisor.model.facts import TRACE, Value
+from advisor.model.numbers import session_time
 
 _OUTSIDE = Need("all GPU work but start-up lies in the window")
 _REPEATS = Need("nothing repeats inside a step")
@@ -78,7 +79,7 @@ def _whole(a: Analysis, by_device: list[OutsideWork]) -> str | None:
         return None
     lo = min(int(outside.start[0]), *(a.on(d).window.start for d in a.devices))
     hi = max(int(outside.end[-1]), *(a.on(d).window.end for d in a.devices))
-    return f"{lo // 1000 / 1e6:.6f}s/{-(-hi // 1000) / 1e6:.6f}s"
+    return f"{session_time(lo // 1000 * 1000)}/{session_time(-(-hi // 1000) * 1000)}"
 
 
 def _rows(by_device: list[OutsideWork], whole: int) -> list[list[Value | None]]:

@@ -14,6 +14,7 @@ from advisor.metrics.intervals import EMPTY, Spans, clip, gaps, union
 from advisor.metrics.operations import Operations
 from advisor.metrics.startup import Startup, cold_steps
 from advisor.metrics.steps import Steps
+from advisor.model.numbers import session_time
 from advisor.sources.trace import Trace
 
 _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -75,7 +76,7 @@ def parse_window(text: str, span: tuple[int, int]) -> tuple[int, int]:
     if hi <= span[0] or lo >= span[1]:
         raise InputError(
             f"--window: {text} lies outside the capture, which holds CUDA activity from "
-            f"{span[0] / 1e9:.6f}s to {span[1] / 1e9:.6f}s"
+            f"{session_time(span[0])} to {session_time(span[1])}"
         )
     return max(lo, span[0]), min(hi, span[1])
 

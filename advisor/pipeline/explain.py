@@ -14,7 +14,6 @@ from advisor.engine.interpret import Outcome
 from advisor.engine.judge import confidence_of, confidence_terms, impact_of, most_severe
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.engine.states import is_close, stopper
-from advisor.engine.text import percent
 from advisor.engine.wording import message_of
 from advisor.errors import InputError, RuleError
 from advisor.facts.catalog import CATALOGUE
@@ -29,6 +28,7 @@ from advisor.model.explanation import (
 )
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Finding, Tool
+from advisor.model.numbers import percent
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conclusions
 

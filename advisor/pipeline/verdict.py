@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 
 from advisor.engine.rank import because, requirement, saved_of, worth_doing, worth_telling
-from advisor.engine.text import percent
 from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
 from advisor.knowledge.files import gpu
@@ -14,6 +13,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
 from advisor.model.gain import Choice, Combined
+from advisor.model.numbers import percent
 from advisor.model.rules import RuleSpec
 
 #: Decode is mostly matrix products from this share of the window on.

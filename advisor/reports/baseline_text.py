@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.model.findings import Diagnosis
+from advisor.model.numbers import amount, milliseconds
 from advisor.reports.layout import Page
-from advisor.reports.numbers import amount, milliseconds
 
 
 def listing(page: Page, folder: str, entries: Sequence[tuple[str, Sequence[Diagnosis], str]]) -> None:

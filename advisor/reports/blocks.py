@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from advisor.model.facts import Cell
 from advisor.model.findings import Budget
+from advisor.model.numbers import column
 from advisor.reports import budget_bar
 from advisor.reports.layout import Glyphs, Page, cut_middle, pad
-from advisor.reports.numbers import column
 from advisor.reports.shell import shell_lines
 
 #: Texts hang this far behind their labels.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from advisor.model.findings import Budget, Part
+from advisor.model.numbers import percent, value_text
 from advisor.model.parts import BUSY, PARTS
 from advisor.reports.layout import GLUE, Page, Segment, clean, pad
-from advisor.reports.numbers import percent, value_text
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
 #: Parts from this share on are named in the short form, which has so many bars; it says why no finding
@@ -65,7 +65,7 @@ def unanswered(budgets: Sequence[Budget], least: float = 0.0) -> list[str]:
         if part.part not in largest or largest[part.part].share < part.share:
             largest[part.part] = part
     return [
-        clean(f"No finding about {words(p.part)} ({percent(p.share)} %): {p.why}.")
+        clean(f"No finding about {words(p.part)} ({percent(p.share)}): {p.why}.")
         for p in largest.values()
         if p.share >= least
     ]
@@ -86,7 +86,7 @@ def brief(page: Page, budgets: Sequence[Budget]) -> None:
     for part in shown:
         held = [t.get(part, 0.0) for t in tables]
         ends = dict.fromkeys(percent(s) for s in (min(held), max(held)))
-        texts.append(f"{given[part][0]}{GLUE}{words(part)} {' to '.join(ends)} %".replace(" ", GLUE))
+        texts.append(f"{given[part][0]}{GLUE}{words(part)} {' to '.join(ends)}".replace(" ", GLUE))
     page.labelled("", ", ".join(texts))
     for sentence in unanswered(budgets, LARGE):
         page.labelled("", sentence)
@@ -155,7 +155,7 @@ def _columns(page: Page, budgets: list[Budget], shown: list[str], given: dict[st
     greatest share where there are more than eight, or more than fit."""
     tables = [_shares(b) for b in budgets]
     ms = {p.part: p.ms for p in budgets[0].parts} if len(budgets) == 1 else {}
-    many = len(budgets) > min(COLUMNS, (page.width - NAME - 8) // 7)
+    many = len(budgets) > min(COLUMNS, (page.width - NAME - 8) // 8)
     if many:
         heads = ["least", "median", "most"]
     else:
@@ -164,15 +164,15 @@ def _columns(page: Page, budgets: list[Budget], shown: list[str], given: dict[st
         for long, brief in short.items():
             heads = [h.replace(long, brief) for h in heads]
     if heads:
-        page.line(" " * (6 + NAME), ("".join(f"{h:>7}" for h in heads), "dim"))
+        page.line(" " * (6 + NAME), ("".join(f"{h:>8}" for h in heads), "dim"))
     for part in shown:
         shares = [t.get(part, 0.0) for t in tables]
         if many:
             shares = [min(shares), median(shares), max(shares)]
         sign, style = given[part]
-        numbers = "".join(f"{percent(s):>7}" for s in shares)
+        numbers = "".join(f"{percent(s):>8}" for s in shares)
         time = f"{value_text(ms[part], 'ms'):>11}" if part in ms else ""
-        page.line("    ", (sign, style), f" {pad(words(part), NAME)}{numbers} %{time}")
+        page.line("    ", (sign, style), f" {pad(words(part), NAME)}{numbers}{time}")
 
 
 def words(part: str) -> str:

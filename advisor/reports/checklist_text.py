@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.text import Text
 
 from advisor.model.checklist import WORDS, CheckEntry, Checklist
+from advisor.model.numbers import amount
 from advisor.reports.layout import Page, Segment
-from advisor.reports.numbers import amount
 
 _STYLES = {"yes": "green", "no": "bold red", "not_applicable": "dim", "later": "yellow"}
 OPEN = "open"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from advisor.model.checkup import Also, Checkup, Named, Plan
+from advisor.model.numbers import amount, value_text
 from advisor.model.rules import Reply
 from advisor.reports.blocks import LEVEL_STYLE, level_text, write
 from advisor.reports.header import header_input
 from advisor.reports.layout import GLUE, Page, Segment, pad
-from advisor.reports.numbers import amount, value_text
 from advisor.reports.shell import shell_lines
 from advisor.reports.wording import remedy_lead, remedy_text
 

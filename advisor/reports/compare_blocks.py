@@ -18,11 +18,22 @@ from advisor.model.comparison import (
 )
 from advisor.model.facts import Cell
 from advisor.model.findings import Finding, NotEvaluated, Span
+from advisor.model.numbers import (
+    CHANGES,
+    amount,
+    digits,
+    fact_unit,
+    megahertz,
+    milliseconds,
+    percent,
+    signed,
+    times,
+    value_text,
+)
 from advisor.reports import phrases
 from advisor.reports.blocks import Block, Grid, Heading, Labelled, Paragraph, first
 from advisor.reports.budget_bar import words
 from advisor.reports.layout import GLUE
-from advisor.reports.numbers import CHANGES, amount, fact_unit, milliseconds, value_text
 
 ROWS = 8
 #: Parts and operations that changed by less than this share of the step are left to -v.
@@ -79,7 +90,7 @@ def sides(*named: tuple[str, SideDoc], verbosity: int = 0) -> Iterator[Block]:
 def comparable(doc: Comparability, verbosity: int = 0) -> Iterator[Block]:
     """How far the sides may be compared, and why not further."""
     rows = [r for r in doc.reasons if r.state == "differs" and r.text]
-    yield Heading("Comparability", f"{100 * doc.score:.0f} %")
+    yield Heading("Comparability", percent(doc.score))
     for reason in rows:
         yield Labelled("differs", reason.text)
     for state in ("same", "unknown"):
@@ -103,7 +114,7 @@ def comparable(doc: Comparability, verbosity: int = 0) -> Iterator[Block]:
 
 def _cell(value: Cell, check: str) -> Cell:
     if check == "clock" and isinstance(value, int | float):
-        return f"{value / 1e6:,.0f} MHz"
+        return megahertz(value)
     return value_text(value) if isinstance(value, int | float) else value
 
 
@@ -151,17 +162,12 @@ def span(value: Span | None) -> str:
     return f"{signed(value.mid)} % ({signed(value.low)}, {signed(value.high)})"
 
 
-def signed(ratio: float) -> str:
-    percent = 100.0 * ratio
-    return f"{percent:+,.0f}" if abs(percent) >= 100 else f"{percent:+.1f}"
-
-
 def change(before: float, after: float) -> str:
     """A relative change, or that something came or went."""
     if before <= 0 or after <= 0:
         return "" if before <= 0 and after <= 0 else "new" if before <= 0 else "gone"
     if after >= 10 * before:
-        return f"{after / before:,.0f} x"
+        return f"{digits(after / before)} x"
     return f"{signed(after / before - 1)} %"
 
 
@@ -241,7 +247,7 @@ def _has_moved(o: OperationChange, trifle: float) -> bool:
 
 
 def _calls_text(o: OperationChange) -> str:
-    before, after = (f"{c:,.0f}" if c >= 10 else f"{c:.3g}" for c in (o.calls_before, o.calls_after))
+    before, after = (digits(c) for c in (o.calls_before, o.calls_after))
     return before if before == after else f"{before}, {after}"
 
 
@@ -250,8 +256,8 @@ def _calls(doc: Comparison, limit: int | None) -> Iterator[Block]:
     rows = [
         (
             c.call,
-            f"{c.calls_before:,.4g}",
-            f"{c.calls_after:,.4g}",
+            digits(c.calls_before),
+            digits(c.calls_after),
             milliseconds(c.before_ms),
             milliseconds(c.after_ms),
         )
@@ -307,7 +313,7 @@ def _level(severity: str | None, share: float | None, ms: float | None) -> str:
     """``high 84 %, 10.7 ms``"""
     if severity is None:
         return "-"
-    parts = [] if share is None else [f"{100 * share:.0f} %"]
+    parts = [] if share is None else [percent(share)]
     parts += [] if ms is None else [f"{milliseconds(ms)} ms"]
     return " ".join([severity, ", ".join(parts)]).strip()
 
@@ -345,7 +351,7 @@ def _checks(checks: tuple[AdviceCheck, ...], gains: tuple[GainCheck, ...], verbo
             f"{g.cause}, {g.outcome}: {milliseconds(after.low)} to {milliseconds(after.high)} ms a "
             f"step were predicted ({milliseconds(after.mid)}), "
             f"{milliseconds(g.measured_after_ms)} ms are measured (was "
-            f"{milliseconds(g.measured_before_ms)}, {g.measured_speedup:.2f} x)"
+            f"{milliseconds(g.measured_before_ms)}, {times(g.measured_speedup)} x)"
         )
         if text not in told:
             yield Labelled("gain", text)

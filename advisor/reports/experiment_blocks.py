@@ -6,19 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from advisor.model.comparison import ContextScaling, FrameworkTable, Metric, RouterExperiment
 from advisor.model.facts import Cell
+from advisor.model.numbers import digits, milliseconds, signed, times, value_text
 from advisor.reports.blocks import Block, Command, Grid, Heading, Labelled, Paragraph, first
-from advisor.reports.compare_blocks import (
-    ROWS,
-    advice,
-    budget,
-    change,
-    comparable,
-    sides,
-    signed,
-    span,
-    unknown,
-)
-from advisor.reports.numbers import milliseconds, value_text
+from advisor.reports.compare_blocks import ROWS, advice, budget, change, comparable, sides, span, unknown
 
 #: Engines that fit beside each other on 80 columns.
 ABREAST = 4
@@ -133,7 +123,7 @@ def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
     what = doc.learned.unit if given else f"{doc.learned.metric}, {doc.learned.unit}"
     yield Heading("Runs", what)
     rows = tuple(
-        (side.name, len(side.values), f"{side.mean:,.6g}", _values(side.values))
+        (side.name, len(side.values), digits(side.mean, 6), _values(side.values))
         for side in (doc.learned, doc.perfect)
     )
     yield Grid(("router", "runs", "mean", "values"), rows)
@@ -158,11 +148,11 @@ def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
 
 
 def _values(values: Sequence[float]) -> str:
-    return ", ".join(f"{v:,.6g}" for v in values[:6]) + (", ..." if len(values) > 6 else "")
+    return ", ".join(digits(v, 6) for v in values[:6]) + (", ..." if len(values) > 6 else "")
 
 
 def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f} x"
+    return "-" if value is None else f"{times(value)} x"
 
 
 def _gain(doc: RouterExperiment) -> str:

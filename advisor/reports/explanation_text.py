@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from advisor.model.explanation import Explanation, FactSource, Reason, Related, ScopeExplanation
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc
-from advisor.reports.blocks import LEVEL_STYLE, level_text, write
-from advisor.reports.finding_text import SHOWN, Detail, Shown, finding
-from advisor.reports.layout import GLUE, Page, Segment, pad
-from advisor.reports.numbers import (
+from advisor.model.numbers import (
     UNKNOWN,
     condition_text,
+    digits,
     fact_unit,
     percent,
     session_time,
-    significant,
     value_text,
 )
+from advisor.reports.blocks import LEVEL_STYLE, level_text, write
+from advisor.reports.finding_text import SHOWN, Detail, Shown, finding
+from advisor.reports.layout import GLUE, Page, Segment, pad
 from advisor.reports.phrases import clock
 from advisor.reports.wording import remedy_lead
 
@@ -256,8 +256,8 @@ def distance(off: float | None) -> str:
     if off == 0.0:
         return ", exactly on it"
     if off >= 10:
-        return f", off by {significant(off)} times the threshold"
-    return f", off by {percent(off)} % of the threshold"
+        return f", off by {digits(off)} times the threshold"
+    return f", off by {percent(off, 3 if off >= 0.0001 else 7)} of the threshold"
 
 
 # --- where the numbers come from -------------------------------------------------------------

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.model.facts import Fact
+from advisor.model.numbers import amount, fact_unit, value_text
 from advisor.reports.layout import Page
-from advisor.reports.numbers import amount, fact_unit, value_text
 
 #: name, unit, level, meaning, how, flag
 Entry = tuple[str, str, str, str, str, str]

@@ -8,10 +8,10 @@ from typing import Any
 
 from advisor.model.facts import Interval, Table
 from advisor.model.findings import Advice, Alternative, Finding, Gain, Verify
+from advisor.model.numbers import CHANGES, condition_parts, fact_unit, session_time, value_text
 from advisor.reports.blocks import Block, Do, Entry, Grid, Labelled, Paragraph
 from advisor.reports.budget_bar import words
 from advisor.reports.gain_text import params_text, span_text, times_text
-from advisor.reports.numbers import CHANGES, condition_parts, fact_unit, session_time, value_text
 
 
 @dataclass(frozen=True)

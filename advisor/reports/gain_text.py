@@ -7,10 +7,10 @@ from typing import Any
 
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, saved_terms
+from advisor.model.numbers import milliseconds, times, value_text
 from advisor.model.whatif import WhatIfReport
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Paragraph, Title
 from advisor.reports.layout import Page
-from advisor.reports.numbers import milliseconds, value_text
 
 #: A fix that wins less than this share of the step has nothing left to win.
 _NOTHING = 0.0005
@@ -19,10 +19,6 @@ _NOTHING = 0.0005
 def params_text(params: Mapping[str, Any]) -> str:
     """``:n=8``, as `--fix` takes it."""
     return "".join(f":{k}={v}" for k, v in sorted(params.items()))
-
-
-def times(value: float) -> str:
-    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def span_text(span: Span) -> str:

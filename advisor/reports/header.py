@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from advisor.model.findings import UNREADABLE, Diagnosis, Input, StepSummary
+from advisor.model.numbers import digits, milliseconds, value_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Block, Labelled, Title
 from advisor.reports.layout import GLUE
-from advisor.reports.numbers import grouped, milliseconds, value_text
 from advisor.reports.ranks_text import job
 
 #: Captures that are described one by one, unless all are asked for.
@@ -67,7 +67,7 @@ def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Bloc
         return
     load = [f"{count} {what}" for what, count in entry.step_levels.items()]
     if entry.kernels_per_step is not None:
-        load.insert(0, f"{grouped(round(entry.kernels_per_step, 1))} kernels per step")
+        load.insert(0, f"{digits(round(entry.kernels_per_step, 1))} kernels per step")
     if entry.busy_share is not None:
         load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
     if load:
@@ -78,7 +78,7 @@ def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Bloc
 
 def rates(entry: Input) -> list[str]:
     """Tokens a second and how much of the device's peaks that takes, as far as known."""
-    told = [] if entry.tokens_per_s is None else [f"{grouped(round(entry.tokens_per_s))} tokens/s (profiled)"]
+    told = [] if entry.tokens_per_s is None else [f"{digits(round(entry.tokens_per_s))} tokens/s (profiled)"]
     for what, ratio in (("bandwidth", entry.model_bandwidth_ratio), ("FLOP", entry.model_flop_ratio)):
         if ratio is not None:
             told.append(f"model-{what} utilisation {value_text(ratio, 'ratio')}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from advisor.model.history import History, State, Tracked
+from advisor.model.numbers import value_text
 from advisor.reports.layout import Page
 from advisor.reports.markdown import code, table, text
-from advisor.reports.numbers import value_text
 
 _ORDER: tuple[State, ...] = ("new", "worse", "same", "better", "unknown", "closed")
 

@@ -12,6 +12,7 @@ from html import escape
 from statistics import median
 
 from advisor.model.findings import Budget, Diagnosis
+from advisor.model.numbers import milliseconds, percent
 from advisor.reports import blocks as b
 from advisor.reports import summary
 from advisor.reports.budget_bar import unanswered, words
@@ -19,7 +20,6 @@ from advisor.reports.diagnosis_blocks import entries, rest
 from advisor.reports.finding_text import Detail
 from advisor.reports.header import header
 from advisor.reports.layout import clean, cut_middle, name_text
-from advisor.reports.numbers import milliseconds, percent
 
 #: A comment on GitHub may hold 65,536 characters; counted in bytes, to be on the safe side.
 LIMIT = 64_000
@@ -202,7 +202,7 @@ def _budget(budgets: Sequence[Budget]) -> str:
     largest = {n: max((s[n].share for s in shares if n in s), default=0.0) for n in names}
     shown = sorted((n for n in names if largest[n] >= 0.0005), key=lambda n: -largest[n])
     heads = ["part", *(text(f"{b.place}{f', {b.phase}' if b.phase else ''}") for b in budgets)]
-    rows = [[text(words(n)), *(f"{percent(s[n].share)} %" if n in s else "" for s in shares)] for n in shown]
+    rows = [[text(words(n)), *(percent(s[n].share) if n in s else "" for s in shares)] for n in shown]
     if len(budgets) == 1:
         heads.append("ms")
         rows = [[*row, milliseconds(shares[0][n].ms)] for row, n in zip(rows, shown, strict=True)]
@@ -210,7 +210,7 @@ def _budget(budgets: Sequence[Budget]) -> str:
         heads = ["part", "least", "median", "most"]
         known = [[s[n].share for s in shares if n in s] for n in shown]
         rows = [
-            [text(words(n)), *(f"{percent(v)} %" for v in (min(k), median(k), max(k)))]
+            [text(words(n)), *(percent(v) for v in (min(k), median(k), max(k)))]
             for n, k in zip(shown, known, strict=True)
         ]
     why = "".join(f"\n\n{text(sentence)}" for sentence in unanswered(budgets))

@@ -6,19 +6,21 @@ from collections.abc import Mapping
 
 from advisor.model.facts import Interval
 from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated
+from advisor.model.numbers import (
+    amount,
+    condition_text,
+    digits,
+    fact_unit,
+    milliseconds,
+    session_time,
+    times,
+    value_text,
+)
 from advisor.model.sensitivity import Flip
 from advisor.reports.finding_text import cost_text as cost_text
 from advisor.reports.finding_text import gain_text, place_text, verify_text
+from advisor.reports.gain_text import times_text
 from advisor.reports.layout import clean
-from advisor.reports.numbers import (
-    amount,
-    condition_text,
-    fact_unit,
-    grouped,
-    milliseconds,
-    session_time,
-    value_text,
-)
 from advisor.reports.wording import serving_text
 
 #: A sign beside the word, so that a level reads without colour.
@@ -139,7 +141,7 @@ def load(diagnosis: Diagnosis) -> list[str]:
         if times := untraced(entry):
             parts.append(f"mean {times}")
         if entry.kernels_per_step is not None:
-            parts.append(f"{grouped(round(entry.kernels_per_step, 1))} kernels per step")
+            parts.append(f"{digits(round(entry.kernels_per_step, 1))} kernels per step")
         if entry.busy_share is not None:
             parts.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
     return parts
@@ -194,7 +196,7 @@ def speedup(finding: Finding) -> str:
     gain = finding.gain
     if gain is None or gain.speedup is None:
         return ""
-    return f"{gain.speedup.mid:.2f} x" + (" throughput" if gain.measure == "throughput" else "")
+    return f"{times(gain.speedup.mid)} x" + (" throughput" if gain.measure == "throughput" else "")
 
 
 def combined(diagnosis: Diagnosis) -> str:
@@ -202,9 +204,8 @@ def combined(diagnosis: Diagnosis) -> str:
     c = diagnosis.combined
     if c is None:
         return ""
-    low, high = sorted((c.speedup.low, c.speedup.high))
     after = f"{milliseconds(c.step_before_ms.mid)} → {milliseconds(c.step_after_ms.mid)} ms a step"
-    return f"{after}, {c.speedup.mid:.2f} x ({low:.2f} to {high:.2f})"
+    return f"{after}, {times_text(c.speedup)}"
 
 
 def what_if(name: str | None, params: Mapping[str, object]) -> str:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Diagnosis
+from advisor.model.numbers import column, value_text
 from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title
 from advisor.reports.layout import GLUE
-from advisor.reports.numbers import column, value_text
 from advisor.reports.phrases import machine, workload
 
 SHOWN = 16

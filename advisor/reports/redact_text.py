@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from advisor.model.numbers import value_text
 from advisor.reports.layout import Page
-from advisor.reports.numbers import value_text
 
 
 def report(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.model.checklist import WORDS
+from advisor.model.numbers import amount, value_text
 from advisor.model.review import Decision, Review, SignOff
 from advisor.reports.layout import Page
 from advisor.reports.markdown import code, table, text
-from advisor.reports.numbers import amount, value_text
 
 
 def markdown(review: Review) -> bytes:

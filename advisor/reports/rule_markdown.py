@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from advisor.reports.numbers import CHANGES, fact_unit, named_unit, value_text
+from advisor.model.numbers import CHANGES, fact_unit, named_unit, value_text
 from advisor.reports.rule_text import condition_line, if_unknown, join_line, judged_for, origin, threshold
 
 if TYPE_CHECKING:

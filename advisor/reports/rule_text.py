@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from advisor.model.numbers import CHANGES, OPS, fact_unit, named_unit, value_text
 from advisor.reports.layout import Page
-from advisor.reports.numbers import CHANGES, OPS, fact_unit, named_unit, value_text
 
 if TYPE_CHECKING:
     from advisor.model.findings import Reference

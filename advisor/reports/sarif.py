@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, Finding, Gone, NotEvaluated, Tool, identity
+from advisor.model.numbers import condition_text
 from advisor.reports import phrases
 from advisor.reports.layout import clean
-from advisor.reports.numbers import condition_text
 from advisor.reports.wording import remedy_text
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

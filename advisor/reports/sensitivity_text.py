@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.model.findings import Diagnosis
+from advisor.model.numbers import fact_unit, value_text
 from advisor.model.sensitivity import Flip
 from advisor.reports.blocks import Block, Fold, Item
-from advisor.reports.numbers import fact_unit, value_text
 
 
 def sensitivity(diagnosis: Diagnosis, changes: int | None = None) -> Iterator[Block]:

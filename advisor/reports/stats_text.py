@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from rich.cells import cell_len
 
+from advisor.model import numbers as figures
 from advisor.model.stats import StatsTable, unit_of
 from advisor.reports import budget_bar
-from advisor.reports import numbers as figures
 from advisor.reports.layout import Page, cut_middle, name_text, pad
 from advisor.reports.stats_data import scaled
 
@@ -36,11 +36,11 @@ BAR = 30
 
 #: How a number is written, by its unit.
 FORMS: dict[str, Callable[[float], str]] = {
-    "%": lambda v: figures.percent(v / 100.0),
+    "%": figures.digits,
     "MB": lambda v: figures.value_text(round(v * 1e6), "bytes"),
     "B": lambda v: figures.value_text(v, "bytes"),
     "MB/s": lambda v: figures.value_text(v * 1e6, "bytes_per_s"),
-    "x": "{:,.2f}".format,
+    "x": figures.times,
 }
 #: Columns of the tail report -> what a slow call coincides with, in words.
 WITH = {
@@ -146,12 +146,12 @@ def _numbers(values: pd.Series, timeunit: str | None, units: dict[str, str]) -> 
         return f"{name} {sign}", [f"{v:,.{places}f}" for v in exact]
     if unit == "ns" and hit and hit[1] in units:
         size = figures.IN_NS[units[hit[1]]]
-        return f"{name} {units[hit[1]]}", [figures.milliseconds(v / size) for v in values]
+        return f"{name} {units[hit[1]]}", [figures.aligned(v / size) for v in values]
     if unit == "ns" and name == "Start":
         return name, [figures.session_time(v) for v in values]
     if unit == "ns":
         return figures.column(f"{name}:ns", values.tolist())[:2]
-    form = FORMS.get(unit, str if name in IDS else figures.grouped)
+    form = FORMS.get(unit, str if name in IDS else figures.digits)
     return f"{name} %" if unit == "%" else name, [form(v) for v in values]
 
 
@@ -175,12 +175,12 @@ def _tail_notes(frame: pd.DataFrame) -> list[str]:
         if row["Slow"]:
             shares = {words: (row[f"{n} (%)"], row[f"{n} of All (%)"]) for n, words in WITH.items()}
             found = [
-                f"{words} {mine:.0f} % (all calls {of_all:.0f} %)"
+                f"{words} {figures.digits(mine)} % (all calls {figures.digits(of_all)} %)"
                 for words, (mine, of_all) in shares.items()
                 if mine >= COMMON and mine >= MORE * of_all
             ]
             common = f"with {', '.join(found)}" if found else "nothing recorded coincides"
-            alone = f"{row['Alone (%)']:.0f} % of that time alone on the GPU"
+            alone = f"{figures.digits(row['Alone (%)'])} % of that time alone on the GPU"
             shape += f"; {row['Slow']:,} slow, {alone}, {common}"
         out.append(shape)
     return out

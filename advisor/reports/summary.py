@@ -13,11 +13,11 @@ from rich.cells import cell_len
 
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
+from advisor.model.numbers import amount, digits, milliseconds, times, value_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Bars, Block, Command, Gap, Grid, Labelled, Next, Paragraph, Title
 from advisor.reports.gain_text import span_text, times_text
 from advisor.reports.header import rates
-from advisor.reports.numbers import amount, grouped, milliseconds, value_text
 from advisor.reports.ranks_text import ranks, ranks_read
 
 #: A message is cut after the sentence that reaches this length.
@@ -98,7 +98,7 @@ def saves(finding: Finding) -> str:
     if gain is None or gain.speedup is None:
         return ""
     if gain.measure == "throughput":
-        return f"{gain.speedup.mid:.2f} x"
+        return f"{times(gain.speedup.mid)} x"
     saved = finding.ranking.saved if finding.ranking is not None else None
     return "" if saved is None else value_text(saved, "ratio")
 
@@ -161,7 +161,7 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
     entry = d.inputs[0] if len(d.inputs) == 1 else None
     load = []
     if entry is not None and entry.kernels_per_step is not None:
-        load.append(f"{grouped(round(entry.kernels_per_step, 1))} kernels a step")
+        load.append(f"{digits(round(entry.kernels_per_step, 1))} kernels a step")
     busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
     if busy:
         ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))

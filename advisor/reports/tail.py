@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from advisor.model.findings import Diagnosis, Healthy, NotEvaluated
+from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
 from advisor.reports.blocks import Block, Command, Fold, Grid, Item, Labelled
 from advisor.reports.finding_text import evidence
 from advisor.reports.layout import GLUE, name_text
-from advisor.reports.numbers import amount, condition_text, fact_unit, heading_parts, value_text
 from advisor.reports.phrases import by_reason
 from advisor.reports.wording import remedy_lead
 

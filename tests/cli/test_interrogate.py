@@ -45,8 +45,8 @@ def test_why_it_fired(cli: Cli, capsys: Captured) -> None:
         "Why it fired  device 0",
         "▲ HIGH",
         "✓ yes     symptom queue-empty fired: LCH100 (device 0)",
-        "✓ yes     launch.empty_queue_ratio 97.0 % >= 50.0 % (min_empty)",
-        "✓ yes     launch.idle_ratio 84.2 % >= 10.0 % (min_idle)",
+        "✓ yes     launch.empty_queue_ratio 97 % >= 50 % (min_empty)",
+        "✓ yes     launch.idle_ratio 84.2 % >= 10 % (min_idle)",
         "folds in  UTL100 gpu-idle (device 0)",
         "overrules LCH102 launch-storm (device 0)",
         "sure      91.5 %, the product of",
@@ -77,13 +77,13 @@ def test_why_not(cli: Cli, capsys: Captured) -> None:
     assert cli("explain", "host-gap", "--trace", EAGER) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "did not fire (device 0)" in shown
-    assert "✗ no host.gap_ratio 0.5 % > 10.0 % (max_gap), off by 95.4 % of the threshold" in shown
+    assert "✗ no host.gap_ratio 0.46 % > 10 % (max_gap), off by 95.4 % of the threshold" in shown
 
 
 def test_what_is_missing(cli: Cli, capsys: Captured) -> None:
     assert cli("explain", "HST104", "--trace", EAGER) == 0
     shown = capsys.readouterr().out
-    assert "? unknown host.os_idle_ratio > 5.0 % (max_idle): unknown, as" in shown
+    assert "? unknown host.os_idle_ratio > 5 % (max_idle): unknown, as" in shown
     assert "supply    capture with --trace=cuda,nvtx,osrt" in shown
     assert f"Next: advisor doctor {EAGER}"[:40] in shown
 
@@ -270,7 +270,7 @@ def test_sensitivity(cli: Cli, capsys: Captured) -> None:
     shown = capsys.readouterr().out
     section = shown[shown.index("Near a threshold") :]
     assert "UTL103 compute-bound (device 0) fired → quiet" in section
-    assert "threshold UTL103.min_sm 90.0 %, tried 99.0 %" in section
+    assert "threshold UTL103.min_sm 90 %, tried 99 %" in section
     assert "number activity.sm_busy_ratio is 97.8 % (device 0)" in section
     assert "instead of UTL103" in section
     assert wide(shown) == []

@@ -24,7 +24,7 @@ def test_text(trace: str, capsys: Captured) -> None:
     assert main(["whatif", trace, "--fix", "HST101"]) == 0
     shown = capsys.readouterr().out
     assert "HST101 remove_host_gap" in shown
-    assert "step 0.16 → 0.10" in shown
+    assert "step 0.162 → 0.10" in shown
     assert "5 of 5 steps" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.engine.text import FORMATS, Placeholder, Shown, natural, placeholders, render, show, stray_brace
+from advisor.engine.text import FORMATS, Placeholder, Shown, placeholders, render, show, stray_brace
+from advisor.model.numbers import value_text
 
 
 @pytest.mark.parametrize(
@@ -41,11 +42,13 @@ def test_show(value: object, unit: str, form: str, expected: str) -> None:
     assert show(Shown(value, unit), form) == expected  # type: ignore[arg-type]
 
 
-def test_the_format_that_fits_the_unit() -> None:
-    assert natural(0.5, "ratio") == "50 %"
-    assert natural(2000, "ns") == "2 us"
-    assert natural(1e9, "bytes_per_s") == "1 GB/s"
-    assert natural(None, "ratio") == "(unknown)"
+@pytest.mark.parametrize(
+    ("value", "unit", "form"),
+    [(0.000234, "ratio", "pct"), (0.1, "ratio", "pct"), (12_340, "ns", "ns"), (4.8e12, "bytes_per_s", "rate"),
+     (3 * 2**20, "bytes", "bytes"), (3.14159, "count", "num")],
+)  # fmt: skip
+def test_a_message_prints_a_value_as_reports_do(value: float, unit: str, form: str) -> None:
+    assert show(Shown(value, unit), form) == value_text(value, unit)
 
 
 def test_a_passage_without_its_value_is_left_out() -> None:

@@ -50,7 +50,7 @@ def test_fixes_together() -> None:
     for part in (
         "Fixes together  in this order, nothing counted twice",
         "LCH101 cuda_graphs:syncs=removed",
-        "75.0 %",
+        "75 %",
         "ALC101 remove_allocations: nothing left to win after those before it",
         "remove_gc: no garbage collection was recorded",
         "together  step 9.00 → 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50)",

@@ -120,7 +120,7 @@ def test_a_capture_without_a_fault_says_so_and_what_to_measure() -> None:
 def test_several_captures_get_a_row_each_and_totals() -> None:
     lines = [line.plain for line in render([DIAGNOSIS, HEALTHY], TextOptions(width=100, named=True))]
     assert lines[0].split("  ")[1] == "capture"
-    assert lines[1].split() == ["decode_[eager]_batch_size_1", "-", "41.0", "%", "▲", "LCH101", "-",
+    assert lines[1].split() == ["decode_[eager]_batch_size_1", "-", "41", "%", "▲", "LCH101", "-",
                                 "use", "CUDA", "graphs"]  # fmt: skip
     assert lines[2].split()[0] == "well"
     assert lines[2].endswith("nothing to fix")
@@ -144,13 +144,13 @@ def test_order_of_the_report() -> None:
         "NVIDIA H200 · nsys 2023.4.4 · driver 580.159 · CUDA 13.0",
         "31 decode, 1 prefill",
         "(profiled)",
-        "848 kernels per step, GPU busy 41.0 %",
+        "848 kernels per step, GPU busy 41 %",
         "start-up",
         "Use CUDA graphs: step 9.92",
         "Launch-bound decode",
         "1. ▲ HIGH   LCH101 launch-bound",
         "because ",
-        "launch.idle_ratio          55.3 %  >= 10.0 %   yes    min_idle",
+        "launch.idle_ratio          55.3 %  >= 10 %    yes    min_idle",
         "55.3 % of the step (launch call, 5.49 ms a step)",
         "step 9.92 (9.10 to 10.60) → 2.31 (2.10 to 2.90) ms, 4.29 x",
         "Idle by the call that ends it",
@@ -162,7 +162,7 @@ def test_order_of_the_report() -> None:
         "not estimated: the wait also orders two streams",
         "Budget of the window",
         "Top kernels",
-        "gemv (43.0 % of kernel time)",
+        "gemv (43 % of kernel time)",
         "ncu --set full",
         "In order",
         "ALC101 allocation-churn (device 0): 0.1 allocation and free calls",
@@ -322,7 +322,7 @@ def test_verdicts_near_a_threshold() -> None:
     section = shown[shown.index("Near a threshold") :].splitlines()
     assert section[1:5] == [
         "  LCH101 launch-bound (device 0) fired → not evaluated",
-        "      threshold LCH101.min_idle 10.0 %, tried 11.0 %",
+        "      threshold LCH101.min_idle 10 %, tried 11 %",
         "      number launch.idle_ratio is 10.5 %",
         "      first nothing instead of LCH101",
     ]

@@ -81,7 +81,7 @@ def test_sarif_results() -> None:
         "/decode_%5Beager%5D_batch_size_1.sqlite"
     )
     assert location["logicalLocations"][0]["fullyQualifiedName"] == "device 0/phase decode"
-    assert "launch.idle_ratio 55.3 % >= 10.0 %" in first["properties"]["conditions"]
+    assert "launch.idle_ratio 55.3 % >= 10 %" in first["properties"]["conditions"]
     rules = run["tool"]["driver"]["rules"]
     for result in results:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
@@ -180,7 +180,7 @@ def test_junit_says_what_the_diagnosis_says() -> None:
     assert failure.get("type") == "high new"
     text = failure.text or ""
     for part in (
-        "because launch.idle_ratio 55.3 % >= 10.0 %",
+        "because launch.idle_ratio 55.3 % >= 10 %",
         "55.3 % of the step",
         "drop --enforce-eager",
         "explains: UTL100 gpu-idle",

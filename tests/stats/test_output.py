@@ -159,7 +159,7 @@ def test_the_tail_report_says_what_coincides(trace: Path, capsys: Captured) -> N
     assert "steady window" in out
     text = " ".join(out.split())
     assert "systematic tail: grid 132x1x1, block 128x1x1; 2 slow" in text
-    assert "with an allocation or free call 50 % (all calls 3 %)" in text
+    assert "with an allocation or free call 50 % (all calls 3.33 %)" in text
 
 
 def test_a_histogram_shows_single_calls(trace: Path, capsys: Captured) -> None:

@@ -13,6 +13,7 @@ from advisor.metrics.intervals import Spans, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array
+from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING
 
 NameStyle = Literal["full", "base", "mangled", "operation"]
@@ -106,6 +107,6 @@ class Query:
         kind = "window" if choice.window or choice.nvtx else "steady window"
         phase = f", {choice.phase} steps only" if choice.phase else ""
         return (
-            f"{kind} {window.start / 1e9:.6f}s to {window.end / 1e9:.6f}s "
+            f"{kind} {session_time(window.start)} to {session_time(window.end)} "
             f"({window.method}{phase}; {window.length / 1e6:.3f} ms)"
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from advisor.model.comparison import PartChange
+from advisor.model.numbers import milliseconds
 from advisor.reports.blocks import Block, Grid, Heading, Paragraph, columns
 from advisor.reports.budget_bar import signs, words
 from advisor.reports.compare_blocks import change
@@ -13,7 +14,6 @@ from advisor.reports.html.budget import Bar, BudgetView, Piece, piece_css
 from advisor.reports.html.report import environment
 from advisor.reports.html.tables import CellView, TableView
 from advisor.reports.layout import clean, cut_middle, name_text
-from advisor.reports.numbers import milliseconds
 
 #: Names in tables are not longer; the whole one shows on pointing at it.
 NAME = 72

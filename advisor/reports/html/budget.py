@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from advisor.model.findings import Budget
+from advisor.model.numbers import milliseconds, percent, value_text
 from advisor.model.parts import PARTS, Dots, PartSpec, Stripes
 from advisor.reports.budget_bar import signs, unanswered, words
 from advisor.reports.layout import clean
-from advisor.reports.numbers import milliseconds, percent, value_text
 
 #: A part below this share of every bar is summed up with the other small ones.
 SMALL = 0.0005
@@ -69,7 +69,7 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
     def piece(part: str, share: float, ms: float) -> Piece:
         sign = given[part][0]
         return Piece(
-            part, words(part), sign, piece_css(part), share, f"{percent(share)} %", f"{milliseconds(ms)} ms"
+            part, words(part), sign, piece_css(part), share, percent(share), f"{milliseconds(ms)} ms"
         )
 
     bars = [
@@ -120,9 +120,9 @@ def piece_pattern(part: PartSpec) -> str:
 
 
 def _spread(shares: Sequence[float]) -> list[str]:
-    return [f"{percent(v)} %" for v in (min(shares), median(shares), max(shares))]
+    return [percent(v) for v in (min(shares), median(shares), max(shares))]
 
 
 def _share_cell(share: float, ms: float, bars: int) -> str:
     time = f" · {milliseconds(ms)} ms" if bars <= ROOMY else ""
-    return f"{percent(share)} %{time}"
+    return f"{percent(share)}{time}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from advisor.model.facts import Table
 from advisor.model.findings import Diagnosis
+from advisor.model.numbers import IN_NS, heading_parts, milliseconds, times, value_text
 from advisor.reports.layout import clean, cut_middle, name_text
-from advisor.reports.numbers import IN_NS, heading_parts, milliseconds, significant, value_text
 
 #: Size of the drawing of step times, in its own units.
 WIDTH, HEIGHT = 720.0, 150.0
@@ -172,7 +172,7 @@ def latencies(kernels: Table) -> list[LatencyRow]:
                 p50=value_text(p50, "ns"),
                 p99=value_text(p99, "ns"),
                 max=value_text(most, "ns"),
-                ratio=f"{significant(most / p50)} x",
+                ratio=f"{times(most / p50)} x",
                 at_p50=place(p50),
                 at_p95=None if p95 is None else place(p95),
                 at_p99=place(p99),

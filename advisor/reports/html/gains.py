@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from advisor.model.findings import Diagnosis, Finding, Gain, Span
+from advisor.model.numbers import milliseconds, times
 from advisor.reports import phrases
 from advisor.reports.gain_text import span_text, times_text
 from advisor.reports.layout import clean
-from advisor.reports.numbers import milliseconds
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def gain_view(diagnosis: Diagnosis) -> GainView | None:
             after=milliseconds(s.step_after_ms),
             won=milliseconds(s.marginal_ms),
             share=s.marginal_share,
-            speedup=f"{s.speedup:.2f} x",
+            speedup=f"{times(s.speedup)} x",
             note=clean(s.note or ""),
         )
         for s in (combined.steps if combined else ())

@@ -21,13 +21,13 @@ from markupsafe import Markup
 
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc, Diagnosis, Verify
+from advisor.model.numbers import condition_text, milliseconds, value_text
 from advisor.model.parts import PARTS
 from advisor.reports import json_report, phrases
 from advisor.reports.finding_text import verify_text
 from advisor.reports.html.budget import piece_pattern
 from advisor.reports.html.view import capture_view
 from advisor.reports.layout import clean, cut_middle
-from advisor.reports.numbers import condition_text, milliseconds, value_text
 from advisor.reports.wording import remedy_lead
 
 SCRIPTS = ("page.js", "timeline.js")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from advisor.model.facts import Cell, Table
 from advisor.model.findings import Diagnosis
+from advisor.model.numbers import column, fact_unit, heading_parts, value_text
 from advisor.reports.layout import clean, cut_middle, name_text
-from advisor.reports.numbers import column, fact_unit, heading_parts, value_text
 
 NAME = 84
 #: Up to here a text stays on one line; from there on it may break anywhere.

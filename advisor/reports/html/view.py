@@ -8,13 +8,13 @@ from itertools import groupby
 
 from advisor.model.facts import Interval, Table
 from advisor.model.findings import UNREADABLE, ConditionDoc, Diagnosis, Finding, Input, NotEvaluated
+from advisor.model.numbers import UNKNOWN, amount, condition_parts, digits, milliseconds, value_text
 from advisor.reports import phrases
 from advisor.reports.html.budget import BudgetView, budget_view
 from advisor.reports.html.charts import LatencyRow, StepChart, latencies, step_chart
 from advisor.reports.html.gains import GainView, gain_view
 from advisor.reports.html.tables import TableView, fact_rows, table_view, threshold_rows
 from advisor.reports.layout import clean
-from advisor.reports.numbers import UNKNOWN, amount, condition_parts, grouped, milliseconds, value_text
 
 PLACES = 6
 #: Captures of a job that are described one by one.
@@ -143,7 +143,7 @@ def _figures(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
             busy = value_text(entry.busy_share, "ratio")
             figures.append(("GPU busy", busy, "of the analysed window"))
         if entry.kernels_per_step is not None:
-            count = grouped(round(entry.kernels_per_step, 1))
+            count = digits(round(entry.kernels_per_step, 1))
             figures.append(("kernels per step", count, ""))
         if entry.window_ms:
             note = clean(entry.window_method or "")

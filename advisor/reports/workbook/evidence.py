@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from advisor.model.findings import ConditionDoc, Finding, Gain
+from advisor.model.numbers import OPS, fact_unit, value_text
 from advisor.reports import phrases
-from advisor.reports.numbers import OPS, fact_unit, value_text
 from advisor.reports.workbook.captures import Row
 from advisor.reports.workbook.sheet import Column, Field, Link, Number, Sheet, field, shown
 from advisor.reports.workbook.style import LEFT, LEVELS, MUTED, align, fill, font

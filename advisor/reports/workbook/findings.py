@@ -13,10 +13,10 @@ from openpyxl.worksheet.datavalidation import DataValidation
 
 from advisor.model.advice import Advice, Option, Verify
 from advisor.model.findings import Diagnosis, Finding
+from advisor.model.numbers import fact_unit
 from advisor.model.review import DECISIONS, Review
 from advisor.reports import phrases
 from advisor.reports.finding_text import verify_text
-from advisor.reports.numbers import fact_unit
 from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.sheet import Area, Number, Sheet, field
 from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, align, fill, put

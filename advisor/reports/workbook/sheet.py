@@ -11,8 +11,8 @@ from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.hyperlink import Hyperlink
 
 from advisor.model.facts import Table
+from advisor.model.numbers import IDS, UNKNOWN, heading_parts
 from advisor.reports.layout import cut_middle, name_text
-from advisor.reports.numbers import IDS, UNKNOWN, heading_parts
 from advisor.reports.workbook.style import (
     HEAD,
     INK,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 
 from advisor.model.facts import Cell
+from advisor.model.numbers import IN_NS
 from advisor.reports.layout import clean, name_text
-from advisor.reports.numbers import IN_NS
 
 if TYPE_CHECKING:
     from openpyxl.cell.cell import Cell as XlsxCell

@@ -11,8 +11,8 @@ from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.pagebreak import Break
 
 from advisor.model.findings import SEVERITIES, UNREADABLE, Diagnosis
+from advisor.model.numbers import UNKNOWN, amount
 from advisor.reports import phrases
-from advisor.reports.numbers import UNKNOWN, amount
 from advisor.reports.wording import remedy_text
 from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures, Row

@@ -9,9 +9,9 @@ from openpyxl.formatting.rule import FormulaRule
 
 from advisor.model.facts import Scope, Table
 from advisor.model.findings import ConditionDoc, Diagnosis, Healthy
+from advisor.model.numbers import condition_text, fact_unit
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
-from advisor.reports.numbers import condition_text, fact_unit
 from advisor.reports.wording import remedy_text
 from advisor.reports.workbook.captures import Captures
 from advisor.reports.workbook.findings import bars

@@ -1,4 +1,7 @@
-"""Values as people read them: percent, fitting units of time, binary sizes, decimal rates."""
+"""Values as people read them, in messages and in every report: the one place where a number becomes text.
+
+Percent, fitting units of time, binary sizes, decimal rates; three significant digits.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,21 @@ from collections.abc import Callable, Sequence
 from advisor.model.facts import Cell
 from advisor.model.findings import ConditionDoc
 
+#: Significant digits of a value in a text.
+MOST = 3
 TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
-SIZES = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
-BANDWIDTHS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
-RATES = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+#: Up to how many nanoseconds a unit reads best, and its length.
+_DURATIONS = (
+    (1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6), (300e9, "s", 1e9), (7200e9, "min", 60e9),
+    (172800e9, "h", 3600e9),
+)  # fmt: skip
+#: Unit -> the factor between its multiples and their names.
+_SCALES: dict[str, tuple[float, tuple[str, ...]]] = {
+    "bytes": (1024.0, ("B", "KiB", "MiB", "GiB", "TiB")),
+    "bytes_per_s": (1000.0, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")),
+    "count_per_s": (1000.0, ("/s", "k/s", "M/s", "G/s", "T/s")),
+    "hz": (1000.0, ("Hz", "kHz", "MHz", "GHz", "THz")),
+}
 IN_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 #: Units that the name of a fact or column ends in.
 SUFFIXES = ("ratio", "bytes_per_s", "bytes", "per_s", "ns", "us", "ms", "hz")
@@ -24,10 +38,12 @@ UNKNOWN = "unknown"
 CHANGES = {"decrease": "falls", "increase": "rises", "present": "appears", "absent": "disappears"}
 
 
-def value_text(value: Cell, unit: str = "", digits: int = 3) -> str:
-    """A value with its unit: ``value_text(0.523, "ratio")`` is ``52.3 %``."""
+def value_text(value: Cell | tuple[Cell, ...], unit: str = "", most: int = MOST) -> str:
+    """A value with its unit, in `most` significant digits: ``value_text(0.523, "ratio")`` is ``52.3 %``."""
     if value is None:
         return UNKNOWN
+    if isinstance(value, tuple):
+        return ", ".join(value_text(v, unit, most) for v in value)
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -35,55 +51,61 @@ def value_text(value: Cell, unit: str = "", digits: int = 3) -> str:
     if not math.isfinite(value):
         return str(value)
     if unit == "ratio":
-        return f"{percent(value, digits)} %"
+        return percent(value, most)
     if unit == "times":
-        return f"{significant(value, digits)} x"
+        return f"{times(value) if most == MOST else digits(value, most)} x"
     if unit in IN_NS:
-        return _scaled(value * IN_NS[unit], TIMES, digits)
-    if unit == "bytes":
-        return _scaled(value, SIZES, digits)
-    if unit == "bytes_per_s":
-        return f"{_scaled(value, BANDWIDTHS, digits)}/s"
-    if unit == "count_per_s":
-        return f"{_scaled(value, RATES, digits)}/s".replace(" /s", "/s")
-    if unit == "hz":
-        return f"{_scaled(value, RATES, digits)}Hz"
-    return grouped(value, digits)
+        return duration(value * IN_NS[unit], most)
+    if unit in _SCALES:
+        return _scaled(value, *_SCALES[unit], most)
+    return digits(value, most)
 
 
-def percent(ratio: float, digits: int = 3) -> str:
-    """``0.523`` as ``52.3``, with at least one decimal, and as many as a small value needs not to
-    read as zero: ``0.000234`` as ``0.02``."""
-    fewest = max(1, digits - 2)
-    for decimals in range(fewest, 7):
-        text = f"{100.0 * ratio:.{decimals}f}"
-        if ratio == 0.0 or float(text):
-            return text
-    return f"{100.0 * ratio:.{fewest}f}"
+def percent(ratio: float, most: int = MOST) -> str:
+    """``0.0312`` as ``3.12 %``, ``0.34`` as ``34 %``, ``0.000234`` as ``0.02 %``."""
+    return f"{digits(round(100.0 * ratio, most - 1), most)} %"
 
 
-def grouped(value: float, digits: int = 3) -> str:
-    """A count with thousands separators, with decimals only where it has some."""
-    if float(value).is_integer() and abs(value) < 1e15:
+def signed(ratio: float, sign: bool = True) -> str:
+    """A change in per cent, without the sign for it: ``-83.7``, ``+2.3``, ``+513``."""
+    value = 100.0 * ratio
+    decimals = 0 if abs(value) >= 100 else 1
+    return f"{value:+,.{decimals}f}" if sign else f"{value:,.{decimals}f}"
+
+
+def times(value: float) -> str:
+    """How many times as fast or large: two decimals, so that speed-ups compare at a glance."""
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def duration(ns: float, most: int = MOST) -> str:
+    """Nanoseconds in the unit that reads best."""
+    name, size = next(((n, size) for limit, n, size in _DURATIONS if abs(ns) < limit), ("days", 86400e9))
+    return f"{digits(ns / size, most)} {name}"
+
+
+def megahertz(hz: float) -> str:
+    """A clock as data sheets state it: ``1,980 MHz``."""
+    return f"{hz / 1e6:,.0f} MHz"
+
+
+def digits(value: float, most: int = MOST) -> str:
+    """At most so many significant digits, whole numbers in full, thousands separated."""
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
-    return significant(value, digits)
+    decimals = min(max(most - 1 - math.floor(math.log10(abs(value))), 0), 9)
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
-def significant(value: float, digits: int = 3) -> str:
-    """Fixed point with about `digits` significant digits and thousands separators."""
-    if value == 0:
-        return "0"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    return f"{value:,.{min(max(decimals, 0), 9)}f}"
-
-
-def _scaled(value: float, units: Sequence[tuple[str, float]], digits: int) -> str:
-    name, size = next((u for u in units if abs(value) >= u[1]), units[-1])
-    if value == 0:
-        name, size = units[-1]
-    scaled = value / size
-    number = f"{int(scaled)}" if size == 1.0 and scaled == int(scaled) else None
-    return f"{number or significant(scaled, digits)} {name}"
+def _scaled(value: float, step: float, names: tuple[str, ...], most: int) -> str:
+    at = 0
+    while abs(value) >= step and at < len(names) - 1:
+        value /= step
+        at += 1
+    return f"{digits(value, most)} {names[at]}"
 
 
 def amount(count: int, word: str) -> str:
@@ -92,8 +114,10 @@ def amount(count: int, word: str) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A time without its unit: two decimals below 100, so that times compare at a glance."""
-    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.1f}"
+    """A time without its unit: two decimals below 100, so that times compare at a glance; a third where
+    it is below 1, as steps of small models are."""
+    decimals = 1 if abs(value) >= 100 else 2 if abs(value) >= 1 or value == 0 else 3
+    return f"{value:,.{decimals}f}"
 
 
 def session_time(ns: int) -> str:
@@ -119,15 +143,15 @@ def condition_parts(condition: ConditionDoc) -> tuple[str, str, str]:
     c, unit = condition, fact_unit(condition.fact, condition.unit)
     limits = c.threshold if isinstance(c.threshold, tuple) else (c.threshold,)
     value, threshold = value_text(c.value, unit), ", ".join(value_text(t, unit) for t in limits)
-    for digits in range(4, 9):
-        # 9.96 % against 10 % must not read as 10.0 % < 10.0 %.
+    for most in range(MOST + 1, 9):
+        # 9.996 % against 10 % must not read as 10 % < 10 %.
         if value == threshold and c.value != c.threshold and len(limits) == 1:
-            value, threshold = value_text(c.value, unit, digits), value_text(limits[0], unit, digits)
+            value, threshold = value_text(c.value, unit, most), value_text(limits[0], unit, most)
     return value, OPS.get(c.op, c.op), threshold
 
 
 def condition_text(condition: ConditionDoc) -> str:
-    """The inequality with both its numbers: ``launch.idle_ratio 52.3 % >= 10.0 %``."""
+    """The inequality with both its numbers: ``launch.idle_ratio 52.3 % >= 10 %``."""
     kind, _, name = condition.fact.partition(":")
     if name:
         return f"{kind} {name} {value_text(condition.value)}"  # symptom:queue-empty has fired
@@ -168,10 +192,15 @@ def column(heading: str, cells: Sequence[Cell]) -> tuple[str, list[str], bool]:
         if name in ("at", "start", "end"):
             return name, each(lambda c: session_time(int(c * IN_NS[unit]))), True
         shown, size = _common_unit([abs(float(c)) * IN_NS[unit] for c in known])
-        return f"{name} {shown}", each(lambda c: milliseconds(c * IN_NS[unit] / size)), True
+        return f"{name} {shown}", each(lambda c: aligned(c * IN_NS[unit] / size)), True
     if name in IDS:
         return name, each(lambda c: str(int(c))), True
     return name, each(lambda c: value_text(c, unit)), True
+
+
+def aligned(value: float) -> str:
+    """A number in a column of the same unit."""
+    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def _common_unit(ns: Sequence[float]) -> tuple[str, float]:
