@@ -138,8 +138,9 @@ class Analysis:
         kernels = self.trace.has("kernels")
         heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
         work = Work(self.trace, self.ops, self.main_process, self.main_device, self.op_name, heavy)
-        families = self.names.families if kernels else []
-        found = find_steps(work, self.ranges, step_patterns(), families)
+        known = self.names.known if kernels else []
+        kinds = ["loss" if k.operation == "loss" else k.family for k in known]
+        found = find_steps(work, self.ranges, step_patterns(), kinds)
         if len(found) == 0 or not kernels:
             return found
         model = self.program.is_language_model

@@ -18,7 +18,7 @@ def steps(lengths: list[int], cold: dict[int, int] | None = None) -> Export:
     export = Export().process(1)
     t = 0
     for i, length in enumerate(lengths):
-        export.range("decode_step", t, (length - 10) * US)
+        export.range("decode_step", t, t + (length - 10) * US)
         first = (cold or {}).get(i, 5)
         for k in range(10):
             at = t + (first - 5 + 100 * k) * US if k else t

@@ -11,13 +11,15 @@ import numpy as np
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.steps.levels import step_levels
-from advisor.metrics.steps.markers import Marker, confirms, contradicts, find_markers
+from advisor.metrics.steps.markers import Marker, confirmations, contradicts, find_markers
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
+from advisor.metrics.steps.nested import outer_steps
 from advisor.metrics.steps.ranges import inner_work, named_ranges, repeated_functions, repeated_ranges
 from advisor.metrics.steps.sequence import (
     MIN_REPEATS,
     copy_sequences,
     kernel_sequences,
+    layer_sequences,
     opaque_graphs,
     periodic_graphs,
     segmented,
@@ -33,14 +35,14 @@ _CONFIRMED = 0.3
 _INNER = 0.8
 
 
-def find_steps(work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]) -> Steps:
-    """The steps of one process on one device, and what repeats inside them. `families` are those of
+def find_steps(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequence[str]) -> Steps:
+    """The steps of one process on one device, and what repeats inside them. `kinds` are those of
     the kernel names."""
-    found = _outermost(work, ranges, patterns, families)
+    found = _outermost(work, ranges, patterns, kinds)
     return replace(found, levels=step_levels(work, found, ranges, patterns))
 
 
-def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]) -> Steps:
+def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequence[str]) -> Steps:
     marked = named_ranges(work, ranges, patterns)
     if opaque := opaque_graphs(work):
         return marked if len(marked) else opaque
@@ -51,20 +53,26 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, families: Seq
     whole = len(marked) == 1 and _is_pass(work, marked)
     if whole and marked.level == "step":
         return marked
-    markers = find_markers(work, ranges, patterns, families)
+    markers = find_markers(work, ranges, patterns, kinds)
     inner = inner_work(work, ranges, patterns)
-    attention = work.named(np.array([family == "attention" for family in families], bool))
-    for steps in _candidates(work, ranges, patterns, markers):
+    attention = work.named(np.array([kind == "attention" for kind in kinds], bool))
+    for steps, is_outer in _with_outer(work, _candidates(work, ranges, patterns, markers)):
         if work.share_inside(steps.op_step) < _COVERED:
             continue
-        if contradicts(_visible(work, markers, steps), steps.op_step, len(steps)) or _is_inner(inner, steps):
+        visible = _visible(work, markers, steps)
+        if contradicts(visible, steps.op_step, len(steps)) or _is_inner(inner, steps):
             continue
         if steps.method in ("kernel sequence", "copies") and _holds_tokens(work, markers, steps, attention):
             continue
-        if confirms(markers, steps.op_step, len(steps)):
+        confirming = confirmations(markers, steps.op_step, len(steps))
+        # Parts of something longer are steps where a marker that did not make them says so.
+        said = len(visible) if steps.method == "graph launches" else confirming
+        if is_outer is False and said < 1 + (steps.method == "markers"):
+            continue
+        if confirming:
             sure = min(steps.confidence + _CONFIRMED, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
-        elif whole:
+        elif whole or marked.ranges_seen > 1:
             continue  # what repeats in the only marked iteration may well be layers
         return _marked(steps, marked)
     if whole:
@@ -77,6 +85,16 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, families: Seq
     if markers and all(m.passes == 1 for m in markers):
         return _marked(_whole(work, ("unknown",), 0), marked)
     return marked
+
+
+def _with_outer(work: Work, candidates: Iterator[Steps]) -> Iterator[tuple[Steps, bool | None]]:
+    """Each segmentation, and behind it the longer parts that it may lie in: whether a segmentation is
+    the outer of two, None where there is one alone."""
+    for steps in candidates:
+        outer = outer_steps(work, steps)
+        yield steps, None if outer is None else False
+        if outer is not None:
+            yield outer, True
 
 
 def _visible(work: Work, markers: Sequence[Marker], steps: Steps) -> list[Marker]:
@@ -119,6 +137,7 @@ def _candidates(
             size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
             if np.median(size) >= MIN_LENGTH:
                 yield steps
+    yield from layer_sequences(work)
     yield from copy_sequences(work)
 
 

@@ -28,7 +28,7 @@ def step_levels(work: Work, steps: Steps, ranges: Ranges, patterns: StepPatterns
     found = [
         *_graphs(work, steps),
         *_inner_ranges(work, steps, ranges, patterns),
-        *_repeated_kernels(work, steps),
+        *repeated_kernels(work, steps),
     ]
     return tuple(sorted(found, key=lambda level: level.per_step))
 
@@ -57,7 +57,7 @@ def _inner_ranges(work: Work, steps: Steps, ranges: Ranges, patterns: StepPatter
             yield Level(f"ranges {kinds[number]}", count)
 
 
-def _repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
+def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
     """The longest run of kernels that returns again and again in a step of the usual size."""
     main = work.main_stream[work.name[work.main_stream] >= 0]
     size = np.bincount(np.maximum(steps.op_step[main] + 1, 0), minlength=len(steps) + 1)[1:]

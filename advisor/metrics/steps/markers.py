@@ -16,8 +16,8 @@ from advisor.metrics.host import Ranges
 from advisor.metrics.steps.model import Work
 from advisor.model.arrays import Array
 
-#: Families of kernels that come once a pass.
-_FAMILIES = ("embedding", "sampling", "optimizer")
+#: Kinds of kernels that come once a pass.
+_KINDS = ("embedding", "sampling", "optimizer", "loss")
 #: A segmentation is rejected where fewer of its parts hold the marker.
 _MISSED = 0.5
 #: It is confirmed where so many do.
@@ -48,18 +48,18 @@ class Marker:
         return self.at[np.concatenate(([True], self.group[1:] != self.group[:-1]))]
 
 
-def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, families: Sequence[str]) -> list[Marker]:
-    """The markers of a process on a device, by operators and ranges, else by kernels. `families`
-    are those of the kernel names."""
+def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequence[str]) -> list[Marker]:
+    """The markers of a process on a device, by operators and ranges, else by kernels. `kinds` are
+    those of the kernel names."""
     at: dict[str, list[Array]] = {}
     for kind, chosen in _named(ranges, patterns).items():
         rows = ranges.rows(chosen)
         mine = rows["process"] == work.process
         at.setdefault(kind, []).extend(work.issued_in(rows["start"][mine], rows["end"][mine]))
     by_range = {kind for kind, found in at.items() if any(len(p) for p in found)}
-    for kind in _FAMILIES:
+    for kind in _KINDS:
         if kind not in by_range:
-            wanted = np.array([family == kind for family in families], bool)
+            wanted = np.array([k == kind for k in kinds], bool)
             at.setdefault(kind, []).append(work.named(wanted))
     found = []
     for kind in sorted(at):
@@ -81,14 +81,14 @@ def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
     return any(_share(m, op_step, count) < _MISSED for m in markers)
 
 
-def confirms(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
-    """True where a marker comes in almost every part, and once."""
+def confirmations(markers: Sequence[Marker], op_step: Array, count: int) -> int:
+    """How many of the markers come in almost every part, and once."""
+    found = 0
     for marker in markers:
         inside = op_step[marker.at]
         clusters = np.unique(marker.group[inside >= 0])
-        if _share(marker, op_step, count) >= _HELD and len(clusters) <= 1.2 * count + 1:
-            return True
-    return False
+        found += _share(marker, op_step, count) >= _HELD and len(clusters) <= 1.2 * count + 1
+    return found
 
 
 def _share(marker: Marker, op_step: Array, count: int) -> float:

@@ -13,7 +13,7 @@ from advisor.model.arrays import Array
 from advisor.sources.schema import DTOH, HTOD, MISSING
 
 #: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
-_SPREAD = 0.05
+SPREAD = 0.05
 MIN_REPEATS = 3
 #: Fewer even returns than this on both sides of one stumble are no proof of layers.
 _MIN_LAYERS = 8
@@ -22,9 +22,11 @@ _SAME = 0.9
 #: Work before the first graph launch is one pass where it is at most so many times the usual one.
 _ALIKE = 1.5
 #: A boundary moves to where the device regularly idles longer than this, and longer by so much.
-_PAUSE_NS, _LONGER = 5_000, 2.0
+PAUSE_NS, LONGER = 5_000, 2.0
 #: A step before the first return holds so much of a period; one after the last boundary so much.
-_WHOLE, _ENDED = 0.9, 0.75
+_WHOLE, ENDED = 0.9, 0.75
+#: What is shorter than this share of the usual step is none, but what came before the first.
+_FRAGMENT = 0.5
 
 
 def opaque_graphs(work: Work) -> Steps | None:
@@ -58,7 +60,7 @@ def periodic_graphs(work: Work) -> Steps | None:
     held = np.bincount(of_launch[(of_launch >= 0) & work.mine], minlength=len(start))
     full = held[held > 0]
     count = int(work.mine.sum())
-    if not len(full) or held.sum() < 0.5 * count or np.ptp(full) > _SPREAD * np.median(full):
+    if not len(full) or held.sum() < 0.5 * count or np.ptp(full) > SPREAD * np.median(full):
         return None
     # Everything issued from one launch up to the next belongs to the step, but for whole passes.
     more = _passes_between(work, start, of_launch == MISSING)
@@ -104,7 +106,29 @@ def kernel_sequences(work: Work) -> Iterator[Steps]:
     A kernel that comes once a layer returns regularly, too, but stumbles at every step's end, so
     its irregular returns are evenly spaced; such kernels are passed over.
     """
-    main = work.main_stream[work.name[work.main_stream] >= 0]
+    main, seen = _kernels(work), set[int]()
+    for position in _returns(work, main):
+        n = len(position)
+        if n not in seen and n <= len(main) / MIN_LENGTH and _marks_steps(position, len(main)):
+            seen.add(n)
+            yield _by_kernel(work, main, position)
+
+
+def layer_sequences(work: Work) -> Iterator[Steps]:
+    """Segmentations by the places where a kernel of every layer stumbles, those with fewest parts
+    first."""
+    main = _kernels(work)
+    ends = {len(last): last for p in _returns(work, main) for last in _ends_of_layers(p, len(main))}
+    yield from (_by_kernel(work, main, ends[n]) for n in sorted(ends))
+
+
+def _kernels(work: Work) -> Array:
+    return work.main_stream[work.name[work.main_stream] >= 0]
+
+
+def _returns(work: Work, main: Array) -> Iterator[Array]:
+    """Where among the kernels of the main stream each name stands that comes often enough, those
+    that come most often first."""
     if len(main) < MIN_LENGTH * MIN_REPEATS:
         return
     sequence = work.name[main]
@@ -112,18 +136,13 @@ def kernel_sequences(work: Work) -> Iterator[Steps]:
     ranked = sequence[order]
     first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
     count = np.diff(np.append(first, len(ranked)))
-    seen: set[int] = set()
     for i in np.argsort(-count, kind="stable").tolist():
-        n = int(count[i])
-        if n < MIN_REPEATS:
-            return
-        if n in seen or n > len(main) / MIN_LENGTH:
-            continue
-        position = order[first[i] : first[i] + n]
-        if not _marks_steps(position, len(main)):
-            continue
-        seen.add(n)
-        yield segmented(work, main[_at_pause(work, main, position)], "kernel sequence", 0.5)
+        if count[i] >= MIN_REPEATS:
+            yield order[first[i] : first[i] + count[i]]
+
+
+def _by_kernel(work: Work, main: Array, position: Array) -> Steps:
+    return segmented(work, main[_at_pause(work, main, position)], "kernel sequence", 0.5)
 
 
 def copy_sequences(work: Work) -> Iterator[Steps]:
@@ -149,6 +168,8 @@ def copy_sequences(work: Work) -> Iterator[Steps]:
 def segmented(work: Work, last: Array, method: Any, confidence: float, **more: Any) -> Steps:
     """The steps that end with these operations of the main stream. Work of other streams belongs to
     the step in which it was issued."""
+    if method != "markers" and len(last) > 1:
+        last = _without_fragments(last, work.main_stream)
     issued = np.maximum.accumulate(work.launched[last])
     step = np.searchsorted(issued, work.launched, "left")
     on_main = np.zeros(len(work.ops), bool)
@@ -159,6 +180,20 @@ def segmented(work: Work, last: Array, method: Any, confidence: float, **more: A
     length = np.median(np.diff(last)) if len(last) > 1 else len(work.ops)
     before = np.arange(len(work.ops)) <= last[0] - round(float(length))
     return timed(work, np.where(before, MISSING, step), len(last), method, confidence, **more)
+
+
+def _without_fragments(last: Array, main: Array) -> Array:
+    """The last operations of steps, without what lies before the first step, and with one that ends
+    with the capture. An operation that marks steps may stand anywhere in them: where what is left
+    at both ends makes one step, the capture begins and ends with one."""
+    at = np.searchsorted(main, last)
+    size = np.diff(at, prepend=-1)
+    usual, tail = float(np.median(size[1:])), len(main) - 1 - int(at[-1])
+    first = int(np.argmax(size >= _FRAGMENT * usual))
+    if first and abs(size[0] + tail - usual) <= SPREAD * usual:
+        return np.asarray(main[at + tail])
+    whole = tail >= (_FRAGMENT if first else ENDED) * usual
+    return np.append(last[first:], main[-1]) if whole else last[first:]
 
 
 def _at_pause(work: Work, main: Array, position: Array) -> Array:
@@ -172,7 +207,7 @@ def _at_pause(work: Work, main: Array, position: Array) -> Array:
     gap = np.append(work.ops.start[main][1:] - work.ops.end[main][:-1], 0)
     pauses = np.median(gap[even[:, None] + np.arange(median)], axis=0)
     best = int(np.argmax(pauses))
-    if pauses[best] < max(_PAUSE_NS, _LONGER * pauses[0]):
+    if pauses[best] < max(PAUSE_NS, LONGER * pauses[0]):
         return position
     moved = position + best
     # A whole step may come before the first return, and one that is cut short after the last.
@@ -180,9 +215,32 @@ def _at_pause(work: Work, main: Array, position: Array) -> Array:
     if head >= _WHOLE * median - 1:
         moved = np.insert(moved, 0, head)
     moved = moved[moved <= last]
-    if last - moved[-1] >= _ENDED * median:
+    if last - moved[-1] >= ENDED * median:
         moved = np.append(moved, last)
     return moved
+
+
+def _ends_of_layers(position: Array, length: int) -> list[Array]:
+    """The last returns before those that stumble at a constant stride: there a pass ends."""
+    period = np.diff(position)
+    odd = np.flatnonzero(period != np.median(period))
+    # Passes of one model have the same number of layers.
+    if not constant_stride(odd + 1, len(position)) or np.ptp(np.diff(odd)):
+        return []
+    last = position[odd]
+    return [last] if len(last) >= MIN_REPEATS - 1 and _marks_steps(last, length) else []
+
+
+def constant_stride(odd: Array, count: int) -> int:
+    """The stride at which these of so many places stand from the first to the last, 0 where there is
+    none of two and more. Two places prove one where they cut the whole in three."""
+    spacing = np.diff(odd)
+    if len(odd) < 2 or int(spacing.min()) < 2 or np.ptp(spacing) > max(1, 0.1 * spacing.min()):
+        return 0
+    stride = round(float(spacing.mean()))
+    edges = np.array([odd[0], count - odd[-1]])
+    least = stride - 1 if len(odd) == 2 else 0
+    return stride if edges.max() <= 1.1 * stride + 1 and edges.min() >= least else 0
 
 
 def _marks_steps(position: Array, length: int) -> bool:
@@ -191,7 +249,7 @@ def _marks_steps(position: Array, length: int) -> bool:
     median = float(np.median(period))
     if median < MIN_LENGTH or median * len(position) < 0.5 * length:
         return False
-    if (np.abs(period - median) <= _SPREAD * median).mean() < 0.75:
+    if (np.abs(period - median) <= SPREAD * median).mean() < 0.75:
         return False
     odd = np.flatnonzero(period != median)
     odd = odd[odd > 0]  # the first return follows warm-up or a prefill
