@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 
 from advisor.errors import InputError, invalid_choice
 from advisor.model.options import Flag, Options, one_of
+from advisor.reading import read_text
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,10 @@ def _near(name: str) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as stream:
-            return tomllib.load(stream)
+        return tomllib.loads(read_text(path))
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path.name}: not valid TOML: {error}") from error
     except OSError as error:
         raise InputError(f"{path.name}: {error.strerror or error}") from error

@@ -16,6 +16,7 @@ MAX_LINES = 400
 #: From the bottom to the top; packages of one row do not import each other.
 ORDER: tuple[tuple[str, ...], ...] = (
     ("errors", "cache"),
+    ("reading",),
     ("model",),
     ("knowledge",),
     ("sources",),
@@ -36,11 +37,11 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 ONLY: dict[str, set[str]] = {
     "errors": set(),
     "model": set(),
-    "sources": {"model", "errors"},
+    "sources": {"model", "errors", "reading"},
     "metrics": {"sources", "model", "knowledge", "errors"},
     "facts": {"metrics", "sources", "model", "knowledge", "errors"},
-    "reports": {"model", "errors"},
-    "config": {"model", "errors"},
+    "reports": {"model", "errors", "reading"},
+    "config": {"model", "errors", "reading"},
 }
 #: The engine knows facts by name; how they are computed is none of its business.
 ENGINE_MAY = {"advisor.facts.catalog", "advisor.facts.spec"}

@@ -26,12 +26,11 @@ from advisor.capture.redact_text import Scrubber
 from advisor.errors import InputError
 from advisor.sources.nsys.sqlite import EXPORT_HINT
 from advisor.sources.nsys.tables import is_nsys_table
+from advisor.sources.packed import HEAD_BYTES, opener, unpack
 from advisor.sources.sqlite.file import MAGIC, SqliteFile
 
 Opener = Callable[..., Any]
 PACKED: dict[str, Opener] = {".gz": gzip.open, ".xz": lzma.open}
-_PACKED_HEAD: tuple[tuple[bytes, Opener], ...] = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open))
-_OTHER = "not an nsys SQLite export; redact reads no other format"
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,10 @@ def redact(source: Path, target: Path, force: bool = False) -> Redaction:
     folder = Path(os.path.realpath(target)).parent
     with tempfile.TemporaryDirectory(prefix=".advisor-redact-", dir=folder) as name:
         work = Path(name, "copy")
-        with _plain_file(source, Path(name)) as path:
-            _copy(path, work, source)
-        counts, kept, scrubber = take_out(work)
+        with _faults_told(source):
+            with _plain_file(source, Path(name)) as path:
+                _copy(path, work, source)
+            counts, kept, scrubber = take_out(work)
         _search(work, scrubber, source)
         finished = _packed(work, target.suffix.lower())
         if target.exists():
@@ -82,25 +82,20 @@ def redact(source: Path, target: Path, force: bool = False) -> Redaction:
 @contextmanager
 def _plain_file(source: Path, folder: Path) -> Iterator[Path]:
     """The export unpacked, where it is compressed."""
+    if source.exists() and not source.is_file():
+        raise InputError(f"{source}: not a regular file; save it to disk first")
     with source.open("rb") as file:
-        head = file.read(len(MAGIC))
-    unpack = next((opener for magic, opener in _PACKED_HEAD if head.startswith(magic)), None)
-    if unpack is None:
-        if head != MAGIC:
-            raise InputError(f"{source}: {_OTHER}")
-        yield source
-        return
-    path = folder / "unpacked"
-    try:
-        with unpack(source, "rb") as packed, path.open("wb") as plain:
-            shutil.copyfileobj(packed, plain, 1 << 20)
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise InputError(f"{source}: damaged ({error}); copy it again") from error
-    with path.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            raise InputError(f"{source}: {_OTHER}")
+        head = file.read(HEAD_BYTES)
+    path, open_packed = source, opener(head)
+    if open_packed is not None:
+        path = folder / "unpacked"
+        with open_packed(source) as packed:
+            head = unpack(source, packed, path, lambda head: head.startswith(MAGIC))
+    if not head.startswith(MAGIC):
+        raise InputError(f"{source}: not an nsys SQLite export; redact reads no other format")
     yield path
-    path.unlink()
+    if path != source:
+        path.unlink()
 
 
 def _copy(path: Path, work: Path, shown: Path) -> None:
@@ -111,6 +106,22 @@ def _copy(path: Path, work: Path, shown: Path) -> None:
         uri = f"{db.path.as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as plain:
             plain.execute("vacuum into ?", (str(work),))
+
+
+@contextmanager
+def _faults_told(source: Path) -> Iterator[None]:
+    """Turns what SQLite finds wrong with the export, or with the disk, into one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        what, code = " ".join(str(error).split()), getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            way_out = "close the program that writes to it"
+        elif code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+            way_out = "make room beside OUT for two copies of it"
+        else:
+            way_out = f"the export is damaged; export it again: {EXPORT_HINT}"
+        raise InputError(f"{source}: cannot be copied ({what}); {way_out}") from error
 
 
 def _packed(work: Path, suffix: str) -> Path:

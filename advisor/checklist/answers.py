@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,6 +12,7 @@ import yaml
 
 from advisor.errors import InputError, invalid_choice
 from advisor.model.checklist import ANSWERS, Answer, CheckEntry, Checklist
+from advisor.reading import MOST_WRITTEN_BYTES, parse_json, read_text
 
 #: How answers may be spelled; YAML reads a bare yes as true.
 _SPELLINGS: dict[str, Answer] = {
@@ -37,6 +37,8 @@ def parse(value: Any, where: str) -> Reply:
         if unknown := set(value) - {"answer", "note"}:
             raise InputError(f"{where}: unknown key '{min(map(str, unknown))}'; answer and note")
         value, note = value.get("answer"), value.get("note") or ""
+    if isinstance(value, list | dict):  # never shown: aliases of YAML can make it huge
+        value = f"a {type(value).__name__}"
     text = str(value).strip().lower()
     found = _SPELLINGS.get(text) or _SPELLINGS.get(text.replace("-", " ").replace("_", " "))
     if found is None:
@@ -69,8 +71,8 @@ def read(path: Path, known: Checklist) -> dict[str, Reply]:
 def load(path: Path) -> dict[str, Any]:
     """The table that a YAML or JSON file holds."""
     try:
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        text = read_text(path, MOST_WRITTEN_BYTES)
+        content = parse_json(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as fault:

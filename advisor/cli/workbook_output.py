@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli.messages import message
 from advisor.errors import InputError
+from advisor.reading import parse_json, read_text
 from advisor.reports.files import write_atomic
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def earlier_review(path: Path) -> Review:
             message(f"note: {path}: {problem.cell}: {problem.text}")
         return review
     try:
-        return Review.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        return Review.model_validate(parse_json(read_text(path)))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, ValueError) as fault:

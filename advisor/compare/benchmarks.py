@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,13 +12,13 @@ from typing import Any
 
 from advisor.errors import InputError, invalid_choice
 from advisor.knowledge.compare import BenchmarkMetric, benchmark_metrics
+from advisor.reading import parse_json, read_bytes
 
 #: What a bare number may be, and whether more of it is better.
 UNITS: Mapping[str, bool] = {"tok/s": True, "req/s": True, "ms": False}
 #: Metric of bare numbers, before their unit.
 GIVEN = "given "
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -113,9 +112,7 @@ def _number(text: str) -> float | None:
 def _read(path: Path) -> list[Run]:
     """The runs of one report."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise InputError(f"{path}: too large for a benchmark report; is it a capture?")
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        text = read_bytes(path).decode("utf-8-sig", "replace")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     runs = _from_json(text)
@@ -136,13 +133,13 @@ def _read(path: Path) -> list[Run]:
 def _from_json(text: str) -> list[dict[str, float]] | None:
     """Runs of a JSON report, of a list of them, or of JSON lines; None where it is not JSON."""
     try:
-        document = json.loads(text)
+        document = parse_json(text)
     except ValueError:
         lines = [line for line in text.splitlines() if line.strip()]
         if not lines or not lines[0].lstrip().startswith("{"):
             return None
         try:
-            document = [json.loads(line) for line in lines]
+            document = [parse_json(line) for line in lines]
         except ValueError:
             return None
     entries = document if isinstance(document, list) else [document]
@@ -164,7 +161,10 @@ def _by_key(report: dict[str, Any]) -> dict[str, float]:
 
 def _from_table(text: str) -> list[dict[str, float]]:
     """Runs of a CSV with a head: one a row, in columns named like the keys of reports."""
-    rows = [row for row in csv.reader(text.splitlines()) if row]
+    try:
+        rows = [row for row in csv.reader(text.splitlines()) if row]
+    except csv.Error:
+        return []
     if len(rows) < 2 or len(rows[0]) < 1:
         return []
     heads = {_plain(cell): i for i, cell in enumerate(rows[0])}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from advisor.errors import InputError
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.history import History, Meeting, Suppression, Tracked
 from advisor.model.review import Decision, Review
+from advisor.reading import parse_json, read_bytes
 
 
 def path_of(folder: Path) -> Path:
@@ -26,7 +26,7 @@ def read(folder: Path) -> History:
     """The history of a folder, an empty one where there is none. Raises InputError for a bad file."""
     path = path_of(folder)
     try:
-        return History.model_validate(json.loads(path.read_bytes()))
+        return History.model_validate(parse_json(read_bytes(path)))
     except FileNotFoundError:
         return History()
     except ValidationError as error:

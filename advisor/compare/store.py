@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 
 from advisor.errors import InputError
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
+from advisor.reading import parse_json, read_bytes
 
 #: Where baselines lie unless the user names another folder.
 FOLDER = Path(".advisor")
@@ -43,10 +43,10 @@ def documents(path: Path, label: str, hint: str) -> list[Any]:
     Raises InputError, in one line that begins with `label`, where it holds none.
     """
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json(read_bytes(path))
     except OSError as error:
         raise InputError(f"{label}: {error.strerror or error}; {hint}") from error
-    except (ValueError, RecursionError):
+    except ValueError:
         raise InputError(f"{label}: not a JSON document; {hint}") from None
     many = document.get("diagnoses") if isinstance(document, dict) else None
     found = many if isinstance(many, list) else [document]

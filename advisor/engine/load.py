@@ -11,8 +11,9 @@ from pathlib import Path
 
 from advisor.cache import cached
 from advisor.engine.source import Loc, Problem, Source, refuse
-from advisor.errors import RuleError
+from advisor.errors import InputError, RuleError
 from advisor.model.rules import RuleSpec, Subject
+from advisor.reading import MOST_WRITTEN_BYTES, read_bytes, read_text
 
 CASES_SUFFIX = ".cases.yaml"
 
@@ -87,8 +88,8 @@ def _content(directory: Path) -> Iterator[bytes]:
         yield str(path).encode()
         if not path.name.endswith(CASES_SUFFIX):
             try:
-                yield path.read_bytes()
-            except OSError:
+                yield read_bytes(path, MOST_WRITTEN_BYTES)
+            except (OSError, InputError):
                 yield b"cannot be read"
 
 
@@ -128,8 +129,8 @@ def _file_of(name: str, places: Sequence[Path]) -> Path | None:
 def _cause_in(path: Path) -> str | None:
     """The `cause:` value, found without parsing the YAML."""
     try:
-        found = re.search(r"^cause: *([a-z0-9-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-    except (OSError, UnicodeDecodeError):
+        found = re.search(r"^cause: *([a-z0-9-]+)", read_text(path, MOST_WRITTEN_BYTES), re.MULTILINE)
+    except (OSError, UnicodeDecodeError, InputError):
         return None
     return None if found is None else found[1]
 

@@ -17,6 +17,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from advisor.engine.source import Loc, Problem, Source
+from advisor.errors import InputError
+from advisor.reading import MOST_WRITTEN_BYTES, read_text
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -32,7 +34,9 @@ def read(path: Path) -> Source:
     """Parse one file; its faults are in ``problems``, never raised."""
     shown = str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, MOST_WRITTEN_BYTES)
+    except InputError as exc:
+        return Source(shown, "", problems=[Problem(shown, 0, str(exc).removeprefix(f"{shown}: "))])
     except (OSError, UnicodeDecodeError) as exc:
         why = "not UTF-8 text" if isinstance(exc, UnicodeDecodeError) else exc.strerror or str(exc)
         return Source(shown, "", problems=[Problem(shown, 0, f"cannot be read ({why}); fix the file")])

@@ -77,8 +77,8 @@ def _whole(a: Analysis, by_device: list[OutsideWork]) -> str | None:
     outside = joined(*(spans for found in by_device for spans in found.places.values()))
     if not len(outside):
         return None
-    lo = min(int(outside.start[0]), *(a.on(d).window.start for d in a.devices))
-    hi = max(int(outside.end[-1]), *(a.on(d).window.end for d in a.devices))
+    lo = min([int(outside.start[0]), *(a.on(d).window.start for d in a.devices)])
+    hi = max([int(outside.end[-1]), *(a.on(d).window.end for d in a.devices)])
     return f"{session_time(lo // 1000 * 1000)}/{session_time(-(-hi // 1000) * 1000)}"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
+from advisor.reading import parse_json, read_text
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30}  # fmt: skip
@@ -58,7 +58,7 @@ def parse_weights(text: str) -> int:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = parse_json(read_text(path))
     found: dict[str, Any] = config.get("text_config") or config
     return found
 

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import errno
-import gzip
-import lzma
-import shutil
 import tempfile
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, NoReturn, cast
+from typing import BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
 from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
 from advisor.sources.nsys.report import export
 from advisor.sources.nsys.sqlite import EXPORT_HINT, NsysSqlite
+from advisor.sources.packed import FAULTS, HEAD_BYTES, opener, unpack
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Source, Trace
 
-#: How much of a file is read to detect its kind.
-_HEAD_BYTES = 4096
 #: The events of a JSON trace begin within this: devices and process groups stand before them.
 _JSON_HEAD_BYTES = 4 << 20
-
-_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 
 #: Magic of packers that are not unpacked here -> (name, command that does).
 _OTHER_PACKERS = {
@@ -88,20 +79,11 @@ def _open_source(shown: Path) -> Source:
     if shown.exists() and not shown.is_file():
         raise InputError(f"{shown}: not a regular file; save it to disk first")
     with shown.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-    unpack = _unpacker(head)
-    if unpack is not None:
-        return _open_packed(shown, unpack)
+        head = file.read(HEAD_BYTES)
+    packed = opener(head)
+    if packed is not None:
+        return _open_packed(shown, packed)
     return _recognised(Found(shown, shown, head))
-
-
-def _unpacker(head: bytes) -> Callable[[Path], BinaryIO] | None:
-    """What opens a compressed file that begins so."""
-    if head.startswith(_GZIP):
-        return lambda path: cast(BinaryIO, gzip.open(path))
-    if head.startswith(_XZ):
-        return lambda path: cast(BinaryIO, lzma.open(path))
-    return None
 
 
 def _kind_of(found: Found) -> Recogniser | None:
@@ -138,37 +120,21 @@ class _Unpacked:
         self._folder.cleanup()
 
 
-def _open_packed(shown: Path, unpack: Callable[[Path], BinaryIO]) -> Source:
+def _open_packed(shown: Path, opener: Callable[[Path], BinaryIO]) -> Source:
     # The folder object also removes itself at exit if the source is not closed.
     folder = tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
     try:
         copy = Path(folder.name, "capture")
-        with _unpacking_told(shown, folder.name), unpack(shown) as packed, copy.open("wb") as file:
-            head = packed.read(_HEAD_BYTES)
-            file.write(head)
-            found = Found(copy, shown, head)
-            kind = _kind_of(found)
-            if kind is not None and kind.reads:  # nothing else is worth unpacking in full
-                shutil.copyfileobj(packed, file, 1 << 20)
-        return _Unpacked(_recognised(found), folder)
+
+        def is_read(head: bytes) -> bool:
+            kind = _kind_of(Found(copy, shown, head))
+            return kind is not None and kind.reads  # nothing else is worth unpacking in full
+
+        with opener(shown) as packed:
+            head = unpack(shown, packed, copy, is_read)
+        return _Unpacked(_recognised(Found(copy, shown, head)), folder)
     except BaseException:
         folder.cleanup()
-        raise
-
-
-@contextmanager
-def _unpacking_told(shown: Path, folder: str) -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise InputError(
-            f"{shown}: the compressed file is cut short or damaged ({error}); copy it again"
-        ) from error
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise InputError(
-                f"{shown}: no room to unpack it in {folder}; unpack it elsewhere, or set TMPDIR"
-            ) from error
         raise
 
 
@@ -216,11 +182,11 @@ def begins_like_profiler_json(path: Path) -> bool:
     """The same; raises InputError for a file that cannot be read or unpacked."""
     try:
         with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        unpack = _unpacker(head)
-        with unpack(path) if unpack else path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        packed = opener(head)
+        with packed(path) if packed else path.open("rb") as file:
             return b'"traceEvents"' in file.read(_JSON_HEAD_BYTES)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, *FAULTS) as error:
         raise InputError(f"{path}: cannot be read ({error})") from error
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import re
-import zlib
 from pathlib import Path
 
 from advisor.model.capture import Capture
 from advisor.sources.open import is_profiler_json, needs_export, open_trace
+from advisor.sources.packed import FAULTS, HEAD_BYTES, opener
 
 #: Kineto writes what it knows of the job before the events.
 _HEAD_BYTES = 1 << 18
@@ -35,7 +33,7 @@ def _kineto(path: Path) -> Capture:
     found: dict[bytes, int] = {}
     try:
         hit = _INFO.search(_head(path))
-    except (OSError, EOFError, zlib.error, lzma.LZMAError):
+    except (OSError, *FAULTS):
         hit = None  # told when it is read
     if hit is not None:
         numbers = {name: pattern.search(hit[1]) for name, pattern in _NUMBER.items()}
@@ -48,11 +46,6 @@ def _kineto(path: Path) -> Capture:
 def _head(path: Path) -> bytes:
     """The beginning of a file, unpacked where it is compressed."""
     with path.open("rb") as file:
-        magic = file.read(2)
-        if magic not in (b"\x1f\x8b", b"\xfd7"):
-            return magic + file.read(_HEAD_BYTES)
-    if magic == b"\xfd7":
-        with lzma.open(path) as packed:
-            return packed.read(_HEAD_BYTES)
-    with gzip.open(path) as packed:
-        return packed.read(_HEAD_BYTES)
+        packed = opener(file.read(HEAD_BYTES))
+    with packed(path) if packed else path.open("rb") as file:
+        return file.read(_HEAD_BYTES)

@@ -146,12 +146,10 @@ def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
         ordinal, gpu = row["cudaId"], row["gpuId"]
         if all(other["gpuId"] == gpu for other in cuda if other["cudaId"] == ordinal):
             known[MISSING, ordinal] = gpu  # also for processes that the table does not list
-        if row["pid"] is not None:
+        if isinstance(row["pid"], int):
             known[row["pid"], ordinal] = gpu
-    if not known:
-        ordinals = [row["cuDevice"] for row in gpus]
-        if len({o for o in ordinals if o is not None}) == len(gpus):
-            known = {(MISSING, row["cuDevice"]): row["id"] for row in gpus}
+    if not known and len({row["cuDevice"] for row in gpus if isinstance(row["cuDevice"], int)}) == len(gpus):
+        known = {(MISSING, row["cuDevice"]): row["id"] for row in gpus}
     ordinals_of = {
         row["id"]: tuple(sorted({o for (_, o), gpu in known.items() if gpu == row["id"]})) for row in gpus
     }

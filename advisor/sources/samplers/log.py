@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -110,7 +111,10 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
             f"{shown}: no sampler log that is known here; make one with `nvidia-smi --format=csv "
             "--query-gpu=timestamp,index,utilization.gpu,clocks.sm,power.draw,memory.used -lms 100`"
         )
-    return SampleLog(shown, kind, list(_samples(shown, log_rows.rows(lines, kind))))
+    try:
+        return SampleLog(shown, kind, list(_samples(shown, log_rows.rows(lines, kind))))
+    except csv.Error as fault:
+        raise InputError(f"{shown}: not a {kind} log that can be read ({fault}); record it again") from fault
 
 
 def _lines(data: bytes) -> list[str]:

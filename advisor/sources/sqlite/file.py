@@ -27,6 +27,14 @@ _FEW_PAGES = 8
 _AT_ONCE = 900
 
 
+def stated_size(head: bytes) -> int:
+    """Bytes of the file that begins so, by its header; 0 where the header does not know."""
+    page = int.from_bytes(head[16:18], "big")
+    # The page count in the header counts only if the last writer of the file knew of it.
+    known = len(head) >= 100 and head[24:28] == head[92:96]
+    return (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big") if known else 0
+
+
 class SqliteFile:
     """`RawTables` of an SQLite file; damage surfaces as :class:`InputError`."""
 
@@ -57,13 +65,8 @@ class SqliteFile:
     def _check_length(self) -> None:
         """Refuses a file shorter than its header says, which SQLite would notice only midway."""
         with self.path.open("rb") as file:
-            head = file.read(100)
+            stated = stated_size(file.read(100)) or 100
             size = file.seek(0, 2)
-        page = int.from_bytes(head[16:18], "big")
-        page = 65536 if page == 1 else page
-        # The page count in the header counts only if the last writer of the file knew of it.
-        known = len(head) == 100 and head[24:28] == head[92:96]
-        stated = page * int.from_bytes(head[28:32], "big") if known else 100
         if size < stated:
             raise InputError(
                 f"{self.shown}: the database is cut short ({size:,} of {stated:,} bytes); "

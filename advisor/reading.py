@@ -1,0 +1,44 @@
+"""Side inputs, whole: files that a person names beside a capture, never without a limit."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+from advisor.errors import InputError
+
+#: More than any saved diagnosis, benchmark report, sampler log of a day or workbook that was measured.
+MOST_BYTES = 64 << 20
+#: The same for what people write by hand; rules of ours have 8 KB.
+MOST_WRITTEN_BYTES = 1 << 20
+#: What stands for open descriptors (`/dev/stdin`, `<(command)`): a pipe there ends by itself.
+_DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+
+
+def read_bytes(path: Path, at_most: int = MOST_BYTES) -> bytes:
+    """The content of a file. Raises OSError, and InputError for pipes, devices and anything larger."""
+    kind = path.stat().st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or str(path).startswith(_DESCRIPTORS)):
+        raise InputError(f"{path}: not a regular file; save it to disk first")
+    with path.open("rb") as file:
+        content = file.read(at_most + 1)
+    if len(content) > at_most:
+        raise InputError(
+            f"{path}: larger than {at_most >> 20} MB, so not what belongs here; name another file"
+        )
+    return content
+
+
+def read_text(path: Path, at_most: int = MOST_BYTES) -> str:
+    """The same as text; raises UnicodeDecodeError for anything but UTF-8."""
+    return read_bytes(path, at_most).decode("utf-8")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A JSON document. Raises ValueError, also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

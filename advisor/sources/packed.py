@@ -1,0 +1,79 @@
+"""Compressed captures: unpacked beside nothing of the user's, and within limits."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import lzma
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from advisor.errors import InputError
+from advisor.sources.sqlite.file import MAGIC, stated_size
+
+#: How much of a file is read to detect its kind.
+HEAD_BYTES = 4096
+#: Magic of what is unpacked here -> what opens it.
+_OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
+FAULTS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+#: Traces shrink to a 34th at most (measured on 60 of other people's); what unpacks to more than this
+#: many times its size, and to more than a memory can spare, was made to.
+_MOST_TIMES, _UNSUSPECTED_BYTES = 200, 256 << 20
+#: Left free where it is unpacked: other programs write there too.
+_SPARE_BYTES = 64 << 20
+_CHUNK = 1 << 20
+
+
+def opener(head: bytes) -> Callable[[Path], BinaryIO] | None:
+    """What opens a compressed file that begins so; None for any other."""
+    return next((found for magic, found in _OPENERS.items() if head.startswith(magic)), None)
+
+
+def unpack(
+    shown: Path, packed: BinaryIO, copy: Path, wanted: Callable[[bytes], bool] = lambda _: True
+) -> bytes:
+    """Writes the content to `copy`, all of it where its beginning is `wanted`; returns that beginning.
+
+    Raises InputError where the file is damaged, or holds more than its header says, than there is
+    room for, or than any capture of its size.
+    """
+    with _damage_told(shown, copy.parent), copy.open("wb") as file:
+        head = packed.read(HEAD_BYTES)
+        file.write(head)
+        if not wanted(head):
+            return head
+        most = max(_MOST_TIMES * shown.stat().st_size, _UNSUSPECTED_BYTES)
+        if head.startswith(MAGIC):
+            most = stated_size(head) or most
+        done = len(head)
+        while chunk := packed.read(_CHUNK):
+            done += len(chunk)
+            if done > most + _CHUNK:
+                raise InputError(
+                    f"{shown}: unpacks to more than {most >> 20:,} MB, which its header or its size "
+                    "does not allow; if it is right, unpack it yourself"
+                )
+            if shutil.disk_usage(copy.parent).free < _SPARE_BYTES + len(chunk):
+                raise OSError(errno.ENOSPC, "no space left")
+            file.write(chunk)
+    return head
+
+
+@contextmanager
+def _damage_told(shown: Path, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except FAULTS as error:
+        raise InputError(
+            f"{shown}: the compressed file is cut short or damaged ({error}); copy it again"
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise InputError(
+            f"{shown}: no room to unpack it in {folder}; unpack it elsewhere, or set TMPDIR"
+        ) from error
