@@ -111,10 +111,10 @@ def _from_files(folder: Path, keys: Collection[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     project = _read(folder / "pyproject.toml")
     section = project.get("tool", {}).get("advisor", {})
-    for source, table in (
-        ("pyproject.toml, [tool.advisor]", section),
-        ("advisor.toml", _read(folder / "advisor.toml")),
-    ):
+    own = _read(folder / "advisor.toml")
+    if set(own) == {"tool"}:  # as in pyproject.toml
+        own = own["tool"].get("advisor", {})
+    for source, table in (("pyproject.toml, [tool.advisor]", section), ("advisor.toml", own)):
         if not isinstance(table, dict):
             raise InputError(f"{source}: must be a table of options")
         for key, value in table.items():

@@ -116,9 +116,6 @@ def test_reports_and_gate(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "advisor-report").iterdir()} == REPORTS
 
     shutil.copy(tmp_path / "advisor-report" / "advisor.json", baseline)
-    known = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline))
-    assert known.returncode == 0, known.stderr
-    assert "0 new" in known.stdout
     # A name that `advisor baseline save` gave serves as well.
     (tmp_path / ".advisor").mkdir()
     shutil.copy(baseline, tmp_path / ".advisor" / "main.json")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from advisor.cli.deliver import deliver
-from advisor.cli.output import STDOUT, make_page, print_page
+from advisor.cli.output import make_page, print_page
 from advisor.errors import InputError
 from advisor.reports import capture_text
-from advisor.reports.files import check_targets, write_atomic
+from advisor.reports.files import STDOUT, check_targets, write_atomic
 
 
 def check(output: Path | None, command_file: Path | None, force: bool) -> Path | None:

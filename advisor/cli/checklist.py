@@ -21,7 +21,7 @@ from advisor.model.options import one_of
 )
 def checklist(
     settings: Settings,
-    traces: Annotated[list[Path] | None, typer.Argument(metavar="[TRACE]...", hidden=True)] = None,
+    traces: Annotated[list[Path] | None, typer.Argument(metavar="[TRACE...]", hidden=True)] = None,
     session: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="Keep the answers here (default: advisor).")
     ] = None,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.checklist.session import find, path_of, resume_command
-from advisor.cli.output import STDOUT, make_page, print_page, write_bytes
+from advisor.cli.output import make_page, print_page, write_bytes
 from advisor.errors import InputError
-from advisor.reports.files import check_target, check_targets
+from advisor.reports.files import STDOUT, check_target, check_targets
 
 if TYPE_CHECKING:
     from advisor.checklist.items import CaptureFacts

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.cli.deliver import check_format
 from advisor.cli.messages import message
-from advisor.cli.output import STDOUT, write_bytes, write_page
-from advisor.reports.files import check_targets, write_atomic
+from advisor.cli.output import write_bytes, write_page
+from advisor.reports.files import STDOUT, check_targets
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -36,7 +36,7 @@ def check(target: Target, inputs: Sequence[str], formats: Sequence[str] = FORMAT
     if target.output == STDOUT:
         target = target._replace(output=None)
     files = {"-o": target.output, "--html": target.html, "--xlsx": target.xlsx}
-    check_targets(files, target.force, [Path(i) for i in inputs])
+    check_targets(files, target.force, [Path(i) for i in inputs], target.format)
     return target
 
 
@@ -47,9 +47,11 @@ def deliver(document: Document, target: Target, verbosity: int = 0) -> None:
 
     format, output, force = target.format, target.output, target.force
     if target.html is not None:
-        write_atomic(target.html, compare_formats.html(document), force)
+        write_bytes(compare_formats.html(document), target.html, force)
     if target.xlsx is not None:
-        write_atomic(target.xlsx, compare_formats.workbook(document), force)
+        write_bytes(compare_formats.workbook(document), target.xlsx, force)
+    if STDOUT in (target.html, target.xlsx):
+        return
     shown = compare_formats.blocks_of(document, verbosity)
     if format == "json":
         write_bytes(document_bytes(document), output, force)

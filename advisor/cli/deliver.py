@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.cli.output import STDOUT, write_bytes, write_page
+from advisor.cli.inputs import check_exists
+from advisor.cli.output import write_bytes, write_page
 from advisor.errors import InputError, invalid_choice
-from advisor.reports.files import check_target
+from advisor.reports.files import STDOUT, check_target
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -34,8 +35,7 @@ def target_of(output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> 
 
 def check_output(output: Path | None, force: bool, trace: Path) -> Path | None:
     """Check capture and target of a verb that reads one capture; returns the target."""
-    if not trace.exists():
-        raise InputError(f"{trace}: no such file or folder")
+    check_exists(trace)
     if trace.is_dir():
         raise InputError(f"{trace} is a folder; name one capture")
     return target_of(output, force, [trace])

@@ -22,7 +22,7 @@ from advisor.errors import InputError
 )
 def diagnose(
     settings: Settings,
-    traces: Annotated[list[Path] | None, typer.Argument(metavar="TRACE", hidden=True)] = None,
+    traces: Annotated[list[Path] | None, typer.Argument(metavar="TRACE...", hidden=True)] = None,
     output: flags.Output = None,
     html: flags.Html = None,
     xlsx: flags.Xlsx = None,
@@ -35,8 +35,8 @@ def diagnose(
     """Find out what holds the GPU back in one or more captures.
 
     TRACE is an Nsight Systems export (.sqlite, also .xz or .gz; a Parquet or Arrow folder), a
-    report (.nsys-rep, where nsys is installed), a PyTorch profiler trace (.json, .json.gz), or a
-    folder of these.
+    report (.nsys-rep, where nsys is installed), a PyTorch profiler trace (.json, .json.gz), a
+    folder of these, or a diagnosis saved with --format json, to show it in another format.
 
     Captures whose names (rank3.sqlite) or metadata say that they are ranks of one job get one
     diagnosis: who comes late, who waits.

@@ -11,6 +11,7 @@ import typer
 from advisor.cli import flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
+from advisor.errors import InputError, RuleError
 from advisor.model.options import one_of
 
 
@@ -22,14 +23,15 @@ from advisor.model.options import one_of
 def explain(
     settings: Settings,
     given: list[str],
-    code: Annotated[str, typer.Argument(metavar="CODE", hidden=True)],
+    code: Annotated[str | None, typer.Argument(metavar="[CODE]", hidden=True)] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", "-t", metavar="TRACE", help="Why it fired there.")
     ] = None,
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:
-    """Explain a rule, by CODE or cause: what, why, when harmless, how to fix, how to verify.
+    """Explain a rule, by CODE, cause or words of its title: what, why, when harmless, how to fix, how
+    to verify. Without CODE: list the rules.
 
     With --trace: why it fired in that capture, down to the facts with both numbers and where they
     come from; or why not and how far it missed; or what is missing and what would supply it.
@@ -38,20 +40,33 @@ def explain(
         needing = [n for n in given if n not in ("rules", "verbose")]
         _page(code, settings, needing if output is None else [*needing, "output"])
         return
+    if code is None:
+        raise InputError("--trace needs a CODE; 'advisor explain' lists them")
     answer(code, trace, settings, output, force)
 
 
-def _page(code: str, settings: Settings, needing: list[str]) -> None:
-    """The rule in words; reads one file and nothing else."""
+def _page(code: str | None, settings: Settings, needing: list[str]) -> None:
+    """The rule in words, which reads one file and nothing else; or the list of rules to choose from."""
     from advisor.cli.output import make_page, print_page
-    from advisor.engine.load import builtin_dir, load_rule
-    from advisor.errors import InputError
+    from advisor.engine.load import builtin_dir, load_rule, load_rules
     from advisor.knowledge.files import references
     from advisor.reports.rule_text import explain as write
 
     if needing:
         raise InputError(f"--{needing[0].replace('_', '-')} asks about a capture; add --trace TRACE")
-    rule = load_rule(code, builtin_dir(), *settings.rules)
+    places = (builtin_dir(), *settings.rules)
+    try:
+        rule = load_rule(code or "", *places)
+    except RuleError:
+        from advisor.cli.rules import print_list
+
+        found = load_rules(*places).with_words(code or "")
+        if not found:
+            raise
+        if len(found) > 1:
+            print_list(found)
+            return
+        rule = found[0]
     page = make_page()
     write(page, rule, references())
     print_page(page)

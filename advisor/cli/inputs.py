@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from shutil import which
 
@@ -15,33 +17,50 @@ JSON_SUFFIXES = (".json", ".json.gz", ".json.xz")
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """The captures: files as given, folders as the captures that lie in them, each once. Where none
-    lies in a folder, those in its subfolders are meant: launchers make one for each rank."""
+    """The captures: files as given, folders as the captures in them and in their subfolders, each once."""
     from advisor.sources.open import is_export_folder
 
     found: list[Path] = []
     for path in paths:
-        if not path.exists():
-            raise InputError(f"{path}: no such file or folder")
+        check_exists(path)
         if not path.is_dir() or is_export_folder(path):
             found.append(path)
             continue
         try:
-            inside = _inside(path, [path]) or _inside(path, _subfolders(path))
+            inside = _inside(path, list(_folders(path)))
         except OSError as error:
             raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
         if not inside:
+            report = next(path.rglob("*.nsys-rep"), "REPORT.nsys-rep")
             raise InputError(
-                f"{path}: no captures (*{', *'.join(SUFFIXES)}, *.json of the PyTorch profiler) "
-                "in this folder or right below it; make one with "
-                "'nsys export --type sqlite REPORT.nsys-rep'"
+                f"{path}: no captures (*{', *'.join(SUFFIXES)}, *.json of the PyTorch profiler) in this "
+                f"folder or below it; make one with 'nsys export --type sqlite {report}'"
             )
         found += inside
     return list(dict.fromkeys(found))
 
 
-def _subfolders(folder: Path) -> list[Path]:
-    return [p for p in sorted(folder.iterdir()) if p.is_dir() and not p.name.startswith(".")]
+def check_exists(path: Path) -> None:
+    """Raise InputError for a path that leads nowhere, with the nearest name beside it."""
+    if path.exists():
+        return
+    names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, names, 1, 0.75)
+    hint = f"; did you mean '{path.parent / near[0]}'?" if near else ""
+    raise InputError(f"{path}: no such file or folder{hint}")
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """The folder and all below it but hidden ones and exports in one file a table, which are captures."""
+    from advisor.sources.open import is_export_folder
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for place, below, _ in os.walk(root, onerror=refuse):
+        folder = Path(place)
+        yield folder
+        below[:] = sorted(n for n in below if n[0] != "." and not is_export_folder(folder / n))
 
 
 def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:

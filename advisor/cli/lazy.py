@@ -69,6 +69,8 @@ class LazyGroup(TyperGroup):
             target = only
         command = typer.main.get_command(target)
         command.name = cmd_name
+        for each in (command, *getattr(command, "commands", {}).values()):
+            _spell_usage(each)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -93,12 +95,21 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
 
 
+def _spell_usage(command: Any) -> None:
+    """Print arguments in the usage line as the verb declares them: typer makes `[[TRACE]...]...` of one."""
+    if not hasattr(command, "commands"):
+        arguments = [p.metavar for p in command.params if p.param_type_name == "argument"]
+        command.collect_usage_pieces = lambda _ctx: ["[OPTIONS]", *arguments]
+
+
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def verb_group(help: str) -> typer.Typer:
     """A verb with verbs of its own; without one it prints its help and ends with exit code 2."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)
+    app = typer.Typer(
+        add_completion=False, rich_markup_mode=None, context_settings=HELP, subcommand_metavar="VERB ..."
+    )
 
     @app.callback(invoke_without_command=True, help=help)
     def _group(ctx: typer.Context) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -110,6 +111,14 @@ def main(args: Sequence[str]) -> int:
         return _failed(error)
 
 
+#: What typer says of a value that is not of the type of its option.
+_INVALID = re.compile(r"Invalid value for '(.+?)': Input should be a valid (integer|number).*", re.DOTALL)
+
+
+def _expected(found: re.Match[str]) -> str:
+    return f"{found[1]}: expected a {'whole ' if found[2] == 'integer' else ''}number"
+
+
 #: A bug of ours (EX_SOFTWARE of sysexits.h), so that it is not taken for bad input.
 INTERNAL = 70
 
@@ -127,7 +136,8 @@ def _failed(error: Exception) -> int:
         # A wrong option or argument, as typer (or the click below it) reports it.
         ctx = getattr(error, "ctx", None)
         path = ctx.command_path if ctx is not None else "advisor"
-        message(f"error: {error.format_message().rstrip('.')} (see '{path} --help')")
+        text = _INVALID.sub(_expected, error.format_message().rstrip("."))
+        message(f"error: {text} (see '{path} --help')")
     elif isinstance(error, OSError) and error.strerror:
         name = f"{error.filename}: " if error.filename else ""
         message(f"error: {name}{error.strerror}")

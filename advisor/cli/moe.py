@@ -33,7 +33,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 )
 def moe(
     settings: Settings,
-    runs: Annotated[Texts, typer.Argument(metavar="LEARNED PERFECT", hidden=True)] = None,
+    runs: Annotated[Texts, typer.Argument(metavar="[LEARNED PERFECT]", hidden=True)] = None,
     learned: Annotated[
         Texts, typer.Option(metavar="RUN...", help="Several runs with the learned router.")
     ] = None,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.errors import InputError
-from advisor.reports.files import write_atomic
+from advisor.reports.files import STDOUT, write_atomic
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 #: Columns of text: what a pipe gets, and the bounds of what a terminal (or COLUMNS) may ask for.
 WIDTH, MIN_WIDTH, MAX_WIDTH = 80, 20, 120
-STDOUT = Path("-")
 
 
 def make_console() -> Console:

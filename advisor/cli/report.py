@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli.messages import message
-from advisor.cli.output import STDOUT, make_console, print_lines, write_bytes
+from advisor.cli.output import make_console, print_lines, write_bytes
 from advisor.cli.workbook_output import read_review, write_workbook
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, invalid_choice
-from advisor.reports.files import check_targets, write_atomic
+from advisor.reports.files import STDOUT, check_targets
 
 if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
@@ -44,13 +44,13 @@ def report(
     if output == STDOUT:
         output = None
     saved = _baseline(settings)
-    check_targets({"-o": output, "--html": html, "--xlsx": xlsx}, force, paths)
+    check_targets({"-o": output, "--html": html, "--xlsx": xlsx}, force, paths, settings.format)
     before = read_review(review, xlsx)
     _check_codes(settings)
     done, failed, job = diagnosed(paths, settings)
     if not done:
         return 2
-    many = many and not job
+    many = (many or len(done) > 1) and not job
     if saved:
         from advisor.compare.baseline import mark_all
 
@@ -59,26 +59,28 @@ def report(
     if html is not None:
         from advisor.reports.html import report as html_report
 
-        write_atomic(html, html_report.render(done, many), force)
+        write_bytes(html_report.render(done, many), html, force)
     if xlsx is not None:
         write_workbook(done, xlsx, before, force)
-    _write(done, settings, output, force, many)
+    if STDOUT not in (html, xlsx):
+        _write(done, settings, output, force, many)
     return 2 if failed else _verdict(done, settings)
 
 
 def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], bool, bool]:
     """A diagnosis of each capture, or one of the job that they are the ranks of (then the last is
-    true); the second is true where a capture could not be read."""
+    true); the second is true where a capture could not be read. Saved diagnoses are what they are."""
     from advisor.cli.ranks import as_job
 
-    found = as_job(paths, settings)
+    saved = [path for path in paths if _is_saved(path)]
+    found = None if saved else as_job(paths, settings)
     if found is not None:
         return [found[0]], found[1], True
     done: list[Diagnosis] = []
     failed = False
     for path in paths:
         try:
-            done.append(_one(path, settings))
+            done += _read(path, settings) if path in saved else [_one(path, settings)]
         except AdvisorError as error:
             # One bad file among many must not hide what the others say.
             if len(paths) == 1:
@@ -105,6 +107,24 @@ def _selected(done: Sequence[Diagnosis], settings: Settings) -> list[Diagnosis]:
     from advisor.reports.select import select
 
     return [select(d, settings.select, settings.ignore) for d in done]
+
+
+def _is_saved(path: Path) -> bool:
+    if path.suffix != ".json":
+        return False
+    from advisor.compare.store import is_saved
+
+    return is_saved(path)
+
+
+def _read(path: Path, settings: Settings) -> tuple[Diagnosis, ...]:
+    """The diagnoses that `--format json` wrote."""
+    from advisor.compare.store import read
+    from advisor.model.options import Options
+
+    if any(getattr(settings, f.name) != f.default for f in fields(Options) if f.default is not MISSING):
+        message(f"note: {path}: a saved diagnosis; options of the analysis do not change it")
+    return read(path)
 
 
 def _one(path: Path, settings: Settings) -> Diagnosis:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,8 +17,11 @@ from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError
 
+if TYPE_CHECKING:
+    from advisor.model.rules import RuleSpec
+
 app = verb_group("List, check, test and document rules.")
-Directories = Annotated[list[Path] | None, typer.Argument(metavar="DIR", hidden=True)]
+Directories = Annotated[list[Path] | None, typer.Argument(metavar="[DIR...]", hidden=True)]
 
 
 @app.command("list")
@@ -26,10 +30,14 @@ def list_(settings: Settings) -> None:
     """One line a rule: code, cause, kind, title."""
     from advisor.engine.load import builtin_dir, load_rules
 
-    found = load_rules(builtin_dir(), *settings.rules).active
+    print_list(load_rules(builtin_dir(), *settings.rules).active)
+
+
+def print_list(rules: Sequence[RuleSpec]) -> None:
+    """One line a rule: code, cause, title, kind."""
     page = make_page()
-    width = max((len(r.cause) for r in found), default=0)
-    for rule in found:
+    width = max((len(r.cause) for r in rules), default=0)
+    for rule in rules:
         kind = "" if rule.kind == "cause" else f" ({rule.kind})"
         page.line((rule.code, "bold"), f"  {rule.cause:<{width}}  {rule.title}{kind}")
     print_page(page)

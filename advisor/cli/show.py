@@ -22,7 +22,7 @@ from advisor.model.options import one_of
 def show(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
-    code: Annotated[str, typer.Argument(metavar="N|CODE", hidden=True)] = "1",
+    code: Annotated[str, typer.Argument(metavar="[N|CODE]", hidden=True)] = "1",
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli.messages import message
+from advisor.cli.output import write_bytes
 from advisor.errors import InputError
 from advisor.reading import parse_json, read_text
-from advisor.reports.files import write_atomic
 
 if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis
@@ -52,4 +52,4 @@ def write_workbook(done: Sequence[Diagnosis], xlsx: Path, review: Review | None,
     from advisor.reports.workbook import book as workbook
 
     listed = checklist(capture_facts(done))
-    write_atomic(xlsx, workbook.render(done, checklist=listed, review=review), force)
+    write_bytes(workbook.render(done, checklist=listed, review=review), xlsx, force)

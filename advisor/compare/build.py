@@ -12,7 +12,7 @@ from advisor.compare.differences import advice_checks, budget_changes, finding_c
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
 from advisor.compare.multiples import in_equal_steps
 from advisor.compare.operations import call_changes, operation_changes
-from advisor.compare.sides import NOT_HOST, Side, paired
+from advisor.compare.sides import NOT_HOST, Side, paired, same_steps
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.compare.text import interval, phase_words, ratio, step_times
 from advisor.knowledge.compare import limit
@@ -75,7 +75,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     changes = [_phase(m, before, after, alike, judged) for m in measured]
     verdict, findings = _verdict(changes), finding_changes(before, after)
     # What another model or batch does says nothing of the advice.
-    doubts = tuple(_doubts(changes, judged.param(*_GATE)))
+    doubts = (*_one_recording(before, after), *_doubts(changes, judged.param(*_GATE)))
     checks = advice_checks(before, after) if verdict != "not-comparable" else ()
     budget = budget_changes(before, after, phases)
     host = _hidden_host(budget, verdict, judged.param(*_GATE))
@@ -94,7 +94,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
         calls=call_changes(before, after),
         changes=findings,
         checks=checks,
-        gains=gain_checks(before, changes, findings, checks) if checks else (),
+        gains=gain_checks(before, after, changes, findings, checks) if checks else (),
         notes=(*divided, *host, *_notes(before, after, changes, judged), *doubts),
         doubts=doubts,
         **judged.parts(),
@@ -364,6 +364,12 @@ def _medians_differ(p: PhaseChange, gate: float) -> bool:
         return False
     medians = p.after.median_ms / p.before.median_ms - 1.0
     return medians * p.typical.mid < 0 and min(abs(medians), abs(p.typical.mid)) >= gate
+
+
+def _one_recording(before: Side, after: Side) -> list[str]:
+    if not any(same_steps(b, a) for b in before.diagnoses for a in after.diagnoses):
+        return []
+    return ["both sides hold the same steps: this is one recording compared with itself"]
 
 
 def _doubts(phases: Sequence[PhaseChange], gate: float) -> list[str]:

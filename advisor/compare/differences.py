@@ -10,6 +10,7 @@ from advisor.knowledge.compare import limit
 from advisor.model.comparison import AdviceCheck, FindingChange, GainCheck, PartChange, PhaseChange
 from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis, Finding, Verify, identity
+from advisor.model.gain import Span
 
 
 def budget_changes(
@@ -162,12 +163,14 @@ def _outcome(verify: Verify, before: Cell, after: Cell, unit: str, scale: tuple[
 
 def gain_checks(
     before: Side,
+    after: Side,
     phases: Sequence[PhaseChange],
     changes: Sequence[FindingChange],
     checks: Sequence[AdviceCheck],
 ) -> tuple[GainCheck, ...]:
-    """Predicted gains against the steps that were measured. A fix counts as applied where a number
-    that it was to move did move, and the finding is gone or holds a tenth less time."""
+    """Predicted gains against the steps that were measured, both without the profiler where the capture
+    tells it. A fix counts as applied where a number that it was to move did move, and the finding is
+    gone or holds a tenth less time."""
     out = []
     left = {identity(c.code, c.scope): c for c in changes}
     by_phase = {p.phase: p for p in phases if p.before is not None and p.after is not None}
@@ -180,14 +183,15 @@ def gain_checks(
         assert phase.after is not None
         old, new = phase.before.median_ms, phase.after.median_ms
         own = [c.outcome for c in checks if (c.code, c.cause) == (finding.code, finding.cause)]
+        untraced = _untraced(after, new)
         outcome = "as predicted"
         if "as promised" not in own or not _shrank(left.get(finding.identity)):
             outcome = "not applied"
         elif phase.verdict == "no-change":
             outcome = "no effect"
-        elif new > gain.step_after_ms.high:
+        elif untraced.low > gain.step_after_ms.high:
             outcome = "less than predicted"
-        elif new < gain.step_after_ms.low:
+        elif untraced.high < gain.step_after_ms.low:
             outcome = "more than predicted"
         out.append(
             GainCheck(
@@ -196,11 +200,22 @@ def gain_checks(
                 predicted=gain,
                 measured_before_ms=old,
                 measured_after_ms=new,
+                untraced_after_ms=untraced,
                 measured_speedup=old / new if new else 0.0,
                 outcome=outcome,  # type: ignore[arg-type]
             )
         )
     return tuple(out)
+
+
+def _untraced(side: Side, traced_ms: float) -> Span:
+    """A step of the side without the profiler, as far as its captures differ on that."""
+    known = [i for d in side.diagnoses for i in d.inputs if i.step_ms and i.untraced_step_ms]
+    factors = [
+        [getattr(i.untraced_step_ms, at) / i.step_ms for i in known] or [1.0] for at in ("low", "mid", "high")
+    ]
+    low, mid, high = min(factors[0]), sum(factors[1]) / len(factors[1]), max(factors[2])
+    return Span(low=low * traced_ms, mid=mid * traced_ms, high=high * traced_ms)
 
 
 def _shrank(change: FindingChange | None) -> bool:

@@ -30,6 +30,14 @@ class Kernel:
     blocks_most: int = 0
 
 
+def same_steps(one: Diagnosis, other: Diagnosis) -> bool:
+    """True for diagnoses of one recording: the same step times to the last digit."""
+    if one.work is None or other.work is None:
+        return False
+    times = [[p.times_ms for p in d.work.phases] for d in (one, other) if d.work is not None]
+    return bool(times[0]) and times[0] == times[1]
+
+
 @dataclass
 class Side:
     """The captures of one side. Means over captures weigh each capture alike."""

@@ -42,6 +42,11 @@ class RuleSet:
         """The rules whose facts are about this: a diagnosis of one trace judges no comparison."""
         return RuleSet(tuple(r for r in self.rules if r.subject == subject), self.sources)
 
+    def with_words(self, text: str) -> list[RuleSpec]:
+        """The active rules whose cause or title has words that begin with each word of `text`."""
+        words = [re.compile(rf"\b{re.escape(w)}", re.IGNORECASE) for w in text.split()]
+        return [r for r in self.active if all(w.search(f"{r.cause} {r.title}") for w in words)]
+
     def problem(self, code: str, loc: Loc, text: str) -> Problem:
         """A problem at a place of a rule; rules that came from no file are named by code."""
         source = self.sources.get(code)

@@ -89,7 +89,7 @@ def nvtx_window(text: str, ranges: Ranges) -> tuple[int, int]:
     chosen = [i for i, known in enumerate(ranges.texts) if known == name]
     if not chosen:
         near = get_close_matches(name, ranges.texts, n=3, cutoff=0.4)
-        hint = f"; nearest: {', '.join(near)}" if near else ""
+        hint = f"; nearest: {', '.join(near)}" if near else f"; there are: {_longest(ranges)}"
         if not len(ranges):
             hint = ": the capture holds no NVTX ranges (record with --trace=cuda,nvtx)"
         raise InputError(f"--nvtx: no range is named '{name}'{hint}")
@@ -105,6 +105,14 @@ def nvtx_window(text: str, ranges: Ranges) -> tuple[int, int]:
         raise InputError(f"--nvtx: '{name}' occurs {len(rows['start'])} times; INDEX counts from 0")
     i = int(index)
     return int(rows["start"][i]), int(rows["end"][i])
+
+
+def _longest(ranges: Ranges, shown: int = 8) -> str:
+    """The names of ranges that hold the most time, for who has to choose one."""
+    rows = ranges.rows(list(range(len(ranges.texts))))
+    total = np.bincount(rows["text"], rows["end"] - rows["start"], len(ranges.texts))
+    names = [ranges.texts[i] for i in np.argsort(-total, kind="stable")[:shown]]
+    return ", ".join(names) + (f" and {len(total) - shown} more" if len(total) > shown else "")
 
 
 def end_of_work(trace: Trace, ops: Operations, lo: int, hi: int) -> int:

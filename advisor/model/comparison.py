@@ -199,13 +199,15 @@ class AdviceCheck(Frozen):
 
 
 class GainCheck(Frozen):
-    """What a fix was said to win against what the step time did."""
+    """What a fix was said to win against what the step time did. The prediction is of the step without
+    the profiler; `untraced_after_ms` is that of the step that was measured."""
 
     code: str
     cause: str
     predicted: Gain
     measured_before_ms: float
     measured_after_ms: float
+    untraced_after_ms: Span | None = None
     measured_speedup: float
     outcome: Literal["as predicted", "less than predicted", "more than predicted", "no effect", "not applied"]
 

@@ -52,26 +52,19 @@ def side(
     name: str, sources: Sequence[str], options: CompareOptions | None = None, progress: Progress | None = None
 ) -> Side:
     """One side of a comparison; each source is a capture of the same thing."""
-    from advisor.compare.sides import Side
+    from advisor.compare.sides import Side, same_steps
 
     found: list[tuple[str, Diagnosis]] = []
     for source in sources:
         for diagnosis in load(source, options, progress):
             # The same steps twice would pass for a repeat that agrees perfectly.
-            twin = next((s for s, d in found if _same_steps(d, diagnosis)), None)
+            twin = next((s for s, d in found if same_steps(d, diagnosis)), None)
             if twin is not None:
                 raise InputError(
                     f"{name}: {source} holds the same steps as {twin}; repeats must be captures of their own"
                 )
             found.append((source, diagnosis))
     return Side(name, [d for _, d in found])
-
-
-def _same_steps(one: Diagnosis, other: Diagnosis) -> bool:
-    if one.work is None or other.work is None:
-        return False
-    times = [[p.times_ms for p in d.work.phases] for d in (one, other) if d.work is not None]
-    return bool(times[0]) and times[0] == times[1]
 
 
 def compare(

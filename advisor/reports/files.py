@@ -11,6 +11,32 @@ from pathlib import Path
 
 from advisor.errors import InputError
 
+STDOUT = Path("-")
+
+#: Suffix -> the formats, or the option, that write such files.
+SUFFIXES = {
+    ".html": ("--html",),
+    ".htm": ("--html",),
+    ".xlsx": ("--xlsx",),
+    ".json": ("json", "sarif"),
+    ".sarif": ("sarif",),
+    ".md": ("markdown",),
+    ".xml": ("junit",),
+}
+
+
+def check_suffix(option: str, path: Path, format: str = "") -> None:
+    """Raise where the suffix names another kind of file than `option`, or `-o` in `format`, writes."""
+    fitting = [suffix for suffix, kinds in SUFFIXES.items() if option in kinds]
+    if path == STDOUT or (path.exists() and not path.is_file()):
+        return
+    if fitting and path.suffix and path.suffix.lower() not in fitting:
+        raise InputError(f"{option} {path}: the name must end with {' or '.join(fitting)}")
+    kinds = SUFFIXES.get(path.suffix.lower(), ())
+    if format and kinds and format not in kinds:
+        instead = f"{kinds[0]} {path}" if kinds[0].startswith("--") else f"--format {kinds[0]}"
+        raise InputError(f"{option} {path}: the report is in the format {format}; use {instead}")
+
 
 def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
     """Raise where `path` cannot be written, so that one learns it before a long analysis."""
@@ -25,13 +51,18 @@ def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
         raise InputError(f"{path} exists; add --force to replace it")
 
 
-def check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path] = ()) -> None:
-    """Every file can be written, and none twice; `targets` are by the option that names them."""
+def check_targets(
+    targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path] = (), format: str = ""
+) -> None:
+    """Every file can be written, and none twice; `targets` are by the option that names them, of which
+    -o gets the `format`."""
     taken: dict[Path, str] = {}
     for name, target in targets.items():
         if target is None:
             continue
-        check_target(target, force, inputs)
+        if target != STDOUT:
+            check_target(target, force, inputs)
+        check_suffix(name, target, format if name == "-o" else "")
         other = taken.setdefault(target.resolve(), name)
         if other != name:
             raise InputError(f"{name} and {other} both name {target}; give each a file of its own")

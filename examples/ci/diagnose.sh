@@ -3,7 +3,7 @@
 #
 #   CAPTURES=report.sqlite BASELINE=perf/baseline.json bash diagnose.sh
 #
-# CAPTURES, OPTIONS: one a line. BASELINE, FAIL_ON, ONLY_NEW, OUTPUT: as in action.yml.
+# CAPTURES, OPTIONS (of the analysis): one a line. BASELINE, FAIL_ON, ONLY_NEW, OUTPUT: as in action.yml.
 # Exit code: that of the gate (0 fine, 1 a finding fails it, 2 it could not run).
 set -euo pipefail
 
@@ -30,21 +30,21 @@ if [[ -n ${FAIL_ON:-} ]]; then
   fi
 fi
 
-advise() { advisor diagnose "${captures[@]}" "${options[@]}" "$@"; }
+# The captures are analysed once; this is the next baseline, too.
+advisor diagnose "${captures[@]}" "${options[@]}" --format json -o "$output/advisor.json" --force
+show() { advisor diagnose "$output/advisor.json" "$@"; }
 
-# The next baseline, and the findings for code scanning, which has a memory of its own.
-advise --format json -o "$output/advisor.json" --force
-advise --format sarif -o "$output/advisor.sarif" --force
-options+=("${compared[@]}")
-advise --format markdown -o "$output/advisor.md" --html "$output/advisor.html" --force
-advise --format junit -o "$output/advisor.xml" --force
+# Code scanning has a memory of its own.
+show --format sarif -o "$output/advisor.sarif" --force
+show "${compared[@]}" --format markdown -o "$output/advisor.md" --html "$output/advisor.html" --force
+show "${compared[@]}" --format junit -o "$output/advisor.xml" --force
 if [[ -n ${GITHUB_STEP_SUMMARY:-} ]]; then
   cat "$output/advisor.md" >> "$GITHUB_STEP_SUMMARY"
 fi
 
 # Last, because its exit code decides: annotations on GitHub, elsewhere the findings as text.
 if [[ -n ${GITHUB_ACTIONS:-} ]]; then
-  advise --format github "${gate[@]}"
+  show "${compared[@]}" --format github "${gate[@]}"
 else
-  advise --format text --quiet "${gate[@]}"
+  show "${compared[@]}" --format text --quiet "${gate[@]}"
 fi

@@ -27,6 +27,10 @@ def test_pyproject_then_advisor_toml_then_flags(tmp_path: Path) -> None:
     assert got == Settings(top=2, phase="decode", engine="durable", fail_on="low")
 
 
+def test_advisor_toml_may_be_written_like_pyproject(tmp_path: Path) -> None:
+    assert settled(tmp_path, "[tool.advisor]\ntop = 2\n") == Settings(top=2)
+
+
 def test_lists_and_params(tmp_path: Path) -> None:
     got = settled(tmp_path, "select = 'SYN'\nrules = ['a', 'b']\n[param]\nSYN101.min_idle = 0.1\n")
     assert got == Settings(select=("SYN",), rules=(Path("a"), Path("b")), params=("SYN101.min_idle=0.1",))

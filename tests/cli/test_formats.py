@@ -72,6 +72,21 @@ def test_several_captures(
         assert printed.count(MARKS[kind].encode()) >= 2
 
 
+@pytest.mark.parametrize("captures", [("a.sqlite",), ("a.sqlite", "b.sqlite")])
+@pytest.mark.parametrize("format", ["text", "markdown", "json", "sarif", "junit", "github", "concise"])
+def test_a_saved_diagnosis_shows_in_every_format(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], captures: tuple[str, ...], format: str
+) -> None:
+    (tmp_path / "b.sqlite").touch()
+    assert run(*captures, "--format", "json", "-o", "saved.json") == 0
+    assert run(*captures, "--format", format) == 0
+    first = capsys.readouterr()
+    assert run("saved.json", "--format", format) == 0
+    assert capsys.readouterr() == first
+    assert run("saved.json", "--window", "1s/2s", "-q") == 0
+    assert "options of the analysis do not change it" in capsys.readouterr().err
+
+
 def test_html_beside_the_report(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("a.sqlite", "--html", "a.html", "-q") == 0
     assert "Use CUDA graphs" in capsys.readouterr().out

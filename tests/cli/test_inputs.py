@@ -22,9 +22,17 @@ def test_the_captures_in_a_folder_and_nothing_else(tmp_path: Path) -> None:
     two = [capture(tmp_path / "a.sqlite"), Profile().launch(at=0).write(tmp_path / "b.json")]
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     (tmp_path / "notes.txt").write_text("x")
-    capture(tmp_path / "older" / "c.sqlite")  # what lies deeper is not asked for
-    assert expand([tmp_path]) == two
-    assert expand([two[1], tmp_path]) == [two[1], two[0]]
+    older = capture(tmp_path / "older" / "1" / "c.sqlite")
+    assert expand([tmp_path]) == [*two, older]
+    assert expand([two[1], tmp_path]) == [two[1], two[0], older]
+
+
+def test_a_mistyped_name_is_answered_by_the_nearest(tmp_path: Path) -> None:
+    capture(tmp_path / "decode.sqlite")
+    with pytest.raises(InputError, match=r"no such file or folder; did you mean '.*/decode\.sqlite'\?"):
+        expand([tmp_path / "deocde.sqlite"])
+    with pytest.raises(InputError, match=r"no such file or folder$"):
+        expand([tmp_path / "x"])
 
 
 def test_a_folder_for_each_rank(tmp_path: Path) -> None:
@@ -36,6 +44,9 @@ def test_a_folder_for_each_rank(tmp_path: Path) -> None:
 def test_a_folder_without_captures(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     with pytest.raises(InputError, match="no captures"):
+        expand([tmp_path])
+    (tmp_path / "logs" / "run.nsys-rep").write_bytes(b"report")
+    with pytest.raises(InputError, match=r"nsys export --type sqlite .*/logs/run\.nsys-rep"):
         expand([tmp_path])
 
 

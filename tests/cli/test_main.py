@@ -51,6 +51,28 @@ def test_help_names_every_verb_and_fits(run: Run, capsys: Captured) -> None:
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
+@pytest.mark.parametrize(
+    ("verb", "usage"),
+    [
+        ("diagnose", "TRACE..."),
+        ("show", "TRACE [N|CODE]"),
+        ("capture", "[GOAL] [-- COMMAND...]"),
+        ("checklist", "[TRACE...]"),
+        ("compare", "BEFORE AFTER"),
+    ],
+)
+def test_usage_lines_are_those_of_a_manual(run: Run, capsys: Captured, verb: str, usage: str) -> None:
+    assert run(verb, "--help") == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Usage: advisor {verb} [OPTIONS] {usage}"
+
+
+def test_html_on_standard_output(run: Run, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run("a.sqlite", "--html", "-") == 0
+    shown = capfdbinary.readouterr().out
+    assert shown.startswith(b"<!doctype html>")
+    assert shown.rstrip().endswith(b"</html>")
+
+
 @pytest.mark.parametrize("verb", ["diagnose", "demo", "explain", "facts", "rules"])
 def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
     assert run(verb, "--help") == 0
@@ -70,7 +92,9 @@ def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
         (("a.sqlite", "--fail-on", "worse"), "--fail-on: invalid value 'worse'; expected one of"),
         (("a.sqlite", "--engine", "clips"), "--engine: invalid value 'clips'; expected one of"),
         (("a.sqlite", "--top", "-1"), "--top must be a whole number, 0 or more"),
-        (("a.sqlite", "--top", "x"), "'--top'"),
+        (("a.sqlite", "--top", "x"), "--top: expected a whole number (see"),
+        (("a.sqlite", "-o", "x.json"), "-o x.json: the report is in the format text; use --format json"),
+        (("a.sqlite", "--html", "x.pdf"), "--html x.pdf: the name must end with .html or .htm"),
         (("a.sqlite", "-q", "-v"), "-q and -v contradict each other"),
         (("a.sqlite", "--nonsense"), "--nonsense"),
         (("a.sqlite", "--select", "LCH999"), "--select: no rule has the code LCH999"),

@@ -40,6 +40,17 @@ def test_explain_suggests_the_nearest_code(run: Run, capsys: Captured) -> None:
     assert "TST901" in err
 
 
+def test_explain_finds_words_of_titles(run: Run, capsys: Captured) -> None:
+    assert run("explain") == 0
+    assert "\nTST901  sample-rule" in capsys.readouterr().out
+    assert run("explain", "command rul") == 0  # words begin like that
+    assert capsys.readouterr().out.startswith("TST901 sample-rule  cause")
+    assert run("explain", "tests") == 0
+    assert [line[:6] for line in capsys.readouterr().out.splitlines()] == ["TST900", "TST901"]
+    assert run("explain", "--trace", "a.sqlite") == 2
+    assert "--trace needs a CODE; 'advisor explain' lists them" in capsys.readouterr().err
+
+
 def test_facts_lists_the_catalogue(run: Run, capsys: Captured) -> None:
     assert run("facts", "--match", "launch.idle") == 0
     shown = capsys.readouterr().out

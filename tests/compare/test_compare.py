@@ -18,6 +18,7 @@ from advisor.compare.statistics import HOST_SPREAD
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis
+from advisor.model.gain import Span
 from advisor.model.work import PhaseWork
 from advisor.pipeline import compare as pipeline_compare
 from advisor.pipeline.diagnose import diagnose
@@ -578,14 +579,18 @@ def _share(diagnosis: Diagnosis, code: str) -> float | None:
     return None if finding.impact is None else finding.impact.share
 
 
-def mended(before: Diagnosis, ms: float) -> Diagnosis:
-    """The launch-bound capture after its launches went into a graph, with steps of `ms`."""
+def mended(before: Diagnosis, ms: float, untraced: float = 1.0) -> Diagnosis:
+    """The launch-bound capture after its launches went into a graph, with steps of `ms`, of which the
+    share `untraced` is left without the profiler."""
     assert before.work is not None
     phase = before.work.phases[0]
     mean = sum(phase.times_ms) / len(phase.times_ms)
     moved = {"launch.idle_ratio": 0.0, "launch.calls_per_step": 1.0}
+    own = ms * untraced
+    steps = {"step_ms": ms, "untraced_step_ms": Span(low=own, mid=own, high=own)}
     return with_times(before, {phase.phase: [t * ms / mean for t in phase.times_ms]}).model_copy(
         update={
+            "inputs": tuple(i.model_copy(update=steps) for i in before.inputs),
             "findings": tuple(f for f in before.findings if f.cause != "launch-bound"),
             "facts": tuple(replace(f, value=moved[f.name]) if f.name in moved else f for f in before.facts),
         }
@@ -608,6 +613,9 @@ def test_predicted_gains_are_held_against_the_measured_step() -> None:
     assert outcome(before)[0] == "not applied"
     assert outcome(mended(before, promised.mid)) == ("as predicted", pytest.approx(promised.mid, rel=0.05))
     assert outcome(mended(before, 1.3 * promised.high))[0] == "less than predicted"
+    # What was promised is a step without the profiler.
+    long = 1.3 * promised.high
+    assert outcome(mended(before, long, untraced=promised.mid / long))[0] == "as predicted"
     assert outcome(mended(before, 0.7 * promised.low))[0] == "more than predicted"
     mean = before.steps[0].mean_ms
     assert outcome(mended(before, mean))[0] == "no effect"
@@ -623,6 +631,13 @@ def test_every_number_to_watch_is_checked_after_the_fix() -> None:
     assert outcome["launch.calls_per_step"] == ("as promised", 1.0)
     worse = compare(side("before", mended(before, 2.0)), side("after", before))
     assert not [c for c in worse.checks if c.cause == "launch-bound"]
+
+
+def test_a_capture_compared_with_itself_says_so() -> None:
+    before = committed_diagnosis("decode_eager_bs1")
+    assert "one recording" in " ".join(compare(side("before", before), side("after", before)).doubts)
+    after = mended(before, 2.0)
+    assert "one recording" not in " ".join(compare(side("before", before), side("after", after)).doubts)
 
 
 # --- the labelled pairs ----------------------------------------------------------------------

