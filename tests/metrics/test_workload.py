@@ -55,6 +55,14 @@ SGEMM = Kernel("ampere_sgemm_128x64_tn")
 VIT = [(CONV, 5), *[(LAYER_NORM, 2), (GEMM, 20), (PREFILL_ATTENTION, 10), (GELU, 3)] * 4]
 RESNET = [(CONV, 20), (BATCH_NORM, 5), (RELU, 2)] * 6 + [(POOL, 3)]
 UNET = [(CONV, 20), (GROUP_NORM, 5), (SILU, 2), (GEMM, 9), (PREFILL_ATTENTION, 10)] * 4
+BERT = [
+    (Kernel(f"void onnxruntime::contrib::cuda::{name}"), us)
+    for name, us in (
+        ("EmbedLayerNormKernel<__half, 256u>(int)", 5), ("AddBiasTransposeQKV<__half>(int)", 4),
+        ("MaskedSoftmaxKernel<__half, 256u>(int)", 8), ("FastGeluKernel2<4>(__half2)", 5),
+        ("SkipLayerNormKernelSmall<__half, 192u, 4>(__half*)", 4),
+    )
+]  # fmt: skip
 MLP = [(GEMM, 5), (RELU, 2), (ADD, 2), (GEMM, 5), (MUL, 3)] * 2
 
 
@@ -98,6 +106,13 @@ SCENES = {
     "a convolutional network": ("vision or encoder inference", passes(RESNET)),
     "a segmentation model with transposed convolutions": (
         "vision or encoder inference", passes([*VIT, (DGRAD, 9), (UPSAMPLE, 9)]),
+    ),
+    "an encoder of text under ONNX Runtime": (
+        "vision or encoder inference",
+        passes([BERT[0], *[(GEMM, 20), *BERT[1:3], (GEMM, 20), *BERT[3:]] * 4]),
+    ),
+    "a decoder of text under ONNX Runtime": (
+        "unknown", passes([BERT[0], *[(GEMV, 20), *BERT[1:3], (GEMV, 20), *BERT[3:]] * 4]),
     ),
     "a recommendation model of FBGEMM": (
         "recommendation inference", passes([(EMBEDDING_BAG, 20), *MLP]),
