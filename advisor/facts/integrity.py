@@ -13,6 +13,7 @@ from advisor.model.facts import TRACE, Value
 _WORDS = {
     "end before start": "end before they start",
     "times apart": "lie months from the others",
+    "left out": "lie months from the others and are left out",
     "before its launch": "start before the call that issued them",
     "recorded twice": "are recorded twice",
     "overlap on a stream": "overlap the one ahead on their stream",
@@ -27,7 +28,7 @@ _COUNTS = {
     "capture.stream_overlap_count": ("overlap on a stream",),
     "capture.repeated_row_count": ("recorded twice",),
     "capture.repeated_correlation_count": ("correlation id repeated", "one launch for several"),
-    "capture.far_time_count": ("times apart",),
+    "capture.far_time_count": ("times apart", "left out"),
     "capture.nameless_count": ("name without text",),
     "capture.overfull_sample_count": ("above 100 %",),
 }
@@ -36,7 +37,7 @@ _NOUNS = {"api_calls": "API calls", "graph_runs": "graph runs", "host_calls": "O
 
 FACTS = (
     *group("trace", needs.CUDA, [
-        Entry("capture.invalid_row_ratio", "ratio", "", "Rows that cannot be true, as the largest share over the tables", "rows that break at least one of the invariants below over the rows of their table; 1 where a time lies months from the others or a table is a view, since everything rests on those"),
+        Entry("capture.invalid_row_ratio", "ratio", "", "Rows that cannot be true, as the largest share over the tables", "rows that break at least one of the invariants below over the rows of their table; 1 where more than 1 % of the times of a table lie months from the others or a table is a view, since everything rests on those; fewer such rows are left out"),
         Entry("capture.invalid_rows", "text", "", "What cannot be true in the capture, with counts", "in words, by check and table"),
         Entry("capture.end_before_start_count", "count", "", "Rows that end before they start", "end < start", columns={**origin.OPS, "api_calls": "start end", "ranges": "start end"}),
         Entry("capture.before_launch_count", "count", "", "GPU operations that start before the call that issued them", "more than 5 us before the start of the call of the same (process, correlation)", columns={**origin.OPS, "api_calls": origin.CALLS}),
@@ -60,7 +61,7 @@ def integrity_facts(a: Analysis, out: FactWriter) -> None:
     said = [f"{view} is a view, not a table" for view in invalid.views]
     rows = list[list[Value | None]]()
     for (check, table), count in invalid.counts.items():
-        what, of = _NOUNS.get(table, table), a.trace.rows(table)
+        what, of = _NOUNS.get(table, table), a.trace.rows(table) + a.trace.left_out.get(table, 0)
         said.append(f"{count:,} of {of:,} {what} {_WORDS[check]}")
         rows.append([_WORDS[check], what, count, count / of])
     out.put("capture.invalid_rows", "; ".join(said) or "none")

@@ -15,7 +15,7 @@ from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Operations
 from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES, Call
-from advisor.sources.trace import Trace
+from advisor.sources.trace import FAR_NS, Trace
 
 #: By how much the clocks of host and device may differ, and stamps be rounded. Measured: no
 #: operation of a real capture begins before its call.
@@ -25,8 +25,6 @@ _ROUNDING_NS = 1_000
 #: Calls by which a kernel may ask to begin before the one ahead has ended (programmatic dependent
 #: launch); it still ends after it. Every overlap but one of the real captures is of these.
 _DEPENDENT = "LaunchKernelEx"
-#: No capture lasts so long: times further apart come of two clocks or of a damaged column.
-FAR_NS = 30 * 86_400 * 10**9
 #: Samplers round and average; a share of a peak beyond this is invalid.
 FULL = 1.05
 
@@ -62,7 +60,9 @@ def find_invalid(trace: Trace, ops: Operations) -> Invalid:
             if found := int(mask.sum()):
                 counts[check, table] = found
                 broken |= mask
-        worst = max(worst, float(broken.mean()))
+        if left_out := trace.left_out.get(table, 0):
+            counts["left out", table] = left_out
+        worst = max(worst, (int(broken.sum()) + left_out) / (rows + left_out))
     views = trace.capture.views
     if views or any(check == "times apart" for check, _ in counts):
         worst = 1.0  # one such time stretches the capture, and a view may hold anything

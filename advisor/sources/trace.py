@@ -18,6 +18,11 @@ Column = Array
 Columns = dict[str, Column]
 Window = tuple[int, int]
 
+#: No capture lasts so long: times further apart come of two clocks or of a damaged row.
+FAR_NS = 30 * 86_400 * 10**9
+#: Up to this share of a table's rows they are single rows, without which the rest can be judged.
+FEW = 0.01
+
 
 class Source(Protocol):
     """What a reader offers. Tables and columns are named as in :mod:`advisor.sources.schema`."""
@@ -38,12 +43,18 @@ class Source(Protocol):
 
 
 class Trace:
-    """Columns of one capture, read on demand and kept. Times in ns from the capture's own zero."""
+    """Columns of one capture, read on demand and kept. Times in ns from the capture's own zero.
+
+    Few rows of a table that begin months from its others are left out, and counted in `left_out` by
+    table as soon as it is read.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self._tables = source.tables()
         self._kept: dict[str, Columns] = {}
+        self._near: dict[str, Array | None] = {}
+        self.left_out: dict[str, int] = {}
         self._texts: dict[int, str] = {}
         self.capture: Capture = source.capture
         self.devices: tuple[Device, ...] = source.devices
@@ -55,6 +66,12 @@ class Trace:
     @property
     def tables(self) -> frozenset[str]:
         return self._tables
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was left out of what has been read, in words."""
+        far = (f"{t} that begin months from the others, left out: {n}" for t, n in self.left_out.items())
+        return (*self.capture.warnings, *far)
 
     def columns(self, table: str, names: Iterable[str], window: Window | None = None) -> Columns:
         """Named columns of a table, all of one length; zero rows where the table is absent.
@@ -71,7 +88,7 @@ class Trace:
         kept = self._kept.setdefault(table, {})
         absent = [n for n in wanted if n not in kept]
         if absent:
-            kept.update(self.source.read_columns(table, absent))
+            kept.update(self._read(table, absent))
         if window is None:
             return {n: kept[n] for n in wanted}
         lo, hi = window
@@ -82,6 +99,19 @@ class Trace:
             span = self.columns(table, ["start", "end"])
             inside = (span["start"] < hi) & (span["end"] > lo)
         return {n: kept[n][inside] for n in wanted}
+
+    def _read(self, table: str, names: Sequence[str]) -> Columns:
+        columns = self.source.read_columns(table, names)
+        if "start" not in TABLES[table]:
+            return columns
+        if table not in self._near:
+            if "start" not in columns:
+                columns |= self.source.read_columns(table, ["start"])
+            self._near[table] = near = _near(columns["start"])
+            if near is not None:
+                self.left_out[table] = len(columns["start"]) - len(near)
+        near = self._near[table]
+        return columns if near is None else {n: c[near] for n, c in columns.items()}
 
     def rows(self, table: str) -> int:
         """Row count of a table, zero where it is absent."""
@@ -118,3 +148,11 @@ class Trace:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _near(start: Column) -> Column | None:
+    """The rows but for a few that begin months from the others; None where all are near."""
+    if not len(start) or int(start.max()) - int(start.min()) <= FAR_NS:
+        return None
+    far = np.abs(start.astype(float) - float(np.median(start))) > FAR_NS
+    return np.flatnonzero(~far) if 0 < far.mean() <= FEW else None

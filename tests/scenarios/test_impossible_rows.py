@@ -69,7 +69,7 @@ BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
         "199 of 200 API calls carry the correlation id of another"),
     "kernels years later": (
         eager, (f"update {KERNEL} set start = start + {900 * DAY}, end = end + {900 * DAY} "
-                "where rowid = 7",), "1 of 200 kernels lie months from the others"),
+                "where rowid < 4",), "3 of 200 kernels lie months from the others"),
     "no strings": (
         eager, ("delete from StringIds",), "200 of 200 kernels have a name without text"),
     "a view": (
@@ -86,6 +86,18 @@ BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
 def test_impossible_rows_are_not_believed(tmp_path: Path, name: str) -> None:
     export, statements, said = BROKEN[name]
     assert_withheld(judged(export(), tmp_path, *statements), said)
+
+
+@pytest.mark.parametrize("table", [KERNEL, RUNTIME])
+@pytest.mark.parametrize("sign", ["+", "-"])
+def test_a_single_row_years_away_is_left_out_and_named(tmp_path: Path, table: str, sign: str) -> None:
+    sound = judged(eager(), tmp_path)
+    far = f"update {table} set start = start {sign} {900 * DAY}, end = end {sign} {900 * DAY} where rowid = 7"
+    d = advisor.diagnose(edited(tmp_path / "trace.sqlite", far))
+    assert ranked(d) == ranked(sound)
+    assert d.inputs[0].window_ms == pytest.approx(sound.inputs[0].window_ms, rel=0.02)
+    assert d.inputs[0].warnings[-1].endswith("months from the others, left out: 1")
+    assert fact(d, "capture.far_time_count", None) == 1
 
 
 def test_what_would_have_been_said_is_named(tmp_path: Path) -> None:
