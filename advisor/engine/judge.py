@@ -19,6 +19,8 @@ from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 #: Facts of a lesser kind make the same advice less sure.
 METHOD_FACTOR = {"measured": 1.0, "inferred": 0.9, "assumed": 0.75}
 PASSED_GUARD_FACTOR = 0.95
+#: Parts of the budget are what a cause holds from `MOST` of it on; `LITTLE` need not be accounted for.
+MOST, LITTLE = 0.5, 0.02
 #: Captures with a known answer that the judged base of a confidence is worth.
 PRIOR = 10
 _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0}
@@ -42,14 +44,36 @@ def impact_of(
     part = part_of(inference, spec.impact, scope)
     if ms is None and ms_of is not None:
         ms = ms_of(part, scope, share)
-    return Impact(part=part, ms=ms, share=share)
+    return Impact(part=part, ms=ms, share=share, parts=_made_up_of(inference, spec.impact, scope, share))
+
+
+def _made_up_of(
+    inference: Inference, impact: ImpactSpec, scope: Scope, share: float | None
+) -> tuple[str, ...] | None:
+    """The parts of the budget that the time lies in: as many of those that the rule names as it
+    takes, none where together they hold less than `MOST` of it. None where the budget is not known."""
+    held = _held(inference, impact, scope)
+    if not held or share is None:
+        return None
+    if impact.part not in held or sum(held.values()) < MOST * share:
+        return ()
+    taken: dict[str, float] = {}
+    for part, of_window in held.items():
+        if of_window > 0 and sum(taken.values()) < (1 - LITTLE) * share:
+            taken[part] = of_window
+    return tuple(sorted(taken, key=lambda p: -taken[p]))
+
+
+def _held(inference: Inference, impact: ImpactSpec, scope: Scope) -> dict[str, float]:
+    """The shares of the window of the parts that a rule speaks of."""
+    held = {p: inference.facts.value(f"budget.{p}_ratio", scope) for p in impact.parts}
+    return {p: float(v) for p, v in held.items() if isinstance(v, int | float)}
 
 
 def part_of(inference: Inference, impact: ImpactSpec, scope: Scope) -> str:
     """The part of the budget that a rule speaks of; where it holds no time, the largest of the
     further ones: copies of the one direction are not those of the other."""
-    held = {p: inference.facts.value(f"budget.{p}_ratio", scope) for p in impact.parts}
-    known = {p: v for p, v in held.items() if isinstance(v, int | float) and v > 0}
+    known = {p: v for p, v in _held(inference, impact, scope).items() if v > 0}
     return impact.part if impact.part in known or not known else max(known, key=lambda p: known[p])
 
 

@@ -37,6 +37,7 @@ _LINK = Need(
     "the GPU is not in knowledge/gpus.yaml", None,
     lambda a: practical_rate(a, a.main_device) is not None,
 )  # fmt: skip
+_TINY_COPIES = Need("no copy between host and device under 4 KiB")
 _LARGE_PINNED = Need("no pinned copy of 1 MiB or more")
 
 FACTS = (
@@ -47,6 +48,7 @@ FACTS = (
         *needs.counted("copy.pageable_large", "copies", "Pageable copies over 64 KiB", needs=(_HOST_MEMORY,)),
         Entry("copy.exposed_ratio", "ratio", "copies", "Share of the window in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
         *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
+        Entry("copy.tiny_htod_ratio", "ratio", "copies", "Share of those copies that go to the device", "count of HtoD / count", needs=(_TINY_COPIES,)),
         Entry("copy.tiny_time_ratio", "ratio", "copies", "Share of the window that they take on the device", "sum / window"),
         Entry("copy.dtod_busy_ratio", "ratio", "copies", "Share of the busy time in device-to-device copies", "sum / busy"),
         Entry("copy.dtod_window_ratio", "ratio", "copies", "The same as a share of the window", "sum / window"),
@@ -90,6 +92,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
             if told
             else None,
             "copy.exposed_ratio": budget.share("htod") + budget.share("dtoh"),
+            "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if tiny.any() else None,
             "copy.tiny_time_ratio": float(length[tiny].sum()) / window,
             "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
             "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),

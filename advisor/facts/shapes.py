@@ -17,6 +17,7 @@ _ROWS = 10
 FACTS = (
     *group("device", needs.CUDA, [
         Entry("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
+        Entry("kernel.varying_shape_window_ratio", "ratio", "kernels", "The same as a share of the window", "that share x kernel time / window"),
     ], columns={"kernels": f"{origin.SPAN} name_id {origin.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
 )  # fmt: skip
 
@@ -40,7 +41,9 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     scope = Scope(device=device)
     time = np.bincount(name, duration, minlength=len(a.names.ids))
     whole = max(float(time.sum()), 1.0)
-    out.put("kernel.varying_shape_ratio", float(time[varies].sum()) / whole, scope)
+    share = float(time[varies].sum()) / whole
+    out.put("kernel.varying_shape_ratio", share, scope)
+    out.put("kernel.varying_shape_window_ratio", share * a.budgets[device].share("compute"), scope)
     rows = []
     for i in np.flatnonzero(varies)[np.argsort(-time[varies], kind="stable")][:_ROWS].tolist():
         mine = name == i

@@ -22,6 +22,8 @@ from advisor.sources.schema import DTOH, HTOD, Call
 _OVERLAP_SPREAD = 0.3
 #: Kernels of which a larger batch reads more weights.
 _EXPERTS = frozenset(("moe",))
+#: Bytes of an operand in memory.
+_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
 
 
 # ---------------------------------------------------------------- copies
@@ -202,21 +204,24 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     """Products take as much less time as the new rate is higher, as far as their kernels come as
     near to it. Optimistic: as near as to the old rate. Skinny ones wait for their bytes."""
     to: Precision = str(fix.params["precision"])  # type: ignore[assignment]
-    of: Precision = "fp32" if to in ("tf32", "bf16") else "bf16"
-    if of == "fp32":
-        mine = work.select(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
-    else:
-        mine = work.matmul & (work.weight_bits == 16)
-        mine &= ~work.select(lambda k: k.traits.get("simt_fp32") is True)
-    if not mine.any():
+    simt = work.select(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
+    of: dict[Precision, Array] = {"fp32": simt}
+    if to in ("fp8", "fp4"):
+        of = {"bf16": work.matmul & (work.weight_bits == 16) & ~simt}
+    if to == "fp4":
+        of["fp8"] = work.matmul & (work.weight_bits == 8)
+    of = {precision: mine for precision, mine in of.items() if mine.any()}
+    if not of:
         raise NoEstimate("the replayed steps hold no products that this changes")
-    old, new = work.flop_per_s(of), work.flop_per_s(to)
-    if not old or not new:
-        raise NoEstimate(f"the rate of this GPU in {to if old else of} is not known")
-    ratio = min(old / new * constant("rate_loss") ** (1 - lean), 1.0)
-    bytes_ = 1.0 if to == "tf32" else 0.5
-    factor = np.where(work.select(is_skinny), max(bytes_, ratio), ratio)
-    return inputs.with_ops(duration=np.where(mine, inputs.ops.duration * factor, inputs.ops.duration))
+    new, factor = work.flop_per_s(to), np.ones(len(inputs.ops))
+    for precision, mine in of.items():
+        old = work.flop_per_s(precision)
+        if not old or not new:
+            raise NoEstimate(f"the rate of this GPU in {to if old else precision} is not known")
+        ratio = min(old / new * constant("rate_loss") ** (1 - lean), 1.0)
+        least = max(_BYTES[to] / _BYTES[precision], ratio)
+        factor[mine] = np.where(work.select(is_skinny), least, ratio)[mine]
+    return inputs.with_ops(duration=inputs.ops.duration * factor)
 
 
 # ---------------------------------------------------------------- batch and fusion

@@ -15,11 +15,12 @@ MOST = 3
 
 class Program(NamedTuple):
     """What a capture shows of the program: whether it is a language model (None where that is not
-    known), the names of its kernels and its command line."""
+    known), the names of its kernels, its command line, and the release of nsys that recorded it."""
 
     language_model: bool | None = None
     kernels: Sequence[str] = ()
     command: str = ""
+    nsys: str | None = None
 
     def uses(self, option: OptionLine) -> bool:
         """Whether the capture shows that the line is in effect: given with the command, or by a
@@ -50,7 +51,7 @@ def options_for(
             return found
         # What the library below can do, its own releases tell.
         name, version = (data.base if data.inherit_options else None), None
-    return _fitting(known["any"], action_key, program, None)
+    return _fitting(known["any"], action_key, program, program.nsys)
 
 
 def _fitting(data: EngineData, action_key: str, program: Program, version: str | None) -> tuple[Option, ...]:

@@ -61,9 +61,11 @@ class ToDo(Frozen):
 
 class Headline(Frozen):
     """What the verdict speaks of: its cause, what to `do` first, and the share of the step that
-    the fix of the cause `saves` by itself."""
+    the fix of the cause `saves` by itself; `together` is the estimate with the fixes that it
+    requires, where there are such."""
 
     code: str
     cause: str
     do: str | None = None
     saves: float | None = None
+    together: Gain | None = None

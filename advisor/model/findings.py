@@ -105,11 +105,13 @@ class ConditionDoc(Frozen):
 class Impact(Frozen):
     """The part of the budget a cause holds. `share` (0..1) is of the analysed window and `ms` of a
     step of it (of the window without steps); where the part is `capture`, both are of the whole
-    capture."""
+    capture. `parts` are those of the budget that make up most of the share, the largest first;
+    None where that is not known."""
 
     part: str
     ms: float | None = None
     share: float | None = None
+    parts: tuple[str, ...] | None = None
 
     def of(self, has_steps: bool) -> Literal["capture", "step", "window"]:
         """What `share` is a share of."""

@@ -179,7 +179,7 @@ def assemble(done: Analysed) -> Diagnosis:
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
         verdict=verdict(analysis, findings, found.not_evaluated, options) + unmeasured(analysis, facts),
-        headline=headline(findings, rules),
+        headline=headline(findings, rules, done.gains.combined),
         do=to_do(findings, rules, combined),
         options=options or (),
         findings=findings,

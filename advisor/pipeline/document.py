@@ -72,14 +72,14 @@ def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
 
 def program_of(a: Analysis) -> Program:
     """What the capture shows of the program that advice should fit."""
-    kernels = a.names.texts if a.trace.has("kernels") else ()
-    return Program(is_language_model(a.workload), kernels, " ".join(a.trace.capture.command))
+    capture, kernels = a.trace.capture, a.names.texts if a.trace.has("kernels") else ()
+    release = capture.producer_version if capture.recorder.nsys_options else None
+    return Program(is_language_model(a.workload), kernels, " ".join(capture.command), release)
 
 
 def is_language_model(workload: str | None) -> bool | None:
     """None where the workload is not known."""
-    told = workload not in (None, UNKNOWN, NO_KERNELS)
-    return str(workload).startswith("LLM") if told else None
+    return None if workload in (None, UNKNOWN, NO_KERNELS) else str(workload).startswith("LLM")
 
 
 def with_options(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 
 from advisor.engine.rank import because, requirement, saved_of, worth_doing, worth_telling
@@ -12,7 +12,7 @@ from advisor.knowledge.files import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
-from advisor.model.gain import Choice, Combined
+from advisor.model.gain import Choice, Combined, Gain
 from advisor.model.numbers import percent
 from advisor.model.rules import RuleSpec
 
@@ -93,19 +93,49 @@ def to_do(
     )
 
 
-def headline(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> Headline | None:
+def headline(
+    findings: Sequence[Finding],
+    rules: Mapping[str, RuleSpec],
+    combined: Callable[[Sequence[Finding]], Combined | None] = lambda _: None,
+) -> Headline | None:
     """What the verdict speaks of; None where nothing is worth a sentence. Its advice is what has
-    to be done first, be that the fix of another cause that its own requires."""
+    to be done first, be that the fix of another cause that its own requires; then `combined`
+    estimates all of them together."""
     first = next(iter(worth_telling(findings)), None)
     if first is None:
         return None
     order = [f for f in worth_doing(findings, rules) if f.recommendations]
     own = next((i for i, f in enumerate(order) if f.code == first.code), None)
-    do = None
+    do = together = None
     if own is not None:
-        before = (f for f in order[:own] if requirement(first, f, rules) is not None)
-        do = next(before, order[own]).recommendations[0].action
-    return Headline(code=first.code, cause=first.cause, do=do, saves=_of_the_step(first))
+        before = [f for f in order[:own] if _needed(first, f, order[:own], rules)]
+        do = [*before, order[own]][0].recommendations[0].action
+        together = _as_one(first, combined([*before, order[own]])) if before else None
+    return Headline(code=first.code, cause=first.cause, do=do, saves=_of_the_step(first), together=together)
+
+
+def _needed(
+    finding: Finding, other: Finding, among: Sequence[Finding], rules: Mapping[str, RuleSpec]
+) -> bool:
+    """The fix of a finding needs that of the other one, or one that needs it."""
+    if requirement(finding, other, rules) is not None:
+        return True
+    between = (f for f in among if f is not other and requirement(finding, f, rules) is not None)
+    return any(requirement(f, other, rules) is not None for f in between)
+
+
+def _as_one(finding: Finding, combined: Combined | None) -> Gain | None:
+    """The estimate of a finding's fix with those that it requires."""
+    if finding.gain is None or combined is None:
+        return None
+    return finding.gain.model_copy(
+        update={
+            "step_before_ms": combined.step_before_ms,
+            "step_after_ms": combined.step_after_ms,
+            "speedup": combined.speedup,
+            "assumptions": combined.assumptions,
+        }
+    )
 
 
 def _of_the_step(finding: Finding) -> float | None:

@@ -104,12 +104,13 @@ def _conditions(found: Finding, detail: Detail) -> Iterator[Block]:
 
 
 def cost_text(found: Finding, has_steps: bool) -> str:
-    """``84.2 % of the step (launch call, 10.7 ms a step)``; empty where it has none."""
+    """``84.2 % of the step (launch call + launch latency, 10.7 ms a step)``; empty where it has none."""
     impact = found.impact
     if impact is None or impact.share is None:
         return ""
     of = impact.of(has_steps)
-    said = [] if of == "capture" else [words(impact.part)]
+    parts = (impact.part,) if impact.parts is None else impact.parts
+    said = [" + ".join(map(words, parts))] if parts and of != "capture" else []
     if impact.ms is not None:
         said.append(value_text(impact.ms, "ms") + (" a step" if of == "step" else ""))
     share = f"{value_text(impact.share, 'ratio')} of the {of}"

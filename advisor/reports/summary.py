@@ -190,24 +190,24 @@ def _untraced(entry: Input) -> str:
 
 
 def _do(d: Diagnosis, first: Finding) -> str:
-    """The fix, after the one that it requires."""
+    """The fix, after those that it requires."""
     own = first_fix(first)
-    wanted = d.headline.do if d.headline is not None else None
-    before = next((a for f in d.findings for a in f.recommendations if a.action == wanted), None)
-    if before is not None and all(a.action != wanted for a in first.recommendations):
-        own = f"{fix(before)}, then {own}" if own else fix(before)
-    text = own or first.cause.replace("-", " ")
+    at = next((i for i, t in enumerate(d.do) if t.code == first.code), 0)
+    advice = {a.action: fix(a) for f in d.findings for a in f.recommendations}
+    before = list(dict.fromkeys(advice[t.action] for t in d.do[:at] if t.because and t.action in advice))
+    text = ", then ".join(part for part in (", ".join(before), own) if part)
+    text = text or first.cause.replace("-", " ")
     return text[:1].upper() + text[1:]
 
 
 def _win(d: Diagnosis, first: Finding) -> str:
-    gain = first.gain
+    gain = (d.headline.together if d.headline is not None else None) or first.gain
     if gain is None or gain.speedup is None:
         share = "" if first.code.startswith("CAP") else phrases.share_text(first)
         of = first.impact.of(bool(d.steps)) if first.impact is not None else ""
         return f"{first.cause} holds {share} of the {of}" if share else ""
     if gain.measure == "throughput":
-        return f"{times_text(gain.speedup)} in tokens/s"
+        return "more tokens/s; no step gets shorter"
     phases = {s.phase for s in d.main_steps}
     step = f"{_phase(phases.pop())}step" if len(phases) == 1 else "step"
     if gain.step_before_ms is None or gain.step_after_ms is None:

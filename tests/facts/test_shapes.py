@@ -37,6 +37,10 @@ def test_kernels_whose_grid_changes(tmp_path: Path) -> None:
         {"gemm": [9, 8, 8, 8, 8], "scores": [1, 2, 3, 3, 4]},
     )
     assert found.value("kernel.varying_shape_ratio", DEVICE) == 0.25
+    # 10 of 40 us of kernels a step; the window is that of the steps.
+    busy = found.value("budget.compute_ratio", DEVICE)
+    assert isinstance(busy, float)
+    assert found.value("kernel.varying_shape_window_ratio", DEVICE) == pytest.approx(0.25 * busy)
     table = found.table("kernels.shapes", DEVICE)
     assert table is not None
     assert table.columns == (

@@ -141,6 +141,7 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.moe_ratio": 0.0,
             "kernel.unmapped_ratio": 0.0,
             "kernel.varying_shape_ratio": 0.0,
+            "kernel.varying_shape_window_ratio": 0.0,
             "kernel.compiled_ratio": 0.0,
         },
     )
@@ -170,6 +171,7 @@ def test_waiting_and_copies(steps: FactBase) -> None:
             "copy.pageable_large_per_step": 1.0,
             "copy.exposed_ratio": 0.025,
             "copy.tiny_per_step": 1.0,
+            "copy.tiny_htod_ratio": 0.0,
             "copy.tiny_time_ratio": 0.005,
             "copy.dtod_busy_ratio": 0.0,
             "copy.dtod_window_ratio": 0.0,

@@ -78,11 +78,16 @@ def copying(memory: str = "pageable") -> Export:
 
 
 def kernels(
-    *rows: tuple[str, int], grid: int = 132, threads: int = 128, steps: int = 6, step: str = "iteration"
+    *rows: tuple[str, int],
+    grid: int = 132,
+    threads: int = 128,
+    steps: int = 6,
+    step: str = "iteration",
+    gpu: str = "NVIDIA H200",
 ) -> Export:
     """A step of one graph: kernels of (name, us), 1 us apart. The host launches one each 25 us and
     runs ahead, so the device limits."""
-    export = Export().gpu().process(1)
+    export = Export().gpu(name=gpu).process(1)
     at = 30 * US
     for i in range(steps):
         export.range(f"{step} {i}", i * 25 * US, i * 25 * US + 24 * US)

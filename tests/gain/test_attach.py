@@ -61,9 +61,9 @@ def test_alternatives_have_estimates_of_their_own(tmp_path: Path) -> None:
 
 def test_an_estimate_or_a_reason(tmp_path: Path) -> None:
     found = gains(scenes.waiting(), tmp_path).with_gains(
-        [finding(c) for c in ("HST101", "HST102", "UTL103", "UTL102")]
+        [finding(c) for c in ("HST101", "HST102", "KRN107", "UTL102")]
     )
-    gap, gc, compute, bytes_ = (f.gain for f in found)
+    gap, gc, older, bytes_ = (f.gain for f in found)
     assert gap is not None
     assert gap.speedup is not None
     assert gap.step_after_ms is not None
@@ -74,9 +74,9 @@ def test_an_estimate_or_a_reason(tmp_path: Path) -> None:
     assert gc is not None
     assert gc.speedup is None
     assert "no garbage collection was recorded" in (gc.reason or "")
-    assert compute is not None
-    assert compute.what_if is None
-    assert "is not in the capture" in (compute.reason or "")
+    assert older is not None
+    assert older.what_if is None
+    assert "is not in the capture" in (older.reason or "")
     assert bytes_ is not None
     assert "record GPU metrics" in (bytes_.reason or "")
 

@@ -77,7 +77,7 @@ def test_fixes_as_typed(text: str, name: str, params: dict[str, str]) -> None:
         ("remove_allocations:n=8", "takes none"),
         ("cuda_graphs:syncs=perhaps", "kept, removed"),
         ("cuda_graph", "did you mean 'cuda_graphs'"),
-        ("UTL103", "names no what-if"),
+        ("KRN107", "names no what-if"),
         ("launch-bond", "did you mean 'launch-bound'"),
     ],
 )

@@ -324,14 +324,14 @@ SKINNY = "void gemmSN_TN_kernel<float, 128, 16, 2, 4, 4, 4, true>(int)"
 
 
 def test_products_at_the_rate_of_tensor_cores(tmp_path: Path) -> None:
-    """An H200 has 66.9 TFLOPS in FP32, 494.7 in TF32 and 989.4 in BF16; products come half as far
-    again below the higher rate. One of few columns waits for its bytes, half of them in BF16."""
+    """An H200 has 66.9 TFLOPS in FP32, 494.7 in TF32 and 989.4 in BF16; products come a third as
+    far again below the higher rate. One of few columns waits for its bytes, half of them in BF16."""
     export = scenes.kernels((SGEMM, 100), (SKINNY, 40), (scenes.ADD, 20))
     before = after(export, tmp_path)
     tf32 = after(export, tmp_path, fix("tensor_rate", precision="tf32"))
-    assert before - tf32 == pytest.approx(100 * (1 - 1.5 * 66.9 / 494.7), rel=1e-6)
+    assert before - tf32 == pytest.approx(100 * (1 - 1.3 * 66.9 / 494.7), rel=1e-6)
     bf16 = after(export, tmp_path, fix("tensor_rate"))
-    assert before - bf16 == pytest.approx(100 * (1 - 1.5 * 66.9 / 989.4) + 40 / 2, rel=1e-6)
+    assert before - bf16 == pytest.approx(100 * (1 - 1.3 * 66.9 / 989.4) + 40 / 2, rel=1e-6)
     best = after(export, tmp_path, fix("tensor_rate"), lean=1)
     assert before - best == pytest.approx(100 * (1 - 66.9 / 989.4) + 40 / 2, rel=1e-6)
     with pytest.raises(NoEstimate, match="no products that this changes"):
@@ -346,6 +346,16 @@ def test_a_rate_that_the_gpu_does_not_have(tmp_path: Path) -> None:
         after(export, tmp_path, fix("tensor_rate", precision="fp4"))
     with pytest.raises(NoEstimate, match="no products that this changes"):
         after(export, tmp_path, fix("tensor_rate"))
+
+
+def test_the_next_narrower_type_of_products_in_fp8(tmp_path: Path) -> None:
+    """A B200 has 2,250 TFLOPS in BF16, 4,500 in FP8 and 9,000 in FP4."""
+    export = scenes.kernels((scenes.GEMM, 100), (FP8_GEMM, 60), (scenes.ADD, 20), gpu="NVIDIA B200")
+    before = after(export, tmp_path)
+    fp8 = after(export, tmp_path, fix("tensor_rate", precision="fp8"), lean=1)
+    assert before - fp8 == pytest.approx(100 / 2, rel=1e-3)
+    fp4 = after(export, tmp_path, fix("tensor_rate", precision="fp4"), lean=1)
+    assert before - fp4 == pytest.approx(100 * 3 / 4 + 60 / 2, rel=1e-3)
 
 
 def test_weights_that_are_narrow_already(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from advisor.model.facts import Fact, Scope
-from advisor.model.findings import Diagnosis, NotEvaluated
-from advisor.model.gain import Ranking
+from advisor.model.findings import Diagnosis, NotEvaluated, ToDo
+from advisor.model.gain import Ranking, Span
 from advisor.model.sensitivity import Flip, FlipFact, StateChange
 from advisor.reports.layout import print_lines
 from advisor.reports.terminal import TextOptions, plain, render
@@ -71,16 +71,23 @@ def test_more_tokens_are_no_shorter_step() -> None:
     assert first.gain is not None
     batch = first.gain.model_copy(update={"measure": "throughput"})
     shown = short(DIAGNOSIS.model_copy(update={"findings": (first.model_copy(update={"gain": batch}),)}))
-    assert "Use CUDA graphs: 4.29 x (3.10 to 4.70) in tokens/s" in shown
+    assert "Use CUDA graphs: more tokens/s; no step gets shorter\n" in shown
     assert "55.3 %  4.29 x  use CUDA graphs" in shown
 
 
 def test_what_has_to_be_done_before_stands_before() -> None:
-    headline = DIAGNOSIS.headline
+    """All that the fix requires, and what they win together."""
+    headline, (first, other) = DIAGNOSIS.headline, DIAGNOSIS.findings[:2]
     assert headline is not None
-    before = headline.model_copy(update={"do": "Keep the decision on the device"})
-    shown = short(DIAGNOSIS.model_copy(update={"headline": before}))
-    assert "On device, then use CUDA graphs: step 9.92" in shown
+    assert first.gain is not None
+    needed = ToDo(
+        code=other.code, cause=other.cause, id="a", action=other.recommendations[0].action, because="b"
+    )
+    own = ToDo(code=first.code, cause=first.cause, id="b", action=first.recommendations[0].action)
+    after = first.gain.model_copy(update={"step_after_ms": Span(low=1, mid=2, high=3)})
+    asked = {"do": (needed, own), "headline": headline.model_copy(update={"together": after})}
+    shown = short(DIAGNOSIS.model_copy(update=asked))
+    assert "On device, then use CUDA graphs: step 9.92 → 2.00 ms" in shown
 
 
 def test_limits_stand_apart_from_what_is_to_mend() -> None:

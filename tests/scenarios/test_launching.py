@@ -174,7 +174,7 @@ def test_a_wait_behind_every_replay_is_no_alarm(tmp_path: Path) -> None:
 
 
 def test_launch_calls_that_wait_for_a_full_queue_are_healthy(tmp_path: Path) -> None:
-    m = Machine(queue=64)
+    m = Machine(queue=128)
     layer = [
         (NORM, 30),
         (GEMM, 400),
