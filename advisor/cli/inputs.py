@@ -17,12 +17,14 @@ JSON_SUFFIXES = (".json", ".json.gz", ".json.xz")
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """The captures: files as given, folders as the captures in them and in their subfolders, each once."""
+    """The captures: files as given, folders as the captures in them and in their subfolders, each once.
+    One that is missing among several is for the reader to name: the others can still be judged."""
     from advisor.sources.open import is_export_folder
 
     found: list[Path] = []
     for path in paths:
-        check_exists(path)
+        if len(paths) == 1:
+            check_exists(path)
         if not path.is_dir() or is_export_folder(path):
             found.append(path)
             continue
@@ -44,10 +46,14 @@ def check_exists(path: Path) -> None:
     """Raise InputError for a path that leads nowhere, with the nearest name beside it."""
     if path.exists():
         return
-    names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = get_close_matches(path.name, names, 1, 0.75)
-    hint = f"; did you mean '{path.parent / near[0]}'?" if near else ""
+    stems = {_stem(p): p for p in sorted(path.parent.iterdir())} if path.parent.is_dir() else {}
+    near = get_close_matches(_stem(path), stems, 1, 0.75)
+    hint = f"; did you mean '{stems[near[0]]}'?" if near else ""
     raise InputError(f"{path}: no such file or folder{hint}")
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0]
 
 
 def _folders(root: Path) -> Iterator[Path]:

@@ -40,7 +40,7 @@ def _recorded(page: Page, doc: Checkup) -> None:
     page.labelled("file", f"{doc.input.format}, {', '.join(parts)}")
     page.labelled("program", " ".join(found.command) or "not in the export")
     options = " ".join(merged(found.options)) or "none that the export tells"
-    told = " (told by what was recorded)" if found.options and not found.options_known else ""
+    told = " (as far as what was recorded shows)" if found.options and not found.options_known else ""
     page.labelled("options", options + told)
     if found.graph_trace:
         page.labelled("graphs", f"traced by {found.graph_trace}")

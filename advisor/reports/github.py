@@ -5,12 +5,14 @@ GitHub shows ten of each level a step; they come in the order of rank, so the fi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.layout import clean
 from advisor.reports.ranks_text import path_of
+from advisor.reports.summary import first_fix, saves, verdict
 
 COMMANDS = {"high": "error", "medium": "warning", "low": "notice", "info": "notice"}
 
@@ -24,17 +26,22 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa
 def _lines(diagnosis: Diagnosis) -> list[str]:
     file = path_of(diagnosis, None)
     name = phrases.title(diagnosis)
-    lines = [_command("notice", f"advisor: {name}", file, [diagnosis.verdict])]
+    lines = [_command("notice", f"advisor: {name}", file, [verdict(diagnosis)])]
     has_steps = bool(diagnosis.steps)
     lines += [
-        _command(COMMANDS[f.severity], _title(f), path_of(diagnosis, f.scope.rank), _said(f, has_steps))
+        _command(COMMANDS[f.severity], _title(f), path_of(diagnosis, f.scope.rank), _summary(f, has_steps))
         for f in diagnosis.findings
     ]
     if diagnosis.baseline is not None:
         gone = [f"{phrases.STATUS[g.status]}: {phrases.name(g)}" for g in diagnosis.baseline.gone]
-        said = [phrases.baseline_text(diagnosis), *gone]
-        lines.append(_command("notice", "advisor: baseline", file, said))
+        lines.append(_command("notice", "advisor: baseline", file, [phrases.baseline_text(diagnosis), *gone]))
     return lines
+
+
+def _relative(path: str) -> str:
+    """The path from the current folder, that of the checkout in a workflow: GitHub finds no others."""
+    here = os.path.join(os.getcwd(), "")
+    return path.removeprefix(here)
 
 
 def _title(finding: Finding) -> str:
@@ -42,18 +49,17 @@ def _title(finding: Finding) -> str:
     return f"{state}{phrases.name(finding)}, {finding.severity}"
 
 
-def _said(finding: Finding, has_steps: bool) -> list[str]:
+def _summary(finding: Finding, has_steps: bool) -> list[str]:
+    """What it is, costs and asks for; GitHub shows little more, and the page of the run has the rest."""
     cost = phrases.cost_text(finding, has_steps)
-    return [
-        f"{clean(finding.title)}. {clean(finding.message)}",
-        *(["Cost: " + cost] if cost else []),
-        *phrases.advice_lines(finding),
-    ]
+    fix = first_fix(finding)
+    won = f" (saves {saves(finding)})" if saves(finding) else ""
+    return [f"{finding.title}.", *([f"Cost: {cost}"] if cost else []), *([f"Fix: {fix}{won}"] if fix else [])]
 
 
 def _command(level: str, title: str, file: str, lines: Sequence[str]) -> str:
     """``::error title=...,file=...::message``; a `file` makes GitHub show it at that file."""
-    where = f",file={_property(clean(file))}" if file else ""
+    where = f",file={_property(clean(_relative(file)))}" if file else ""
     message = _data("\n".join(clean(line) for line in lines))
     return f"::{level} title={_property(clean(title))}{where}::{message}"
 

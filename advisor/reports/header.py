@@ -40,7 +40,7 @@ def header_input(entry: Input, steps: tuple[StepSummary, ...] = ()) -> Iterator[
         if numbers := phrases.devices(entry, always=True):
             yield Labelled("devices", numbers)
         if entry.serving_evidence:
-            yield Labelled("engine", f"told by {'; '.join(entry.serving_evidence)}")
+            yield Labelled("engine", f"evidence: {'; '.join(entry.serving_evidence)}")
         yield Labelled("workload", phrases.workload(entry))
         yield from _steps(steps, entry)
         if window := phrases.window(entry):

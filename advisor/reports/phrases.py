@@ -83,7 +83,7 @@ def described(entry: Input) -> list[tuple[str, str]]:
         ("driver", entry.driver or UNKNOWN),
         ("CUDA", entry.cuda or UNKNOWN),
         ("serving engine", serving_text(entry) or UNKNOWN),
-        ("told by", "; ".join(entry.serving_evidence) or None),
+        ("engine evidence", "; ".join(entry.serving_evidence) or None),
         ("workload", workload(entry)),
         ("window", window(entry) or None),
         ("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside" if entry.startup_ms else None),

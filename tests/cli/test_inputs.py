@@ -35,6 +35,11 @@ def test_a_mistyped_name_is_answered_by_the_nearest(tmp_path: Path) -> None:
         expand([tmp_path / "x"])
 
 
+def test_one_that_is_missing_among_several_is_left_to_the_reader(tmp_path: Path) -> None:
+    there, missing = capture(tmp_path / "a.sqlite"), tmp_path / "b.sqlite"
+    assert expand([there, missing]) == [there, missing]
+
+
 def test_a_folder_for_each_rank(tmp_path: Path) -> None:
     ranks = [capture(tmp_path / f"rank{i}" / "trace.sqlite") for i in range(3)]
     capture(tmp_path / ".cache" / "trace.sqlite")

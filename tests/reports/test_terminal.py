@@ -303,7 +303,7 @@ def test_the_engine_is_shown_with_its_confidence(
     told = DIAGNOSIS.model_copy(update={"inputs": (entry,)})
     assert wanted in text(told, width=120)
     if evidence:
-        assert f"told by {evidence[0]}" in text(told, verbosity=1)
+        assert f"evidence: {evidence[0]}" in text(told, verbosity=1)
 
 
 def flip(**more: Any) -> Flip:

@@ -223,9 +223,19 @@ def test_github_commands() -> None:
         r" launches kernels one by one",
         lines[1],
     )
-    assert "55.3 %25 of the window" in lines[1]
-    assert "%0A- Capture the decode step" in lines[1]
+    assert "%0ACost: 55.3 %25 of the" in lines[1]
+    assert "%0AFix: " in lines[1]
+    assert max(len(line) for line in lines) < 400
     assert lines[-1].startswith("::notice title=advisor%3A baseline")
+
+
+def test_files_of_annotations_are_named_from_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = DIAGNOSIS.inputs[0].model_copy(update={"path": str(tmp_path / "out" / "a.sqlite")})
+    text = github.render([DIAGNOSIS.model_copy(update={"inputs": (own,)})]).decode()
+    assert text.count(",file=out/a.sqlite::") == len(text.splitlines())
 
 
 @pytest.mark.parametrize("name", SAMPLES)

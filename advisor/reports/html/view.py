@@ -160,7 +160,7 @@ def _facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
         if entry.ranks > 1:
             facts.append(("ranks", str(entry.ranks)))
         if entry.format != UNREADABLE:
-            facts += [known for known in phrases.described(entry) if known[0] != "told by"]
+            facts += [known for known in phrases.described(entry) if known[0] != "engine evidence"]
     if len(diagnosis.inputs) > INPUTS:
         facts.append(("more captures", str(len(diagnosis.inputs) - INPUTS)))
     return facts
