@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from advisor.cli import flags
+from advisor.cli import complete, flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.model.options import one_of
@@ -23,10 +23,19 @@ from advisor.model.options import one_of
 )
 def capture(
     settings: Settings,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[GOAL] [-- COMMAND...]", hidden=True)] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[GOAL] [-- COMMAND...]", hidden=True, autocompletion=complete.goals),
+    ] = None,
     engine: Annotated[
         str | None,
-        typer.Option("--engine", "--serving-engine", metavar="NAME[@VERSION]", help="Serving engine."),
+        typer.Option(
+            "--engine",
+            "--serving-engine",
+            metavar="NAME[@VERSION]",
+            help="Serving engine.",
+            autocompletion=complete.engines,
+        ),
     ] = None,
     where: Annotated[
         str, typer.Option(metavar="PLACE", help="bare, docker, kubernetes, mpi or slurm.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli import flags
+from advisor.cli import complete, flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError
@@ -23,7 +23,9 @@ from advisor.model.options import one_of
 def explain(
     settings: Settings,
     given: list[str],
-    code: Annotated[str | None, typer.Argument(metavar="[CODE]", hidden=True)] = None,
+    code: Annotated[
+        str | None, typer.Argument(metavar="[CODE]", hidden=True, autocompletion=complete.rules)
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", "-t", metavar="TRACE", help="Why it fired there.")
     ] = None,

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from advisor.cli import messages
+from advisor.cli import complete, messages
 from advisor.config import CHOICES, SETTINGS, settle
 from advisor.model.options import Flag
+
+_COMPLETIONS: Mapping[str, Callable[..., list[str]]] = {
+    "nvtx": complete.ranges,
+    "serving_engine": complete.engines,
+}
 
 
 def takes(
@@ -64,13 +69,14 @@ def _parameter(key: str, flag: Flag) -> inspect.Parameter:
     kind, default = SETTINGS[key].kind, SETTINGS[key].default
     stated = f" (default {default})." if flag.choices and default else "."
     kinds: dict[str, Any] = {"bool": bool, "int": int | None, "list": list[str] | None}
+    completion = _COMPLETIONS.get(key) or ((lambda: list(flag.choices)) if flag.choices else None)
     option = typer.Option(
         f"--{key.replace('_', '-')}",
         *flag.short,
         metavar=flag.metavar or None,
         help=flag.help.removesuffix(".") + stated,
         min=flag.at_least,
-        autocompletion=(lambda: list(flag.choices)) if flag.choices else None,
+        autocompletion=completion,
     )
     return inspect.Parameter(
         key,

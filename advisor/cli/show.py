@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli import flags
+from advisor.cli import complete, flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.model.options import one_of
@@ -22,7 +22,9 @@ from advisor.model.options import one_of
 def show(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
-    code: Annotated[str, typer.Argument(metavar="[N|CODE]", hidden=True)] = "1",
+    code: Annotated[
+        str, typer.Argument(metavar="[N|CODE]", hidden=True, autocompletion=complete.rules)
+    ] = "1",
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli import flags
+from advisor.cli import complete, flags
 from advisor.cli.flags import Texts
 from advisor.cli.settings import takes
 from advisor.config import Settings
@@ -27,7 +27,12 @@ def whatif(
     settings: Settings,
     trace: Annotated[Path | None, typer.Argument(metavar="TRACE", hidden=True)] = None,
     fix: Annotated[
-        Texts, typer.Option(metavar="NAME[:param=value]", help="A what-if, a code or a cause, in order.")
+        Texts,
+        typer.Option(
+            metavar="NAME[:param=value]",
+            help="A what-if, a code or a cause, in order.",
+            autocompletion=complete.fixes,
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the what-ifs.")] = False,
     output: flags.Output = None,

@@ -256,7 +256,7 @@ def _summary(names: Sequence[str], metrics: Sequence[Metric]) -> str:
         factor = max(first, last) / max(min(first, last), 1e-12)
         return (
             f"{fast} is fastest by {wanted} ({_shown(first, row.unit)}"
-            f"{' tok/s' if wanted == 'throughput' else ''}), {times(factor)} times {slow}."
+            f"{' tok/s' if wanted == 'throughput' else ''}): {times(factor)} x as fast as {slow}."
         )
     return "The captures do not show which engine is fastest."
 
