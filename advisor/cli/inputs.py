@@ -99,9 +99,10 @@ def _is_capture(path: Path) -> bool:
 
     if path.is_dir():
         return is_export_folder(path)
+    there = path.is_file() or (path.is_symlink() and not path.exists())  # a broken link: a missing rank
     if path.name.endswith(SUFFIXES):
-        return path.is_file()
-    if not (path.name.endswith(JSON_SUFFIXES) and path.is_file()):
+        return there
+    if not (path.name.endswith(JSON_SUFFIXES) and there):
         return False
     try:
         return begins_like_profiler_json(path)

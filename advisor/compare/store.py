@@ -80,6 +80,8 @@ def read(path: Path) -> tuple[Diagnosis, ...]:
 
 def _diagnosis(path: Path, entry: Any) -> Diagnosis:
     """One diagnosis; keys that a later version has added are left out."""
+    if isinstance(entry, dict) and entry.get("inputs") == []:
+        raise InputError(f"{path}: not a saved diagnosis (inputs: empty); {_SAVE}")
     try:
         return Diagnosis.model_validate(entry)
     except ValidationError as error:

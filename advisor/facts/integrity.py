@@ -53,7 +53,7 @@ FACTS = (
 
 
 def integrity_facts(a: Analysis, out: FactWriter) -> None:
-    """Counts by invariant, and all of them in words."""
+    """Counts by invariant, and all of them in words; the trace's ledger takes note of them."""
     invalid = find_invalid(a.trace, a.ops)
     out.put_all({name: sum(map(invalid.of, checks)) for name, checks in _COUNTS.items()})
     out.put("capture.view_count", len(invalid.views))
@@ -63,6 +63,7 @@ def integrity_facts(a: Analysis, out: FactWriter) -> None:
     for (check, table), count in invalid.counts.items():
         what, of = _NOUNS.get(table, table), a.trace.rows(table) + a.trace.left_out.get(table, 0)
         said.append(f"{count:,} of {of:,} {what} {_WORDS[check]}")
+        a.trace.ledger.note("doubted", _WORDS[check], table, count, of)
         rows.append([_WORDS[check], what, count, count / of])
     out.put("capture.invalid_rows", "; ".join(said) or "none")
     out.table(

@@ -96,6 +96,38 @@ class Capture(Frozen):
     views: tuple[str, ...] = ()
 
 
+LedgerKind = Literal["dropped", "repaired", "doubted"]
+#: From this share of a table on it is worth a line of the report.
+_NOTABLE = 0.01
+
+
+class LedgerRow(Frozen):
+    """`count` of the `rows` of a table that were left out (dropped), read as something else (repaired)
+    or cannot be true (doubted), and why."""
+
+    kind: LedgerKind
+    what: str
+    table: str
+    count: int
+    rows: int
+    severity: Literal["note", "warning"]
+
+    @classmethod
+    def of(cls, kind: LedgerKind, what: str, table: str, count: int, rows: int) -> LedgerRow:
+        notable = count >= _NOTABLE * rows
+        return cls(
+            kind=kind,
+            what=what,
+            table=table,
+            count=count,
+            rows=rows,
+            severity="warning" if notable else "note",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.count:,} of {self.rows:,} rows of {self.table} {self.kind}: {self.what}"
+
+
 class InputDevice(Frozen):
     """A GPU that the capture is about: its number in every report, its PCI address, and what CUDA
     calls it in the processes of the capture."""

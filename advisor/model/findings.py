@@ -16,7 +16,7 @@ from advisor.model.advice import Headline as Headline
 from advisor.model.advice import Option as Option
 from advisor.model.advice import ToDo as ToDo
 from advisor.model.advice import Verify as Verify
-from advisor.model.capture import Frozen, InputDevice
+from advisor.model.capture import Frozen, InputDevice, LedgerRow
 from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.gain import Choice, Combined, Ranking
 from advisor.model.gain import Gain as Gain
@@ -88,6 +88,7 @@ class Input(Frozen):
     busy_share: float | None = None
     startup_ms: float | None = None
     warnings: tuple[str, ...] = ()
+    ledger: tuple[LedgerRow, ...] = ()
 
 
 class ConditionDoc(Frozen):

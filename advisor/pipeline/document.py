@@ -231,7 +231,8 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,
         busy_share=float(np.mean(busy)) if busy else None,
         startup_ms=a.startup.length / 1e6 if a.startup.length else None,
-        warnings=a.trace.warnings,
+        warnings=a.trace.ledger.warnings(a.trace.warnings),
+        ledger=a.trace.ledger.rows(),
     )
 
 
@@ -297,8 +298,7 @@ def tables(a: Analysis, base: FactBase) -> dict[str, Table]:
         ("steps", "steps.phases"),
         ("activity", "activity.groups"),
     ):
-        table = base.table(name, scope)
-        if table is not None:
+        if (table := base.table(name, scope)) is not None:
             out[key] = table.first(_TABLE_ROWS)
     return out
 

@@ -49,6 +49,8 @@ def header_input(entry: Input, steps: tuple[StepSummary, ...] = ()) -> Iterator[
             yield Labelled("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside")
     for text, times in Counter(entry.warnings).items():
         yield Labelled("warning", f"{text} ({times} times)" if times > 1 else text)
+    for row in (r for r in entry.ledger if str(r) not in entry.warnings):
+        yield Labelled("import", f"{row.severity}: {row}")
 
 
 def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Block]:

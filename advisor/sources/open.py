@@ -111,6 +111,7 @@ class _Unpacked:
         self._folder = folder
         self.capture = source.capture
         self.devices = source.devices
+        self.ledger = source.ledger
         self.tables = source.tables
         self.read_columns = source.read_columns
         self.text = source.text

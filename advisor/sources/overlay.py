@@ -41,6 +41,8 @@ class WithSamples:
     def __init__(self, source: Source, log: SampleLog, offset_ns: int | None) -> None:
         self._source, self._log = source, log
         self.devices = source.devices
+        self.ledger = source.ledger
+        self.ledger.update(log.ledger)
         warnings = list(log.capture.warnings)
         self._own_number, said = _numbers(source, log)
         warnings += said

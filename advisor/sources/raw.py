@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.sources.ledger import Ledger
 from advisor.sources.schema import MISSING
 
 Ints = NDArray[np.int64]
@@ -46,6 +47,7 @@ class RawTables(Protocol):
     #: What holds the tables, and how such a file is made, for messages.
     what: str
     hint: str
+    ledger: Ledger
 
     def size_bytes(self) -> int:
         """Size of the capture on disk."""
@@ -81,6 +83,10 @@ class RawTables(Protocol):
         """The largest id in a table of texts, 0 without any."""
 
     def close(self) -> None: ...
+
+
+#: What is noted of a column of numbers that holds others.
+NOT_WHOLE = "texts or fractions where whole numbers belong"
 
 
 def named_rows(raw: RawTables, table: str, wanted: Iterable[str]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.model.arrays import Array
 from advisor.model.capture import Capture, Device
+from advisor.sources.ledger import Ledger
 from advisor.sources.schema import TABLES
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Source(Protocol):
 
     capture: Capture
     devices: tuple[Device, ...]
+    ledger: Ledger
 
     def tables(self) -> frozenset[str]:
         """Tables that hold at least one row."""
@@ -58,6 +60,7 @@ class Trace:
         self._texts: dict[int, str] = {}
         self.capture: Capture = source.capture
         self.devices: tuple[Device, ...] = source.devices
+        self.ledger: Ledger = source.ledger
 
     def has(self, table: str) -> bool:
         """True when the capture holds rows of this table."""

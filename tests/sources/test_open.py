@@ -340,6 +340,7 @@ def test_a_new_format_is_one_line_in_the_registry(
         def __init__(self, source: Source) -> None:
             self.capture, self.devices = source.capture, source.devices
             self.tables, self.read_columns = source.tables, source.read_columns
+            self.ledger = source.ledger
             self.text, self.close = source.text, source.close
 
     nsys = next(kind for kind in RECOGNISERS if kind.name == "nsys-sqlite")

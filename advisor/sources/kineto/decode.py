@@ -140,6 +140,8 @@ class TraceJson:
         self._shown = shown
         #: Things in the list that are no events at all.
         self.dropped = 0
+        #: Events with a value of a type that events do not have, which is left out.
+        self.loosened = 0
         data = data.removeprefix(b"\xef\xbb\xbf")
         # Chrome's other form is the bare list of events.
         bare = data.lstrip()[:1] == b"["
@@ -186,6 +188,9 @@ class TraceJson:
             except (msgspec.DecodeError, RecursionError):
                 event = None
             if isinstance(event, dict):
+                texts = (event.get(key) for key in ("ph", "cat", "name"))
+                odd = any(not isinstance(text, str | None) for text in texts)
+                self.loosened += odd or not isinstance(event.get("args"), dict | None)
                 found.append(_event(event))
             else:
                 self.dropped += 1

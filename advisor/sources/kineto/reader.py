@@ -17,6 +17,7 @@ from advisor.sources.kineto.decode import Inexact, TraceJson
 from advisor.sources.kineto.join import GPU_WORK, Tables
 from advisor.sources.kineto.kinds import FOREIGN, ROLES
 from advisor.sources.kineto.tables import Collector
+from advisor.sources.ledger import Ledger
 from advisor.sources.schema import MISSING
 from advisor.sources.trace import Columns
 
@@ -63,6 +64,12 @@ class KinetoJson:
                 "severity": np.array([severity for severity, _ in complaints], np.int64),
                 "text_id": pool.ids([text for _, text in complaints]),
             }
+        self.ledger = Ledger()
+        events = len(head.traceEvents or ())
+        lost, note = trace.dropped + collected.timeless, self.ledger.note
+        note("dropped", "events without a time or of no known shape", "traceEvents", lost, events)
+        note("repaired", "values of another type than events have", "traceEvents", trace.loosened, events)
+        note("repaired", "durations below 0, read as 0", "traceEvents", collected.negative, events)
         self._texts = list(pool)
         self.devices = kineto_metadata.read_devices(head, _devices_in_use(tables))
         self.capture = kineto_metadata.read_capture(

@@ -56,6 +56,8 @@ class Collector:
         self.span: tuple[int, int] | None = None
         #: Events of a known kind without a time.
         self.timeless = 0
+        #: Events that end before they start.
+        self.negative = 0
         self._parts: dict[str, list[Columns]] = defaultdict(list)
 
     def add(self, events: Sequence[Event]) -> None:
@@ -67,7 +69,7 @@ class Collector:
             found[event.cat or ""].append(event)
         begun = nanoseconds([e.ts for e in events if e.ph == "X"])
         begun = begun[begun != NO_TIME]
-        before = self.timeless
+        before = self.timeless, self.negative
         taken: list[tuple[str, Columns]] = []
         try:
             for category, rows in found.items():
@@ -82,7 +84,7 @@ class Collector:
                     if (functions := self._functions(rows)) is not None:
                         taken.append(("python_calls", functions))
         except Inexact:
-            self.timeless = before
+            self.timeless, self.negative = before
             raise
         self.categories |= found.keys()
         if len(begun):
@@ -126,6 +128,7 @@ class Collector:
             self.timeless += int((~known).sum())
             events = [e for e, k in zip(events, known.tolist(), strict=True) if k]
             start, length = start[known], length[known]
+        self.negative += int((length < 0).sum())
         return events, {"start": start, "end": start + np.maximum(length, 0)}
 
     def _work(self, events: list[Event]) -> tuple[list[Event], list[Any], Columns]:
@@ -174,9 +177,9 @@ class Collector:
         events = [e for e in events if e.args is not None and e.args.collective is not None]
         if not events:
             return None
-        before = self.timeless
+        before = self.timeless, self.negative
         events, args, columns = self._work(events)
-        self.timeless = before  # they have been counted among the kernels
+        self.timeless, self.negative = before  # they have been counted among the kernels
         del columns["end"], columns["context"]
         elements = np.maximum(
             integers([a.elements_in for a in args]), integers([a.elements_out for a in args])

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import InputError
+from advisor.sources.ledger import Ledger
 from advisor.sources.nsys.export import NsysExport
 from advisor.sources.nsys.tables import is_nsys_table
-from advisor.sources.raw import ALL, Ints, Is, Keep, Rows
+from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
 from advisor.sources.trace import Column
 
@@ -42,6 +43,7 @@ class ColumnarFolder:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.shown = folder
+        self.ledger = Ledger()
         self.what = f"a folder of {kind.capitalize()} files"
         self.hint = f"nsys export --type={kind}dir -o NAME FILE.nsys-rep"
         try:
@@ -72,10 +74,15 @@ class ColumnarFolder:
 
     def read(self, table: str, columns: Sequence[str], keep: Keep | None = None) -> list[Ints]:
         """Integer columns in the order of the file; null reads as MISSING."""
+        import pyarrow as pa
+
         wanted = [*columns, *([keep.column] if keep else [])]
         with self._damage_told(table):
             found = self._load(table, wanted)
             read = {name: _integers(found.column(name)) for name in dict.fromkeys(wanted)}
+            odd = [c for c in map(found.column, read) if pa.types.is_floating(c.type)]
+            count = max((len(c) - c.null_count for c in odd), default=0)
+            self.ledger.note("repaired", NOT_WHOLE, table, count, found.num_rows)
         if keep is not None:
             rows = np.isin(read[keep.column], keep.values)
             read = {name: values[rows] for name, values in read.items()}

@@ -49,6 +49,7 @@ class NsysExport:
     def __init__(self, raw: RawTables, format_name: str) -> None:
         """Raises InputError for tables that are no export's; `raw` is closed then."""
         self._db = db = raw
+        self.ledger = raw.ledger
         self._strings = StringPool(db)
         self._raw_names: dict[str, str] = {}
         self._kept_rows: dict[str, Ints | None] = {}
@@ -310,6 +311,8 @@ class NsysExport:
         if {"end", "eventType"} <= set(self._db.columns(raw)):
             unclosed = self._db.count(raw, [{"eventType": tuple(NVTX_RANGES), "end": Is.NULL}])
             if unclosed:
+                rows = self._db.count(raw, ())
+                self.ledger.note("dropped", "NVTX ranges without an end", raw, unclosed, rows)
                 warnings.append(f"NVTX ranges without an end, left out: {unclosed}")
         if self._db.has(GPU_METRICS) and "samples" not in self._present:
             warnings.append(

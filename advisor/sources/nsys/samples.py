@@ -100,6 +100,8 @@ def read_samples(raw: RawTables) -> Columns:
     kind, metric, value, time, *other = raw.read(GPU_METRICS, ["typeId", "metricId", "value", *times], keep)
     if other and (time == MISSING).any():
         time = np.where(time == MISSING, other[0], time)
+    before = int((time < 0).sum())
+    raw.ledger.note("dropped", "GPU samples before the session began", GPU_METRICS, before, len(time))
     kinds = sorted({type_id for type_id, _ in metrics})
     parts = []
     for type_id in kinds:

@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
+from advisor.sources.ledger import Ledger
 from advisor.sources.samplers import rows as log_rows
 from advisor.sources.samplers.fields import BUS, DEVICE, IDENTITY, MODEL, TIME, measured, number
 from advisor.sources.samplers.stamps import Stamp, read_stamp
@@ -40,7 +41,8 @@ class SampleLog:
     where stamps name no time zone: then it counts what the clock on the wall showed.
     """
 
-    def __init__(self, path: Path, format_name: str, samples: Sequence[Sample]) -> None:
+    def __init__(self, path: Path, format_name: str, samples: Sequence[Sample], lines: int = 0) -> None:
+        """`lines`: of the log that may hold a sample, where it was read from one."""
         if not samples:
             raise InputError(f"{path}: a {format_name} log without a single sample")
         stamps = [s.stamp for s in samples if s.stamp is not None]
@@ -75,6 +77,10 @@ class SampleLog:
             start_utc_ns=self.begin_ns,
             device_numbers=f"those of {format_name.split()[0]}, in the order of the PCI bus",
             warnings=() if known else (warning,),
+        )
+        self.ledger = Ledger()
+        self.ledger.note(
+            "dropped", "lines cut short or without a value", "samples", lines - len(samples), lines
         )
 
     def tables(self) -> frozenset[str]:
@@ -112,7 +118,7 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
             "--query-gpu=timestamp,index,utilization.gpu,clocks.sm,power.draw,memory.used -lms 100`"
         )
     try:
-        return SampleLog(shown, kind, list(_samples(shown, log_rows.rows(lines, kind))))
+        return SampleLog(shown, kind, list(_samples(shown, log_rows.rows(lines, kind))), _of_samples(lines))
     except csv.Error as fault:
         raise InputError(f"{shown}: not a {kind} log that can be read ({fault}); record it again") from fault
 
@@ -122,6 +128,11 @@ def _lines(data: bytes) -> list[str]:
     coding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     text = data.decode(coding, "replace")
     return [line for line in text.splitlines() if line.strip()]
+
+
+def _of_samples(lines: Sequence[str]) -> int:
+    """How many lines begin with a digit or name a GPU, which headers and notes do not."""
+    return sum(line.lstrip(' "').lower().startswith((*"0123456789", "gpu ")) for line in lines)
 
 
 def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:

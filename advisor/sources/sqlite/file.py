@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
-from advisor.sources.raw import ALL, Ints, Is, Keep, Rows
+from advisor.sources.ledger import Ledger
+from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite import columns as sqlite_columns
 from advisor.sources.sqlite.columns import as_integer, quoted, source_of_rows
@@ -44,6 +45,7 @@ class SqliteFile:
         """`shown` is the path that messages name, where `path` is a temporary copy of it; `hint`
         is the command that makes such a file."""
         self.hint = hint
+        self.ledger = Ledger()
         self.path = path.resolve()  # SQLite keeps its journals beside the real file
         self.shown = shown or path
         self._private: tempfile.TemporaryDirectory[str] | None = None
@@ -117,7 +119,14 @@ class SqliteFile:
             if self._pages is not None:
                 with suppress(NotPlain):
                     return self._pages.read_columns(self._db, table, columns, keep, _FEW_PAGES)
+            self._note_not_whole(table, columns)
             return sqlite_columns.read_columns(self._db, table, columns, keep)
+
+    def _note_not_whole(self, table: str, columns: Sequence[str]) -> None:
+        odd = " or ".join(f"typeof({quoted(c)}) not in ('integer', 'null')" for c in columns)
+        sql = f"select count(*), total({odd}) from {source_of_rows(table)}"
+        ((rows, count),) = self._db.execute(sql).fetchall()
+        self.ledger.note("repaired", NOT_WHOLE, table, int(count), rows)
 
     def size_bytes(self) -> int:
         """Size of the file that the user gave."""
