@@ -35,8 +35,9 @@ def diagnose(
     """Find out what holds the GPU back in one or more captures.
 
     TRACE is an Nsight Systems export (.sqlite, also .xz or .gz; a Parquet or Arrow folder), a
-    report (.nsys-rep, where nsys is installed), a PyTorch profiler trace (.json, .json.gz), a
-    folder of these, or a diagnosis saved with --format json, to show it in another format.
+    report (.nsys-rep, where nsys is installed), a PyTorch profiler trace (.json, .json.gz), tables
+    that `nsys stats` printed (text, CSV or JSON, several in one), a folder of these, or a diagnosis
+    saved with --format json, to show it in another format; - reads standard input.
 
     Captures whose names (rank3.sqlite) or metadata say that they are ranks of one job get one
     diagnosis: who comes late, who waits.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,10 +20,14 @@ JSON_SUFFIXES = (".json", ".json.gz", ".json.xz")
 def expand(paths: Sequence[Path]) -> list[Path]:
     """The captures: files as given, folders as the captures in them and in their subfolders, each once.
     One that is missing among several is for the reader to name: the others can still be judged."""
-    from advisor.sources.open import is_export_folder
+    from advisor.sources.open import STDIN, is_export_folder
 
     found: list[Path] = []
     for path in paths:
+        if path == STDIN:
+            _read_stdin()
+            found.append(path)
+            continue
         if len(paths) == 1:
             check_exists(path)
         if not path.is_dir() or is_export_folder(path):
@@ -67,6 +72,15 @@ def _folders(root: Path) -> Iterator[Path]:
         folder = Path(place)
         yield folder
         below[:] = sorted(n for n in below if n[0] != "." and not is_export_folder(folder / n))
+
+
+def _read_stdin() -> None:
+    from advisor.cli.messages import message
+    from advisor.sources.open import take_stdin
+
+    if sys.stdin.isatty():
+        message("paste the tables; Ctrl-D on a line of its own ends them")
+    take_stdin(sys.stdin.buffer.read())
 
 
 def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:

@@ -72,7 +72,9 @@ def _held(inference: Inference, impact: ImpactSpec, scope: Scope) -> dict[str, f
 
 def part_of(inference: Inference, impact: ImpactSpec, scope: Scope) -> str:
     """The part of the budget that a rule speaks of; where it holds no time, the largest of the
-    further ones: copies of the one direction are not those of the other."""
+    further ones: copies of the one direction are not those of the other. Sums have no window."""
+    if inference.facts.value("capture.sums_only") is True:
+        return "capture"
     known = {p: v for p, v in _held(inference, impact, scope).items() if v > 0}
     return impact.part if impact.part in known or not known else max(known, key=lambda p: known[p])
 
@@ -139,10 +141,11 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
     doubt     the factor of every doubt of the rule that the capture gives reason for
     found     0.9 + 0.1 c, where c is how sure it is that what was found are steps
     steps     1 - 0.2 / n for n steps in the window (no steps: as one)
+    sums      0.8 where sums of the whole recording are all there is
     samples   0.7 + 0.3 c n / (n + 10) where a number of the branch comes from n GPU samples: c is
               the share of the busy time in kernels that they resolve, 1 where kernels do not matter
 
-    The last three are not for rules about the capture itself, which count over the whole file.
+    The last four are not for rules about the capture itself, which count over the whole file.
     """
     base, method = spec.confidence.base, spec.confidence.method
     near = max((_margin(b) for b in outcome.branches if b.truth), default=1.0)
@@ -164,6 +167,8 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
     if spec.scope != "trace":
         terms += _steps(inference)
         terms += _samples(inference, outcome)
+        if inference.facts.value("capture.sums_only") is True:
+            terms.append(Term("sums", 0.8, "sums count start-up as well, and do not say when"))
     return tuple(terms)
 
 

@@ -19,6 +19,7 @@ from advisor.facts.phases import phase_facts
 from advisor.facts.rates import rate_facts
 from advisor.facts.shapes import shape_facts
 from advisor.facts.stacks import stack_facts
+from advisor.facts.sums import sums_facts
 from advisor.facts.unified import unified_facts
 from advisor.facts.window import window_facts
 from advisor.facts.writer import FactWriter
@@ -37,6 +38,7 @@ def build_facts(
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)
+    sums_facts(a, out)
     stack_facts(a, out)
     window_facts(a, out)
     if ranks is None:

@@ -139,6 +139,10 @@ def _majors(a: Analysis) -> list[int]:
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
     alone = samples_alone(a)
+    if trace.has("sums"):  # that a table is not there says nothing: it may not have been printed
+        out.put("capture.size_bytes", capture.size_bytes)
+        _workload(a, out)
+        return
     if capture.recorder.samples_only:
         # A sampler sees utilisation only: that it recorded no kernel says nothing about the GPU.
         out.put("capture.size_bytes", capture.size_bytes)
@@ -246,7 +250,7 @@ def _workload(a: Analysis, out: FactWriter) -> None:
     kind = a.workload
     language_model, training = kind.startswith("LLM"), kind == "training"
     out.put("capture.workload", kind)
-    if a.trace.has("kernels") and kind != UNKNOWN:
+    if len(a.names.ids) and kind != UNKNOWN:
         out.put("capture.is_inference", language_model or "inference" in kind)
     if kind == NO_KERNELS:
         return
@@ -257,8 +261,8 @@ def _workload(a: Analysis, out: FactWriter) -> None:
             "workload.framework": a.program.framework,
         }
     )
-    if kind == UNKNOWN and not a.trace.has("kernels"):
-        return  # opaque graphs, for one: advice for any program may fit
+    if kind == UNKNOWN and (not len(a.names.ids) or a.trace.has("sums")):
+        return  # opaque graphs or cut names, for one: advice for any program may fit
     model = language_model or training or "inference" in kind
     unknown_model = kind == UNKNOWN and a.program.framework != CUDA_CPP
     out.put_all(

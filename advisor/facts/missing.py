@@ -34,6 +34,7 @@ _SELECTING = {"sm_active", "gr_active"}
 _WORK = ("kernels", "copies", "memsets", "graph_runs")
 #: Remedies that say nothing new where the kernels themselves are missing.
 _OF_KERNELS = (needs.CUDA, needs.LONGER, needs.STEP_RANGES, needs.FASTER)
+NOT_IN_SUMS = "sums do not say it"
 _NOTHING = "the window holds nothing of the kind"
 
 #: True for a column of a table that no row has a value of.
@@ -74,6 +75,8 @@ def reason(
     there, else the first of its needs that is not met on one of the devices without a value
     (`lacking`; None where they cannot be looked at)."""
     absent = absent_tables(spec, tables)
+    if "sums" in tables and (absent or (spec.columns and "sums" not in spec.columns)):
+        return NOT_IN_SUMS
     if absent:
         return f"the capture holds no {', '.join(absent)}"
     columns = empty_columns(spec, tables, empty) if empty else []
@@ -107,6 +110,8 @@ def remedy(
     `serving`: the serving engine, which may have a switch of its own.
     """
     unmet = [n.supply for n in spec.needs if n.lack == why]
+    if "sums" in tables and "sums" not in spec.tables:
+        return needs.SUMMED if spec.flag == needs.CUDA else combine([needs.CUDA, spec.flag])
     if nvtx and "ranges" not in tables:
         tables |= {"ranges"}
         if "ranges" in spec.tables:  # the program has to push them

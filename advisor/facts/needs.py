@@ -21,6 +21,7 @@ OWNER = "GPU work in the captured process"
 LOSSLESS = "a capture that loses no kernels"
 ALL_RANKS = "the captures of all ranks"
 SMI_LOG = "a log of nvidia-smi, laid over the capture as its GPU metrics"
+SUMMED = "the capture that was summed up (advisor REPORT.sqlite)"
 SIZES = "an nsys of 2026 or a PyTorch profiler trace, which record the arguments of NCCL"
 
 STEPS = Need("no step structure was found", STEP_RANGES, lambda a: a.step_count > 0)

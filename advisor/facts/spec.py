@@ -62,6 +62,8 @@ class FactSpec:
 
     def sources(self, present: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tables and ``table.column`` names that it was made of in a capture of `present`."""
+        if "sums" in present and self.columns:
+            return ("sums",), tuple(f"sums.{c}" for c in self.columns.get("sums", ("count", "total")))
         # What is counted as none in tables that are not there still comes from those tables.
         read = {t: c for t, c in self.columns.items() if t in present} or self.columns
         tables = tuple(t for t in self.tables if t in present) or tuple(read)

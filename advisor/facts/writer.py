@@ -95,6 +95,7 @@ class FactWriter:
                 lacking = [] if name in present else [a]
             else:
                 devices = a.devices or (sampled if "samples" in spec.columns else [])
+                devices = devices or ([a.main_device] if "sums" in spec.columns else [])
                 lacking = [
                     a.on(d)
                     for d in devices

@@ -154,7 +154,7 @@ class Analysis:
     @cached_property
     def workload(self) -> str:
         """What the capture holds, as it is printed: for a language model with its phase."""
-        if not self.trace.has("kernels") and not len(self.ops) and not len(self.steps):
+        if not len(self.names.ids) and not len(self.ops) and not len(self.steps):
             return NO_KERNELS
         return printed(self.program, *phase_times(self.steps, self.trace, self.names))
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily
+from advisor.metrics.sums import base_name, sums_of
 from advisor.model.arrays import Array
+from advisor.sources.schema import Summed
 from advisor.sources.trace import Trace
 
 #: Families whose work a fused kernel would do on the way (catalogue: unfused elementwise).
@@ -55,7 +57,12 @@ class Names:
 
 
 def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
-    """Names, families and operations of all kernels; each distinct name is looked at once."""
+    """Names, families and operations of all kernels; each distinct name is looked at once. Where
+    there are sums alone, `index` has an entry for each of them."""
+    if trace.has("sums"):
+        found = sums_of(trace, Summed.KERNELS).names
+        each = np.arange(len(found))
+        return Names(each, found, [base_name(n) for n in found], each, families.classify(found))
     columns = trace.columns("kernels", ("name_id", "short_name_id"))
     ids, index = dense(columns["name_id"])
     texts = trace.texts(ids.tolist())
@@ -160,6 +167,15 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     p95, p99 = (at(np.maximum(np.ceil(q * count).astype(np.int64) - 1, 0)) for q in (0.95, 0.99))
     tail = np.bincount(group, np.maximum(duration - p50[group], 0), minlength=groups)
     return Distribution(count, total, at(np.zeros(groups, np.int64)), p50, p95, p99, at(last), tail)
+
+
+def kernel_rows(trace: Trace, names: Names) -> tuple[Array, Array]:
+    """Time (ns) of each entry of `Names.index`, and how many kernels it stands for."""
+    if trace.has("sums"):
+        found = sums_of(trace, Summed.KERNELS)
+        return found.total, found.count
+    span = trace.columns("kernels", ("start", "end"))
+    return (span["end"] - span["start"]).astype(float), np.ones(len(names.index))
 
 
 def composition(names: Names, index: Array, duration: Array) -> dict[str, float]:

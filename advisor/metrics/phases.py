@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from advisor.knowledge.files import step_patterns
 from advisor.metrics.kernels import Names
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
+from advisor.metrics.sums import sums_of
 from advisor.model.arrays import Array
+from advisor.sources.schema import Summed
 from advisor.sources.trace import Trace
 
 #: A step is of one phase when this much of its telling kernel time says so.
@@ -126,7 +129,11 @@ def with_phases(
 
 def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ...], Array]:
     """Phases of the steps and the time (ns) that each ran; where no step has one, the phase that
-    the kernels of the whole capture speak for."""
+    the kernels of the whole capture speak for, and of sums the time of the ranges that name one."""
+    if trace.has("sums"):
+        ranges = sums_of(trace, Summed.RANGES)
+        found = [step_patterns().step(name) for name in ranges.names]
+        return tuple((hit and hit.phase) or "unknown" for hit in found), ranges.total
     if set(steps.phase) - {"unknown"} or not trace.has("kernels"):
         return steps.phase, np.asarray(steps.gpu_end - steps.gpu_start)
     return guess_phases(trace, names, np.zeros(len(names.index), np.int64), 1), np.ones(1)

@@ -16,8 +16,10 @@ from advisor.knowledge.files import step_patterns
 from advisor.knowledge.patterns import pattern
 from advisor.knowledge.workloads import Evidence, Workload, WorkloadFile
 from advisor.metrics.host import Ranges
-from advisor.metrics.kernels import MATMUL, Names, composition
+from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows
+from advisor.metrics.sums import sums_of
 from advisor.model.arrays import Array
+from advisor.sources.schema import Summed
 from advisor.sources.trace import Trace
 
 LANGUAGE_MODEL = "language-model"
@@ -69,18 +71,18 @@ class Judgement:
 def look(trace: Trace, names: Names, ranges: Ranges) -> WorkloadSigns:
     """What a capture shows; each distinct name is looked at once."""
     written, operators = _split_texts(ranges)
-    phases = (hit.phase for hit in ranges.matching(step_patterns().step).values())
+    hits = list(ranges.matching(step_patterns().step).values())
+    if trace.has("sums"):
+        written = tuple(sums_of(trace, Summed.RANGES).names)
+        hits = [hit for text in written if (hit := step_patterns().step(text))]
     signs = WorkloadSigns(
         ranges=written,
         operators=operators,
         modules=trace.capture.modules,
         command=" ".join(trace.capture.command),
-        features={"named_phases": float(sum(phase is not None for phase in phases))},
+        features={"named_phases": float(sum(hit.phase is not None for hit in hits))},
     )
-    if trace.has("kernels"):
-        span = trace.columns("kernels", ("start", "end"))
-        signs = _with_kernels(signs, names, (span["end"] - span["start"]).astype(float))
-    return signs
+    return _with_kernels(signs, names, *kernel_rows(trace, names))
 
 
 def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -97,8 +99,8 @@ def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(written), tuple(operators)
 
 
-def _with_kernels(signs: WorkloadSigns, names: Names, duration: Array) -> WorkloadSigns:
-    """With what the kernels show; `duration` has one entry a kernel row, ns."""
+def _with_kernels(signs: WorkloadSigns, names: Names, duration: Array, count: Array) -> WorkloadSigns:
+    """With what the kernels show; `duration` (ns) and `count` have one entry a kernel row."""
     by_name = np.bincount(names.index, duration, minlength=len(names.ids))
     time = composition(names, names.index, duration)
     time.pop("communication", None)
@@ -114,14 +116,14 @@ def _with_kernels(signs: WorkloadSigns, names: Names, duration: Array) -> Worklo
         signs,
         kernels=shares,
         families={family: t / whole for family, t in time.items()},
-        features={**signs.features, **_features(names, by_name)},
+        features={**signs.features, **_features(names, by_name, count)},
     )
 
 
-def _features(names: Names, by_name: Array) -> dict[str, float]:
+def _features(names: Names, by_name: Array, count: Array) -> dict[str, float]:
     """The numbers about kernels that evidence of kind `structure` looks at; `by_name` is the time
     of each name."""
-    launches = np.bincount(names.index, minlength=len(names.ids))
+    launches = np.bincount(names.index, count, minlength=len(names.ids))
     own = names.mask(lambda k: k.family != "communication")
     matmul = by_name[names.mask(lambda k: k.family in MATMUL)].sum()
     few = names.mask(lambda k: k.family == "gemv" or k.traits.get("skinny") is True)

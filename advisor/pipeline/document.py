@@ -15,7 +15,7 @@ from advisor.knowledge.options import Program, options_for
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
-from advisor.metrics.kernels import composition
+from advisor.metrics.kernels import composition, kernel_rows
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
@@ -39,6 +39,7 @@ from advisor.serving.detect import ServingEngine, detect, named
 _BINS = 2_000
 _MARKS = 500
 _TABLE_ROWS = 200
+_SUMS = "sums of the whole recording"
 #: From this share of graph launches without kernels on, kernels are missing for that reason.
 HIDDEN = 0.01
 NO_ESTIMATE = "ranked by the share of the step that the cause holds"
@@ -51,7 +52,9 @@ def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | No
     whole = (a.span[1] - a.span[0]) / 1e6
 
     def ms_of(part: str, _scope: Scope, share: float | None) -> float | None:
-        return None if share is None else share * (whole if part == "capture" else step)
+        return (
+            None if share is None or a.trace.has("sums") else share * (whole if part == "capture" else step)
+        )
 
     return ms_of
 
@@ -60,11 +63,8 @@ def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
     """The engine that the user named, else the one that the names in the trace speak for."""
     if chosen:
         return named(chosen)
-    times: dict[str, float] = {}
-    if a.trace.has("kernels"):
-        span = a.trace.columns("kernels", ("start", "end"))
-        total = np.bincount(a.names.index, span["end"] - span["start"], minlength=len(a.names.texts))
-        times = dict(zip(a.names.texts, total.tolist(), strict=True))
+    total = np.bincount(a.names.index, kernel_rows(a.trace, a.names)[0], minlength=len(a.names.texts))
+    times = dict(zip(a.names.texts, total.tolist(), strict=True))
     examples = dict.fromkeys(a.ranges.matching(lambda t: t).values())
     distinct = list(examples)[:5_000]
     return detect(times, distinct, a.trace.capture.command)
@@ -72,7 +72,7 @@ def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
 
 def program_of(a: Analysis) -> Program:
     """What the capture shows of the program that advice should fit."""
-    capture, kernels = a.trace.capture, a.names.texts if a.trace.has("kernels") else ()
+    capture, kernels = a.trace.capture, a.names.texts
     release = capture.producer_version if capture.recorder.nsys_options else None
     return Program(is_language_model(a.workload), kernels, " ".join(capture.command), release)
 
@@ -223,7 +223,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         window_ns=(window.start, window.end),
         window_method=window.method,
         steps=a.step_count or None,
-        step_method=a.steps.method if len(a.steps) else None,
+        step_method=a.steps.method if len(a.steps) else _SUMS if a.trace.has("sums") else None,
         step_confidence=a.steps.confidence if len(a.steps) else None,
         step_levels=dict(a.steps.levels),
         workload=a.workload,
@@ -362,25 +362,25 @@ def timeline(a: Analysis) -> Timeline:
 
 def next_target(a: Analysis) -> NextTarget | None:
     """The family that holds most kernel time, its largest kernel and the command to look at it."""
-    if not a.devices or not a.trace.has("kernels"):
+    names, (duration, calls) = a.names.index, kernel_rows(a.trace, a.names)
+    if not a.trace.has("sums"):
+        at = a.device_kernels(a.devices[0]) if a.devices else np.empty(0, np.int64)
+        names, duration, calls = a.op_name[at], duration[a.ops.row[at]], calls[a.ops.row[at]]
+    total, known = duration.sum(), np.where(calls > 0, duration, 0)  # without rows that were cut off
+    times = composition(a.names, names, known)
+    if not times:
         return None
-    at = a.device_kernels(a.devices[0])
-    if len(at) == 0:
-        return None
-    names, duration = a.op_name[at], (a.ops.end - a.ops.start)[at]
-    times = composition(a.names, names, duration)
     # What a collective takes is not the kernel's doing: ncu has nothing to say about it.
     family = next((f for f in times if f != "communication"), next(iter(times)))
-    by_name = np.bincount(names, duration, minlength=len(a.names.ids))
+    by_name = np.bincount(names, known, minlength=len(a.names.ids))
     i = int(np.argmax(np.where(a.names.mask(lambda k: k.family == family), by_name, -1.0)))
-    total = sum(times.values())
     return NextTarget(
         family=family,
         share=times[family] / total,
         kernel=a.names.texts[i],
         command=_measure(_regex(a.names.short[i]), a.trace.capture.vendor),
         why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in "
-        f"{np.count_nonzero(names == i)} calls",
+        f"{int(calls[names == i].sum())} calls",
     )
 
 

@@ -20,6 +20,12 @@ from advisor.model.rules import RuleSpec
 _MOSTLY = 0.5
 
 
+_CAPTURE = (
+    "Sums do not say when anything ran: what waits and what a fix would win takes the capture itself "
+    "(nsys export --type=sqlite REPORT.nsys-rep; advisor REPORT.sqlite)."
+)
+
+
 def verdict(
     a: Analysis,
     findings: tuple[Finding, ...],
@@ -35,7 +41,11 @@ def verdict(
         rest = [f.cause for f in telling[1:3]]
         if rest:
             sentence += f" Then: {', '.join(rest)}."
+        if a.trace.has("sums"):
+            sentence += f" {_CAPTURE}"
         return what + sentence
+    if a.trace.has("sums"):
+        return f"{what}Sums alone, and no fault that they can show. {_CAPTURE}"
     if samples_alone(a):
         return (
             f"GPU samples alone, and no fault that they can show{_bound(findings)}. Which kernels "

@@ -148,7 +148,7 @@ def _about(entry: Input, d: Diagnosis) -> list[str]:
     producer = (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys")
     parts = [entry.device, producer, entry.serving_engine, entry.workload]
     steps = (amount(s.count, f"{_phase(s.phase)}step") for s in d.main_steps)
-    parts.append(", ".join(steps) or "no steps found")
+    parts.append(", ".join(steps) or entry.step_method or "no steps found")
     return [p for p in parts if p]
 
 

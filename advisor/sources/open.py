@@ -27,6 +27,16 @@ _OTHER_PACKERS = {
 }
 
 
+#: What the user calls standard input, and what came from it: its reader is the command line.
+STDIN = Path("-")
+_piped: list[bytes] = []
+
+
+def take_stdin(data: bytes) -> None:
+    """Let `STDIN` name a capture of this content, as often as it is opened."""
+    _piped[:] = [data]
+
+
 class Found(NamedTuple):
     """A path to recognise: `path` can be read now, `shown` is what the user gave.
 
@@ -74,6 +84,8 @@ def needs_export(path: str | Path) -> bool:
 
 
 def _open_source(shown: Path) -> Source:
+    if shown == STDIN and _piped:
+        return _open_stdin(_piped[0])
     if shown.is_dir():
         return _recognised(Found(shown, shown, b""))
     if shown.exists() and not shown.is_file():
@@ -84,6 +96,19 @@ def _open_source(shown: Path) -> Source:
     if packed is not None:
         return _open_packed(shown, packed)
     return _recognised(Found(shown, shown, head))
+
+
+def _open_stdin(data: bytes) -> Source:
+    folder = tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
+    copy = Path(folder.name, "stdin")
+    copy.write_bytes(data)
+    try:
+        source = _Unpacked(_open_source(copy), folder)
+    except InputError as error:
+        folder.cleanup()
+        raise InputError(str(error).replace(str(copy), str(STDIN))) from error
+    source.capture = source.capture.model_copy(update={"path": str(STDIN)})
+    return source
 
 
 def _kind_of(found: Found) -> Recogniser | None:
@@ -246,11 +271,30 @@ def _open_samples(found: Found) -> Source:
 def _is_log(found: Found) -> bool:
     from advisor.sources.samplers.log import looks_like_log
 
-    return found.name.endswith((".csv", ".tsv")) or looks_like_log(found.head)
+    return looks_like_log(found.head)
+
+
+def _open_tables(found: Found) -> Source:
+    from advisor.sources.pasted.reader import open_tables
+
+    return open_tables(found.path, found.shown)
+
+
+def _is_tables(found: Found) -> bool:
+    from advisor.sources.pasted.reader import is_tables
+
+    return not found.name.endswith(REPORT_SUFFIXES) and is_tables(found.head)
+
+
+def _is_text(found: Found) -> bool:
+    """Any text may hold tables of `nsys stats` further down."""
+    from advisor.sources.pasted.reader import is_text
+
+    return not found.name.endswith((*REPORT_SUFFIXES, ".sqlite", ".db")) and is_text(found.head)
 
 
 def _is_report(found: Found) -> bool:
-    inside = b"Nsight Systems" in found.head or b"QuadD" in found.head
+    inside = not _is_text(found) and (b"Nsight Systems" in found.head or b"QuadD" in found.head)
     return found.name.endswith(REPORT_SUFFIXES) or inside
 
 
@@ -266,9 +310,11 @@ RECOGNISERS: list[Recogniser] = [
     Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys, reads=True),
     Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _refuse_lfs),
     Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _refuse_stream),
+    Recogniser("nsys-stats", _is_tables, _open_tables, reads=True),
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _refuse_parquet),
     Recogniser("kineto", _is_json, _open_kineto, reads=True),
     Recogniser("samples", _is_log, _open_samples, reads=True),
+    Recogniser("text", _is_text, _open_tables, reads=True),
 ]

@@ -56,6 +56,18 @@ class Call(IntEnum):
     PROFILER = 10
 
 
+class Summed(IntEnum):
+    """What a row of `sums` adds up (`sums.report`). QUEUE: from launch call to kernel, by kernel."""
+
+    KERNELS = 0
+    CALLS = 1
+    COPIES = 2
+    SIZES = 3
+    RANGES = 4
+    HOST_CALLS = 5
+    QUEUE = 6
+
+
 #: Table -> its columns. Integers unless listed in `FLOAT_COLUMNS`.
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": (
@@ -99,6 +111,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     "diagnostics": ("time", "severity", "text_id"),
     "host_calls": ("start", "end", "process", "thread", "name_id"),
     "overheads": ("start", "end", "process", "thread", "kind_id"),
+    # Of a whole recording: count, then ns (bytes of SIZES), NaN where a report lacks the column.
+    "sums": ("report", "name_id", "count", "total", "average", "median", "least", "most", "deviation"),
 }  # fmt: skip
 
 FLOAT_COLUMNS = frozenset(TABLES["samples"]) - {"time", "device"}

@@ -119,7 +119,8 @@ class NsysExport:
             return self._db.has(GPU_METRICS) and nsys_samples.readable(self._db)
         if table == "ranges":
             return self._has_ranges()
-        if table in ("python_calls", "python_rows"):  # nsys samples stacks, it does not time functions
+        # nsys samples stacks, it does not time functions.
+        if table in ("python_calls", "python_rows", "sums"):
             return False
         if table == "diagnostics":
             return self._db.has(self._raw(DIAGNOSTICS))

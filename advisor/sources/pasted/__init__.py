@@ -1,0 +1,1 @@
+"""Tables that `nsys stats` printed, pasted or saved."""

@@ -1,0 +1,140 @@
+"""What the headings of `nsys stats` mean, in all its releases, and the cells below them."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+#: Heading in lower case, without its unit -> our field; "" is known and not needed.
+_FIELDS = {
+    **dict.fromkeys(("total time", "total", "total proj time"), "total"),
+    **dict.fromkeys(("instances", "num calls", "calls", "count", "operations", "range instances",
+                     "kern inst"), "count"),
+    **dict.fromkeys(("avg", "average", "proj avg"), "average"),
+    **dict.fromkeys(("med", "median", "proj med"), "median"),
+    **dict.fromkeys(("min", "minimum", "proj min"), "least"),
+    **dict.fromkeys(("max", "maximum", "proj max"), "most"),
+    **dict.fromkeys(("stddev", "std dev", "proj stddev"), "deviation"),
+    **dict.fromkeys(("name", "kernel name", "operation", "function"), "name"),
+    **dict.fromkeys(("range", "nvtx range"), "range"),
+    **{f"{p}{n}": f"{part}.{f}"
+       for p, part in (("a", "calls"), ("q", "queue"), ("k", "kernels"))
+       for n, f in (("avg", "average"), ("med", "median"), ("min", "least"), ("max", "most"),
+                    ("stddev", "deviation"))},
+    **dict.fromkeys(("tavg", "tmed", "tmin", "tmax", "tstddev", "total range time", "total gpu ops",
+                     "avg gpu ops", "avg range lvl", "avg num child", "nvtx inst", "corrid", "correlid",
+                     "grdx", "grdy", "grdz", "blkx", "blky", "blkz", "reg/trd", "stcsmem", "dymsmem",
+                     "smem", "throughput", "ctx", "greenctx", "strm", "pid", "tid", "devid",
+                     "t-pri", "result"), ""),
+    **dict.fromkeys(("style", "srcmemkd", "dstmemkd", "device", "api name", "api function"), "word"),
+    "qcount": "queue.count", "time": "percent", "category": "category", "start": "start",
+    "duration": "duration", "bytes": "bytes",
+}  # fmt: skip
+TEXTS = ("name", "range", "category", "word")
+_SCALE = {
+    **dict.fromkeys(("", "ns", "nsec", "nanoseconds", "b", "bytes", "%"), 1.0),
+    **dict.fromkeys(("us", "usec", "μs", "µs"), 1e3), **dict.fromkeys(("ms", "msec"), 1e6),
+    **dict.fromkeys(("s", "sec", "seconds"), 1e9),
+    "kb": 1e3, "kib": 1024.0, "mb": 1e6, "mib": 2.0**20, "gb": 1e9, "gib": 2.0**30,
+}  # fmt: skip
+_BYTES = frozenset(("b", "bytes", "kb", "kib", "mb", "mib", "gb", "gib"))
+
+_UNIT = re.compile(r"\s*(?:\(([^()]*)\)|:([a-z]+))$")
+_HEADING = re.compile(
+    "(?i)(" + "|".join(re.escape(h).replace(r"\ ", r"\s?") for h in sorted(_FIELDS, key=len, reverse=True))
+    + r")\s?(\((?:%|[a-zµμ]{1,11}(?:/s)?)\))?(?=\s|$)"
+)  # fmt: skip
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d+)?")
+_MAYBE = re.compile(r"(?i)avg|average|instances|count|calls|duration|total")
+_LONGEST_HEADER = 2_000
+
+
+class Column(NamedTuple):
+    field: str
+    scale: float
+    bytes: bool
+
+
+def column_of(heading: str) -> Column | None:
+    text = " ".join(heading.strip().strip("\"'*`").lower().split())
+    unit = ""
+    if hit := _UNIT.search(text):
+        text, unit = text[: hit.start()], hit[1] or hit[2]
+    name = _FIELDS.get(text)
+    if name is None:
+        return None
+    return Column(name, _SCALE.get(unit, 1.0), unit in _BYTES)
+
+
+class Header(NamedTuple):
+    columns: tuple[Column | None, ...]
+    delimiter: str  # empty: text in columns
+
+
+def header_of(line: str) -> Header | None:
+    """The columns of a line of headings; None for any other line."""
+    if len(line) > _LONGEST_HEADER or not _MAYBE.search(line):
+        return None
+    line = line.replace("│", "|")
+    for delimiter in ("|", "\t", ";", ","):
+        if line.count(delimiter) > 1:
+            cells = cells_of(line, delimiter)
+            columns = tuple(column_of(c) for c in cells)
+            if is_header(columns) and sum(c is None for c in columns) <= 2:
+                return Header(columns, delimiter)
+    hits = list(_HEADING.finditer(line))
+    if hits and not _HEADING.sub("", line).strip():
+        columns = tuple(column_of(h[0]) for h in hits)
+        if is_header(columns):
+            return Header(columns, "")
+    return None
+
+
+def is_header(columns: Sequence[Column | None]) -> bool:
+    fields = {c.field for c in columns if c}
+    numbers = fields & {"total", "average", "count", "duration", "kernels.average"}
+    return bool(fields & {"name", "range"}) and len(numbers) > ("duration" not in fields)
+
+
+def cells_of(line: str, delimiter: str) -> list[str]:
+    if delimiter == "|":
+        return [c.strip() for c in line.replace("│", "|").strip().strip("|").split("|")]
+    try:
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    except csv.Error:
+        return []
+
+
+def number(text: str) -> float:
+    """A number as any release, spreadsheet or person writes it; NaN for none. Raises ValueError."""
+    text = text.strip().strip("\"'")
+    if text in ("", "-", "n/a", "N/A", "nan", "None", "null"):
+        return math.nan
+    hit = _NUMBER.match(text)
+    scale = _SCALE.get(text[hit.end() :].strip().lower()) if hit else None
+    if hit is None or scale is None:
+        raise ValueError(text)
+    plain = hit[0]
+    if re.fullmatch(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", plain):
+        plain = plain.replace(",", "")
+    elif re.fullmatch(r"[-+]?\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?", plain):
+        plain = plain.replace(".", "").replace(",", ".")
+    return float(plain.replace(",", ".")) * scale
+
+
+def spaced(line: str, columns: Sequence[Column | None]) -> list[str] | None:
+    """Cells of a line of text in columns: only a name may hold spaces, and it stands at an end."""
+    wide = re.split(r"\s{2,}|\t", line.strip())
+    if len(wide) == len(columns):
+        return wide
+    # A unit after its number belongs to it.
+    words = re.sub(r"(?<=\d) (?=(?:%|[num]?s|[KMG]i?B)(?:\s|$))", "", line).split()
+    last = columns[-1]
+    if last is not None and last.field in ("name", "range"):
+        cells = words[: len(columns) - 1]
+        return [*cells, " ".join(words[len(cells) :])] if len(words) >= len(columns) else None
+    at = len(words) - len(columns) + 1
+    return [" ".join(words[:at]), *words[at:]] if at > 0 else None
