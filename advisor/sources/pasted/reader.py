@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
+from advisor.sources.ledger import Ledger
 from advisor.sources.pasted.tables import Table, looks_like_tables, read_tables
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Columns
@@ -36,8 +37,11 @@ class PastedTables:
         self._columns = self._filled(tables)
         self.devices: tuple[Device, ...] = ()
         version = _VERSION.search(text)
-        torn = sum(t.torn for t in tables)
-        warnings = [f"lines inside the tables that could not be read: {torn}"] if torn else []
+        torn, rows = sum(t.torn for t in tables), sum(len(t.rows) for t in tables)
+        self.ledger = Ledger()
+        self.ledger.note(
+            "dropped", "lines inside the tables that could not be read", "sums", torn, rows + torn
+        )
         self.capture = Capture(
             path=str(shown),
             format="nsys-stats",
@@ -46,7 +50,6 @@ class PastedTables:
             producer="nsys stats",
             producer_version=version[1] if version else None,
             device_numbers="all GPUs of the recording together",
-            warnings=tuple(warnings),
         )
 
     def _filled(self, tables: Sequence[Table]) -> Columns:
