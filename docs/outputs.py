@@ -29,7 +29,7 @@ def diagnosed(capture: str) -> Any:
 
 def readme_output() -> str:
     """What `advisor CAPTURE` prints."""
-    from advisor.reports.terminal import TextOptions, plain
+    from advisor.reports.diagnosis import TextOptions, plain
 
     return f"```text\n{plain(diagnosed(DEMO), TextOptions(width=WIDTH)).rstrip()}\n```"
 
@@ -37,7 +37,7 @@ def readme_output() -> str:
 def examples_table(readme: Path) -> str:
     """Capture, first finding, what proves it, share: one row a capture of the walk-through."""
     from advisor.model.numbers import condition_text, percent
-    from advisor.reports.rule_markdown import anchor, row
+    from advisor.reports.markdown import anchor, row
 
     lines = ["| capture | first finding | what proves it | share |", "|---|---|---|---|"]
     for heading in re.findall(r"^## (.+)$", readme.read_text(encoding="utf-8"), re.MULTILINE):

@@ -55,7 +55,7 @@ FACT_GROUPS = {
 
 def folders() -> str:
     """The packages of `advisor`, from the command line down, in their own words."""
-    from advisor.reports.rule_markdown import row
+    from advisor.reports.markdown import row
 
     found = []
     for package in (ROOT / "advisor").glob("*/__init__.py"):
@@ -72,12 +72,12 @@ def rule_pages() -> dict[Path, str]:
     """docs/rules.md and docs/rules/CODE.md."""
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.knowledge.files import references
-    from advisor.reports import rule_markdown
+    from advisor.reports.markdown import anchor, linked, write
+    from advisor.reports.rule import index, page
 
     loaded = load_rules(builtin_dir())
     rules, known = loaded.active, references()
-    by_cause = {r.cause: r for r in rules}
-    top = rule_markdown.Links(by_cause, lambda r: f"rules/{r.code}.md")
+    codes = {r.code: f"rules/{r.code}.md" for r in rules}
     intro = (
         f"{len(rules)} rules. A *cause* is a finding; a *symptom* is folded into the cause that "
         "explains it and is a finding only where none does; a *note* is listed as healthy. "
@@ -85,20 +85,22 @@ def rule_pages() -> dict[Path, str]:
         "[facts.md](facts.md) what the facts mean, [own_rules.md](own_rules.md) how to write a "
         "rule."
     )
-    listed = rule_markdown.index(rules, top).split("\n", 1)
+    listed = linked(write(index(rules), 1), codes).split("\n", 1)
     files = {
         ROOT / "docs/rules.md": "\n".join(
             [GENERATED.format(source="rules/"), "", listed[0], "", intro, listed[1]]
         )
     }
-    links = rule_markdown.Links(
-        by_cause, lambda r: f"{r.code}.md", lambda s: _source_address(s, rule_markdown.anchor)
-    )
+    causes = {r.cause: f"{r.code}.md" for r in rules if "-" in r.cause}
     for rule in rules:
         path = loaded.path(rule.code)
         assert path is not None
         place = path.relative_to(ROOT).as_posix()
-        text = rule_markdown.page(rule, known, links, 1, _examples(rule, path), _checked(rule))
+        over = sorted(r.cause for r in rules if rule.cause in r.then.overrules)
+        sources = [p.source for p in rule.params.values() if p.source and p.source.startswith("calibration#")]
+        links = {s: f"../../knowledge/calibration.md#{anchor(s.partition('#')[2])}" for s in sources}
+        links |= {cause: address for cause, address in causes.items() if cause != rule.cause}
+        text = linked(write(page(rule, known, over, _examples(rule, path), _checked(rule)), 1), links)
         cases = place.replace(".yaml", ".cases.yaml")
         ends = [f"[All rules](../rules.md) · [the rule file](../../{place}) · [its cases](../../{cases})", ""]
         head = GENERATED.format(source=place)
@@ -116,13 +118,6 @@ def _checked(rule: Any) -> list[str]:
     return [f"{title} {version}" for title, version in using if version]
 
 
-def _source_address(source: str, anchor: Any) -> str | None:
-    name, _, section = source.partition("#")
-    if name == "calibration" and section:
-        return f"../../knowledge/calibration.md#{anchor(section)}"
-    return None
-
-
 def _examples(rule: Any, rule_path: Path) -> list[Any]:
     """The cases beside a rule, in words, where they are few and short: only facts that decide."""
     from advisor.compare.catalog import EVERY_FACT
@@ -130,7 +125,7 @@ def _examples(rule: Any, rule_path: Path) -> list[Any]:
     from advisor.engine.compile import conditions
     from advisor.engine.parse import read, validate
     from advisor.model.numbers import fact_unit
-    from advisor.reports.rule_markdown import Example
+    from advisor.reports.rule import Example
 
     path = rule_path.with_name(f"{rule_path.stem}.cases.yaml")
     found = validate(read(path), CaseFile) if path.is_file() else None
@@ -180,7 +175,7 @@ def facts() -> str:
     """docs/facts.md: the catalogue, one table a group, and the tables that rules may join."""
     from advisor.compare.catalog import EVERY_FACT
     from advisor.facts.catalog import ENTITIES
-    from advisor.reports.rule_markdown import row
+    from advisor.reports.markdown import row
 
     lines = [
         GENERATED.format(source="advisor/facts and advisor/compare/catalog.py"),
@@ -286,7 +281,7 @@ def _block(text: str) -> list[str]:
 def _configuration() -> Iterator[str]:
     """The keys that `advisor.toml` or `[tool.advisor]` may hold."""
     from advisor.config import SETTINGS
-    from advisor.reports.rule_markdown import row
+    from advisor.reports.markdown import row
 
     yield "Options of `diagnose` may stand in `advisor.toml`, or in `pyproject.toml` under"
     yield "`[tool.advisor]`; `advisor.toml` wins over `pyproject.toml`, and a flag over both."
@@ -305,7 +300,7 @@ def _configuration() -> Iterator[str]:
 def json_keys() -> str:
     """Every key of the document with its type, one table an object."""
     from advisor.model.findings import Diagnosis
-    from advisor.reports.rule_markdown import row
+    from advisor.reports.markdown import row
 
     lines: list[str] = []
     for model in models(Diagnosis):

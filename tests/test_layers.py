@@ -172,7 +172,7 @@ def test_modules_stay_readable(path: Path) -> None:
         ("advisor.engine.infer", "from advisor.facts.build import build"),
         ("advisor.engine.infer", "from advisor.sources.trace import Trace"),
         ("advisor.engine.infer", "from ..metrics import steps"),
-        ("advisor.reports.terminal", "def f():\n    from advisor.pipeline.diagnose import Options"),
+        ("advisor.reports.diagnosis", "def f():\n    from advisor.pipeline.diagnose import Options"),
         ("advisor.gain.replay", "from advisor.serving import detect"),
         ("advisor.facts.build", "from advisor import diagnose"),
         ("advisor.cli.x", "import advisor.unheard_of"),

@@ -225,9 +225,10 @@ def rule_page(code: str) -> str:
     """The page of a rule, by code or cause."""
     from advisor.engine.load import builtin_dir, load_rule
     from advisor.knowledge.files import references
-    from advisor.reports.rule_markdown import render
+    from advisor.reports.markdown import write
+    from advisor.reports.rule import page
 
-    return render([load_rule(code, builtin_dir())], references())
+    return write(page(load_rule(code, builtin_dir()), references()), 1)
 
 
 def _rows(limit: int) -> int:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from advisor.checklist.answers import Reply
 from advisor.checklist.run import BACK
 from advisor.errors import InputError
 from advisor.model.checklist import WORDS, Answer, CheckEntry, Checklist, Stage
-from advisor.reports.checklist_text import question
-from advisor.reports.layout import Page
+from advisor.reports.blocks import Block
+from advisor.reports.checklist import question
 
 #: Key and answer of each choice.
 KEYS: tuple[tuple[str, Answer], ...] = (("y", "yes"), ("n", "no"), ("x", "not_applicable"), ("l", "later"))
@@ -27,21 +27,18 @@ def need_terminal(instead: str) -> None:
 
 
 class TerminalAsker:
-    """Asks a person; `show` prints a page."""
+    """Asks a person; `show` prints blocks."""
 
-    def __init__(self, new_page: Callable[[], Page], show: Callable[[Page], None]) -> None:
-        self._new_page = new_page
+    def __init__(self, show: Callable[[Iterable[Block]], None]) -> None:
         self._show = show
         self._stage: Stage | None = None
 
     def ask(
         self, entry: CheckEntry, checklist: Checklist, number: int, of: int
     ) -> Reply | Literal["back"] | None:
-        page = self._new_page()
         title = checklist.stages[entry.stage] if entry.stage != self._stage else None
         self._stage = entry.stage
-        question(page, entry, number, of, title)
-        self._show(page)
+        self._show(question(entry, number, of, title))
         while True:
             answer = self._choice(entry, number)
             if answer == BACK:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from advisor.cli.deliver import formats
 from advisor.cli.lazy import verb_group
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.model.options import one_of
 
 app = verb_group("Keep diagnoses by name.")
 
@@ -24,13 +24,13 @@ def save(
     force: Annotated[bool, typer.Option("--force", help="Replace what has this name.")] = False,
 ) -> None:
     """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
-    from advisor.cli.output import make_page, print_page
+    from advisor.cli.deliver import show as show_blocks
     from advisor.cli.progress import Progress
     from advisor.compare import store
     from advisor.pipeline.compare import CompareOptions, load
     from advisor.reports import json_report
-    from advisor.reports.baseline_text import entry
     from advisor.reports.files import check_target, write_atomic
+    from advisor.reports.listings import baseline
 
     folder = settings.folder
     path = store.path_of(name, folder)
@@ -46,41 +46,28 @@ def save(
         raise InputError(f"{folder}: cannot be made ({error.strerror or error})") from error
     check_target(path, force)
     write_atomic(path, json_report.render(found), force)
-    page = make_page()
-    entry(page, f"{name}, saved as {path}", found)
-    print_page(page)
+    show_blocks(baseline(f"{name}, saved as {path}", found))
 
 
 @app.command("list")
 @takes("folder", files=("folder",))
 def list_(settings: Settings) -> None:
     """One line a baseline: name, capture, steps, verdict."""
-    from advisor.cli.output import make_page, print_page
+    from advisor.cli.deliver import show as show_blocks
     from advisor.compare import store
-    from advisor.reports.baseline_text import listing
+    from advisor.reports.listings import baselines
 
-    page = make_page()
-    found = store.entries(settings.folder)
-    listing(page, str(settings.folder), [(e.name, e.diagnoses, e.fault) for e in found])
-    print_page(page)
+    entries = [(e.name, e.diagnoses, e.fault) for e in store.entries(settings.folder)]
+    show_blocks(baselines(str(settings.folder), entries))
 
 
 @app.command()
-@takes("name folder format verbose", files=("folder",), format=one_of("Kind of report.", "text", "json"))
+@takes("name folder format verbose", files=("folder",), format=formats("Kind of report.", "findings"))
 def show(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)]) -> None:
     """Print the diagnosis that is saved under NAME."""
-    from advisor.cli.output import make_console, print_lines, write_bytes
+    from advisor.cli.deliver import deliver
     from advisor.compare import store
-    from advisor.reports import json_report
-    from advisor.reports.terminal import TextOptions, render
+    from advisor.reports.diagnosis import TextOptions, report
 
-    found = store.named(name, settings.folder)
-    if settings.format == "json":
-        write_bytes(json_report.render(found.diagnoses), None)
-        return
-    console = make_console()
-    options = TextOptions(
-        width=console.width, unicode=console.encoding.lower().startswith("utf"), verbosity=settings.verbosity
-    )
-    for diagnosis in found.diagnoses:
-        print_lines(console, render([diagnosis], options))
+    found = store.named(name, settings.folder).diagnoses
+    deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings.format)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from advisor.cli import complete, flags
+from advisor.cli.deliver import formats
 from advisor.cli.settings import takes
 from advisor.config import Settings
-from advisor.model.options import one_of
 
 
 @takes(
@@ -18,7 +18,7 @@ from advisor.model.options import one_of
     "command_file troubleshoot show format output force quiet",
     files=(),
     phase="One phase.",
-    format=one_of("Kind of plan.", "text", "json"),
+    format=formats("Kind of plan."),
     quiet="Commands only.",
 )
 def capture(

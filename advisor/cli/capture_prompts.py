@@ -8,12 +8,12 @@ from typing import Any
 
 from advisor.capture.request import PlanRequest
 from advisor.checklist.prompts import need_terminal
-from advisor.cli.output import make_page, print_page
+from advisor.cli.deliver import show
 from advisor.errors import InputError
 from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.files import engines
 from advisor.model.capture_plan import Troubles
-from advisor.reports import capture_text
+from advisor.reports.plan import node
 
 
 def ask_request(given: dict[str, Any], command: tuple[str, ...]) -> PlanRequest:
@@ -53,9 +53,7 @@ def walk(tree: Troubles) -> None:
     choices = [(s, nodes[s].symptom or s, "") for s in tree.symptoms]
     at = nodes[_select(tree.ask, choices)]
     while True:
-        page = make_page()
-        capture_text.node(page, at)
-        print_page(page)
+        show(node(at))
         if not at.answers:
             return
         then = _select(at.ask or "", [(str(i), a.text, "") for i, a in enumerate(at.answers)])

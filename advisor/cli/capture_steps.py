@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from advisor.cli.deliver import deliver
-from advisor.cli.output import make_page, print_page
+from advisor.cli.deliver import deliver_one, show
 from advisor.errors import InputError
-from advisor.reports import capture_text
+from advisor.reports import plan as plan_blocks
 from advisor.reports.files import STDOUT, check_targets, write_atomic
 
 
@@ -36,17 +36,12 @@ def listed() -> None:
     from advisor.knowledge.capture import capture_goals, troubleshooting
 
     data = capture_goals()
-    page = make_page()
-    capture_text.goals(
-        page,
-        [(g.id, g.title, g.question) for g in data.goals],
-        {
-            "Engines": data.engine_names(),
-            "Places (--where)": [p.id for p in data.places],
-            "Symptoms (--troubleshoot)": list(troubleshooting().start.symptoms),
-        },
-    )
-    print_page(page)
+    names = {
+        "Engines": data.engine_names(),
+        "Places (--where)": [p.id for p in data.places],
+        "Symptoms (--troubleshoot)": list(troubleshooting().start.symptoms),
+    }
+    show(plan_blocks.goals([(g.id, g.title, g.question) for g in data.goals], names))
 
 
 def planned(
@@ -78,7 +73,7 @@ def planned(
             f"nsys profile --command-file={command_file} -o NAME COMMAND",
             file=sys.stderr,
         )
-    deliver(made, lambda page: capture_text.plan(page, made, verbosity), format, output, force)
+    deliver_one(made, partial(plan_blocks.plan, made, verbosity), made.title, format, output, force)
 
 
 def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
@@ -105,7 +100,7 @@ def troubles(words: list[str], format: str, output: Path | None, force: bool) ->
 
         walk(tree)
         return
-    deliver(tree, lambda page: capture_text.troubles(page, tree), format, output, force)
+    deliver_one(tree, partial(plan_blocks.troubles, tree), "When a capture fails", format, output, force)
 
 
 def _person() -> bool:

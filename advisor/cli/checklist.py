@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 
 from advisor.cli import flags
+from advisor.cli.deliver import formats
 from advisor.cli.settings import takes
 from advisor.config import Settings
-from advisor.model.options import one_of
 
 
 @takes(
     "traces session resume answers no_input every show serving_engine rules param format output xlsx "
     "force verbose",
-    format=one_of("Kind of result.", "text", "markdown", "json"),
+    format=formats("Kind of result."),
     verbose="Why and how of all.",
 )
 def checklist(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.checklist.session import find, path_of, resume_command
-from advisor.cli.output import make_page, print_page, write_bytes
+from advisor.cli.deliver import deliver_one, show
 from advisor.errors import InputError
 from advisor.reports.files import STDOUT, check_target, check_targets
 
@@ -76,10 +77,10 @@ def answered(
     from advisor.checklist.prompts import TerminalAsker
     from advisor.checklist.run import FileAsker, walk
     from advisor.checklist.session import save
-    from advisor.reports.checklist_text import welcome
+    from advisor.reports.checklist import welcome
 
     replies = read(answers, begin) if answers is not None else {}
-    person = None if no_input else TerminalAsker(make_page, print_page)
+    person = None if no_input else TerminalAsker(show)
     also = {e.id for e in begin.entries} if every else set(replies)
 
     def keep(so_far: Checklist) -> None:
@@ -88,9 +89,7 @@ def answered(
 
     keep(begin)
     if person is not None:
-        page = make_page()
-        welcome(page, begin, str(place))
-        print_page(page)
+        show(welcome(begin, str(place)))
     try:
         return walk(begin, FileAsker(replies, person), keep, frozenset(also))
     except (KeyboardInterrupt, EOFError):
@@ -101,15 +100,11 @@ def answered(
 
 def deliver_result(done: Checklist, settings: Settings, output: Path | None, force: bool) -> None:
     """The checklist on stdout or in a file."""
-    from advisor.cli.deliver import deliver
-    from advisor.reports import checklist_markdown
-    from advisor.reports.checklist_text import render
+    from advisor.reports.checklist import checklist
 
     output = None if output == STDOUT else output
-    if settings.format == "markdown":
-        write_bytes(checklist_markdown.render(done), output, force)
-        return
-    deliver(done, lambda page: render(page, done, settings.verbosity), settings.format, output, force)
+    said = partial(checklist, done, settings.verbosity)
+    deliver_one(done, said, "Checklist of a performance analysis", settings.format, output, force)
 
 
 def say_where(place: Path | None) -> None:

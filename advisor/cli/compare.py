@@ -77,7 +77,7 @@ def compare(
     --before A1 A2 --after B1 B2.
     """
     from advisor.cli import compare_options as chosen
-    from advisor.cli.compare_output import FORMATS, GATE_FORMATS, Target, check, deliver
+    from advisor.cli.compare_output import Target, check, deliver
     from advisor.cli.compare_output import gate as exit_code
     from advisor.cli.progress import Progress
     from advisor.pipeline import compare as run
@@ -89,7 +89,7 @@ def compare(
     plain = not (context or frameworks)
     named = [*(sources or ()), *(before or ()), *(after or ())]
     target = Target(settings.format, output, html, xlsx, force)
-    target = check(target, named, GATE_FORMATS if plain else FORMATS)
+    target = check(target, named, "findings" if plain else "document")
     options = chosen.options(settings, gate=gate, noise_floor=noise_floor)
     document: Comparison | ContextScaling | FrameworkTable
     with Progress("compare") as progress:

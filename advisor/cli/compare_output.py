@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from advisor.cli.deliver import check_format
+from advisor.cli.deliver import check_format, save
+from advisor.cli.deliver import deliver as deliver_report
 from advisor.cli.messages import message
-from advisor.cli.output import write_bytes, write_page
+from advisor.cli.output import write_bytes
+from advisor.model.formats import Kind
 from advisor.reports.files import STDOUT, check_targets
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
     from advisor.reports.compare_formats import Document
-
-FORMATS = ("text", "json", "markdown")
-#: Of these a gate in CI can make something; they need a verdict on step times.
-GATE_FORMATS = (*FORMATS, "sarif", "junit", "github")
 
 
 class Target(NamedTuple):
@@ -30,9 +28,9 @@ class Target(NamedTuple):
     force: bool = False
 
 
-def check(target: Target, inputs: Sequence[str], formats: Sequence[str] = FORMATS) -> Target:
+def check(target: Target, inputs: Sequence[str], kind: Kind = "document") -> Target:
     """Validate the target before the analysis starts."""
-    check_format(target.format, formats)
+    check_format(target.format, kind)
     if target.output == STDOUT:
         target = target._replace(output=None)
     files = {"-o": target.output, "--html": target.html, "--xlsx": target.xlsx}
@@ -42,26 +40,14 @@ def check(target: Target, inputs: Sequence[str], formats: Sequence[str] = FORMAT
 
 def deliver(document: Document, target: Target, verbosity: int = 0) -> None:
     """Print a document of this family, or write it to its files."""
-    from advisor.reports import blocks, compare_formats, markdown
-    from advisor.reports.json_report import document_bytes
+    from advisor.reports.compare_formats import report, workbook
 
-    format, output, force = target.format, target.output, target.force
-    if target.html is not None:
-        write_bytes(compare_formats.html(document), target.html, force)
+    made = report(document, verbosity)
+    save(made, "html", target.html, target.force)
     if target.xlsx is not None:
-        write_bytes(compare_formats.workbook(document), target.xlsx, force)
-    if STDOUT in (target.html, target.xlsx):
-        return
-    shown = compare_formats.blocks_of(document, verbosity)
-    if format == "json":
-        write_bytes(document_bytes(document), output, force)
-    elif format in ("sarif", "junit", "github"):
-        assert document.kind == "comparison"  # by `check`
-        write_bytes(getattr(compare_formats, format)(document), output, force)
-    elif format == "markdown":
-        write_bytes(markdown.write(shown, 1).encode("utf-8", "replace"), output, force)
-    else:
-        write_page(lambda page: blocks.write(page, shown), output, force)
+        write_bytes(workbook(document), target.xlsx, target.force)
+    if STDOUT not in (target.html, target.xlsx):
+        deliver_report(made, target.format, target.output, target.force)
 
 
 def gate(document: Comparison, fail_on: str | None) -> int:

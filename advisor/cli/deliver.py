@@ -1,28 +1,34 @@
-"""One document of a verb: as JSON or as text, on stdout or in a file."""
+"""What a verb found, in the format asked for, on stdout or in a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli.inputs import check_exists
-from advisor.cli.output import write_bytes, write_page
+from advisor.cli.output import make_page, print_page, write_bytes
 from advisor.errors import InputError, invalid_choice
+from advisor.model.formats import Kind, module, names
+from advisor.model.options import Flag, one_of
 from advisor.reports.files import STDOUT, check_target
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from advisor.reports.layout import Page
-
-FORMATS = ("text", "json")
+    from advisor.reports.blocks import Block, Report
 
 
-def check_format(format: str, formats: Sequence[str] = FORMATS) -> None:
-    """Raises InputError for any other format."""
-    if format not in formats:
-        raise invalid_choice("--format", format, formats)
+def formats(help: str, kind: Kind = "document") -> Flag:
+    """The flag for the formats of a kind of document."""
+    return one_of(help, *names(kind))
+
+
+def check_format(format: str, kind: Kind) -> None:
+    """Raises InputError for a format that shows something else."""
+    if format not in names(kind):
+        raise invalid_choice("--format", format, names(kind))
 
 
 def target_of(output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> Path | None:
@@ -41,13 +47,38 @@ def check_output(output: Path | None, force: bool, trace: Path) -> Path | None:
     return target_of(output, force, [trace])
 
 
-def deliver(
-    document: BaseModel, write: Callable[[Page], None], format: str, output: Path | None, force: bool
-) -> None:
-    """Print the document, or write it to `output`."""
-    if format == "json":
-        from advisor.reports.json_report import document_bytes
-
-        write_bytes(document_bytes(document), output, force)
+def deliver(report: Report, format: str, output: Path | None = None, force: bool = False) -> None:
+    """Print the report, or write it to `output`."""
+    if format == "text" and output is None:
+        show(report.blocks)
     else:
-        write_page(write, output, force)
+        write_bytes(import_module(module(format)).document(report), output, force)
+
+
+def deliver_one(
+    document: BaseModel,
+    blocks: Callable[[], Iterable[Block]],
+    title: str,
+    format: str,
+    output: Path | None = None,
+    force: bool = False,
+) -> None:
+    """The same of one document, whose blocks suit a page of any width."""
+    from advisor.reports.blocks import Report
+
+    deliver(Report((document,), lambda _: blocks(), title), format, output, force)
+
+
+def save(report: Report, format: str, path: Path | None, force: bool) -> None:
+    """The report in a file beside what is printed, if one was asked for."""
+    if path is not None:
+        write_bytes(import_module(module(format)).document(report), path, force)
+
+
+def show(blocks: Iterable[Block] | Callable[[int], Iterable[Block]]) -> None:
+    """Blocks as text on stdout, in the columns and colours of the terminal."""
+    from advisor.reports.text import write
+
+    page = make_page()
+    write(page, blocks(page.width) if callable(blocks) else blocks)
+    print_page(page)

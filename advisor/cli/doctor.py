@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from advisor.cli import flags
+from advisor.cli.deliver import formats
 from advisor.cli.settings import takes
 from advisor.config import Settings
-from advisor.model.options import one_of
 
 
 @takes(
     "trace serving_engine rules param strict format output force verbose",
-    format=one_of("Kind of report.", "text", "json"),
+    format=formats("Kind of report."),
     verbose="Every option, reason and advice.",
 )
 def doctor(
@@ -28,14 +29,15 @@ def doctor(
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
     the one command that records what most of them need.
     """
-    from advisor.cli.deliver import check_output, deliver
+    from advisor.cli.deliver import check_output, deliver_one
     from advisor.cli.progress import Progress
     from advisor.pipeline.doctor import doctor as examine
-    from advisor.reports.checkup_text import checkup
+    from advisor.reports.checkup import checkup
 
     output = check_output(output, force, trace)
     with Progress(trace.name) as progress:
         found = examine(trace, settings, progress)
-    deliver(found, lambda page: checkup(page, found, settings.verbosity), settings.format, output, force)
+    said = partial(checkup, found, settings.verbosity)
+    deliver_one(found, said, "Checkup of a capture", settings.format, output, force)
     if strict and any(f.severity in ("medium", "high") for f in found.findings):
         raise typer.Exit(1)

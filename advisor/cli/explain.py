@@ -3,21 +3,22 @@ or why not."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from advisor.cli import complete, flags
+from advisor.cli.deliver import formats
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError
-from advisor.model.options import one_of
 
 
 @takes(
     "code trace window nvtx phase weight_bytes serving_engine rules param engine format output force verbose",
-    format=one_of("Kind of answer, with --trace.", "text", "json"),
+    format=formats("Kind of answer."),
     verbose="Every place, branch and number.",
 )
 def explain(
@@ -39,20 +40,20 @@ def explain(
     come from; or why not and how far it missed; or what is missing and what would supply it.
     """
     if trace is None:
-        needing = [n for n in given if n not in ("rules", "verbose")]
-        _page(code, settings, needing if output is None else [*needing, "output"])
+        needing = [n for n in given if n not in ("rules", "verbose", "format")]
+        _page(code, settings, needing, output, force)
         return
     if code is None:
         raise InputError("--trace needs a CODE; 'advisor explain' lists them")
     answer(code, trace, settings, output, force)
 
 
-def _page(code: str | None, settings: Settings, needing: list[str]) -> None:
+def _page(code: str | None, settings: Settings, needing: list[str], output: Path | None, force: bool) -> None:
     """The rule in words, which reads one file and nothing else; or the list of rules to choose from."""
-    from advisor.cli.output import make_page, print_page
+    from advisor.cli.deliver import deliver_one, target_of
     from advisor.engine.load import builtin_dir, load_rule, load_rules
     from advisor.knowledge.files import references
-    from advisor.reports.rule_text import explain as write
+    from advisor.reports.rule import explain as said
 
     if needing:
         raise InputError(f"--{needing[0].replace('_', '-')} asks about a capture; add --trace TRACE")
@@ -69,23 +70,21 @@ def _page(code: str | None, settings: Settings, needing: list[str]) -> None:
             print_list(found)
             return
         rule = found[0]
-    page = make_page()
-    write(page, rule, references())
-    print_page(page)
+    output = target_of(output, force)
+    deliver_one(rule, partial(said, rule, references()), rule.code, settings.format, output, force)
 
 
 def answer(
     code: str, trace: Path, settings: Settings, output: Path | None, force: bool, full: bool = False
 ) -> None:
     """What a rule makes of a capture; in `full` with its findings."""
-    from advisor.cli.deliver import check_output, deliver
+    from advisor.cli.deliver import check_output, deliver_one
     from advisor.cli.progress import Progress
     from advisor.pipeline.explain import explain
-    from advisor.reports.explanation_text import explanation
+    from advisor.reports.explanation import explanation
 
     output = check_output(output, force, trace)
     with Progress(trace.name) as progress:
         found = explain(trace, code, settings, progress)
-    deliver(
-        found, lambda page: explanation(page, found, settings.verbosity, full), settings.format, output, force
-    )
+    said = partial(explanation, found, settings.verbosity, full)
+    deliver_one(found, said, f"{found.code} {found.cause}", settings.format, output, force)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.output import make_page, print_page
+from advisor.cli.deliver import show
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -24,17 +24,15 @@ def facts(
 ) -> None:
     """List the facts that rules may use; with TRACE, their values and where those come from."""
     from advisor.compare.catalog import EVERY_FACT
-    from advisor.reports.facts_text import catalogue, values
+    from advisor.reports.listings import catalogue, values
 
-    page = make_page()
     if trace is None:
         if given:
             raise InputError(f"--{given[0].replace('_', '-')} needs a TRACE")
         entries = [s for name, s in EVERY_FACT.items() if match in name]
-        catalogue(page, [(s.name, s.unit, s.level, s.meaning, s.how, s.flag) for s in entries])
+        show(catalogue([(s.name, s.unit, s.level, s.meaning, s.how, s.flag) for s in entries]))
     else:
         from advisor.pipeline.diagnose import diagnose
 
         diagnosis = diagnose(trace, settings)
-        values(page, [f for f in diagnosis.facts if match in f.name])
-    print_page(page)
+        show(values([f for f in diagnosis.facts if match in f.name]))

@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar
 import typer
 
 from advisor.cli import flags
+from advisor.cli.deliver import formats
 from advisor.cli.flags import Texts
 from advisor.cli.greedy import GreedyCommand
 from advisor.cli.lazy import HELP
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.model.options import one_of
 
 
 class _Moe(GreedyCommand):
@@ -27,7 +27,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @takes(
     "runs learned perfect unit metric traces param format output html xlsx force quiet verbose",
     files=("folder",),
-    format=one_of("Kind of report.", "text", "json", "markdown"),
+    format=formats("Kind of report."),
     quiet="The verdict alone.",
     verbose="Every row.",
 )
@@ -87,14 +87,12 @@ def moe(
 
 
 def _how() -> None:
-    from advisor.cli.output import make_page, print_page
+    from advisor.cli.deliver import show
     from advisor.knowledge.compare import moe_router
-    from advisor.reports.blocks import write
     from advisor.reports.experiment_blocks import router_help
 
-    known, page = moe_router(), make_page()
-    write(
-        page,
+    known = moe_router()
+    show(
         router_help(
             [(c.title, c.line) for c in known.commands],
             known.repeat,
@@ -102,6 +100,5 @@ def _how() -> None:
             known.backends,
             f"{known.notice} {known.how}",
             known.variable,
-        ),
+        )
     )
-    print_page(page)

@@ -23,11 +23,11 @@ def redact(
     OUT may end in .xz or .gz.
     """
     from advisor.capture.redact import redact as run
-    from advisor.cli.output import make_page, print_page
+    from advisor.cli.deliver import show
     from advisor.cli.progress import Progress
     from advisor.errors import InputError
     from advisor.reports.files import check_target
-    from advisor.reports.redact_text import report
+    from advisor.reports.listings import redacted
 
     if not source.exists():
         raise InputError(f"{source}: no such file")
@@ -38,8 +38,6 @@ def redact(
         progress("redacting")
         done = run(source, target, force)
     if not quiet:
-        page = make_page()
         entries = [(r.what, r.table, r.count) for r in done.removed]
         sizes = (done.bytes_before, done.bytes_after)
-        report(page, str(source), str(target), sizes, entries, done.kept)
-        print_page(page)
+        show(redacted(str(source), str(target), sizes, entries, done.kept))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, replace
-from importlib import import_module
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.cli.deliver import deliver, save
 from advisor.cli.messages import message
-from advisor.cli.output import make_console, print_lines, write_bytes
 from advisor.cli.workbook_output import read_review, write_workbook
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, invalid_choice
@@ -18,16 +17,6 @@ from advisor.reports.files import STDOUT, check_targets
 if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
     from advisor.model.findings import Diagnosis
-
-#: Format -> the module of `advisor.reports` whose `render` makes it.
-DOCUMENTS = {
-    "json": "json_report",
-    "markdown": "markdown",
-    "sarif": "sarif",
-    "junit": "junit",
-    "github": "github",
-    "concise": "concise",
-}
 
 
 def report(
@@ -41,6 +30,9 @@ def report(
     review: Path | None = None,
 ) -> int:
     """Diagnose every capture, print or write the reports; returns the exit code."""
+    from advisor.reports.diagnosis import TextOptions
+    from advisor.reports.diagnosis import report as diagnosis_report
+
     if output == STDOUT:
         output = None
     saved = _baseline(settings)
@@ -56,14 +48,15 @@ def report(
 
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
     done = _selected(done, settings)
-    if html is not None:
-        from advisor.reports.html import report as html_report
-
-        write_bytes(html_report.render(done, many), html, force)
+    options = TextOptions(
+        top=settings.top, verbosity=settings.verbosity, ranking=settings.explain_ranking, named=many
+    )
+    made = diagnosis_report(done, options, many)
+    save(made, "html", html, force)
     if xlsx is not None:
         write_workbook(done, xlsx, before, force)
     if STDOUT not in (html, xlsx):
-        _write(done, settings, output, force, many)
+        deliver(made, settings.format, output, force)
     return 2 if failed else _verdict(done, settings)
 
 
@@ -150,27 +143,6 @@ def known_codes(settings: Settings) -> set[str]:
     from advisor.engine.load import builtin_dir, load_rules
 
     return set(load_rules(builtin_dir(), *settings.rules).by_code)
-
-
-def _write(
-    done: Sequence[Diagnosis], settings: Settings, output: Path | None, force: bool, many: bool
-) -> None:
-    if settings.format in DOCUMENTS:
-        module = import_module(f"advisor.reports.{DOCUMENTS[settings.format]}")
-        write_bytes(module.render(done, many), output, force)
-        return
-    from advisor.reports.terminal import TextOptions, render
-
-    options = TextOptions(
-        top=settings.top, verbosity=settings.verbosity, ranking=settings.explain_ranking, named=many
-    )
-    if output is not None:
-        text = "".join(f"{line.plain}\n" for line in render(done, options))
-        write_bytes(text.encode("utf-8", "replace"), output, force)
-        return
-    console = make_console()
-    unicode = console.encoding.lower().startswith("utf")
-    print_lines(console, render(done, replace(options, width=console.width, unicode=unicode)))
 
 
 def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:

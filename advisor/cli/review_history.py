@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from advisor.cli import flags
+from advisor.cli.deliver import formats
 from advisor.cli.review import app
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.history import History
-from advisor.model.options import one_of
 
 Day = Annotated[str | None, typer.Option("--date", metavar="DAY", help="2026-11-22 (default: today).")]
 
@@ -65,7 +66,7 @@ def record(
     "day folder format output force",
     files=("folder",),
     folder="Folder of the history (.advisor).",
-    format=one_of("Kind of result.", "text", "json", "markdown"),
+    format=formats("Kind of result."),
 )
 def status(
     settings: Settings, day: Day = None, output: flags.Output = None, force: flags.Force = False
@@ -110,15 +111,11 @@ def _write(folder: Path, found: History) -> None:
 def _show(
     folder: Path, day: str, format: str = "text", output: Path | None = None, force: bool = False
 ) -> None:
-    from advisor.cli.deliver import deliver
-    from advisor.cli.output import write_bytes
+    from advisor.cli.deliver import deliver_one
     from advisor.compare import history
-    from advisor.reports import history_text
+    from advisor.reports.review import history as said
 
     found = history.read(folder)
     if not found.meetings:
         raise InputError(f"{history.path_of(folder)}: no review is recorded; see 'advisor review record'")
-    if format == "markdown":
-        write_bytes(history_text.markdown(found, day), output, force)
-    else:
-        deliver(found, lambda page: history_text.render(page, found, day), format, output, force)
+    deliver_one(found, partial(said, found, day), "Findings from review to review", format, output, force)

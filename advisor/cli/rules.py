@@ -147,7 +147,9 @@ def docs(settings: Settings, output: flags.Output = None, force: flags.Force = F
     """The documentation of all rules in Markdown."""
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.knowledge.files import references
-    from advisor.reports.rule_markdown import render
+    from advisor.reports.markdown import write
+    from advisor.reports.rule import index, page
 
     found = load_rules(builtin_dir(), *settings.rules).active
-    write_bytes(render(found, references()).encode(), output, force)
+    pages = (write(page(rule, references()), 2) for rule in sorted(found, key=lambda r: r.code))
+    write_bytes("\n".join([write(index(found), 1), *pages]).encode(), output, force)

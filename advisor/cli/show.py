@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 
 from advisor.cli import complete, flags
+from advisor.cli.deliver import formats
 from advisor.cli.settings import takes
 from advisor.config import Settings
-from advisor.model.options import one_of
 
 
 @takes(
     "trace code window nvtx phase weight_bytes unprofiled_step serving_engine rules param engine "
     "format output force verbose",
-    format=one_of("Kind of answer.", "text", "json"),
+    format=formats("Kind of answer."),
     verbose="How sure, and why, as well.",
 )
 def show(

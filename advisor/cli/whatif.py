@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from advisor.cli import complete, flags
+from advisor.cli.deliver import formats
 from advisor.cli.flags import Texts
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.model.options import one_of
-
-if TYPE_CHECKING:
-    from advisor.reports.layout import Page
 
 
 @takes(
     "trace fix list_ format output force window phase weight_bytes unprofiled_step rules",
     files=(),
-    format=one_of("Kind of report.", "text", "json"),
+    format=formats("Kind of report."),
 )
 def whatif(
     settings: Settings,
@@ -42,7 +40,7 @@ def whatif(
 
     Several --fix are applied in order, and each shows what it wins after those before it.
     """
-    from advisor.cli.deliver import deliver, target_of
+    from advisor.cli.deliver import deliver_one, target_of
 
     if list_:
         _known(settings.format, target_of(output, force), force)
@@ -52,46 +50,28 @@ def whatif(
     output = target_of(output, force, [trace])
     from advisor.cli.progress import Progress
     from advisor.pipeline.whatif import whatif as ask
-    from advisor.reports import gain_text
-    from advisor.reports.blocks import write
+    from advisor.reports.gain_text import whatif as said
 
     with Progress(trace.name) as progress:
         report = ask(trace, fix, settings, progress)
-    deliver(report, lambda page: write(page, gain_text.whatif(report)), settings.format, output, force)
+    deliver_one(report, partial(said, report), "What a change wins", settings.format, output, force)
 
 
 def _known(format: str, output: Path | None, force: bool) -> None:
-    """The what-ifs, as text or JSON."""
-    from advisor.cli.output import write_bytes, write_page
-
-    if format == "json":
-        write_bytes(f"{_json_list()}\n".encode(), output, force)
-    else:
-        write_page(_list, output, force)
-
-
-def _json_list() -> str:
-    import json
-
+    """The what-ifs that there are."""
+    from advisor.cli.deliver import deliver_one
     from advisor.gain.catalog import catalogue
+    from advisor.model.whatif import WhatIfList
+    from advisor.reports.listings import whatifs
 
-    known = {name: spec.model_dump() for name, spec in catalogue().whatifs.items()}
-    return json.dumps({"schema_version": 1, "whatifs": known}, indent=2)
-
-
-def _list(page: Page) -> None:
-    from advisor.gain.catalog import catalogue
-    from advisor.reports.gain_text import whatif_list
-
+    known = catalogue().whatifs
     entries = []
-    for name, spec in catalogue().whatifs.items():
+    for name, spec in known.items():
         params = [
-            f":{key}={p.default:g}" if isinstance(p.default, float) else f":{key}={p.default}"
+            f":{key}={f'{p.default:g}' if isinstance(p.default, float) else p.default}  {p.meaning} "
+            f"({'|'.join(p.choices) if p.choices else p.unit})"
             for key, p in spec.params.items()
         ]
-        lines = [
-            f"{head}  {p.meaning} ({'|'.join(p.choices) if p.choices else p.unit})"
-            for head, p in zip(params, spec.params.values(), strict=True)
-        ]
-        entries.append((name, spec.title, spec.measure, spec.changes, lines))
-    whatif_list(page, entries)
+        entries.append((name, spec.title, spec.measure, spec.changes, params))
+    document = WhatIfList(whatifs={name: spec.model_dump() for name, spec in known.items()})
+    deliver_one(document, partial(whatifs, entries), "What-ifs", format, output, force)

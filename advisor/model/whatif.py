@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from advisor.model.capture import Frozen
 from advisor.model.findings import SCHEMA_VERSION, Input, Tool
@@ -48,3 +48,10 @@ class WhatIfReport(Shown):
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         return ((f.what_if, f"{f.step_before_ms:.3g} ms", f"{f.step_after_ms:.3g} ms") for f in self.fixes)
+
+
+class WhatIfList(Frozen):
+    """The what-ifs that there are, as `knowledge/whatifs.yaml` describes them."""
+
+    schema_version: int = 1
+    whatifs: dict[str, dict[str, Any]]

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from advisor.model.findings import Diagnosis
+from advisor.model.comparison import Comparison
+from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
+from advisor.reports.blocks import Report
 from advisor.reports.layout import clean
 from advisor.reports.ranks_text import path_of
 from advisor.reports.summary import first_fix, saves
 
 
-def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
+def document(report: Report) -> bytes:
     """``decode.sqlite: LCH101 high launch-bound (84.2 % of the step): use CUDA graphs (saves
     76.3 %)``"""
-    lines = (f"{clean(line)}\n" for d in diagnoses for line in _lines(d))
-    return "".join(lines).encode("utf-8", "replace")
+    lines: list[str] = []
+    for doc in report.documents:
+        if isinstance(doc, Diagnosis):
+            lines += (_line(f, path_of(doc, f.scope.rank), bool(doc.steps)) for f in doc.findings)
+        elif isinstance(doc, Comparison):
+            lines += (_line(f, doc.after.inputs[0].path, True) for f in doc.findings)
+    return "".join(f"{clean(line)}\n" for line in lines).encode("utf-8", "replace")
 
 
-def _lines(diagnosis: Diagnosis) -> Iterator[str]:
-    for f in diagnosis.findings:
-        share = phrases.share_text(f)
-        of = f.impact.of(bool(diagnosis.steps)) if f.impact is not None else ""
-        won = f" (saves {saves(f)})" if saves(f) else ""
-        parts = [
-            f"{path_of(diagnosis, f.scope.rank)}: {f.code}",
-            "limit" if f.kind == "limit" else f.severity,
-            f"[{phrases.state(f)}]" if f.baseline else "",
-            f.cause,
-            f"({share} of the {of})" if share else "",
-        ]
-        yield " ".join(p for p in parts if p) + (f": {first_fix(f)}{won}" if first_fix(f) else "")
+def _line(f: Finding, path: str, steps: bool) -> str:
+    share = phrases.share_text(f)
+    of = f.impact.of(steps) if f.impact is not None else ""
+    won = f" (saves {saves(f)})" if saves(f) else ""
+    parts = [
+        f"{path}: {f.code}",
+        "limit" if f.kind == "limit" else f.severity,
+        f"[{phrases.state(f)}]" if f.baseline else "",
+        f.cause,
+        f"({share} of the {of})" if share else "",
+    ]
+    return " ".join(p for p in parts if p) + (f": {first_fix(f)}{won}" if first_fix(f) else "")

@@ -10,19 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from advisor.errors import InputError
+from advisor.model.formats import FORMATS
 
 STDOUT = Path("-")
 
-#: Suffix -> the formats, or the option, that write such files.
-SUFFIXES = {
-    ".html": ("--html",),
-    ".htm": ("--html",),
-    ".xlsx": ("--xlsx",),
-    ".json": ("json", "sarif"),
-    ".sarif": ("sarif",),
-    ".md": ("markdown",),
-    ".xml": ("junit",),
-}
+#: Suffix -> the options and formats that write such files.
+SUFFIXES = {".xlsx": ["--xlsx"], ".html": ["--html"], ".htm": ["--html"]}
+for _format in FORMATS:
+    for _suffix in _format.suffixes:
+        SUFFIXES.setdefault(_suffix, []).append(_format.name)
 
 
 def check_suffix(option: str, path: Path, format: str = "") -> None:
@@ -32,7 +28,7 @@ def check_suffix(option: str, path: Path, format: str = "") -> None:
         return
     if fitting and path.suffix and path.suffix.lower() not in fitting:
         raise InputError(f"{option} {path}: the name must end with {' or '.join(fitting)}")
-    kinds = SUFFIXES.get(path.suffix.lower(), ())
+    kinds = SUFFIXES.get(path.suffix.lower())
     if format and kinds and format not in kinds:
         instead = f"{kinds[0]} {path}" if kinds[0].startswith("--") else f"--format {kinds[0]}"
         raise InputError(f"{option} {path}: the report is in the format {format}; use {instead}")

@@ -10,7 +10,6 @@ from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, saved_
 from advisor.model.numbers import milliseconds, times, value_text
 from advisor.model.whatif import WhatIfReport
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Paragraph, Title
-from advisor.reports.layout import Page
 
 #: A fix that wins less than this share of the step has nothing left to win.
 _NOTHING = 0.0005
@@ -90,17 +89,6 @@ def whatif(report: WhatIfReport) -> Iterator[Block]:
     yield Gap()
     for text in report.assumptions:
         yield Labelled("assumes", text)
-
-
-def whatif_list(page: Page, entries: Sequence[tuple[str, str, str, str, Sequence[str]]]) -> None:
-    """All what-ifs: (name, title, measure, what changes, parameter lines)."""
-    for name, title, measure, changes, params in entries:
-        note = "" if measure == "latency" else f"  ({measure})"
-        page.line((name, "bold"), f"  {title}{note}")
-        page.wrapped(changes, ["    "], 4)
-        for line in params:
-            page.wrapped(line, ["    "], 8, "dim")
-        page.blank()
 
 
 def ranking(diagnosis: Diagnosis) -> Iterator[Block]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
+from advisor.reports.blocks import Report
 from advisor.reports.layout import clean
 from advisor.reports.ranks_text import path_of
 from advisor.reports.summary import first_fix, saves, verdict
@@ -17,10 +19,22 @@ from advisor.reports.summary import first_fix, saves, verdict
 COMMANDS = {"high": "error", "medium": "warning", "low": "notice", "info": "notice"}
 
 
-def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
+def document(report: Report) -> bytes:
     """One line a finding, before them the verdict, after them what is gone."""
-    lines = [line for d in diagnoses for line in _lines(d)]
+    lines: list[str] = []
+    for doc in report.documents:
+        if isinstance(doc, Diagnosis):
+            lines += _lines(doc)
+        elif isinstance(doc, Comparison):
+            lines += _compared(doc)
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+
+
+def _compared(doc: Comparison) -> list[str]:
+    """The verdict, then the notes."""
+    level = {"regression": "error", "not-comparable": "error"}.get(doc.verdict, "notice")
+    verdict = _command(level, f"advisor compare: {doc.verdict}", "", [doc.summary])
+    return [verdict, *(_command("notice", "advisor compare", "", [note]) for note in doc.notes)]
 
 
 def _lines(diagnosis: Diagnosis) -> list[str]:

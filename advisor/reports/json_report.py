@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import cast
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from advisor.model.capture import Frozen
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
+from advisor.reports.blocks import Report
 
 
 class Diagnoses(Frozen):
@@ -19,14 +21,17 @@ class Diagnoses(Frozen):
     diagnoses: tuple[Diagnosis, ...]
 
 
+def document(report: Report) -> bytes:
+    """One document, or the list of several diagnoses."""
+    if all(isinstance(d, Diagnosis) for d in report.documents):
+        return render(cast("Sequence[Diagnosis]", report.documents), report.many)
+    return document_bytes(report.documents[0])
+
+
 def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:
     """One document, or ``{schema_version, diagnoses: [...]}`` for several inputs."""
-    document: Frozen
-    if len(diagnoses) == 1 and not many:
-        document = diagnoses[0]
-    else:
-        document = Diagnoses(diagnoses=tuple(diagnoses))
-    return document_bytes(document)
+    single = len(diagnoses) == 1 and not many
+    return document_bytes(diagnoses[0] if single else Diagnoses(diagnoses=tuple(diagnoses)))
 
 
 def document_bytes(document: BaseModel) -> bytes:

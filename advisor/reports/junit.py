@@ -10,8 +10,11 @@ import re
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as Xml
 
+from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
+from advisor.reports.blocks import Report
+from advisor.reports.compare_blocks import span
 from advisor.reports.layout import clean
 from advisor.reports.wording import remedy_text
 
@@ -19,10 +22,14 @@ from advisor.reports.wording import remedy_text
 _UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
-    """One suite a capture."""
+def document(report: Report) -> bytes:
+    """One suite a capture or comparison."""
     root = Xml.Element("testsuites", name="advisor")
-    suites = [_suite(root, d) for d in diagnoses]
+    suites = [
+        _compared(root, d) if isinstance(d, Comparison) else _suite(root, d)
+        for d in report.documents
+        if isinstance(d, Diagnosis | Comparison)
+    ]
     for count in ("tests", "failures", "errors"):
         root.set(count, str(sum(int(s.get(count, "0")) for s in suites)))
     Xml.indent(root)
@@ -62,6 +69,24 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
         gone = (f"{phrases.STATUS[g.status]}: {phrases.name(g)}" for g in diagnosis.baseline.gone)
         text = "\n".join([phrases.baseline_text(diagnosis), *gone])
         Xml.SubElement(suite, "system-out").text = fit(text)
+    return suite
+
+
+def _compared(root: Xml.Element, doc: Comparison) -> Xml.Element:
+    """One test case a phase, and one for the whole; what cannot be compared is an error."""
+    suite = Xml.SubElement(root, "testsuite", name="advisor compare")
+    phases = (
+        (p.phase, p.verdict, p.why or f"{p.phase}: {p.verdict}, typical {span(p.typical)}")
+        for p in doc.phases
+    )
+    for name, verdict, text in (("verdict", doc.verdict, doc.summary), *phases):
+        case = Xml.SubElement(suite, "testcase", classname="advisor.compare", name=fit(clean(name)))
+        kind = {"regression": "failure", "not-comparable": "error"}.get(verdict)
+        if kind is None:
+            _said(case, clean(text))
+        else:
+            Xml.SubElement(case, kind, message=fit(clean(text)), type=verdict)
+    _count(suite)
     return suite
 
 
@@ -118,7 +143,7 @@ def _count(suite: Xml.Element) -> None:
 
     suite.set("tests", str(sum(1 for _ in suite.iter("testcase"))))
     suite.set("failures", str(sum(1 for _ in having("failure"))))
-    suite.set("errors", "0")
+    suite.set("errors", str(sum(1 for _ in having("error"))))
     suite.set("skipped", str(sum(1 for _ in having("skipped"))))
 
 

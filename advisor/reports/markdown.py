@@ -1,4 +1,4 @@
-"""Blocks as GitHub Markdown, and the diagnosis as a comment on a pull request; details fold away.
+"""Blocks as GitHub Markdown, such as a comment on a pull request; details fold away.
 
 Names from a capture are data: they stand in code spans, and in text every sign that Markdown,
 HTML or GitHub (mentions, issue numbers, formulas) would read is made harmless.
@@ -7,63 +7,42 @@ HTML or GitHub (mentions, issue numbers, formulas) would read is made harmless.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from statistics import median
 
-from advisor.model.findings import Budget, Diagnosis
+from advisor.model.findings import Budget
 from advisor.model.numbers import milliseconds, percent
 from advisor.reports import blocks as b
-from advisor.reports import summary
 from advisor.reports.budget_bar import unanswered, words
-from advisor.reports.diagnosis_blocks import entries, rest
-from advisor.reports.finding_text import Detail
-from advisor.reports.header import header
 from advisor.reports.layout import clean, cut_middle, name_text
 
 #: A comment on GitHub may hold 65,536 characters; counted in bytes, to be on the safe side.
 LIMIT = 64_000
+#: Columns that blocks count on.
+WIDTH = 80
 NAME = 72
 #: Beyond so many devices the budget tells the least, middle and greatest share.
 COLUMNS = 8
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 _LINE_START = re.compile(r"^(\s*)([#+>-]|\d+[.)])")
 LEVELS = {"high": "▲", "medium": "◆", "low": "▽"}
+LIST_SIGNS = {"ok": "✓ ", "no": "✗ ", "partly": "~ ", "?": "? "}
 SIGNS = {"yes": "✓", "no": "✗", "unknown": "?"}
 
-#: How much is told; what does not fit is left out step by step.
-STEPS = (
-    Detail(findings=50, rows=8, tables=3, places=3, table=50),
-    Detail(findings=50, rows=5, tables=1, places=3, table=50),
-    Detail(findings=10, rows=5, tables=1, places=1, table=50),
-    Detail(findings=5, rows=3, tables=1, places=0, table=50),
-    Detail(findings=3, rows=0, tables=0, places=0, table=50),
-    Detail(findings=0, lists=False, table=20),
-    Detail(findings=0, lists=False, table=5),
-    Detail(findings=0, lists=False, table=1),
-)
 
-
-def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
-    """The diagnoses one after the other, in at most `LIMIT` bytes together."""
+def document(report: b.Report) -> bytes:
+    """The blocks of a report in at most `LIMIT` bytes: of its details the first that fit."""
     out = b""
-    for detail in STEPS:
-        shown = "\n---\n\n".join(write(_diagnosis(d, detail)) for d in diagnoses)
-        out = shown.encode("utf-8", "replace")
+    for blocks in report.details or (lambda: report.blocks(WIDTH),):
+        out = write(blocks(), report.level).encode("utf-8", "replace")
         if len(out) <= LIMIT:
             return out
+    if not report.details:
+        return out
     note = b"\n\n_Cut here: too long for one comment; `--format json` holds all of it._\n"
     cut = out[: LIMIT - len(note)].decode("utf-8", "ignore")
     return cut.rpartition("\n")[0].encode() + note
-
-
-def _diagnosis(d: Diagnosis, detail: Detail) -> Iterator[b.Block]:
-    yield from summary.summary(d, detail.table or 0, 0)
-    if detail.lists:
-        yield b.Fold("Capture", "", tuple(header(d, 4)))
-    yield from entries(d, detail)
-    yield from rest(d, detail)
-    yield from summary.end(d, 80, 1)
 
 
 def write(listed: Iterable[b.Block], level: int = 2) -> str:
@@ -98,9 +77,10 @@ def _block(block: b.Block, level: int) -> str:
             return f"- **{text(label)}**: {prose(shown)}" if label else f"  - {prose(shown)}"
         case b.Command(line):
             return f"```sh\n{clean(line)}\n```"
-        case b.Item(shown, _, code_, notes):
-            lead = f"**{text(code_)}**: " if code_ else ""
-            return "\n".join([f"- {lead}{prose(shown)}", *(f"  - {prose(n)}" for n in notes)])
+        case b.Item():
+            return _item(block, level)
+        case b.Rule():
+            return "---"
         case b.Do():
             return _do(block)
         case b.Next(line):
@@ -117,6 +97,19 @@ def _block(block: b.Block, level: int) -> str:
             return folded(f"{head} ({block.note})", write(block.blocks, level + 1).rstrip())
         case _:
             return ""
+
+
+def _item(item: b.Item, level: int) -> str:
+    tick = "" if item.tick is None else f"[{'x' if item.tick else ' '}] "
+    sign = "" if tick else LIST_SIGNS.get(item.sign, "")
+    shown = f"[{text(item.text)}]({item.url})" if item.url else prose(item.text)
+    lead = f"**{text(item.code)}**: " if item.code else ""
+    lines = [f"- {tick}{sign}{lead}{shown}", *(f"  - {prose(n)}" for n in item.notes)]
+    if item.below:
+        inside = write(item.below, level).rstrip().replace("\n", "\n  ")
+        # A list goes on in the next line, anything else is set apart.
+        lines.append(f"  {inside}" if _in_list(item.below[0]) else f"\n  {inside}")
+    return "\n".join(lines).replace("\n  \n", "\n\n")
 
 
 def _do(do: b.Do) -> str:
@@ -138,8 +131,10 @@ def _grid(grid: b.Grid) -> str:
         [
             clean(cells[i])
             if number
+            else prose(cells[i]).replace("\n", " ")
+            if grid.wrapped and at == len(made) - 1
             else signs.get(head, {}).get(cells[i]) or name(cut_middle(name_text(cells[i]), NAME))
-            for head, cells, number in made
+            for at, (head, cells, number) in enumerate(made)
         ]
         for i in range(len(grid.rows))
     ]
@@ -215,3 +210,28 @@ def _budget(budgets: Sequence[Budget]) -> str:
         ]
     why = "".join(f"\n\n{text(sentence)}" for sentence in unanswered(budgets))
     return table(heads, [False, *[True] * (len(heads) - 1)], rows) + why
+
+
+def linked(source: str, links: Mapping[str, str]) -> str:
+    """Names of `links` as links, in text and where one fills a code span; not in headings."""
+    names = "|".join(sorted(map(re.escape, links), key=len, reverse=True))
+    found = re.compile(
+        rf"\[[^\]]*\]\([^)]*\)|`(?P<code>{names})`|`[^`]*`|(?<![\w/#-])(?P<text>{names})(?![\w/-])"
+    )
+
+    def link(match: re.Match[str]) -> str:
+        name = match["code"] or match["text"]
+        return f"[{match[0]}]({links[name]})" if name else match[0]
+
+    lines = source.split("\n")
+    return "\n".join(line if line.startswith("#") else found.sub(link, line) for line in lines)
+
+
+def row(cells: Iterable[str]) -> str:
+    """A row of a table; what would end a cell is escaped."""
+    return "| " + " | ".join(" ".join(c.split()).replace("|", "\\|") for c in cells) + " |"
+
+
+def anchor(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from advisor.model.comparison import Comparison
 from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, Finding, Gone, NotEvaluated, Tool, identity
 from advisor.model.numbers import condition_text
 from advisor.reports import phrases
+from advisor.reports.blocks import Report
 from advisor.reports.layout import clean
 from advisor.reports.wording import remedy_text
 
@@ -35,20 +37,20 @@ class File(NamedTuple):
     rank: int | None
 
 
-def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
-    return log([_run(d) for d in diagnoses])
-
-
-def log(runs: Sequence[Json]) -> bytes:
-    """The file that holds these runs."""
-    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": list(runs)}
-    text = json.dumps(document, indent=2, ensure_ascii=False)
+def document(report: Report) -> bytes:
+    """One run a capture or comparison."""
+    runs = [
+        _compared(d) if isinstance(d, Comparison) else _diagnosed(d)
+        for d in report.documents
+        if isinstance(d, Diagnosis | Comparison)
+    ]
+    text = json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": runs}, indent=2, ensure_ascii=False)
     return f"{text}\n".encode("utf-8", "backslashreplace")
 
 
-def _run(diagnosis: Diagnosis) -> Json:
+def _diagnosed(diagnosis: Diagnosis) -> Json:
     gone = diagnosis.baseline.gone if diagnosis.baseline is not None else ()
-    return run(
+    return _run(
         diagnosis.tool,
         phrases.title(diagnosis),
         [i.path for i in diagnosis.inputs],
@@ -67,7 +69,28 @@ def _run(diagnosis: Diagnosis) -> Json:
     )
 
 
-def run(
+def _compared(doc: Comparison) -> Json:
+    """One run over the captures of both sides. Where no phase could be compared there is no
+    result, and the run is said to have failed: it must not pass for a clean one."""
+    paths = dict.fromkeys(i.path for side in (doc.before, doc.after) for i in side.inputs)
+    judged = any(f.invalidates for f in doc.findings)
+    return _run(
+        doc.tool,
+        "compare",
+        list(paths),
+        doc.findings,
+        doc.not_evaluated,
+        steps=True,
+        failed=doc.summary if doc.verdict == "not-comparable" and not judged else "",
+        properties={
+            "verdict": doc.verdict,
+            "summary": clean(doc.summary),
+            "comparability": round(doc.comparability.score, 4),
+        },
+    )
+
+
+def _run(
     tool: Tool,
     name: str,
     paths: Sequence[str],

@@ -17,6 +17,7 @@ from tests.cli.conftest import Run
 from tests.reports.fixture import DIAGNOSIS, HEALTHY
 
 MARKS = {
+    "html": '<details class="finding high"',
     "text": "▲ HIGH",
     "json": '"schema_version": 1',
     "markdown": "| # | severity |",

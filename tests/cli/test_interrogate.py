@@ -43,20 +43,20 @@ def test_why_it_fired(cli: Cli, capsys: Captured) -> None:
         "LCH101 launch-bound",
         "LCH101 launch-bound fired (device 0): finding 1 of",
         "Why it fired  device 0",
-        "▲ HIGH",
-        "✓ yes     symptom queue-empty fired: LCH100 (device 0)",
-        "✓ yes     launch.empty_queue_ratio 97 % >= 50 % (min_empty)",
-        "✓ yes     launch.idle_ratio 84.2 % >= 10 % (min_idle)",
-        "folds in  UTL100 gpu-idle (device 0)",
-        "overrules LCH102 launch-storm (device 0)",
-        "sure      91.5 %, the product of",
+        "▲ HIGH: finding 1",
+        "✓ yes: symptom queue-empty fired: LCH100 (device 0)",
+        "✓ yes: launch.empty_queue_ratio 97 % >= 50 % (min_empty)",
+        "✓ yes: launch.idle_ratio 84.2 % >= 10 % (min_idle)",
+        "folds in    UTL100 gpu-idle (device 0)",
+        "overrules   LCH102 launch-storm (device 0)",
+        "confidence  91.5 %, the product of",
         "0.850  base",
-        "0.987  steps    15 steps in the window",
+        "0.987  steps   15 steps in the window",
         "Where the numbers come from",
-        "launch.idle_ratio = 84.2 %  device 0",
-        "computed  budget parts launch_call",
-        "from      kernels (CUPTI_ACTIVITY_KIND_KERNEL): start, end",
-        "over      0.029145s to 0.219516s",
+        "launch.idle_ratio: 84.2 %, device 0",
+        "computed: budget parts launch_call",
+        "from kernels (CUPTI_ACTIVITY_KIND_KERNEL): start, end",
+        "over 0.029145s to 0.219516s",
         "Next: advisor explain LCH101",
     ):
         assert part in shown[at:], part
@@ -77,13 +77,13 @@ def test_why_not(cli: Cli, capsys: Captured) -> None:
     assert cli("explain", "host-gap", "--trace", EAGER) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "did not fire (device 0)" in shown
-    assert "✗ no host.gap_ratio 0.46 % > 10 % (max_gap), off by 95.4 % of the threshold" in shown
+    assert "✗ no: host.gap_ratio 0.46 % > 10 % (max_gap), off by 95.4 % of the threshold" in shown
 
 
 def test_what_is_missing(cli: Cli, capsys: Captured) -> None:
     assert cli("explain", "HST104", "--trace", EAGER) == 0
     shown = capsys.readouterr().out
-    assert "? unknown host.os_idle_ratio > 5 % (max_idle): unknown, as" in shown
+    assert "? unknown: host.os_idle_ratio > 5 % (max_idle), as" in shown
     assert "supply    capture with --trace=cuda,nvtx,osrt" in shown
     assert f"Next: advisor doctor {EAGER}"[:40] in shown
 
@@ -129,7 +129,6 @@ def test_explain_as_json(cli: Cli, capsys: Captured, tmp_path: Path) -> None:
         (("XYZ999", "--trace", EAGER), "no rule has the code XYZ999"),
         (("LCH101", "--trace", "none.sqlite"), "none.sqlite: no such file"),
         (("LCH101", "--trace", "."), ". is a folder; name one capture"),
-        (("LCH101", "--format", "json"), "--format asks about a capture; add --trace TRACE"),
         (("LCH101", "--window", "1s/2s"), "--window asks about a capture"),
         (("LCH101", "--trace", EAGER, "--format", "xml"), "expected one of text, json"),
         (("LCH101", "--trace", EAGER, "--param", "LCH101.no=1"), "unknown parameter LCH101.no"),
@@ -169,9 +168,9 @@ def test_doctor(cli: Cli, capsys: Captured) -> None:
         "12,736 kernels",
         "It answers 5 of 10 questions",
         "What it can answer",
-        "✓ yes     Which kernels take the GPU's time?",
-        "~ partly  What do launches",
-        "✗ no      Do the Python GIL",
+        "✓ yes: Which kernels take the GPU's time?",
+        "~ partly: What do launches",
+        "✗ no: Do the Python GIL",
         "neither was traced; capture with --trace=cuda,nvtx,python-gil",
         "Capture quality",
         "CAP109 sampling-too-coarse",
@@ -179,10 +178,10 @@ def test_doctor(cli: Cli, capsys: Captured) -> None:
         "ALC103 memory-growth",
         "Record again  lets",
         "nsys profile --trace=cuda,nvtx,osrt,python-gil",
-        "new  --trace=osrt: gives host_calls; overhead: large files",
-        "also nsys 2025.3 or newer",
-        "not  --cuda-memory-usage=true",
-        "mind node-level graph tracing",
+        "new       --trace=osrt: gives host_calls; overhead: large files",
+        "also      nsys 2025.3 or newer",
+        "not       --cuda-memory-usage=true",
+        "mind      node-level graph tracing",
         "Next: advisor",
     ):
         assert part in shown[at:], part

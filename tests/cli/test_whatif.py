@@ -67,7 +67,7 @@ def test_a_file(trace: str, tmp_path: Path, capsys: Captured) -> None:
 def test_list(capsys: Captured) -> None:
     assert main(["whatif", "--list"]) == 0
     shown = capsys.readouterr().out
-    assert "cuda_graphs  Replay the work of a step as one CUDA graph" in shown
+    assert "cuda_graphs: Replay the work of a step as one CUDA graph" in shown
     assert ":n=8 times as many sequences (count)" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
 
@@ -80,7 +80,7 @@ def test_list_as_json(tmp_path: Path, capsys: Captured) -> None:
     assert all(w["assumptions"] for w in whatifs.values())
     out = tmp_path / "list.txt"
     assert main(["whatif", "--list", "-o", str(out)]) == 0
-    assert "remove_gc  Keep the garbage collector" in out.read_text(encoding="utf-8")
+    assert "remove_gc: Keep the garbage collector" in out.read_text(encoding="utf-8")
 
 
 def test_a_batch_wins_tokens_not_time(trace: str, capsys: Captured) -> None:

@@ -19,8 +19,9 @@ from advisor.compare.context import scaling
 from advisor.compare.frameworks import table
 from advisor.compare.router import experiment
 from advisor.model.comparison import Comparison
-from advisor.reports import blocks, compare_formats
-from advisor.reports.compare_formats import Document
+from advisor.reports import compare_formats, github, junit, sarif, text
+from advisor.reports.compare_formats import Document, report
+from advisor.reports.html import report as html
 from advisor.reports.html.blocks import change_view
 from advisor.reports.layout import Page
 from tests.compare.support import diagnosed, side
@@ -55,7 +56,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_is_whole_and_runs_nothing(documents: dict[str, Document], kind: str) -> None:
-    page = compare_formats.html(documents[kind]).decode()
+    page = html.document(report(documents[kind])).decode()
     assert "default-src 'none'" in page
     assert "<script" not in page
     assert not re.findall(r"""(?:src|href)=["'](?!#)""", page)
@@ -68,7 +69,7 @@ def test_a_page_is_whole_and_runs_nothing(documents: dict[str, Document], kind: 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_document_gives_the_same_bytes(documents: dict[str, Document], kind: str) -> None:
     document = documents[kind]
-    assert compare_formats.html(document) == compare_formats.html(document)
+    assert html.document(report(document)) == html.document(report(document))
     assert compare_formats.workbook(document) == compare_formats.workbook(document)
 
 
@@ -76,7 +77,7 @@ def test_the_same_document_gives_the_same_bytes(documents: dict[str, Document], 
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
 def test_text_fits_80_columns(documents: dict[str, Document], kind: str, verbosity: int) -> None:
     page = Page()
-    blocks.write(page, compare_formats.blocks_of(documents[kind], verbosity))
+    text.write(page, compare_formats.blocks_of(documents[kind], verbosity))
     assert page.lines
     assert max(len(line.plain) for line in page.lines) <= 80
 
@@ -155,7 +156,7 @@ def test_numbers_of_the_workbook_are_those_of_the_document(documents: dict[str, 
 
 def run_of(document: Document) -> dict[str, Any]:
     assert isinstance(document, Comparison)
-    found: dict[str, Any] = json.loads(compare_formats.sarif(document))
+    found: dict[str, Any] = json.loads(sarif.document(report(document)))
     schema = json.loads((SCHEMAS / "sarif-2.1.0.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(schema).validate(found)
     (run,) = found["runs"]
@@ -198,7 +199,7 @@ def test_junit_fails_and_errs(
 ) -> None:
     document = documents[kind]
     assert isinstance(document, Comparison)
-    text = compare_formats.junit(document).decode()
+    text = junit.document(report(document)).decode()
     xmlschema.XMLSchema(str(SCHEMAS / "junit-10.xsd")).validate(text)
     found = re.search(r'<testsuites[^>]*tests="(\d+)"[^>]*failures="(\d+)"[^>]*errors="(\d+)"', text)
     assert found is not None
@@ -209,7 +210,7 @@ def test_junit_fails_and_errs(
 def test_github_annotates_an_error(documents: dict[str, Document], kind: str) -> None:
     document = documents[kind]
     assert isinstance(document, Comparison)
-    assert compare_formats.github(document).startswith(b"::error title=advisor compare%3A ")
+    assert github.document(report(document)).startswith(b"::error title=advisor compare%3A ")
 
 
 def test_junit_is_well_formed_whatever_a_capture_is_called(documents: dict[str, Document]) -> None:
@@ -218,4 +219,4 @@ def test_junit_is_well_formed_whatever_a_capture_is_called(documents: dict[str, 
     odd = "kernel \ufffe\x00"
     phases = tuple(p.model_copy(update={"phase": odd, "why": odd}) for p in document.phases)
     made = document.model_copy(update={"summary": odd, "phases": phases})
-    Xml.fromstring(compare_formats.junit(made))
+    Xml.fromstring(junit.document(report(made)))

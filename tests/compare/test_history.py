@@ -127,7 +127,7 @@ def test_the_verbs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(Path(".advisor/history/findings.json").read_text())
     assert document["meetings"][0]["names"] == ["Ada", "Grace"]
     assert main(["review", "status", "--format", "markdown"]) == 0
-    assert "| state | finding |" in capsys.readouterr().out
+    assert "- **same**: " in capsys.readouterr().out
     # A history is no baseline.
     assert main(["baseline", "list"]) == 0
     assert "0 baselines" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace
-from advisor.reports.rule_markdown import anchor
+from advisor.reports.markdown import anchor
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "knowledge" / "calibration.md").read_text(encoding="utf-8")

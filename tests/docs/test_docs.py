@@ -21,7 +21,7 @@ from advisor.facts.catalog import ENTITIES
 from advisor.knowledge.files import references
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
-from advisor.reports.rule_markdown import anchor
+from advisor.reports.markdown import anchor
 from tests.docs.scripts import ROOT, script
 
 build = script("docs/build.py")

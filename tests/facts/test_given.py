@@ -12,7 +12,7 @@ from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.given import parse_weights
-from advisor.reports.terminal import TextOptions, plain
+from advisor.reports.diagnosis import TextOptions, plain
 from tests.scenarios.machine import DECODE_ATTENTION, GEMV, NORM, SILU, Machine
 from tests.scenarios.support import fact
 

@@ -14,7 +14,7 @@ from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.ranks import Task, diagnose_ranks, reduce_capture
 from advisor.ranks.merge import RankFinding, listed, merge_findings, refold
 from advisor.ranks.summary import decode
-from advisor.reports.terminal import TextOptions, plain
+from advisor.reports.diagnosis import TextOptions, plain
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import diagnosed, finding
 from tests.ranks.test_planted import job

@@ -14,8 +14,9 @@ from advisor.cli.report import diagnosed
 from advisor.config import Settings
 from advisor.model.findings import Diagnosis
 from advisor.reports import markdown
+from advisor.reports.diagnosis import TextOptions, plain
+from advisor.reports.diagnosis import report as diagnosis_report
 from advisor.reports.ranks_text import SHOWN
-from advisor.reports.terminal import TextOptions, plain
 from tests.ranks.test_planted import job
 
 Report = Callable[..., str]
@@ -115,7 +116,7 @@ def test_many_ranks_show_those_that_matter(tmp_path: Path) -> None:
     assert len([line for line in short.splitlines() if "███" in line]) == 2
     for shown, heading, line, more in (
         (short, "\nRanks  ", 3, count - 4),
-        (markdown.render(found).decode(), "### Ranks", 4, 4),
+        (markdown.document(diagnosis_report(found)).decode(), "### Ranks", 4, 4),
     ):
         table = shown[shown.rindex(heading) :]
         assert table.splitlines()[line].strip(" |").startswith("17 ")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from advisor.model.findings import Budget, Diagnosis
 from advisor.model.parts import PARTS
 from advisor.reports.budget_bar import cells, signs
-from advisor.reports.terminal import TextOptions, plain
+from advisor.reports.diagnosis import TextOptions, plain
 from tests.reports.fixture import DIAGNOSIS, budget
 
 PART_SETS = st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(lambda s: sum(s) > 0)

@@ -17,7 +17,8 @@ from advisor.model.explanation import (
 )
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc, Impact, Input, Tool
-from advisor.reports.explanation_text import distance, explanation
+from advisor.reports import text as writer
+from advisor.reports.explanation import distance, explanation
 from advisor.reports.layout import Page
 from tests.reports.fixture import NASTY
 
@@ -103,7 +104,7 @@ def doc(*scopes: ScopeExplanation) -> Explanation:
 
 def shown(*scopes: ScopeExplanation, verbosity: int = 0, **page: int | bool) -> str:
     made = Page(**page)  # type: ignore[arg-type]
-    explanation(made, doc(*scopes), verbosity)
+    writer.write(made, explanation(doc(*scopes), verbosity))
     return "".join(f"{line.plain}\n" for line in made.lines)
 
 
@@ -120,19 +121,20 @@ def test_no_line_is_too_wide(scope: ScopeExplanation, width: int, verbosity: int
 
 def test_fired() -> None:
     text = shown(FIRED)
-    assert "finding 1  ▲ HIGH 55 % of the step" in text
-    assert "  ✓ yes     symptom queue-empty fired: LCH100 (device 0)" in text
-    assert "    ✓ yes     launch.empty_queue_ratio 90 % >= 10 % (min_idle)" in text
+    assert "▲ HIGH: finding 1, 55 % of the step" in text
+    assert "  ✓ yes: symptom queue-empty fired: LCH100 (device 0)" in text
+    assert "    ✓ yes: launch.empty_queue_ratio 90 % >= 10 % (min_idle)" in text
     assert "not stopped: a.outer 0 % > 20 % is false" in text
     assert "a.inner" not in text  # guards of other rules that let pass: only with -v
     assert "a.inner" in shown(FIRED, verbosity=1)
-    assert "folds in  UTL100 gpu-idle\n" in text
-    assert "sure      80 %, the product of\n    0.800  base     how often" in text
+    assert "folds in    UTL100 gpu-idle\n" in text
+    assert "confidence  80 %, the product of\n" in text
+    assert "0.800  base  how often" in text
 
 
 def test_not_fired() -> None:
     text = shown(QUIET)
-    assert "✗ no      launch.idle_ratio 4 % >= 10 % (min_idle), off by 60 % of the" in text
+    assert "✗ no: launch.idle_ratio 4 % >= 10 % (min_idle), off by 60 % of the" in text
     assert "1 other way to fire, further off (-v)" in text
     assert "b.x" not in text
     assert "b.x" in shown(QUIET, verbosity=1)
@@ -142,11 +144,11 @@ def test_not_fired() -> None:
 
 
 def test_missing() -> None:
-    text = shown(MISSING)
-    assert "? unknown launch.idle_ratio >= 10 % (min_idle): unknown, as the" in text
-    assert "supply    capture with --trace=cuda,nvtx\n            for launch.idle_ratio" in text
-    assert "supply    a longer capture\n            for b.y" in text
-    assert "supply    nothing that can be recorded\n            for b.z" in text
+    text = " ".join(shown(MISSING).split())
+    assert "? unknown: launch.idle_ratio >= 10 % (min_idle), as the capture holds no kernels" in text
+    assert "supply capture with --trace=cuda,nvtx, for launch.idle_ratio" in text
+    assert "supply a longer capture, for b.y" in text
+    assert "supply nothing that can be recorded, for b.z" in text
 
 
 def test_other_places_are_counted() -> None:
@@ -157,11 +159,11 @@ def test_other_places_are_counted() -> None:
 
 def test_only_numbers_that_are_told_have_their_origin_told() -> None:
     text = shown(FIRED)
-    assert "launch.idle_ratio = 55 %  device 0" in text
-    assert "from      kernels (CUPTI): start, end" in text
-    assert "over      0.001000s to 0.002000s" in text
-    assert "a.inner = " not in text
-    assert "a.inner = " in shown(FIRED, verbosity=1)
+    assert "launch.idle_ratio: 55 %, device 0" in text
+    assert "from kernels (CUPTI): start, end" in text
+    assert "over 0.001000s to 0.002000s" in text
+    assert "a.inner: " not in text
+    assert "a.inner: " in shown(FIRED, verbosity=1)
 
 
 @pytest.mark.parametrize(
@@ -187,5 +189,5 @@ def test_distance(off: float | None, wanted: str) -> None:
 def test_times_are_those_of_the_tool_that_shows_the_capture(format: str, clock: str) -> None:
     made = Page()
     entry = Input(path="t", format=format, clock=clock)
-    explanation(made, doc(FIRED).model_copy(update={"input": entry}))
-    assert [x.plain.strip() for x in made.lines if "times" in x.plain] == [clock]
+    writer.write(made, explanation(doc(FIRED).model_copy(update={"input": entry})))
+    assert [x for x in made.lines if clock[:40] in x.plain]

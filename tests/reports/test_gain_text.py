@@ -5,11 +5,12 @@ from __future__ import annotations
 from advisor.model.findings import Finding, Impact, Input, Tool
 from advisor.model.gain import Combined, CombinedStep, Gain, Ranking, Span
 from advisor.model.whatif import Replay, WhatIfReport
-from advisor.reports import blocks, gain_text
+from advisor.reports import gain_text
+from advisor.reports import text as writer
+from advisor.reports.diagnosis import TextOptions, plain
 from advisor.reports.finding_text import gain_text as gain_text_of
 from advisor.reports.html.gains import gain_view
 from advisor.reports.layout import Page
-from advisor.reports.terminal import TextOptions, plain
 from tests.reports.fixture import DIAGNOSIS
 
 STEPS = (
@@ -76,7 +77,7 @@ def test_a_what_if() -> None:
         **BOUND,
     )
     page = Page(80)
-    blocks.write(page, gain_text.whatif(report))
+    writer.write(page, gain_text.whatif(report))
     text = shown(page)
     for part in (
         "t.sqlite",
@@ -88,7 +89,7 @@ def test_a_what_if() -> None:
         assert part in text, part
     assert "throughput" not in text
     page = Page(80)
-    blocks.write(page, gain_text.whatif(report.model_copy(update={"measure": "throughput"})))
+    writer.write(page, gain_text.whatif(report.model_copy(update={"measure": "throughput"})))
     assert "counts tokens a second, not step time" in shown(page)
 
 

@@ -12,8 +12,9 @@ from openpyxl import load_workbook
 from advisor.model.capture import InputDevice
 from advisor.model.findings import Diagnosis, Input
 from advisor.reports import markdown
+from advisor.reports.diagnosis import TextOptions, plain
+from advisor.reports.diagnosis import report as diagnosis_report
 from advisor.reports.html import report
-from advisor.reports.terminal import TextOptions, plain
 from advisor.reports.workbook import book
 from tests.reports.fixture import DIAGNOSIS
 
@@ -25,7 +26,7 @@ def shown(diagnosis: Diagnosis, form: str) -> str:
     if form == "terminal":
         out = plain(diagnosis, TextOptions(width=400, verbosity=1))
     elif form == "markdown":
-        out = html.unescape(markdown.render([diagnosis]).decode()).replace("\\", "")
+        out = html.unescape(markdown.document(diagnosis_report([diagnosis])).decode()).replace("\\", "")
         out = out.replace("**: ", " ").replace("**", "")
     elif form == "html":
         out = html.unescape(re.sub(r"<[^>]+>", " ", report.render([diagnosis]).decode()))

@@ -240,7 +240,7 @@ def test_nothing_is_hidden_on_paper(opened: Browser, tmp_path: Path) -> None:
 
 def test_several_captures_and_one_without_a_timeline(shared: Browser, tmp_path: Path) -> None:
     path = tmp_path / "several.html"
-    path.write_bytes(html_report.render([FULL, HEALTHY], many=True))
+    path.write_bytes(html_report.render([FULL, HEALTHY]))
     shared.errors.clear()
     shared.open(path)
     assert shared.errors == []

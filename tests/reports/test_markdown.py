@@ -7,13 +7,14 @@ from markdown_it import MarkdownIt
 
 from advisor.model.findings import Diagnosis, Tool
 from advisor.reports import markdown
+from advisor.reports.diagnosis import report
 from advisor.reports.markdown import LIMIT, code, prose, text
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 from tests.reports.test_html import FULL
 
 
 def rendered(*diagnoses: Diagnosis) -> str:
-    return markdown.render(diagnoses).decode()
+    return markdown.document(report(diagnoses)).decode()
 
 
 def html(source: str) -> str:
@@ -108,7 +109,7 @@ def test_it_fits_a_comment() -> None:
         }
     )
     for diagnoses in ([many], [FULL] * 8, [many] * 5, [FULL] * 60):
-        out = markdown.render(diagnoses, True)
+        out = markdown.document(report(diagnoses))
         assert len(out) <= LIMIT < 65_000
         shown = out.decode()
         assert shown.startswith("## ")

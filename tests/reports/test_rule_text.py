@@ -6,17 +6,22 @@ import pytest
 
 from advisor.engine.load import load_rules
 from advisor.model.rules import RuleSpec
+from advisor.reports import markdown, text
 from advisor.reports.layout import Page
-from advisor.reports.rule_markdown import page
-from advisor.reports.rule_text import condition_line, explain
+from advisor.reports.rule import condition_line, explain
+from advisor.reports.rule import page as blocks
 
 RULES = {r.code: r for r in load_rules().active}
 
 
 def terminal(rule: RuleSpec) -> str:
     made = Page(width=10_000)
-    explain(made, rule, {})
+    text.write(made, explain(rule, {}))
     return "\n".join(line.plain for line in made.lines)
+
+
+def page(rule: RuleSpec) -> str:
+    return markdown.write(blocks(rule, {}))
 
 
 @pytest.mark.parametrize(
@@ -24,20 +29,20 @@ def terminal(rule: RuleSpec) -> str:
 )
 def test_what_a_rule_is_judged_for(code: str, where: str) -> None:
     assert where in terminal(RULES[code])
-    assert where in page(RULES[code], {})
+    assert where in page(RULES[code])
 
 
 @pytest.mark.parametrize("code", RULES)
 def test_guards_that_pass_where_unknown_are_marked(code: str) -> None:
     passing = [g for g in RULES[code].unless if g.if_unknown]
-    for shown in (terminal(RULES[code]), page(RULES[code], {})):
+    for shown in (terminal(RULES[code]), page(RULES[code])):
         assert shown.count("(passes where that is unknown)") == len(passing)
 
 
 @pytest.mark.parametrize("code", [c for c, r in RULES.items() if r.requires])
 def test_what_comes_first_is_said_with_its_reason(code: str) -> None:
     for first in RULES[code].requires:
-        for shown in (terminal(RULES[code]), page(RULES[code], {})):
+        for shown in (terminal(RULES[code]), page(RULES[code])):
             assert f"irst {first.cause}, where it was found: {first.because}" in shown
 
 
@@ -47,7 +52,7 @@ def test_what_comes_first_is_said_with_its_reason(code: str) -> None:
 def test_advice_for_some_captures_says_for_which(code: str) -> None:
     rule = RULES[code]
     for advice in rule.recommendations:
-        only = [condition_line(c, rule) for c in advice.applies_when]
+        only = [f"`{condition_line(c, rule)}`" for c in advice.applies_when]
         if only:
             assert f", where {' and '.join(only)})" in terminal(rule)
-            assert f", where {' and '.join(f'`{c}`' for c in only)})" in page(rule, {})
+            assert f", where {' and '.join(only)})" in page(rule)

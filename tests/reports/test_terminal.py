@@ -12,8 +12,8 @@ from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Diagnosis, NotEvaluated, ToDo
 from advisor.model.gain import Ranking, Span
 from advisor.model.sensitivity import Flip, FlipFact, StateChange
+from advisor.reports.diagnosis import TextOptions, plain, render
 from advisor.reports.layout import print_lines
-from advisor.reports.terminal import TextOptions, plain, render
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 
 

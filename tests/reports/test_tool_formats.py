@@ -17,6 +17,7 @@ from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Diagnosis, Tool
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports import github, junit, sarif
+from advisor.reports.diagnosis import report
 from advisor.reports.layout import clean
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 from tests.reports.test_html import FULL
@@ -37,7 +38,7 @@ SAMPLES = {
 
 
 def sarif_of(*diagnoses: Diagnosis) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(sarif.render(diagnoses))
+    document: dict[str, Any] = json.loads(sarif.document(report(diagnoses)))
     return document
 
 
@@ -147,13 +148,13 @@ def junit_schema() -> Any:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_junit_validates(name: str, junit_schema: Any) -> None:
-    data = junit.render(SAMPLES[name])
+    data = junit.document(report(SAMPLES[name]))
     junit_schema.validate(Xml.fromstring(data))
 
 
 def test_junit_of_a_real_capture(junit_schema: Any) -> None:
     diagnosis = diagnose(committed("decode_eager_bs1"))
-    root = Xml.fromstring(junit.render([diagnosis]))
+    root = Xml.fromstring(junit.document(report([diagnosis])))
     junit_schema.validate(root)
     cases = {str(c.get("name")).split()[0]: c for c in root.iter("testcase")}
     told = {f.code: f.severity for f in reversed(diagnosis.findings)}
@@ -170,7 +171,7 @@ def test_junit_of_a_real_capture(junit_schema: Any) -> None:
 
 
 def test_junit_says_what_the_diagnosis_says() -> None:
-    root = Xml.fromstring(junit.render([FULL]))
+    root = Xml.fromstring(junit.document(report([FULL])))
     suite = root[0]
     assert dict(root.attrib) == {"name": "advisor", "tests": "10", "failures": "2", "errors": "0"}
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("10", "2", "5")
@@ -199,7 +200,7 @@ def test_several_scopes_of_a_rule_are_one_case() -> None:
     first = DIAGNOSIS.findings[0]
     second = first.model_copy(update={"scope": Scope(device=1), "rank": 2, "severity": "info"})
     both = DIAGNOSIS.model_copy(update={"findings": (first, second)})
-    root = Xml.fromstring(junit.render([both]))
+    root = Xml.fromstring(junit.document(report([both])))
     cases = [c for c in root.iter("testcase") if str(c.get("name")).startswith("LCH101")]
     assert len(cases) == 1
     assert "device 1" in (cases[0].findtext("failure") or "")
@@ -209,7 +210,7 @@ def test_several_scopes_of_a_rule_are_one_case() -> None:
 
 
 def test_github_commands() -> None:
-    lines = github.render([FULL]).decode().splitlines()
+    lines = github.document(report([FULL])).decode().splitlines()
     assert [line.split(" ")[0] for line in lines] == [
         "::notice",
         "::error",
@@ -234,7 +235,7 @@ def test_files_of_annotations_are_named_from_the_checkout(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     own = DIAGNOSIS.inputs[0].model_copy(update={"path": str(tmp_path / "out" / "a.sqlite")})
-    text = github.render([DIAGNOSIS.model_copy(update={"inputs": (own,)})]).decode()
+    text = github.document(report([DIAGNOSIS.model_copy(update={"inputs": (own,)})])).decode()
     assert text.count(",file=out/a.sqlite::") == len(text.splitlines())
 
 
@@ -244,7 +245,7 @@ def test_each_command_is_one_line(name: str) -> None:
         update={"title": f"a\r\n::error::x {NASTY}", "message": "b\n::set-output name=x::y"}
     )
     diagnoses = [d.model_copy(update={"findings": (nasty, *d.findings)}) for d in SAMPLES[name]]
-    data = github.render(diagnoses)
+    data = github.document(report(diagnoses))
     assert b"\r" not in data
     for line in data.decode().splitlines():
         assert re.match(r"::(error|warning|notice) title=[^:\n]*::", line), line
@@ -252,7 +253,7 @@ def test_each_command_is_one_line(name: str) -> None:
 
 def test_nothing_in_a_command_moves_the_cursor() -> None:
     """Neither names from the capture nor the name of its file."""
-    text = github.render([ODD, DIAGNOSIS]).decode()
+    text = github.document(report([ODD, DIAGNOSIS])).decode()
     assert "file=/tmp/a b/ü%25??%2C%3A?[31m?.sqlite" in text
     assert clean(text.replace("\n", "")) == text.replace("\n", "")
 
@@ -260,12 +261,12 @@ def test_nothing_in_a_command_moves_the_cursor() -> None:
 def test_levels_of_github() -> None:
     for severity, command in zip(SEVERITIES, ("notice", "notice", "warning", "error"), strict=True):
         one = DIAGNOSIS.findings[1].model_copy(update={"severity": severity})
-        lines = github.render([DIAGNOSIS.model_copy(update={"findings": (one,)})]).decode()
+        lines = github.document(report([DIAGNOSIS.model_copy(update={"findings": (one,)})])).decode()
         assert lines.splitlines()[1].startswith(f"::{command} ")
 
 
 def test_sarif_names_what_is_in_order_beside_what_could_not_be_judged() -> None:
-    (run,) = json.loads(sarif.render([DIAGNOSIS]))["runs"]
+    (run,) = json.loads(sarif.document(report([DIAGNOSIS])))["runs"]
     assert [t.split()[0] for t in run["properties"]["inOrder"]] == ["ALC101", "XFR102"]
     assert "close" not in run["properties"]
     assert len(run["invocations"][0]["toolConfigurationNotifications"]) >= 4

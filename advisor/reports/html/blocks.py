@@ -1,22 +1,26 @@
-"""Blocks as a page of HTML: comparisons and their kin. No scripts; light and dark, printable."""
+"""Blocks as a page of HTML. No scripts; light and dark, printable."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from advisor.model.comparison import PartChange
+from advisor import __version__
+from advisor.model.comparison import Comparison, ContextScaling, PartChange
 from advisor.model.numbers import milliseconds
-from advisor.reports.blocks import Block, Grid, Heading, Paragraph, columns
+from advisor.reports.blocks import Block, Gap, Grid, Heading, Report, columns
 from advisor.reports.budget_bar import signs, words
 from advisor.reports.compare_blocks import change
-from advisor.reports.html.budget import Bar, BudgetView, Piece, piece_css
+from advisor.reports.html.budget import Bar, BudgetView, Piece, budget_view, piece_css
 from advisor.reports.html.report import environment
 from advisor.reports.html.tables import CellView, TableView
 from advisor.reports.layout import clean, cut_middle, name_text
 
 #: Names in tables are not longer; the whole one shows on pointing at it.
 NAME = 72
+#: Columns that blocks count on.
+WIDTH = 80
 #: Parts smaller than this share of the longer side are in the tables alone.
 SMALL = 0.005
 
@@ -28,16 +32,23 @@ class Section:
     id: str
     title: str
     note: str = ""
-    items: list[tuple[str, object]] = field(default_factory=list)
+    blocks: list[Block | BudgetView] = field(default_factory=list)
 
 
-def render(title: str, version: str, blocks: Iterable[Block], charts: Mapping[str, BudgetView]) -> bytes:
-    """One page. A chart of `charts` takes the place of the tables under its heading."""
-    sections = _sections(blocks, charts)
-    text = (
-        environment()
-        .get_template("blocks.html.j2")
-        .render(title=title, version=version, head=sections[0], sections=sections[1:])
+def page(report: Report) -> bytes:
+    """One page with every block. A chart of both sides takes the place of the tables under `Budget`."""
+    doc = report.documents[0]
+    charts: dict[str, BudgetView] = {}
+    if isinstance(doc, Comparison | ContextScaling):
+        names = ("before", "after") if isinstance(doc, Comparison) else ("short", "long")
+        if (view := change_view(doc.budget, names)) is not None:
+            charts = {"Budget": view}
+    sections = _sections(report.whole() if report.whole else report.blocks(WIDTH), charts)
+    known = environment()
+    known.globals |= {"runs": runs}
+    known.filters |= {"grid": _table, "budgets": budget_view}
+    text = known.get_template("blocks.html.j2").render(
+        title=report.title, version=__version__, head=sections[0], sections=sections[1:]
     )
     return text.encode("utf-8", "replace")
 
@@ -49,15 +60,16 @@ def _sections(blocks: Iterable[Block], charts: Mapping[str, BudgetView]) -> list
         if isinstance(block, Heading):
             out.append(Section(f"s{len(out)}", block.text, block.note))
             if block.text in charts:
-                out[-1].items.append(("chart", charts[block.text]))
-        elif isinstance(block, Grid):
-            if not any(kind == "chart" for kind, _ in here.items):  # which says the same
-                here.items.append(("table", _table(block)))
-        elif isinstance(block, Paragraph):
-            here.items.append(("strong" if block.strong else "text", block.text))
-        else:
-            here.items.append((type(block).__name__.lower(), block))
+                out[-1].blocks.append(charts[block.text])
+        elif not (isinstance(block, Grid) and any(isinstance(b, BudgetView) for b in here.blocks)):
+            here.blocks.append(block)
     return out
+
+
+def runs(blocks: Sequence[Block]) -> list[tuple[str, list[Block]]]:
+    """Blocks of one kind that follow each other stand in one list; kind and blocks."""
+    grouped = groupby((b for b in blocks if not isinstance(b, Gap)), lambda b: type(b).__name__.lower())
+    return [(kind, list(some)) for kind, some in grouped]
 
 
 def _table(grid: Grid) -> TableView:

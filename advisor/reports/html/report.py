@@ -24,16 +24,29 @@ from advisor.model.findings import ConditionDoc, Diagnosis, Verify
 from advisor.model.numbers import condition_text, milliseconds, value_text
 from advisor.model.parts import PARTS
 from advisor.reports import json_report, phrases
+from advisor.reports.blocks import Report
 from advisor.reports.finding_text import verify_text
 from advisor.reports.html.budget import piece_pattern
 from advisor.reports.html.view import capture_view
 from advisor.reports.layout import clean, cut_middle
 from advisor.reports.wording import remedy_lead
 
+#: Signs of items; words beside them say the same.
+SIGNS = {"ok": "✓", "no": "✗", "partly": "~", "?": "?"} | phrases.LEVELS
 SCRIPTS = ("page.js", "timeline.js")
 
 
-def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:  # noqa: ARG001
+def document(report: Report) -> bytes:
+    """Diagnoses as a page with a timeline, other documents as a page of their blocks."""
+    diagnoses = [d for d in report.documents if isinstance(d, Diagnosis)]
+    if diagnoses:
+        return render(diagnoses)
+    from advisor.reports.html.blocks import page
+
+    return page(report)
+
+
+def render(diagnoses: Sequence[Diagnosis]) -> bytes:
     """One page; several captures stand one after the other under a list of them."""
     known = environment()
     script = "".join(_source(known, name) for name in SCRIPTS)
@@ -60,7 +73,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    made.globals |= {"levels": phrases.LEVELS, "status": phrases.STATUS, "parts": PARTS}
+    made.globals |= {"levels": phrases.LEVELS, "signs": SIGNS, "status": phrases.STATUS, "parts": PARTS}
     made.filters |= {
         "baseline": phrases.baseline_text,
         "condition": _condition,

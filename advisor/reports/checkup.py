@@ -1,0 +1,118 @@
+"""The checkup of a capture as blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.model.checkup import Also, Checkup, Named, Plan
+from advisor.model.numbers import amount, value_text
+from advisor.reports.blocks import Block, Command, Gap, Heading, Item, Labelled, Next, Paragraph
+from advisor.reports.header import header_input
+from advisor.reports.layout import GLUE
+from advisor.reports.wording import remedy_text
+
+#: More rules than these are counted, where they were named before.
+SHOWN_NAMES = 6
+_SIGNS = {"yes": "ok", "partly": "partly", "no": "no"}
+
+
+def checkup(doc: Checkup, verbosity: int = 0) -> Iterator[Block]:
+    """The whole report; the command to record again comes last but one line."""
+    yield from header_input(doc.input)
+    yield from _recorded(doc)
+    yield Paragraph(doc.sentence, strong=True)
+    yield Heading("What it can answer")
+    for asked in doc.questions:
+        reason = asked.reason + (f"; {remedy_text(asked.remedy)}" if asked.remedy else "")
+        yield Item(asked.question, _SIGNS[asked.answer], asked.answer, (reason,))
+    yield Heading("Capture quality", "findings about the capture itself")
+    if not doc.findings:
+        yield Item("nothing is wrong with it", "ok")
+    for found in doc.findings:
+        matters = found.severity != "info" or found.invalidates
+        advice = found.recommendations[: None if verbosity > 0 else int(matters)]
+        fixes = tuple(f"fix: {a.action}" for a in advice)
+        yield Item(found.message, found.severity, f"{found.severity} {found.code} {found.cause}", fixes)
+    yield from _blocked(doc, verbosity)
+    yield from _plan(doc.plan, verbosity)
+    yield Gap()
+    if any(f.invalidates for f in doc.findings):
+        yield Next("record again as above, then: advisor doctor advisor_recapture.sqlite")
+    else:
+        yield Next(f"advisor {doc.input.path}")
+
+
+def _recorded(doc: Checkup) -> Iterator[Block]:
+    found = doc.recorded
+    parts = [value_text(found.size_bytes, "bytes")]
+    if found.schema_version:
+        parts.append(f"schema {found.schema_version}")
+    if found.duration_ms:
+        parts.append(f"{value_text(found.duration_ms, 'ms')} recorded")
+    yield Labelled("file", f"{doc.input.format}, {', '.join(parts)}")
+    yield Labelled("program", " ".join(found.command) or "not in the export")
+    options = " ".join(merged(found.options)) or "none recorded in the export"
+    inferred = " (as far as what was recorded shows)" if found.options and not found.options_known else ""
+    yield Labelled("options", options + inferred)
+    if found.graph_trace:
+        yield Labelled("graphs", f"traced by {found.graph_trace}")
+    yield Labelled("sampled", ", ".join(found.sampled) or "nothing")
+    rows = [f"{count:,} {table.replace('_', ' ')}" for table, count in found.tables.items()]
+    yield Labelled("holds", ", ".join(rows) or "no rows")
+
+
+def merged(options: tuple[str, ...]) -> list[str]:
+    """Options as one types them: the trace sources in one list."""
+    sources = [o[8:] for o in options if o.startswith("--trace=")]
+    rest = [o for o in options if not o.startswith("--trace=")]
+    return [f"--trace={','.join(sources)}", *rest] if sources else rest
+
+
+def _blocked(doc: Checkup, verbosity: int) -> Iterator[Block]:
+    waiting = sum(len(group.rules) for group in doc.blocked)
+    if not waiting:
+        return
+    yield Heading("Rules that cannot run", f"{waiting} of {doc.rules}, by what is missing")
+    for group in doc.blocked:
+        helps = remedy_text(group.remedy) if group.remedy else "nothing that can be recorded would help"
+        why = tuple(f"as {w}" for w in group.why) if verbosity > 0 else ()
+        yield Item(helps, code=amount(len(group.rules), "rule"), notes=(_names(group.rules), *why))
+
+
+def _names(rules: tuple[Named, ...]) -> str:
+    return ", ".join(f"{r.code}{GLUE}{r.cause}" for r in rules)
+
+
+def _plan(plan: Plan, verbosity: int) -> Iterator[Block]:
+    news = [o for o in plan.options if o.new]
+    if not (plan.enables or plan.addresses or news or plan.also or plan.left_out):
+        return
+    yield Heading("Record again", _enables(plan))
+    if plan.command:
+        yield Command(plan.command)
+    for option in plan.options if verbosity > 0 else news:
+        cost = f"overhead: {option.overhead}" if option.overhead else ""
+        text = "; ".join(t for t in (option.purpose, cost) if t)
+        yield Labelled("new" if option.new else "kept", f"{option.option}{f': {text}' if text else ''}")
+    for item in plan.also:
+        yield Labelled("also", _also(item))
+    for left in plan.left_out:
+        text = f"{left.option} ({_names(left.rules)}): {left.overhead}; a capture of its own"
+        yield Labelled("not", text)
+    for trap in plan.pitfalls:
+        yield Labelled("mind", trap.text)
+
+
+def _also(item: Also) -> str:
+    if len(item.rules) > SHOWN_NAMES:
+        return f"{item.need}, for {amount(len(item.rules), 'rule')}"
+    return item.need + (f", for {_names(item.rules)}" if item.rules else "")
+
+
+def _enables(plan: Plan) -> str:
+    parts = []
+    if plan.enables:
+        parts.append(f"lets {amount(len(plan.enables), 'more rule')} run")
+    if plan.addresses:
+        parts.append(f"addresses {', '.join(plan.addresses)}")
+    return "; ".join(parts)

@@ -1,0 +1,252 @@
+"""Why a rule fired in a capture, or why not, as blocks: the tree, the numbers, their origin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from advisor.model.explanation import Explanation, FactSource, Reason, Related, ScopeExplanation
+from advisor.model.facts import Scope
+from advisor.model.findings import ConditionDoc
+from advisor.model.numbers import (
+    UNKNOWN,
+    amount,
+    condition_text,
+    digits,
+    fact_unit,
+    percent,
+    session_time,
+    value_text,
+)
+from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title
+from advisor.reports.finding_text import SHOWN, Detail, Shown, finding, listed
+from advisor.reports.layout import GLUE
+from advisor.reports.phrases import clock, window
+from advisor.reports.wording import remedy_text
+
+#: Scopes told in full without -v: of those in which the rule fired, and of the others.
+FIRED, OTHERS = 3, 1
+_HEADINGS = {
+    "fired": "Why it fired",
+    "overruled": "Why it would fire",
+    "quiet": "Why not",
+    "not_evaluated": "What is missing",
+}
+#: The sign of a condition, and the word beside it.
+_TRUTH = {True: ("ok", "yes"), False: ("no", "no"), None: ("?", "unknown")}
+
+
+def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Iterator[Block]:
+    """The whole answer; without -v the scopes that matter and the facts that they rest on. In `full`
+    the findings of the rule as well, and without -v they alone."""
+    yield Title(f"{doc.code} {doc.cause}")
+    yield Paragraph(f"{doc.title} ({doc.kind})", strong=True, dense=True)
+    yield Labelled("capture", doc.input.path)
+    if analysed := window(doc.input):
+        yield Labelled("window", analysed)
+    yield Paragraph(doc.sentence, strong=True)
+    if full and doc.findings:
+        seen: Shown = {}
+        detail = Detail() if verbosity > 0 else SHOWN
+        for found in doc.findings:
+            yield finding(found, bool(doc.input.steps), detail, seen)
+        if verbosity <= 0:
+            yield from _next(doc)
+            return
+    shown = list(_shown(doc, verbosity))
+    for one in shown:
+        yield from _scope(doc, one, verbosity)
+    if rest := doc.scopes[len(shown) :]:
+        states = Counter(one.state.replace("_", " ") for one in rest)
+        counts = ", ".join(f"{n} {state}" for state, n in states.items())
+        yield Paragraph(f"and {amount(len(rest), 'more place')}: {counts} (-v)")
+    yield from _facts(doc, shown, verbosity)
+    yield from _next(doc)
+
+
+def _shown(doc: Explanation, verbosity: int) -> Sequence[ScopeExplanation]:
+    fired = [s for s in doc.scopes if s.state == "fired"]
+    return doc.scopes if verbosity > 0 else fired[:FIRED] or doc.scopes[:OTHERS]
+
+
+def _next(doc: Explanation) -> Iterator[Block]:
+    yield Gap()
+    missing = doc.state == "not_evaluated"
+    yield Next(f"advisor doctor {doc.input.path}" if missing else f"advisor explain {doc.code}")
+
+
+# --- one scope -------------------------------------------------------------------------------
+
+
+def _scope(doc: Explanation, one: ScopeExplanation, verbosity: int) -> Iterator[Block]:
+    heading = "What stopped it" if one.state == "quiet" and one.stopped_by else _HEADINGS[one.state]
+    yield Heading(heading, one.scope.label() or "whole trace")
+    if one.severity is not None and one.rank is not None:
+        held = ""
+        if one.impact is not None and one.impact.share:
+            held = f", {value_text(one.impact.share, 'ratio')} of the {one.impact.of(bool(doc.input.steps))}"
+        yield Item(f"finding {one.rank}{held}", one.severity, one.severity.upper())
+    if one.message:
+        yield Paragraph(one.message, dense=True)
+    yield from _reasons(one.reasons, _Depth(one.state, verbosity))
+    yield from _remedies(one)
+    for label, related in (
+        ("folds in", one.explains),
+        ("folded in", one.explained_by),
+        ("overrules", one.overrules),
+        ("overruled", one.overruled_by),
+    ):
+        yield from listed(label, [_related(label, item, verbosity) for item in related])
+    if one.confidence is not None:
+        yield Labelled("confidence", f"{value_text(one.confidence, 'ratio')}, the product of")
+        rows = tuple((f"{f.factor:.3f}", f.name, f.why) for f in one.factors)
+        yield Grid(("factor", "of", "because"), rows, wrapped=True)
+
+
+def _remedies(one: ScopeExplanation) -> Iterator[Block]:
+    """What would supply the missing facts, those of one remedy together."""
+    by: dict[str, list[str]] = {}
+    for item in one.missing:
+        by.setdefault(item.remedy or "", []).append(item.fact)
+    for remedy, facts in by.items():
+        text = remedy_text(remedy).removeprefix("needs ") if remedy else "nothing that can be recorded"
+        yield Labelled("supply", f"{text}, for {', '.join(facts)}")
+
+
+def _related(label: str, item: Related, verbosity: int) -> str:
+    by = "by " if label in ("folded in", "overruled") else ""
+    name = f"{by}{item.code}{GLUE}{item.cause}{_where(item.scope)}"
+    return f"{name}: {item.message}" if item.message and verbosity > 0 else name
+
+
+# --- the tree --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Depth:
+    """Where in the tree one is; `state` is that of the rule which is explained."""
+
+    state: str
+    verbosity: int
+    nested: bool = False
+
+    def below(self) -> _Depth:
+        return _Depth(self.state, self.verbosity, nested=True)
+
+    def shows(self, reason: Reason) -> bool:
+        """Whether it is worth a line: a guard of another rule that let that one pass is not."""
+        return self.verbosity > 0 or not (
+            self.nested and reason.kind == "guard" and reason.holds is not False
+        )
+
+    def goes_on(self, reason: Reason) -> bool:
+        """Whether the reasons below say more: not of what let pass, nor, where the rule did not
+        fire, of what holds anyway."""
+        if self.verbosity > 0:
+            return True
+        if reason.kind == "guard" and reason.holds is not False:
+            return False
+        return self.state in ("fired", "overruled") or reason.holds is not True
+
+
+def _reasons(reasons: Sequence[Reason], at: _Depth) -> Iterator[Item]:
+    branches = [r for r in reasons if r.kind == "branch"]
+    for reason in reasons:
+        if reason.kind == "outcome":
+            # Which rule a symptom is, and where, stands behind its name: its reasons are new.
+            yield from _reasons(reason.reasons, at)
+        elif reason.kind != "branch" and at.shows(reason):
+            below = tuple(_reasons(reason.reasons, at.below())) if at.goes_on(reason) else ()
+            sign, word = _TRUTH[reason.holds]
+            yield Item(_text(reason), sign, word, below=below)
+    if branches and at.verbosity <= 0:
+        yield Item(f"{amount(len(branches), 'other way')} to fire, further off (-v)")
+        return
+    for branch in branches:
+        yield Item("another way to fire, further off", below=tuple(_reasons(branch.reasons, at.below())))
+
+
+def _text(reason: Reason) -> str:
+    if reason.kind == "guard":
+        word = {True: "not stopped: ", False: "stopped: ", None: "not checked: "}[reason.holds]
+        if reason.condition is not None:
+            return word + _condition(reason.condition, None, reason.why, guard=True)
+        return word + reason.text.partition(", as ")[2]
+    if reason.condition is not None:
+        return _condition(reason.condition, reason.off_by, reason.why)
+    if reason.kind == "state":
+        rules = [r.rule for r in reason.reasons if r.rule is not None]
+        names = [f"{r.code}{_where(r.scope)}" for r in rules[:3]]
+        more = f" and {len(rules) - 3} more" if len(rules) > 3 else ""
+        return reason.text + (f": {', '.join(names)}{more}" if names else "")
+    return reason.text
+
+
+def _where(scope: Scope) -> str:
+    label = scope.label()
+    return f" ({label})" if label else ""
+
+
+def _condition(condition: ConditionDoc, off: float | None, why: str | None, guard: bool = False) -> str:
+    named = f" ({condition.param})" if condition.param else ""
+    if condition.holds is None:
+        wanted = condition_text(condition).replace(f" {UNKNOWN}", "", 1)
+        return f"{wanted}{named}{f', as {why}' if why else ''}"
+    text = condition_text(condition) + named
+    if guard:
+        return f"{text} {'holds' if condition.holds else 'is false'}"
+    return text if condition.holds else text + distance(off)
+
+
+def distance(off: float | None) -> str:
+    """How far a value is from its threshold, in per cent of the threshold."""
+    if off is None:
+        return ""
+    if off == 0.0:
+        return ", exactly on it"
+    if off >= 10:
+        return f", off by {digits(off)} times the threshold"
+    return f", off by {percent(off, 3 if off >= 0.0001 else 7)} of the threshold"
+
+
+# --- where the numbers come from -------------------------------------------------------------
+
+
+def _facts(doc: Explanation, shown: Sequence[ScopeExplanation], verbosity: int) -> Iterator[Block]:
+    facts = [f for f in doc.facts if verbosity > 0 or _used(f, shown, verbosity)]
+    if not facts:
+        return
+    yield Heading("Where the numbers come from", clock(doc.input))
+    for fact in facts:
+        where = fact.scope.label() or "whole trace"
+        notes = [fact.meaning, f"computed: {fact.how}" if fact.how else ""]
+        for source in fact.sources:
+            columns = f": {', '.join(source.columns)}" if source.columns else ""
+            notes.append(f"from {source.table}{f' ({source.native})' if source.native else ''}{columns}")
+        if not fact.sources:
+            notes.append("from the metadata of the capture")
+        over = (
+            "the whole capture" if fact.window_ns is None else " to ".join(map(session_time, fact.window_ns))
+        )
+        notes.append(f"over {over}")
+        shown_value = value_text(fact.value, fact_unit(fact.fact, fact.unit))
+        yield Item(f"{shown_value}, {where}", code=fact.fact, notes=tuple(n for n in notes if n))
+
+
+def _used(fact: FactSource, shown: Sequence[ScopeExplanation], verbosity: int) -> bool:
+    """Whether the fact stands in a part of the tree that is shown."""
+    return any(
+        fact.fact in set(_names(one.reasons, _Depth(one.state, verbosity))) and fact.scope.encloses(one.scope)
+        for one in shown
+    )
+
+
+def _names(reasons: Sequence[Reason], at: _Depth) -> Iterator[str]:
+    for reason in reasons:
+        if reason.kind == "branch" or not at.shows(reason):
+            continue
+        if reason.condition is not None:
+            yield reason.condition.fact
+        if reason.kind == "outcome" or at.goes_on(reason):
+            yield from _names(reason.reasons, at.below())

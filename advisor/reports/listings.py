@@ -1,0 +1,92 @@
+"""Lists that verbs print as blocks: facts, what-ifs, baselines, and what a copy leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from advisor.model.facts import Fact
+from advisor.model.findings import Diagnosis
+from advisor.model.numbers import amount, fact_unit, milliseconds, value_text
+from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title
+
+
+def catalogue(entries: Sequence[tuple[str, str, str, str, str, str]]) -> Iterator[Block]:
+    """Facts by name, unit, level, meaning, method and the capture option that supplies them."""
+    group = ""
+    for name, unit, level, meaning, how, flag in entries:
+        if name.split(".")[0] != group:
+            group = name.split(".")[0]
+            yield Heading(group)
+        notes = (f"{meaning} ({how})" if how else meaning, f"from {flag}" if flag else "")
+        yield Item(f"{unit}, by {level}", code=name, notes=tuple(n for n in notes if n))
+    yield Gap()
+    yield Paragraph(amount(len(entries), "fact"))
+
+
+def values(facts: Sequence[Fact]) -> Iterator[Block]:
+    """Each value with its scope, the tables and columns read, and the method."""
+    for fact in facts:
+        where = fact.scope.label()
+        source = ", ".join(fact.tables) + (f" ({', '.join(fact.columns)})" if fact.columns else "")
+        note = ": ".join(t for t in (source, fact.method) if t)
+        shown = value_text(fact.value, fact_unit(fact.name, fact.unit))
+        yield Item(f"{shown}  {where}".strip(), code=fact.name, notes=(note,) if note else ())
+    yield Gap()
+    yield Paragraph(amount(len(facts), "value"))
+
+
+def whatifs(entries: Sequence[tuple[str, str, str, str, Sequence[str]]]) -> Iterator[Block]:
+    """All what-ifs: name, title, measure, what changes, a line a parameter."""
+    for name, title, measure, changes, params in entries:
+        note = "" if measure == "latency" else f" ({measure})"
+        yield Item(title + note, code=name, notes=(changes, *params))
+
+
+def baselines(folder: str, entries: Sequence[tuple[str, Sequence[Diagnosis], str]]) -> Iterator[Block]:
+    """For each name its capture, its steps, its verdict; the fault of a bad file."""
+    for name, diagnoses, fault in entries:
+        yield from baseline(name, diagnoses)
+        if fault:
+            yield Labelled("unusable", fault)
+    yield Gap()
+    yield Paragraph(f"{amount(len(entries), 'baseline')} in {folder}")
+
+
+def baseline(name: str, diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
+    """One name and what it holds."""
+    yield Title(name)
+    for diagnosis in diagnoses:
+        yield Labelled("capture", ", ".join(i.path for i in diagnosis.inputs))
+        steps = ", ".join(
+            f"{amount(s.count, f'{s.phase} step')} of {milliseconds(s.median_ms)} ms"
+            for s in diagnosis.main_steps
+        )
+        if steps:
+            yield Labelled("steps", steps)
+        yield Labelled("verdict", diagnosis.verdict)
+
+
+def redacted(
+    source: str,
+    target: str,
+    sizes: tuple[int, int],
+    removed: Sequence[tuple[str, str, int]],
+    kept: Sequence[str],
+) -> Iterator[Block]:
+    """What a copy leaves out: `removed` holds (what, table, count), never a value; `kept` names
+    variables that stay."""
+    before, after = (value_text(size, "bytes") for size in sizes)
+    yield Paragraph(f"{target} ({after}), from {source} ({before}), which is unchanged", strong=True)
+    if removed:
+        yield Heading("Taken out or changed")
+        rows = tuple((what, count, table) for what, table, count in removed)
+        yield Grid(("what", "count", "table"), rows)
+    else:
+        yield Paragraph("Nothing private was found.", dense=True)
+    if kept:
+        yield Labelled("kept", f"the numbers of {', '.join(kept)}, which tell the rank")
+    yield Paragraph(
+        "Kernel names and NVTX range texts stay, less paths and secrets in them: read those "
+        "before you pass the copy on."
+    )
+    yield Next(f"advisor {target}")

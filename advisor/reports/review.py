@@ -1,0 +1,90 @@
+"""Decisions of a review as blocks, and what has become of findings since the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.model.checklist import WORDS
+from advisor.model.history import History, State, Tracked
+from advisor.model.numbers import amount, value_text
+from advisor.model.review import Decision, Review
+from advisor.reports.blocks import Block, Heading, Item, Labelled, Paragraph, Title
+
+_ORDER: tuple[State, ...] = ("new", "worse", "same", "better", "unknown", "closed")
+
+
+def review(doc: Review) -> Iterator[Block]:
+    """Decided findings, then open ones, then the checklist where something was answered."""
+    yield Title(f"Review of {doc.workbook}")
+    yield Paragraph(summary(doc), strong=True, dense=True)
+    if doc.captures:
+        yield Labelled("captures", ", ".join(doc.captures))
+    several = len({d.capture for d in doc.decisions}) > 1
+    for title, decisions in (
+        ("Decided", [d for d in doc.decisions if not d.open]),
+        ("Open", [d for d in doc.decisions if d.open]),
+    ):
+        if decisions:
+            yield Heading(title)
+            yield from (_decision(d, several) for d in decisions)
+    answered = [s for s in doc.checklist if s.answer]
+    if answered:
+        yield Heading("Checklist", f"{len(answered)} of {len(doc.checklist)} answered")
+    for s in answered:
+        signed = f"signed by {s.signed_by}{f', {s.signed_on}' if s.signed_on else ''}" if s.signed_by else ""
+        notes = tuple(n for n in (s.note, signed) if n)
+        yield Item(WORDS.get(s.answer, s.answer), code=s.question or s.id, notes=notes)
+
+
+def summary(doc: Review) -> str:
+    """``5 findings: 2 accept, 1 defer, 2 open``"""
+    words = dict.fromkeys(d.decision for d in doc.decisions if d.decision)
+    counts = [f"{sum(d.decision == w for d in doc.decisions)} {w}" for w in words]
+    counts.append(f"{sum(d.open for d in doc.decisions)} open")
+    return f"{amount(len(doc.decisions), 'finding')}: {', '.join(counts)}"
+
+
+def _decision(d: Decision, several: bool) -> Item:
+    where = d.finding.partition("@")[2]
+    about = [d.capture if several else "", where, d.severity or ""]
+    about.append("" if d.share is None else value_text(d.share, "ratio"))
+    parts = [d.decision or "open", d.owner, f"due {d.due}" if d.due else "", d.comment]
+    name = f"{d.code} {d.cause or d.title}"
+    known = ", ".join(a for a in about if a)
+    return Item("; ".join(p for p in parts if p), code=f"{name} ({known})" if known else name)
+
+
+# --- from review to review -------------------------------------------------------------------
+
+
+def history(doc: History, day: str) -> Iterator[Block]:
+    """A line a finding with what was decided: what is overdue first, what is closed last."""
+    yield Title(sentence(doc, day))
+    if doc.meetings:
+        last = doc.meetings[-1]
+        yield Labelled("capture", last.capture)
+        yield Labelled("present", ", ".join(last.names) or "not noted")
+    for tracked in sorted(doc.findings, key=lambda t: (not t.overdue(day), _ORDER.index(t.state))):
+        state = f"overdue, {tracked.state}" if tracked.overdue(day) else tracked.state
+        share = "" if tracked.share is None else f", {value_text(tracked.share, 'ratio')}"
+        name = f"{tracked.finding.rstrip('@')} {tracked.cause} ({tracked.severity}{share})"
+        decided = _decided(tracked, day)
+        since = f"since {tracked.since}" if tracked.since else ""
+        yield Item(name, code=state, notes=tuple(n for n in (decided, since) if n))
+
+
+def sentence(doc: History, day: str) -> str:
+    """``Since 2026-11-01: 1 new, 1 worse, 0 better, 2 closed, 1 overdue``"""
+    counts = [f"{len(doc.in_state(s))} {s}" for s in ("new", "worse", "better", "closed")]
+    counts.append(f"{sum(t.overdue(day) for t in doc.findings)} overdue")
+    since = f"Since {doc.meetings[-2].day}" if len(doc.meetings) > 1 else "First review"
+    return f"{since}: {', '.join(counts)}"
+
+
+def _decided(tracked: Tracked, day: str) -> str:
+    parts = [tracked.decision or (f"reopened (was {tracked.reopened})" if tracked.reopened else "")]
+    parts += [tracked.owner, f"due {tracked.due}" if tracked.due else "", tracked.comment]
+    if tracked.suppressed is not None:
+        word = "suppressed until" if tracked.hidden(day) else "was suppressed until"
+        parts.append(f"{word} {tracked.suppressed.until}: {tracked.suppressed.reason}")
+    return "; ".join(p for p in parts if p)

@@ -1,0 +1,296 @@
+"""Rules as blocks: the page of each, which ``advisor explain CODE`` prints, and the index of all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from advisor.model.numbers import CHANGES, OPS, fact_unit, named_unit, value_text
+from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Next, Paragraph, Title
+
+if TYPE_CHECKING:
+    from advisor.model.findings import Reference
+    from advisor.model.rules import Guard, Join, RuleSpec
+
+#: The first letters of a code -> what its rules are about, in the order of the index.
+FAMILIES = {
+    "CAP": "Capture quality",
+    "UTL": "Utilisation",
+    "LCH": "Launch path",
+    "SYN": "Synchronisation",
+    "XFR": "Transfers",
+    "ALC": "Allocation",
+    "KRN": "Kernels",
+    "HST": "Host",
+    "COM": "Communication",
+    "MOE": "Mixture of experts",
+    "CMP": "Comparison",
+    "ASK": "Questions of advisor doctor",
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One case of a rule in words: the situation, what is known of it, what comes out."""
+
+    name: str
+    known: str
+    outcome: str
+
+
+# --- the index -------------------------------------------------------------------------------
+
+
+def index(rules: Iterable[RuleSpec]) -> Iterator[Block]:
+    """One table a family: code, cause, title, kind, scope, severity, one line."""
+    families: dict[str, list[RuleSpec]] = {}
+    for rule in sorted(rules, key=lambda r: r.code):
+        families.setdefault(rule.code.rstrip("0123456789"), []).append(rule)
+    known = list(FAMILIES)
+    yield Title("Rules")
+    heads = ("code", "cause", "title", "kind", "scope", "severity", "what")
+    for family in sorted(families, key=lambda f: (known.index(f) if f in known else 99, f)):
+        yield Heading(FAMILIES.get(family, family))
+        rows = tuple(
+            (r.code, r.cause, r.title, r.kind, r.scope, highest_severity(r), first_sentence(r.docs.what))
+            for r in families[family]
+        )
+        yield Grid(heads, rows, wrapped=True)
+
+
+def highest_severity(rule: RuleSpec) -> str:
+    """The most that a finding of this rule can be, or the level it always has."""
+    spec = rule.severity
+    if rule.kind in ("note", "question"):
+        return rule.kind
+    if rule.invalidates is True:
+        return spec.cap or "high"
+    levels = [level.severity for level in spec.levels]
+    if rule.impact is None:
+        return "info"
+    if len(levels) == 1:
+        return levels[0]
+    top = spec.cap or (levels[-1] if levels else "high")
+    return top if top == "info" else f"up to {top}"
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop that ends a sentence."""
+    return re.split(r"(?<=[.?!])\s+(?=[A-Z0-9`])", " ".join(text.split()), maxsplit=1)[0]
+
+
+# --- a page ----------------------------------------------------------------------------------
+
+
+def page(
+    rule: RuleSpec,
+    references: Mapping[str, Reference],
+    overruled_by: Sequence[str] = (),
+    examples: Sequence[Example] = (),
+    checked: Sequence[str] = (),
+) -> Iterator[Block]:
+    """One rule in full. `overruled_by` names causes; `checked` are the releases of engines in which
+    the options for its recommendations were looked for."""
+    docs = rule.docs
+    yield Title(f"{rule.code} {rule.cause}")
+    yield Paragraph(rule.title, strong=True, dense=True)
+    if rule.answers:
+        yield Paragraph(rule.message)
+    state = "" if rule.lifecycle == "stable" else f" ({rule.lifecycle})"
+    yield Paragraph(f"A {rule.kind}{state}, judged for {judged_for(rule)}; {_severity(rule)}.")
+    yield from _section("What it looks at", docs.what)
+    yield from _section("Why it matters", docs.why)
+    yield from _section("Harmless when", docs.harmless_when)
+    yield Heading("Answers" if rule.answers else "Fires when")
+    yield from _answers(rule) if rule.answers else _conditions(rule)
+    yield from _thresholds(rule, references)
+    for word, causes in (
+        ("Explains", rule.then.explains),
+        ("Overrules", rule.then.overrules),
+        ("Is overruled by", overruled_by),
+    ):
+        if causes:
+            yield Paragraph(f"{word} {', '.join(causes)}.")
+    if docs.fix or rule.recommendations:
+        yield from _section("How to fix", docs.fix)
+        for first in rule.requires:
+            yield Item(f"First {first.cause}, where it was found: {first.because}.", "-")
+        yield from _recommendations(rule)
+        if checked:
+            yield Paragraph(f"The options that carry these out were checked against {', '.join(checked)}.")
+    if docs.verify:
+        yield from _section("How to verify", docs.verify)
+    if rule.needs is not None:
+        yield Paragraph(f"Its facts come from a capture with `{rule.needs.flag}`.")
+    if examples:
+        yield Heading("Examples")
+        rows = tuple((e.name, e.known, e.outcome) for e in examples)
+        yield Grid(("situation", "known", "outcome"), rows, wrapped=True)
+    if docs.references:
+        yield Heading("References")
+        for key in docs.references:
+            known = references.get(key)
+            yield Item(key, "-") if known is None else Item(known.title or key, "-", url=known.url or "")
+
+
+def explain(rule: RuleSpec, references: Mapping[str, Reference]) -> Iterator[Block]:
+    """The page as ``advisor explain CODE`` prints it."""
+    yield from page(rule, references)
+    yield Gap()
+    recording = rule.subject == "recording"
+    yield Next("advisor doctor TRACE" if recording else f"advisor TRACE --select {rule.code}")
+
+
+def _section(head: str, text: str | None) -> Iterator[Block]:
+    yield Heading(head)
+    for paragraph in text.strip().split("\n\n") if text else ():
+        yield Paragraph(paragraph)
+
+
+def judged_for(rule: RuleSpec) -> str:
+    """Where the rule gives a verdict: ``each device``, ``the capture as a whole``."""
+    return "the capture as a whole" if rule.scope == "trace" else f"each {rule.scope}"
+
+
+def _severity(rule: RuleSpec) -> str:
+    """How its severity follows from its impact, in words."""
+    spec, impact, levels = rule.severity, rule.impact, rule.severity.levels
+    if rule.kind == "note":
+        return "listed as healthy"
+    if rule.kind == "question":
+        return "answered by `advisor doctor`, never a finding"
+    if rule.subject == "recording":
+        return "asked for by questions, never a finding"
+    if rule.invalidates is True:
+        return f"severity {spec.cap or 'high'}, before everything else{_withholds(rule)}"
+    if impact is None or spec.cap == "info":
+        text = "severity info"
+    elif len(levels) == 1 and not levels[0].at:
+        text = f"severity {levels[0].severity}"
+    else:
+        text = f"severity by `{impact.fact}`"
+        if levels:
+            unit = fact_unit(impact.fact, named_unit(impact.fact))
+            marks = (f"{x.severity} from {value_text(x.at, unit)}" for x in levels)
+            text += f": {', '.join(marks)}"
+        if spec.cap not in (None, "high"):
+            text += f", at most {spec.cap}"
+    for doubt in rule.doubts:
+        most = f"at most {doubt.cap}, and " if doubt.cap else ""
+        text += f"; {most}less sure (x {doubt.factor:g}) where {_all(rule, doubt.when)}"
+    if not isinstance(rule.invalidates, bool):
+        where = _all(rule, (rule.invalidates,))
+        text += f"; {spec.cap or 'high'}, and before everything else, where {where}"
+    return text + _withholds(rule)
+
+
+def _withholds(rule: RuleSpec) -> str:
+    """Where nothing else is said of the program, as the end of a sentence."""
+    if rule.withholds is False:
+        return "; with it nothing is called in order" if rule.withholds_health else ""
+    where = "" if rule.withholds is True else f" where {_all(rule, (rule.withholds,))}"
+    return f", and alone with what is said of the capture{where}"
+
+
+def _all(rule: RuleSpec, conditions: Iterable[object]) -> str:
+    return " and ".join(f"`{condition_line(c, rule)}`" for c in conditions)
+
+
+def _conditions(rule: RuleSpec) -> Iterator[Block]:
+    for i, branch in enumerate(rule.when.branches):
+        if i:
+            yield Paragraph("or", dense=True)
+        for condition in branch:
+            yield Item(_condition(rule, condition), "-")
+    for join in rule.when.join:
+        if not join.optional:
+            yield Item(f"`{join_line(join, rule)}`", "-")
+    if rule.unless:
+        yield Paragraph("unless", dense=True)
+        for guard in rule.unless:
+            yield Item(_condition(rule, guard) + if_unknown(guard), "-")
+
+
+def _condition(rule: RuleSpec, condition: object) -> str:
+    for kind in ("symptom", "cause"):
+        name = getattr(condition, kind, None)
+        if name is not None:
+            where = ", in any narrower scope" if getattr(condition, "over", None) else ""
+            return f"{kind} {name} was found{where}"
+    return f"`{condition_line(condition, rule)}`"
+
+
+def if_unknown(guard: Guard) -> str:
+    """What a guard does where its fact is not known; by default the rule is not evaluated."""
+    return " (passes where that is unknown)" if guard.if_unknown else ""
+
+
+def _answers(rule: RuleSpec) -> Iterator[Block]:
+    """The answers of a question: the first one whose conditions hold counts."""
+    where = [" and ".join(_condition(rule, c) for c in b) for b in rule.when.branches]
+    for text, answer in zip((*where, "otherwise"), rule.answers, strict=True):
+        notes = (f"where {text}" if text != "otherwise" else text, answer.remedy or "")
+        yield Item(answer.reason, code=answer.reply, notes=tuple(n for n in notes if n))
+
+
+def condition_line(condition: object, rule: RuleSpec) -> str:
+    """``launch.idle_ratio >= 10 % (min_idle)``, or the name of a symptom or cause."""
+    for kind in ("symptom", "cause"):
+        name = getattr(condition, kind, None)
+        if name is not None:
+            where = " in any narrower scope" if getattr(condition, "over", None) else ""
+            return f"{kind} {name}{where}"
+    fact, op = getattr(condition, "fact", ""), getattr(condition, "op", "")
+    return f"{fact} {OPS[op]} {_operand(condition, rule, named_unit(fact), fact)}"
+
+
+def join_line(join: Join, rule: RuleSpec) -> str:
+    """``rows of copy_class exist with kind = DtoH and per_step >= 4 (min_readbacks)``."""
+    rows = " and ".join(f"{w.field} {OPS[w.op]} {_operand(w, rule, named_unit(w.field))}" for w in join.where)
+    return f"rows of {join.entity} exist" + (f" with {rows}" if rows else "")
+
+
+def _operand(comparison: object, rule: RuleSpec, unit: str, fact: str = "") -> str:
+    name = getattr(comparison, "param", None)
+    if name is not None and name in rule.params:
+        param = rule.params[name]
+        return f"{value_text(param.default, fact_unit(fact, param.unit))} ({name})"
+    return value_text(getattr(comparison, "value", None), unit)
+
+
+def _thresholds(rule: RuleSpec, references: Mapping[str, Reference]) -> Iterator[Block]:
+    if not rule.params:
+        return
+    yield Heading("Thresholds", f"change one with --param {rule.code}.NAME=VALUE")
+    rows = []
+    for name, param in rule.params.items():
+        known = references.get(param.source or "")
+        source = known.title if known is not None and known.title else param.source
+        rows.append((name, threshold(rule, name), param.origin, source or ""))
+    yield Grid(("threshold", "default", "origin", "source"), tuple(rows), wrapped=True)
+
+
+def threshold(rule: RuleSpec, name: str) -> str:
+    """The default of a parameter, in the unit of the fact that it is compared with."""
+    param = rule.params[name]
+    conditions = (*(c for branch in rule.when.branches for c in branch), *rule.unless)
+    facts = [getattr(c, "fact", "") for c in conditions if getattr(c, "param", None) == name]
+    return value_text(param.default, fact_unit(facts[0] if facts else "", param.unit))
+
+
+def _recommendations(rule: RuleSpec) -> Iterator[Block]:
+    for advice in rule.recommendations:
+        only = f", where {_all(rule, advice.applies_when)}" if advice.applies_when else ""
+        text = f"{advice.action.strip().rstrip('.')} (effort {advice.effort}{only})"
+        notes: tuple[str, ...] = ()
+        if advice.verify is not None:
+            notes = (f"verify: `{advice.verify.fact}` {CHANGES[advice.verify.expect]}",)
+        yield Item(text, "-", advice.id, notes)
+    for other in rule.alternatives:
+        only = f", where {_all(rule, other.applies_when)}" if other.applies_when else ""
+        by = f", what-if `{other.gain.what_if}`" if other.gain is not None else ""
+        yield Item(
+            f"{other.action.strip().rstrip('.')} (effort {other.effort}{by}{only})", "-", f"or {other.id}"
+        )

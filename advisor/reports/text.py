@@ -1,0 +1,158 @@
+"""Blocks as text: lines of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from advisor.reports import budget_bar
+from advisor.reports.blocks import (
+    LEVEL_STYLE,
+    STATE_STYLE,
+    Bars,
+    Block,
+    Command,
+    Do,
+    Entry,
+    Fold,
+    Gap,
+    Grid,
+    Heading,
+    Item,
+    Labelled,
+    Next,
+    Paragraph,
+    Report,
+    Rule,
+    Title,
+    columns,
+)
+from advisor.reports.layout import Glyphs, Page, cut_middle, pad
+from advisor.reports.shell import shell_lines
+
+#: Texts hang this far behind their labels.
+LABEL = 10
+
+
+def document(report: Report) -> bytes:
+    """Plain text of 80 columns."""
+    page = Page()
+    write(page, report.blocks(page.width))
+    return "".join(f"{line.plain}\n" for line in page.lines).encode("utf-8", "replace")
+
+
+def write(page: Page, blocks: Iterable[Block], indent: int = 2) -> None:
+    """Blocks as lines of a page; consecutive labels share one indent."""
+    before: Block | None = None
+    listed = list(blocks)
+    for i, block in enumerate(listed):
+        match block:
+            case Title(text):
+                page.line((cut_middle(text, page.width, page.glyphs.ellipsis), "bold"))
+            case Heading(text, note):
+                page.heading(text, note)
+            case Paragraph(text, strong, dense):
+                if before is not None and not isinstance(before, Heading) and not dense:
+                    page.blank()
+                page.wrapped(text, style="bold" if strong else "")
+            case Labelled(label, text):
+                page.labelled(label, text, indent, _hang(listed, i))
+            case Command(text):
+                for line in shell_lines(text, page.width, 2):
+                    page.line((line, "bold"))
+            case Bars(budgets, brief):
+                (budget_bar.brief if brief else budget_bar.full)(page, budgets)
+            case Rule():
+                page.blank()
+                page.line(page.glyphs.rule * page.width)
+                page.blank()
+            case Gap():
+                page.blank()
+            case Next(text):
+                page.line(("Next: ", "dim"), (text, "bold"))
+            case Item():
+                _item(page, block)
+            case Do():
+                _do(page, block, indent)
+            case Entry():
+                _entry(page, block)
+            case Fold(text, note, inside):
+                page.heading(text, note)
+                write(page, inside)
+            case Grid():
+                _grid(page, block)
+        before = block
+
+
+def _item(page: Page, item: Item) -> None:
+    glyphs = page.glyphs
+    sign, style = {
+        "ok": (glyphs.ok, "green"),
+        "no": (glyphs.no, "red"),
+        "partly": (glyphs.partly, "yellow"),
+        "?": ("?", "yellow"),
+        **{v: (g, LEVEL_STYLE[v]) for v, g in glyphs.levels.items()},
+    }.get(item.sign, (item.sign, ""))
+    lead = (f"{sign} " if sign else "", style)
+    page.wrapped(item.text, ["  ", lead, (f"{item.code}: " if item.code else "", "bold")], 4)
+    for note in item.notes:
+        page.wrapped(note, ["      "], 8, "dim")
+    if item.url:
+        page.wrapped(item.url, ["    "], 4, "dim")
+    with page.indented(2):
+        write(page, item.below)
+
+
+def _do(page: Page, do: Do, indent: int) -> None:
+    margin = indent + LABEL
+    page.wrapped(do.text, [(" " * indent + pad(do.label, LABEL), "bold green")], margin)
+    for engine, line, remark in do.lines:
+        text = f"{line} ({remark})" if remark else line
+        page.wrapped(text, [" " * (margin + 2), (f"{engine}: " if engine else "", "dim")], margin + 4)
+    if do.note:
+        page.line(" " * (margin + 2), (do.note, "dim"))
+    if do.verify:
+        page.wrapped(do.verify, [" " * margin, ("verify: ", "dim")], margin + 2)
+
+
+def _entry(page: Page, entry: Entry) -> None:
+    page.blank()
+    sign = page.glyphs.levels.get(entry.level, page.glyphs.levels["info"])
+    page.line(
+        (f"{entry.number}. ", "bold"),
+        (f"{sign} {entry.level.upper():<6} ", LEVEL_STYLE[entry.level]),
+        (entry.name, "bold"),
+        (f"  {entry.note}" if entry.note else "", "dim"),
+        (f"  [{entry.state}]" if entry.state else "", STATE_STYLE.get(entry.state, "dim")),
+    )
+    with page.indented(3):
+        write(page, entry.blocks, 0)
+
+
+def level_text(glyphs: Glyphs, level: str) -> str:
+    """``▲ HIGH``: a sign and a word, so that it reads without colour."""
+    return f"{glyphs.levels.get(level, glyphs.levels['info'])} {level.upper()}"
+
+
+def _hang(blocks: Sequence[Block], at: int) -> int:
+    """How far the text of a label hangs: as far as the longest label around it wants."""
+    widest = LABEL - 2
+    for step in (-1, 1):
+        i = at
+        while 0 <= i < len(blocks) and isinstance(block := blocks[i], Labelled):
+            widest = max(widest, len(block.label))
+            i += step
+    return widest + 2
+
+
+def _grid(page: Page, grid: Grid) -> None:
+    if not grid.rows:
+        return
+    made = columns(grid)
+    signs = page.glyphs.levels
+    shown = {"severity": {v: level_text(page.glyphs, v) for v in LEVEL_STYLE}, "level": signs}
+    cells = [[shown.get(head, {}).get(c, c) for c in texts] for head, texts, _ in made]
+    styles = {said[v]: LEVEL_STYLE[v] for said in shown.values() for v in said}
+    heads = ["" if m[0] == "level" else m[0] for m in made]
+    page.table(heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped)
+    if grid.more:
+        page.line("  ", (f"... and {grid.more} more (-v)", "dim"))
