@@ -104,7 +104,7 @@ def _copy(path: Path, work: Path, shown: Path) -> None:
         if not any(map(is_nsys_table, db.tables)):
             raise InputError(f"{shown}: a SQLite database, but not an Nsight Systems export")
         uri = f"{db.path.as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True)) as plain:
+        with closing(sqlite3.connect(uri, uri=True, timeout=0.5)) as plain:
             plain.execute("vacuum into ?", (str(work),))
 
 

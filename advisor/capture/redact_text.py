@@ -40,7 +40,7 @@ _KNOWN_SECRET = re.compile(
 )
 _ASSIGNED = re.compile(r"(?P<name>[\w-]{3,64})(?P<sign>\s?[=:]\s?)(?P<value>[^\s,;\"']{8,})")
 _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+-]{1,15})://[^\s\"'<>\0]+", re.I)
-_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]+)+\b")
 _IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
                    r"(?![\w.])")  # fmt: skip
 #: The id of a GPU, or of a part of one, as nvidia-smi and CUDA_VISIBLE_DEVICES write it.

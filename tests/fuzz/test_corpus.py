@@ -6,11 +6,14 @@ import gzip
 import json
 import os
 import sqlite3
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from advisor.capture.redact_text import Scrubber
 from advisor.cli.main import main
+from advisor.sources.kineto.reader import short_name
 from benchmarks.fuzz import make_seeds, replay
 
 CORPUS = Path(__file__).with_name("corpus.jsonl").read_text(encoding="utf-8").splitlines()
@@ -67,6 +70,24 @@ def test_redact_of_what_sqlite_cannot_copy(
         said = refused(["redact", str(path), str(tmp_path / "out")], capsys)
     assert {"damaged": "export it again", "locked": "close the program that writes"}[fault] in said
     assert [p.name for p in tmp_path.iterdir()] == ["t.sqlite"]
+
+
+def test_a_workbook_that_unpacks_to_more_than_any_review(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with zipfile.ZipFile(tmp_path / "t.xlsx", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as book:
+        book.writestr("xl/workbook.xml", bytes(65 << 20))
+    assert "65 MB when unpacked, at most 64" in refused(
+        ["review", "import", str(tmp_path / "t.xlsx")], capsys
+    )
+
+
+@pytest.mark.parametrize("text", ["a.", "1.", "a-", "a@a.", "/a ", "<", "eyJaaaaaaaaaa."])
+def test_long_texts_take_no_longer_than_their_length(text: str) -> None:
+    """Each hung for minutes where a pattern searched to the end from every place."""
+    long = text * (80_000 // len(text))
+    assert len(Scrubber(words=("alice",)).text(long)) > 0
+    assert short_name(long + ">" * 50_000)
 
 
 def test_what_unpacks_without_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,8 @@ Columns are found by their headers, so that rows may be sorted and columns moved
 from __future__ import annotations
 
 import warnings
+import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from difflib import get_close_matches
@@ -16,6 +18,7 @@ from advisor.errors import InputError
 from advisor.model.checklist import WORDS
 from advisor.model.findings import Tool
 from advisor.model.review import DECISIONS, CellProblem, Decision, Review, SignOff
+from advisor.reading import MOST_BYTES
 from advisor.reports.workbook.checklist import ANSWER, DAY, ID, MEASURED, NOTE, QUESTION, SIGNED, signed
 from advisor.reports.workbook.findings import (
     CAPTURE,
@@ -52,8 +55,8 @@ class Row(NamedTuple):
         return "" if value is None else str(value).strip()
 
     def value(self, header: str) -> Any:
-        at = self.columns.get(header)
-        return None if at is None else self.values[at]
+        at = self.columns.get(header, len(self.values))
+        return self.values[at] if at < len(self.values) else None
 
     def day(self, header: str) -> str | None:
         """A date as text; what somebody typed in place of one stays as it is."""
@@ -76,8 +79,14 @@ def read(path: Path, version: str) -> Review:
     read; raises InputError for any file but a review workbook."""
     book = _open(path)
     problems: list[CellProblem] = []
-    decisions = tuple(_decisions(book, problems))
-    answers = tuple(_answers(book, problems))
+    try:
+        decisions = tuple(_decisions(book, problems))
+        answers = tuple(_answers(book, problems))
+    except (ValueError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile, zlib.error, EOFError) as fault:
+        # A sheet is parsed as it is read.
+        raise _unreadable(path, fault) from fault
+    finally:
+        book.close()
     if problems and not decisions and not answers:
         raise InputError(f"{path}: " + "; ".join(f"{p.cell}: {p.text}" for p in problems))
     captures = dict.fromkeys(d.capture for d in decisions if d.capture)
@@ -97,14 +106,17 @@ def _open(path: Path) -> Workbook:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     try:
+        with zipfile.ZipFile(path) as package:
+            size = sum(member.file_size for member in package.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"{size >> 20} MB when unpacked, at most {MOST_BYTES >> 20}")
         with warnings.catch_warnings():
             # Extensions that other programs write and that we do not need.
             warnings.simplefilter("ignore")
-            book = load_workbook(path, data_only=True)
+            book = load_workbook(path, read_only=True, data_only=True)
     except Exception as fault:
         # openpyxl lets through whatever a broken package makes it stumble over.
-        what = " ".join(str(fault).split())[:120]
-        raise InputError(f"{path}: not a workbook that can be read ({what})") from fault
+        raise _unreadable(path, fault) from fault
     if FINDINGS not in book.sheetnames and CHECKLIST not in book.sheetnames:
         raise InputError(
             f"{path}: has no sheet {FINDINGS} or {CHECKLIST}; it was not written by advisor --xlsx"
@@ -112,12 +124,19 @@ def _open(path: Path) -> Workbook:
     return book
 
 
+def _unreadable(path: Path, fault: Exception) -> InputError:
+    what = " ".join(str(fault).split())[:120]
+    return InputError(f"{path}: not a workbook that can be read ({what})")
+
+
 def _rows(book: Workbook, title: str, wanted: Sequence[str], problems: list[CellProblem]) -> Iterator[Row]:
     """The rows below the headers of a sheet, if the workbook has it."""
     if title not in book.sheetnames:
         return
     columns: dict[str, int] = {}
-    for number, row in enumerate(book[title].iter_rows(values_only=True), 1):
+    sheet = book[title]
+    sheet.reset_dimensions()  # other programs state them wrongly
+    for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
         if columns:
             if any(value is not None for value in row):
                 yield Row(title, number, columns, row)

@@ -24,7 +24,7 @@ from advisor.sources.trace import Columns
 #: What Kineto writes for a call that it has no name for.
 _NAMELESS = "INVALID"
 
-_BRACKETS = re.compile(r"<[^<>]*>")
+_BRACKET = re.compile(r"([<>])")
 
 
 class KinetoJson:
@@ -134,7 +134,15 @@ def _finish_kernels(kernels: Columns, pool: Pool, amd: bool) -> None:
 def short_name(kernel: str) -> str:
     """`void at::native::copy<4, float>(int)` -> `copy`, as nsys has it."""
     text = kernel.replace("(anonymous namespace)::", "")
-    while (plain := _BRACKETS.sub("", text)) != text:
-        text = plain
+    parts: list[str] = []
+    opened: list[int] = []
+    for part in _BRACKET.split(text):
+        if part == ">" and opened:
+            del parts[opened.pop() :]
+            continue
+        if part == "<":
+            opened.append(len(parts))
+        parts.append(part)
+    text = "".join(parts)
     name = text.partition("(")[0].strip().rpartition(" ")[2].rpartition("::")[2]
     return name or kernel

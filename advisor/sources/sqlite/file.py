@@ -153,7 +153,7 @@ class SqliteFile:
     ) -> tuple[Ints, list[str]]:
         """A text column as codes into the list of its distinct texts; MISSING for null and where
         the column `unless` is set."""
-        text = quoted(column)
+        text = f"cast({quoted(column)} as text)"  # damage may have left a number there
         if unless is not None:
             text = f"case when {as_integer(unless)} = {MISSING} then {text} end"
         sql = f"select {text} from {source_of_rows(table)} where {_condition(rows)}"
