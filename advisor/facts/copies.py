@@ -44,7 +44,7 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry("copy.pageable_ratio", "ratio", "copies", "Share of the window in which copies from or to pageable memory run", "union / window", needs=(_HOST_MEMORY,)),
         Entry("copy.pageable_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
-        Entry("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which pinned memory would save", "exposed time x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)", needs=(_HOST_MEMORY,)),
+        Entry("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which the rate of pinned copies would save", "exposed time x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)", needs=(_HOST_MEMORY,)),
         *needs.counted("copy.pageable_large", "copies", "Pageable copies over 64 KiB", needs=(_HOST_MEMORY,)),
         Entry("copy.exposed_ratio", "ratio", "copies", "Share of the window in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
         *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
