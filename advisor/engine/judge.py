@@ -198,7 +198,7 @@ def _steps(inference: Inference) -> Iterator[Term]:
     if isinstance(steps, float):
         count = max(steps, 0.0)
         why = f"{count:.0f} {'step' if count == 1 else 'steps'} in the window"
-        yield Term("steps", 1.0 - 0.2 / max(count, 1.0), why if count else "no steps were found")
+        yield Term("steps", 1.0 - 0.2 / max(count, 1.0), why if count else "no certain steps were found")
 
 
 def _samples(inference: Inference, outcome: Outcome) -> Iterator[Term]:

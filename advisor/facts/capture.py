@@ -84,7 +84,7 @@ FACTS = (
         Entry("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window without its cold idle time, over first-to-last activity", columns=origin.GAPS),
         Entry("capture.teardown_ratio", "ratio", "", "Share of the capture in frees and unloads after the last GPU work", "calls after the last GPU operation", columns={**origin.OPS, "api_calls": origin.CALLS}),
         Entry("capture.unused_ratio", "ratio", "", "Share of the capture that is neither start-up nor analysed nor tear-down", "what the others leave: first steps, work outside the window", columns={**origin.OPS, "api_calls": origin.CALLS}),
-        Entry("capture.step_count", "count", "", "Steps in the window (0 where no step structure was found)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=origin.STEPS, windowed=True, over_ranks="median"),
+        Entry("capture.step_count", "count", "", "Steps in the window (0 where none was found that is certain)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=origin.STEPS, windowed=True, over_ranks="median"),
         Entry("capture.step_method", "text", "", "How steps were found", "as capture.step_count", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
         Entry("capture.step_confidence", "ratio", "", "Confidence that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
         Entry("capture.size_bytes", "bytes", "", "Size of the file", "file system"),

@@ -57,7 +57,7 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if peaks:
         out.put("memory.peak_bytes", max(peaks), scope)
         out.put("memory.least_used_ratio", min(max(peaks) / size, 1.0) if size else None, scope)
-    if a.trace.has("allocations") and a.certain_step_count >= 4:
+    if a.trace.has("allocations") and a.step_count >= 4:
         first, last, between = _quarters(a, time, level)
         grown = last - first
         # A capture that begins mid-process misses what was allocated before it, so growth is held

@@ -24,8 +24,7 @@ SMI_LOG = "a log of nvidia-smi, laid over the capture as its GPU metrics"
 SUMMED = "the capture that was summed up (advisor REPORT.sqlite)"
 SIZES = "an nsys of 2026 or a PyTorch profiler trace, which record the arguments of NCCL"
 
-STEPS = Need("no step structure was found", STEP_RANGES, lambda a: a.step_count > 0)
-SURE = Need("it is uncertain that what was found are steps", STEP_RANGES, lambda a: a.steps.believed)
+STEPS = Need("no certain step structure was found", STEP_RANGES, lambda a: a.step_count > 0)
 NO_STEPS = Need("it is counted by step", None, lambda a: not a.step_count)
 FEEDER = Need(
     "no API call is known to issue the GPU work", CUDA, lambda a: a.feeder(a.main_device) is not None
@@ -52,8 +51,8 @@ LAUNCH_SHAPES = Need(
 
 def more_steps(least: int, words: str) -> tuple[Need, ...]:
     """Needs of a fact that takes at least `least` steps (`words`) of which it is certain."""
-    few = Need(f"fewer than {words}", LONGER, lambda a: a.certain_step_count >= least)
-    return (STEPS, SURE, few)
+    few = Need(f"fewer than {words}", LONGER, lambda a: a.step_count >= least)
+    return (STEPS, few)
 
 
 def counted(

@@ -25,7 +25,7 @@ FACTS = (
 def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Share of kernel time in names whose launch shapes differ between steps of the commonest
     phase, and the table of those names."""
-    if not a.trace.has("kernels") or a.certain_step_count < 2:
+    if not a.trace.has("kernels") or a.step_count < 2:
         return
     at, step = _kernels_of_one_phase(a, device)
     if len(at) == 0:

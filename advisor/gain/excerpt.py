@@ -49,7 +49,7 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Excerpt:
         raise NoReplay("the capture holds no GPU operations to replay")
     if len(a.window.cut(a.damage.holes)):
         raise NoReplay("events were lost inside the window, so the timeline cannot be replayed")
-    if a.steps.method == "none" or a.step_count == 0:
+    if a.steps.method == "none" or len(a.window_steps) == 0:
         raise NoReplay("no steps were found, so there is no step time to predict")
     steps = a.window_steps[a.window_steps >= _LEAD]
     if len(steps) == 0:

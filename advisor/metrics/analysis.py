@@ -230,22 +230,17 @@ class Analysis:
 
     @property
     def step_count(self) -> int:
-        """Steps in the window; 0 where no step structure was found."""
-        return len(self.window_steps)
+        """Steps in the window; 0 where it is not certain that what was found are steps."""
+        return len(self.window_steps) if self.steps.believed else 0
 
     def rates(self, device: int, counts: Mapping[str, float | None]) -> dict[str, float]:
-        """Counts of the window by name, as ``NAME_per_step``; where there are no steps to count by,
+        """Counts of the window by name, as ``NAME_per_step``; where no steps are certain,
         as ``NAME_per_100_kernels``. What is None is left out."""
         known = {name: count for name, count in counts.items() if count is not None}
         if self.step_count:
             return {f"{n}_per_step": count / self.step_count for n, count in known.items()}
         kernels = len(self.device_kernels(device))
         return {f"{n}_per_100_kernels": 100 * c / kernels for n, c in known.items()} if kernels else {}
-
-    @property
-    def certain_step_count(self) -> int:
-        """Steps in the window; 0 where it is uncertain that these are steps."""
-        return self.step_count if self.steps.believed else 0
 
     @cached_property
     def communication(self) -> Array:

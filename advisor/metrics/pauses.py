@@ -25,7 +25,7 @@ def step_times(a: Analysis) -> Array:
 def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
     """Steps of the phase that holds most of them: position in `a.steps`, time (ns), and whether the
     step is far slower than the rest; None where fewer than three are certain."""
-    if a.certain_step_count < 3:
+    if a.step_count < 3:
         return None
     phases = a.window_phases
     names, count = np.unique(phases, return_counts=True)

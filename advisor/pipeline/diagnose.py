@@ -161,7 +161,7 @@ def assemble(done: Analysed) -> Diagnosis:
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
     rules = done.inference.program.rules.by_code
     budget = answered(document.budgets(analysis), findings, rules, why_not(done.inference))
-    if analysis.step_count:
+    if len(analysis.window_steps):
         source = source.model_copy(
             update={
                 "step_ms": float(step_times(analysis).mean()) / 1e6,

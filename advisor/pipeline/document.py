@@ -222,7 +222,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         window_ms=window.length / 1e6,
         window_ns=(window.start, window.end),
         window_method=window.method,
-        steps=a.step_count or None,
+        steps=len(a.window_steps) or None,
         step_method=a.steps.method if len(a.steps) else _SUMS if a.trace.has("sums") else None,
         step_confidence=a.steps.confidence if len(a.steps) else None,
         step_levels=dict(a.steps.levels),

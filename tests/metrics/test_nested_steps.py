@@ -81,3 +81,10 @@ def test_the_kernel_that_marks_steps_may_stand_anywhere_in_them(tmp_path: Path, 
     steps = analysis(export, tmp_path).steps
     sizes = {int((steps.op_step == i).sum()) for i in range(len(steps))}
     assert (len(steps), sizes) == (8, {len(step)})
+
+
+def test_steps_that_are_not_certain_count_nothing_by_step(tmp_path: Path) -> None:
+    """Ten steps at 50 %: counts are by kernels, and the number is shown with its confidence."""
+    a = analysis(program([[*LAYER * 12, "gelu_kernel"]] * 10), tmp_path)
+    assert (len(a.window_steps), a.step_count) == (9, 0)
+    assert set(a.rates(a.main_device, {"launch.calls": 4})) == {"launch.calls_per_100_kernels"}
