@@ -23,14 +23,16 @@ def step_times(a: Analysis) -> Array:
 
 
 def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
-    """Steps of the phase that holds most of them: position in `a.steps`, time (ns), and whether the
-    step is far slower than the rest; None where fewer than three are certain."""
+    """Steps of the phase that holds most of them: position in `a.steps`, time without start-up (ns),
+    and whether the step is far slower than the rest; None where fewer than three are certain."""
     if a.step_count < 3:
         return None
     phases = a.window_phases
     names, count = np.unique(phases, return_counts=True)
     mine = phases == names[np.argmax(count)]
     times = step_times(a)[mine]
+    if a.main_device in a.budgets:  # a step that loads a module is slow for a reason that is named
+        times = times - a.budgets[a.main_device].by_step[a.window_steps[mine], PARTS.index("startup")]
     if len(times) < 3:
         return None
     slow = times > 1.5 * np.median(times)

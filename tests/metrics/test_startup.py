@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.metrics.pauses import slow_steps
 from tests.builder import Export
 from tests.metrics.support import analysis
 
@@ -36,6 +37,14 @@ def test_a_first_launch_in_the_middle_is_start_up_and_not_launching(tmp_path: Pa
     assert ns["startup"] == pytest.approx(2 * MS, abs=60 * US)
     assert ns["launch_call"] < 0.3 * MS
     assert [(e.kind, e.what) for e in a.startup.events] == [("modules", "cudaLaunchKernel_v7000")]
+
+
+def test_a_step_that_loads_a_module_is_no_slow_step(tmp_path: Path) -> None:
+    loading = analysis(steps([1000, 1000, 1000, 3000, 1000, 1000], {3: 2000}), tmp_path)
+    (tmp_path / "pause").mkdir()
+    pausing = analysis(steps([1000, 1000, 3000, 1000, 1000, 1000]), tmp_path / "pause")
+    slow = [found[2].sum() for a in (loading, pausing) if (found := slow_steps(a)) is not None]
+    assert slow == [0, 1]
 
 
 def test_a_slow_launch_of_a_known_kernel_is_not_start_up(tmp_path: Path) -> None:
