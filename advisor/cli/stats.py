@@ -38,7 +38,7 @@ REPORTS = (
 
 
 @takes(
-    "trace report names timeunit format limit window nvtx phase output force",
+    "trace report names timeunit format limit raw window nvtx phase output force",
     files=(),
     format=one_of("Kind of output.", "text", "json", "csv"),
 )
@@ -62,6 +62,9 @@ def stats(
     limit: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="First N rows; 0: all, as csv and json.")
     ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Keep names in csv that a spreadsheet takes for formulas.")
+    ] = False,
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:
@@ -90,5 +93,5 @@ def stats(
     kept = [t.head(limit or None) for t in tables]
     unit = timeunit.value if timeunit else "nsec"
     csv = settings.format == "csv"
-    text = stats_data.csv_text(kept, unit) if csv else stats_data.json_text(str(trace), kept, unit)
+    text = stats_data.csv_text(kept, unit, raw) if csv else stats_data.json_text(str(trace), kept, unit)
     write_bytes(text.encode("utf-8", "backslashreplace"), output, force)

@@ -30,14 +30,22 @@ def scaled(values: pd.Series, timeunit: str = "nsec") -> tuple[str, pd.Series, i
     return heading.replace("(ns)", f"({sign})"), values / 10.0**power, places + power
 
 
-def csv_text(tables: Sequence[StatsTable], timeunit: str = "nsec") -> str:
-    """One bare table; several are separated by an empty line and a line that begins with #."""
+def _inert(cell: object) -> object:
+    """The cell, marked as text where a spreadsheet would take a name of the capture for a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@\t\r")) else cell
+
+
+def csv_text(tables: Sequence[StatsTable], timeunit: str = "nsec", raw: bool = False) -> str:
+    """One bare table; several are separated by an empty line and a line that begins with #. `raw`
+    keeps texts that spreadsheets would run as formulas."""
     parts = []
     for table in tables:
         shown = {}
         for name in table.frame:
             heading, values, places = scaled(table.frame[name], timeunit)
             form = f"{{:.{places}f}}".format
+            if not (raw or pd.api.types.is_numeric_dtype(values)):
+                values = values.map(_inert, na_action="ignore")
             shown[heading] = values.map(form, na_action="ignore") if places else values
         note = f"; {table.note}" if table.note else ""
         head = f"# {table.report}: {table.scope}{note}\n" if len(tables) > 1 else ""

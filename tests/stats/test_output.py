@@ -50,6 +50,15 @@ def test_a_tail_table_keeps_its_percentiles_in_80_columns(trace: Path, capsys: C
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_names_that_a_spreadsheet_would_run_are_inert_in_csv() -> None:
+    frame = pd.DataFrame({"Name": ["=1+1", "+a", "-b", "@c", "\td", "e=f"], "Sum": [-1, 2, 3, 4, 5, 6]})
+    table = StatsTable("kernels", "Sample", frame, scope="whole capture", ranks=(0,) * 2)
+    cells = [line.split(",") for line in csv_text([table]).splitlines()[1:]]
+    assert [name for name, _ in cells] == ["'=1+1", "'+a", "'-b", "'@c", "'\td", "e=f"]
+    assert cells[0][1] == "-1"
+    assert csv_text([table], raw=True).splitlines()[1] == "=1+1,-1"
+
+
 def test_csv() -> None:
     assert csv_text([sample()]) == (
         "Time (%),Total Time (ns),Avg (ns),Bytes (B),Name\n"
