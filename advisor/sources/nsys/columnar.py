@@ -184,7 +184,10 @@ class ColumnarFolder:
 
             return pyarrow.parquet.ParquetFile(path).read(columns=wanted)
         with _arrow_reader(path) as reader:
-            return reader.read_all().select(wanted)
+            found = reader.read_all().select(wanted)
+            for chunk in (c for name in wanted for c in found.column(name).chunks):
+                _validate(chunk)
+            return found
 
     @contextmanager
     def _damage_told(self, table: str) -> Iterator[None]:
@@ -193,7 +196,7 @@ class ColumnarFolder:
 
         try:
             yield
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, SystemError) as error:
             said = " ".join(str(error).split())[:120]
             raise InputError(
                 f"{self._files[table]}: the file is damaged ({said}); copy it again, or export "
@@ -210,6 +213,18 @@ def _shape_of(path: Path) -> tuple[int, tuple[str, ...]]:
     with _arrow_reader(path) as reader:
         found = reader.read_all()
         return found.num_rows, tuple(found.column_names)
+
+
+def _validate(chunk: Any) -> None:
+    """Raises ArrowInvalid where lengths and offsets of damaged data point outside of it; text that is
+    not UTF-8 is read."""
+    import pyarrow as pa
+
+    if pa.types.is_string(chunk.type):
+        chunk = chunk.view(pa.binary())
+    elif pa.types.is_large_string(chunk.type):
+        chunk = chunk.view(pa.large_binary())
+    chunk.validate(full=True)
 
 
 @contextmanager
