@@ -32,8 +32,9 @@ class TimeUnit(StrEnum):
 
 
 REPORTS = (
-    "kernels", "tail", "api", "launch", "copies", "copy-sizes", "nvtx", "nvtx-kernels", "osrt",
-    "trace", "histogram", "pace", "budget",
+    "kernels", "tail", "api", "api-gpu", "launch", "launch-trace", "copies", "copy-sizes", "unified",
+    "collectives", "nvtx", "nvtx-pushpop", "nvtx-kernels", "nvtx-gpu", "nvtx-gpu-trace", "osrt",
+    "trace", "longest", "histogram", "pace", "heatmap", "budget",
 )  # fmt: skip
 
 
@@ -52,7 +53,8 @@ def stats(
             "-r",
             metavar="NAME",
             autocompletion=lambda: list(REPORTS),
-            help=f"Any of {', '.join(REPORTS)}, or nsys' name of one (default: kernels).",
+            help=f"Any of {', '.join(REPORTS)}, or nsys' name of one; kernels:base has base names "
+            "(default: kernels).",
         ),
     ] = None,
     names: Annotated[Names, typer.Option(help="How kernels are named.")] = Names.full,

@@ -32,6 +32,8 @@ SPREAD = re.compile("([TAQK]?)(Avg|Med|Min|Max|StdDev|P\\d\\d)")
 #: Columns of this rank are for programs.
 DATA_ONLY = 6
 GAP = 2
+#: Signs of a heat map: nothing, then a quarter more each.
+SHADES, PLAIN_SHADES = " ░▒▓█", " .:=#"
 BAR = 30
 
 #: How a number is written, by its unit.
@@ -55,20 +57,24 @@ COMMON, MORE = 50.0, 1.5
 def render(page: Page, table: StatsTable, timeunit: str | None = None, limit: int | None = None) -> None:
     """One report. `timeunit`: one of `TIME_UNITS` for all times, else each column has the unit
     that suits it. `limit`: rows, 0 for all, None for the usual number."""
+    kind = table.report.partition(":")[0]
     page.heading(table.title, table.report)
     page.wrapped(table.scope, style="dim")
     if table.report == "budget":
         table = replace(table, frame=table.frame[table.frame["Time (ns)"] > 0])
-    count = ROWS.get(table.report, OTHER_ROWS) if limit is None else limit
+    count = ROWS.get(kind, OTHER_ROWS) if limit is None else limit
     shown = table.head(count or None)
     if len(shown):
         page.blank()
-        (_histogram if table.group else _table)(page, shown, timeunit)
+        if kind == "heatmap":
+            _heatmap(page, shown)
+        else:
+            (_histogram if table.group else _table)(page, shown, timeunit)
     if table.note:
         page.wrapped(table.note)
     more = table.items - shown.items
     if more:
-        what = "kernels" if table.group else "rows"
+        what = {"histogram": "kernels", "heatmap": "lanes"}.get(kind, "rows")
         page.wrapped(f"{page.glyphs.ellipsis} {more:,} more {what}: --limit 0 shows all", style="dim")
 
 
@@ -184,6 +190,24 @@ def _tail_notes(frame: pd.DataFrame) -> list[str]:
             shape += f"; {row['Slow']:,} slow, {alone}, {common}"
         out.append(shape)
     return out
+
+
+def _heatmap(page: Page, table: StatsTable) -> None:
+    """A line a lane, darker where more of a bin is busy."""
+    shades = SHADES if page.glyphs.bar == "█" else PLAIN_SHADES
+    wide = max(cell_len(name) for name in table.frame["Lane"].unique())
+    for name, part in table.frame.groupby("Lane", sort=False):
+        share = part["Busy (%)"].to_numpy(float) / 100.0
+        level = np.ceil(np.nan_to_num(share.clip(0, 1)) * (len(shades) - 1)).astype(int)
+        known = share[~np.isnan(share)]
+        mean = FORMS["%"](float(known.mean()) * 100.0 if len(known) else 0.0)
+        page.line(
+            f"  {pad(str(name), wide)}  ", ("".join(shades[i] for i in level), "green"), f"  {mean:>5} %"
+        )
+    first, last = table.frame["Start (ns)"].iloc[0], table.frame["End (ns)"].iloc[-1]
+    page.wrapped(
+        f"{figures.session_time(first)} to {figures.session_time(last)}", [" " * (wide + 4)], wide + 4, "dim"
+    )
 
 
 def _histogram(page: Page, table: StatsTable, timeunit: str | None) -> None:

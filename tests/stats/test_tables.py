@@ -47,6 +47,90 @@ def decode() -> Export:
     return out
 
 
+def test_the_same_kernels_by_name_style(tmp_path: Path) -> None:
+    assert report_names(["cuda_gpu_kern_sum:base,kernels"]) == ["kernels:base", "kernels"]
+    found = table(decode(), tmp_path, "kernels:mangled")
+    assert found.report == "kernels:mangled"
+    assert rows(found, "Name") == [("_Z4gemm",), ("add",)]
+    with pytest.raises(InputError, match="invalid names 'short'; expected one of full, base"):
+        report_names(["kernels:short"])
+
+
+def test_calls_and_what_they_launched(tmp_path: Path) -> None:
+    found = rows(table(decode(), tmp_path, "api-gpu"), "Time", "Total Time", "Category", "Operation")
+    assert found[0] == (pytest.approx(100 * 50 / 126), 50_000, "CUDA_KERNEL", "gemm<float>(int)")
+    assert sum(share for share, *_ in found) == pytest.approx(100)  # type: ignore[misc]
+    assert {row[2:] for row in found[1:]} == {
+        ("CUDA_API", "cudaLaunchKernel"), ("CUDA_API", "cuLaunchKernel"), ("CUDA_API", "cudaMemcpyAsync"),
+        ("CUDA_KERNEL", "add"), ("MEMORY_OPER", "[CUDA memcpy Device-to-Host]"),
+    }  # fmt: skip
+
+
+def test_launches_one_by_one(tmp_path: Path) -> None:
+    found = table(decode(), tmp_path, "launch-trace")
+    columns = ("API Start", "API Dur", "Queue Start", "Queue Dur", "Kernel Dur", "Total Dur", "GridXYZ")
+    assert rows(found, *columns)[:2] == [
+        (2_000, 3_000, 5_000, 1_000, 10_000, 14_000, "   4    2    1"),
+        (20_000, 5_000, 25_000, 5_000, 2_000, 12_000, " 132    1    1"),
+    ]
+
+
+def test_longest_operations_first(tmp_path: Path) -> None:
+    found = rows(table(decode(), tmp_path, "longest"), "Start", "Duration", "Name")
+    assert found[0] == (306_000, 20_000, "gemm<float>(int)")
+    assert [d for _, d, _ in found] == sorted((d for _, d, _ in found), reverse=True)  # type: ignore[type-var]
+
+
+def test_ranges_on_the_gpu(tmp_path: Path) -> None:
+    """A step runs from its GEMM (6) to the end of its copy (50 us)."""
+    found = table(decode(), tmp_path, "nvtx-gpu")
+    columns = (
+        "Range",
+        "Total Proj Time",
+        "Total Range Time",
+        "Range Instances",
+        "Total GPU Ops",
+        "Avg Range Lvl",
+        "Avg Num Child",
+    )
+    assert rows(found, *columns)[0] == ("decode_step", 4 * 44_000, 4 * 79_000, 4, 12, 1.0, 0.0)
+    assert rows(found, *columns)[1] == ("iteration 0", 44_000, 90_000, 1, 3, 0.0, 1.0)
+    one = rows(
+        table(decode(), tmp_path, "nvtx-gpu-trace"),
+        "Name", "Projected Start", "Projected Duration", "Orig Start", "NumGPUOps", "RangeId", "ParentId",
+        "RangeStack",
+    )  # fmt: skip
+    assert one[:2] == [
+        ("iteration 0", 6_000, 44_000, 0, 3, 1, None, ":1"),
+        ("decode_step", 6_000, 44_000, 1_000, 3, 2, 1, ":1:2"),
+    ]
+    pushed = rows(table(decode(), tmp_path, "nvtx-pushpop"), "Range", "Instances")
+    assert pushed[0] == ("decode_step", 4)
+
+
+def test_collectives(tmp_path: Path) -> None:
+    e = decode().launch(at=500_000, kernel="ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", kernel_dur=7_000)
+    assert rows(table(e, tmp_path, "collectives"), "Time", "Total Time", "Instances") == [(100.0, 7_000, 1)]
+
+
+def test_unified_memory_by_address(tmp_path: Path) -> None:
+    e = decode().migration(600_000, 4_000, bytes=2_000_000, address=0x2000)
+    e.migration(610_000, 4_000, "DtoH", 1_000_000, address=0x1000).host_fault(650_000, 0x1000)
+    e.gpu_fault(620_000, count=3, address=0x2000)
+    assert table(e, tmp_path, "unified").frame.to_numpy().tolist() == [
+        ["0x2000", 2.0, 0.0, 0, 3, 500_000.0],
+        ["0x1000", 0.0, 1.0, 1, 0, 250_000.0],
+    ]
+
+
+def test_activity_over_time(tmp_path: Path) -> None:
+    found = table(decode(), tmp_path, "heatmap").frame
+    busy = found.groupby("Lane", sort=False)["Busy (%)"].mean()
+    window = found["End (ns)"].max() - found["Start (ns)"].min()
+    assert list(busy.index) == ["kernels", "copies"]
+    assert busy["copies"] * window / 100 == pytest.approx(3 * 4_000, rel=0.01)
+
+
 def test_kernels(tmp_path: Path) -> None:
     found = table(decode(), tmp_path, "kernels")
     assert found.scope == "whole capture"

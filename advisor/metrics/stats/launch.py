@@ -53,6 +53,29 @@ def launch(q: Query) -> pd.DataFrame:
     return found
 
 
+def launch_trace(q: Query) -> pd.DataFrame:
+    """The same launch by launch, in the order of the calls (cuda_kern_exec_trace); a kernel that began
+    before its call returned was not in the queue."""
+    shape = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
+    rows = launched(q).sort_values("call_start", kind="stable")
+    text = pd.DataFrame(q.a.trace.columns("kernels", shape)).loc[rows.index].map("{:4d}".format)
+    waited = (rows["start"] > rows["call_end"]).to_numpy()
+    ends = rows[["end", "call_end"]].max(axis=1)
+    return pd.DataFrame(
+        {
+            "API Start (ns)": rows["call_start"], "API Dur (ns)": rows["call_end"] - rows["call_start"],
+            "Queue Start (ns)": rows["call_end"].astype("Int64").where(waited),
+            "Queue Dur (ns)": (rows["start"] - rows["call_end"]).astype("Int64").where(waited),
+            "Kernel Start (ns)": rows["start"], "Kernel Dur (ns)": rows["ns"],
+            "Total Dur (ns)": ends - rows["call_start"], "PID": rows["process"], "TID": rows["thread"],
+            "DevId": rows["device"], "API Function": rows["api"],
+            "GridXYZ": text["grid_x"] + " " + text["grid_y"] + " " + text["grid_z"],
+            "BlockXYZ": text["block_x"] + " " + text["block_y"] + " " + text["block_z"],
+            "Kernel Name": rows["name"],
+        }
+    )  # fmt: skip
+
+
 def nvtx_kernels(q: Query) -> pd.DataFrame:
     """Kernels by the NVTX ranges that launched them (nvtx_kern_sum).
 

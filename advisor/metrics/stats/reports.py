@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import cast, get_args
 
 import pandas as pd
 
 from advisor.errors import InputError
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.stats.launch import launch, nvtx_kernels
+from advisor.metrics.stats.launch import launch, launch_trace, nvtx_kernels
+from advisor.metrics.stats.project import projection, projection_trace
 from advisor.metrics.stats.rows import NameStyle, Query
-from advisor.metrics.stats.spread import budget, histogram, pace
-from advisor.metrics.stats.sums import api, copies, copy_sizes, kernels, nvtx, osrt
+from advisor.metrics.stats.spread import budget, heatmap, histogram, pace
+from advisor.metrics.stats.sums import (
+    api,
+    api_gpu,
+    collectives,
+    copies,
+    copy_sizes,
+    kernels,
+    nvtx,
+    nvtx_pushpop,
+    osrt,
+    unified,
+)
 from advisor.metrics.stats.tail import COINCIDES, tail
-from advisor.metrics.stats.trace import trace
+from advisor.metrics.stats.trace import longest, trace
 from advisor.model.stats import StatsTable
 
 Ranks = dict[str, int]
@@ -78,6 +91,12 @@ for _prefix in "TAQK":
     _LAUNCH |= _spread("05354" if _prefix == "T" else "14354", _prefix)
 _LAUNCH |= {"API Name": 2, "Kernel Name": 0}
 
+_TRACE = _ranks(
+    "Start (ns) 0, Duration (ns) 0, CorrId 6, GrdX 1, GrdY 5, GrdZ 5, BlkX 1, BlkY 5, BlkZ 5, "
+    "Reg/Trd 3, SMem (B) 4, Bytes (B) 2, Throughput (MB/s) 4, SrcMemKd 6, DstMemKd 6, Device 6, "
+    "Ctx 6, Strm 1, Name 0"
+)
+
 REPORTS: dict[str, Report] = {
     "kernels": Report(
         "CUDA GPU kernel summary", kernels, _times("Instances", Name=0), _KERNELS, _NODES, "cuda_gpu_kern_sum"
@@ -106,17 +125,66 @@ REPORTS: dict[str, Report] = {
         | _spread("02314") | {"Kernel Name": 0},
         _RANGES | _KERNELS | _CALLS, "--trace=cuda,nvtx", "nvtx_kern_sum",
     ),
+    "nvtx-pushpop": Report(
+        "NVTX push and pop range summary", nvtx_pushpop, _times("Instances", Range=0), _RANGES,
+        "--trace=nvtx", "nvtx_pushpop_sum",
+    ),
+    "nvtx-gpu": Report(
+        "NVTX ranges on the GPU", projection,
+        _ranks("Range 0, Style 5, Total Proj Time (ns) 0, Total Range Time (ns) 1, Range Instances 0")
+        | _spread("02314", "Proj ")
+        | _ranks("Total GPU Ops 2, Avg GPU Ops 3, Avg Range Lvl 5, Avg Num Child 5"),
+        _RANGES | _WORK | _CALLS, "--trace=cuda,nvtx", "nvtx_gpu_proj_sum",
+    ),
+    "nvtx-gpu-trace": Report(
+        "NVTX ranges on the GPU, one by one", projection_trace,
+        _ranks(
+            "Name 0, Projected Start (ns) 0, Projected Duration (ns) 0, Orig Start (ns) 3, "
+            "Orig Duration (ns) 1, Style 5, PID 5, TID 5, NumGPUOps 2, Lvl 4, NumChild 5, RangeId 5, "
+            "ParentId 5, RangeStack 6"
+        ),
+        _RANGES | _WORK | _CALLS, "--trace=cuda,nvtx", "nvtx_gpu_proj_trace",
+    ),
+    "api-gpu": Report(
+        "CUDA API and GPU summary", api_gpu, _times("Instances", Category=1, Operation=0), _WORK | _CALLS,
+        _CUDA, "cuda_api_gpu_sum",
+    ),
+    "launch-trace": Report(
+        "CUDA kernel launch and execution trace", launch_trace,
+        _ranks(
+            "API Start (ns) 0, API Dur (ns) 0, Queue Start (ns) 5, Queue Dur (ns) 0, Kernel Start (ns) 2, "
+            "Kernel Dur (ns) 0, Total Dur (ns) 3, PID 5, TID 5, DevId 5, API Function 4, GridXYZ 3, "
+            "BlockXYZ 5, Kernel Name 0"
+        ),
+        _KERNELS | _CALLS, _NODES, "cuda_kern_exec_trace",
+    ),
+    "collectives": Report(
+        "Collectives by kernel", collectives, _times("Instances", **{"Avg (MB)": 1, "Name": 0}), _KERNELS,
+        _NODES, "nccl_sum",
+    ),
+    "unified": Report(
+        "Unified memory by address", unified,
+        _ranks(
+            "Virtual Address 0, HtoD Migration Size (MB) 0, DtoH Migration Size (MB) 0, CPU Page Faults 0, "
+            "GPU PageFaults 0, Migration Throughput (MB/s) 1"
+        ),
+        {"migrations or page faults of unified memory": ("copies", "page_faults")},
+        "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true", "um_sum",
+    ),
+    "longest": Report(
+        "CUDA GPU trace by duration", longest, _TRACE, _WORK, _CUDA,
+    ),
+    "heatmap": Report(
+        "Activity over time", heatmap,
+        _ranks("Lane 0, Start (ns) 0, End (ns) 0, Busy (%) 0, Device 6"), _WORK, _CUDA,
+        "cuda_gpu_time_util_map", steady=True, group="Lane",
+    ),
     "osrt": Report(
         "OS runtime summary", osrt, _times("Num Calls", Name=0), _OS, "--trace=osrt", "osrt_sum"
     ),
     "trace": Report(
         "CUDA GPU trace", trace,
-        _ranks(
-            "Start (ns) 0, Duration (ns) 0, CorrId 6, GrdX 1, GrdY 5, GrdZ 5, BlkX 1, BlkY 5, BlkZ 5, "
-            "Reg/Trd 3, SMem (B) 4, Bytes (B) 2, Throughput (MB/s) 4, SrcMemKd 6, DstMemKd 6, Device 6, "
-            "Ctx 6, Strm 1, Name 0"
-        ),
-        _WORK, _CUDA, "cuda_gpu_trace",
+        _TRACE, _WORK, _CUDA, "cuda_gpu_trace",
     ),
     "histogram": Report(
         "CUDA GPU kernel duration histogram", histogram,
@@ -138,27 +206,34 @@ REPORTS: dict[str, Report] = {
 
 
 def report_names(given: list[str]) -> list[str]:
-    """Names of reports from ``A,B`` lists, each once; nsys' own names are understood.
+    """Names of reports from ``A,B`` lists, each once; nsys' own names are understood, and a style of
+    kernel names behind a colon (``cuda_gpu_kern_sum:base``).
 
-    Raises InputError for an unknown report.
+    Raises InputError for an unknown report or style.
     """
     twins = {r.nsys: name for name, r in REPORTS.items() if r.nsys}
     found = []
     for word in (w for text in given for w in text.split(",") if w):
+        word, colon, style = word.partition(":")
+        if colon and style not in get_args(NameStyle):
+            raise InputError(
+                f"--report: invalid names '{style}'; expected one of {', '.join(get_args(NameStyle))}"
+            )
         name = twins.get(word, word)
         if name not in REPORTS:
             near = get_close_matches(word, [*REPORTS, *twins], 1)
             hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(REPORTS)}"
             raise InputError(f"--report: unknown report '{word}'; {hint}")
-        found.append(name)
+        found.append(name + colon + style)
     return list(dict.fromkeys(found))
 
 
 def make_report(a: Analysis, name: str, names: NameStyle = "full") -> StatsTable:
     """One report of a trace. An empty one says why."""
-    report, choice = REPORTS[name], a.selection
+    plain, _, style = name.partition(":")
+    report, choice = REPORTS[plain], a.selection
     named = choice.window or choice.nvtx or choice.phase
-    query = Query(a, names, whole=not report.steady and not named)
+    query = Query(a, cast(NameStyle, style or names), whole=not report.steady and not named)
     frame = report.make(query)
     notes = [frame.attrs["note"]] if "note" in frame.attrs else []
     if frame.empty:

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from advisor.metrics.budget import PARTS
-from advisor.metrics.intervals import Coverage
+from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.operations import Kind
 from advisor.metrics.stats.rows import Query
 from advisor.metrics.stats.sums import largest_first, sums
 from advisor.model.arrays import Array
@@ -14,6 +15,7 @@ from advisor.model.arrays import Array
 #: Bins per decade of time, finest first; a kernel gets the finest with at most `_MOST_BINS`.
 _BINS_PER_DECADE = (40, 20, 10, 5, 2, 1)
 _MOST_BINS = 16
+_HEAT_BINS = 50
 
 
 def histogram(q: Query) -> pd.DataFrame:
@@ -82,6 +84,40 @@ def _kernel_pace(q: Query) -> pd.DataFrame:
 def _unbroken(q: Query, lo: Array, hi: Array) -> Array:
     """Whether nothing of [lo, hi) is a hole in the window."""
     return np.asarray(Coverage(q.a.window.holes).within(lo, hi) == 0)
+
+
+def heatmap(q: Query) -> pd.DataFrame:
+    """How busy each device is over the window, in bins of equal length (cuda_gpu_time_util_map): what
+    runs kernels, what copies, and the samples of the SMs and of DRAM where there are some."""
+    a = q.a
+    edges = np.linspace(a.window.start, a.window.end, _HEAT_BINS + 1).astype(np.int64)
+    width, blocks = np.maximum(np.diff(edges), 1), []
+    for device, one in a.budgets.items():
+        at = a.device_ops(device)
+        moving = at[(a.ops.kind[at] == Kind.COPY) | (a.ops.kind[at] == Kind.MEMSET)]
+        lanes = {
+            "kernels": Coverage(one.compute).within(edges[:-1], edges[1:]) / width,
+            "copies": Coverage(union(a.ops.start[moving], a.ops.end[moving])).within(edges[:-1], edges[1:])
+            / width,
+        }
+        if (samples := a.samples(device)) is not None:
+            at_bin = np.searchsorted(edges, samples.time, "right") - 1
+            inside = (at_bin >= 0) & (at_bin < _HEAT_BINS)
+            count = np.bincount(at_bin[inside], minlength=_HEAT_BINS)
+            for name, values in (("SM Active", samples.values.get("sm_active")), ("DRAM", samples.dram)):
+                if values is not None:
+                    total = np.bincount(at_bin[inside], np.nan_to_num(values[inside]), _HEAT_BINS)
+                    lanes[name] = np.divide(total, count, np.full(_HEAT_BINS, np.nan), where=count > 0)
+        names = {n: f"GPU {device} {n}" if len(a.budgets) > 1 else n for n in lanes}
+        for name, share in lanes.items():
+            rows = {
+                "Start (ns)": edges[:-1],
+                "End (ns)": edges[1:],
+                "Busy (%)": share * 100.0,
+                "Device": device,
+            }
+            blocks.append(pd.DataFrame(rows | {"Lane": names[name]}))
+    return pd.concat(blocks) if blocks else pd.DataFrame()
 
 
 def budget(q: Query) -> pd.DataFrame:

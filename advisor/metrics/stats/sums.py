@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.metrics.stats.rows import Query
-from advisor.sources.schema import MARK, PUSH_POP
+from advisor.sources.schema import MARK, MIGRATIONS, MISSING, PUSH_POP, UNIFIED_DTOH, UNIFIED_HTOD
 
 #: CUpti_ActivityMemcpyKind in the words of the nsys export.
 COPY_OPERATIONS = {
@@ -89,6 +89,67 @@ def api(q: Query) -> pd.DataFrame:
     return by_time(calls["ns"], call_names(q, calls["name_id"]), "Num Calls", "Name")
 
 
+def api_gpu(q: Query) -> pd.DataFrame:
+    """Time in CUDA API calls and in what they launched, by name (cuda_api_gpu_sum)."""
+    calls, kernels = q.frame("api_calls", "name_id"), q.frame("kernels")
+    moved = memory_operations(q)
+    parts = {
+        "CUDA_API": (calls["ns"], call_names(q, calls["name_id"])),
+        "CUDA_KERNEL": (kernels["ns"], kernels["name"]),
+        "MEMORY_OPER": (moved["ns"], moved["kind"].map(copy_operation)),
+    }
+    found = [
+        by_time(ns, names, "Instances", "Operation").assign(Category=kind)
+        for kind, (ns, names) in parts.items()
+        if len(ns)
+    ]
+    joined = (
+        largest_first(pd.concat(found, ignore_index=True), "Total Time (ns)") if found else pd.DataFrame()
+    )
+    whole = sum(int(ns.sum()) for ns, _ in parts.values())
+    return (
+        joined.assign(**{"Time (%)": joined["Total Time (ns)"] * 100.0 / max(whole, 1)}) if found else joined
+    )
+
+
+def collectives(q: Query) -> pd.DataFrame:
+    """Time of the kernels of collectives by name, and bytes where they are recorded (nccl_sum).
+    Waiting for other ranks is part of it."""
+    rows = q.frame("kernels", "process", "correlation")
+    shared = q.a.names.mask(lambda k: k.family == "communication")[q.a.names.index[rows.index]]
+    rows = rows[shared]
+    found = by_time(rows["ns"], rows["name"], "Instances", "Name")
+    sizes = pd.DataFrame(q.a.trace.columns("collectives", ("process", "correlation", "bytes")))
+    sizes = sizes[sizes["bytes"] >= 0].drop_duplicates(["process", "correlation"])
+    if len(sizes):
+        known = rows.merge(sizes, on=["process", "correlation"])
+        found["Avg (MB)"] = known.groupby("name", observed=True)["bytes"].mean() / BYTES_PER_MB
+    return found
+
+
+def unified(q: Query) -> pd.DataFrame:
+    """Migrations of unified memory and page faults by address (um_sum), most moved first."""
+    moves = q.frame("copies", "bytes", "kind", "address")
+    moves = moves[moves["kind"].isin(MIGRATIONS)]
+    faults = q.frame("page_faults", "device", "address", "count")
+    by = moves["address"]
+    found = pd.DataFrame(index=pd.Index(np.union1d(by.unique(), faults["address"].unique()), name="address"))
+    for what, kind in (("HtoD", UNIFIED_HTOD), ("DtoH", UNIFIED_DTOH)):
+        size = moves["bytes"].where(moves["kind"] == kind, 0).groupby(by).sum() / BYTES_PER_MB
+        found[f"{what} Migration Size (MB)"] = size.reindex(found.index, fill_value=0.0)
+    on_gpu = faults["device"] != MISSING
+    for what, mine in (("CPU Page Faults", ~on_gpu), ("GPU PageFaults", on_gpu)):
+        count = faults["count"].clip(lower=1).where(mine, 0).groupby(faults["address"]).sum()
+        found[what] = count.reindex(found.index, fill_value=0).astype(np.int64)
+    rate = (
+        moves.groupby(by)["bytes"].sum() / BYTES_PER_MB / (moves.groupby(by)["ns"].sum().clip(lower=1) / 1e9)
+    )
+    found["Migration Throughput (MB/s)"] = rate.reindex(found.index)
+    moved = found["HtoD Migration Size (MB)"] + found["DtoH Migration Size (MB)"]
+    found = largest_first(found.assign(moved=moved), "moved")
+    return found.assign(**{"Virtual Address": [f"0x{max(int(i), 0):x}" for i in found.index]})
+
+
 def osrt(q: Query) -> pd.DataFrame:
     """Time in OS runtime calls by name (osrt_sum)."""
     calls = q.frame("host_calls", "name_id")
@@ -126,6 +187,14 @@ def nvtx(q: Query) -> pd.DataFrame:
     label = rows.groupby(keys, observed=True)["label"].first()
     found = by_time(rows["ns"], keys, "Instances", "Range", lambda key: str(label[key]))
     return found.reset_index("style").rename(columns={"style": "Style"})
+
+
+def nvtx_pushpop(q: Query) -> pd.DataFrame:
+    """The same of the ranges that were pushed and popped alone (nvtx_pushpop_sum)."""
+    found = nvtx(q)
+    found = found[found["Style"] == "PushPop"] if len(found) else found
+    share = found["Total Time (ns)"] * 100.0 / max(int(found["Total Time (ns)"].sum()), 1)
+    return found.assign(**{"Time (%)": share})
 
 
 def timed_ranges(q: Query) -> pd.DataFrame:

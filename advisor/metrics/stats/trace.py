@@ -30,6 +30,11 @@ _COLUMNS = {
 }
 
 
+def longest(q: Query) -> pd.DataFrame:
+    """The same by duration, the longest first."""
+    return trace(q).sort_values("Duration (ns)", ascending=False, kind="stable")
+
+
 def trace(q: Query) -> pd.DataFrame:
     """One row a kernel, copy, memset or graph run. `SMem` is static and dynamic shared memory."""
     place = ("device", "context", "stream", "correlation")
