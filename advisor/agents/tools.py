@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.agents.bounded import bounded, page
 from advisor.capture.redact_text import Scrubber
 from advisor.errors import InputError
+from advisor.model.findings import named
 from advisor.model.options import Options
 
 if TYPE_CHECKING:
@@ -70,10 +71,8 @@ class Tools:
         """One finding of a capture in full, by code, cause or rank: numbers, evidence, places, advice
         with options, and how to verify it."""
         found = self._of(path, Options(phase=_phase(phase)))
-        wanted = code.strip().lower()
-        for finding in found.findings:
-            if wanted in (finding.code.lower(), finding.cause.lower(), str(finding.rank)):
-                return self._answer(finding.model_dump(mode="json", exclude=_UNASKED), redact)
+        for finding in named(found.findings, code):
+            return self._answer(finding.model_dump(mode="json", exclude=_UNASKED), redact)
         known = ", ".join(f"{f.code} {f.cause}" for f in found.findings) or "none"
         raise InputError(f"{code}: no finding of this capture; there are: {known}. explain says why not")
 

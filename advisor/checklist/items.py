@@ -27,7 +27,7 @@ _NSYS = re.compile(r"Nsight Systems (\d+)\.(\d+)")
 
 @dataclass(frozen=True)
 class CaptureFacts:
-    """All that captures tell: values of facts (one list a capture), their units, the limits of
+    """All that is known from captures: values of facts (one list a capture), their units, the limits of
     rules, and what would supply a fact that is missing."""
 
     captures: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from advisor.reports.files import STDOUT, check_targets, write_atomic
 
 
 def check(output: Path | None, command_file: Path | None, force: bool) -> Path | None:
-    """The file of the plan, if any; what is wrong with a file is told at once."""
+    """The file of the plan, if any; a bad path fails early."""
     output = None if output == STDOUT else output
     check_targets({"-o": output, "--command-file": command_file}, force)
     return output

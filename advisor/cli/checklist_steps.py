@@ -29,7 +29,7 @@ def check(
     force: bool,
     asks: bool,
 ) -> Path | None:
-    """The session's file, if one is to be kept; what is wrong with a file is told at once."""
+    """The session's file, if one is to be kept; a bad path fails early."""
     check_targets({"-o": None if output == STDOUT else output, "--xlsx": xlsx}, force, traces)
     if resume:
         return find(session)

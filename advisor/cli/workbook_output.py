@@ -47,7 +47,7 @@ def earlier_review(path: Path) -> Review:
 
 
 def write_workbook(done: Sequence[Diagnosis], xlsx: Path, review: Review | None, force: bool) -> None:
-    """The workbook, its checklist answered as far as the captures tell."""
+    """The workbook, its checklist answered as far as the captures answer it."""
     from advisor.checklist.items import capture_facts, checklist
     from advisor.reports.workbook import book as workbook
 

@@ -1,4 +1,4 @@
-"""Whether a finding that is absent is gone: only where its rule could look again."""
+"""Whether a finding that is absent is gone: only where its rule was judged again."""
 
 from __future__ import annotations
 

@@ -260,8 +260,8 @@ def _lone(before: StepTimes | None, after: StepTimes | None) -> bool:
 
 
 def _hidden(m: Measured) -> bool:
-    """True where the windows do other amounts of work in their time, and one time a side cannot
-    tell whether that is a change."""
+    """True where the windows do other amounts of work in their time, and one time a side does not
+    show whether that is a change."""
     return m.work_ratio is not None and m.typical is not None and abs(m.typical.mid) >= limit("window-time")
 
 

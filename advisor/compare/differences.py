@@ -169,7 +169,7 @@ def gain_checks(
     checks: Sequence[AdviceCheck],
 ) -> tuple[GainCheck, ...]:
     """Predicted gains against the steps that were measured, both without the profiler where the capture
-    tells it. A fix counts as applied where a number that it was to move did move, and the finding is
+    records it. A fix counts as applied where a number that it was to move did move, and the finding is
     gone or holds a tenth less time."""
     out = []
     left = {identity(c.code, c.scope): c for c in changes}

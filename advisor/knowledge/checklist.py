@@ -17,7 +17,7 @@ ParamName = Annotated[str, Field(pattern=r"^[A-Z]{3}\d{3}\.[a-z0-9_]+$")]
 
 class Comparison(Data):
     """A fact against a limit: the parameter of a rule, or a yes, a no or a word. `known` asks only
-    whether the capture tells it."""
+    whether it is known."""
 
     fact: FactName
     op: Literal["lt", "le", "gt", "ge", "eq", "ne", "known"]

@@ -167,7 +167,7 @@ class CallChange(Frozen):
 
 
 class FindingChange(Frozen):
-    """A finding on either side: gone only where its rule could look again."""
+    """A finding on either side: gone only where its rule was judged again."""
 
     status: Literal["gone", "new", "changed", "same", "unknown"]
     code: str

@@ -5,7 +5,7 @@ Stable JSON, schema version 1 (see docs/json.md). Keys may be added, none is ren
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from pydantic import Field
@@ -391,3 +391,9 @@ class Diagnosis(Shown):
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         return ((f.rank, f.code, f.severity, f.title, f.message) for f in self.findings)
+
+
+def named(findings: Iterable[Finding], name: str) -> tuple[Finding, ...]:
+    """The findings of a code or cause, or the one with this number."""
+    wanted = name.strip().lower()
+    return tuple(f for f in findings if wanted in (f.code.lower(), f.cause.lower(), str(f.rank)))

@@ -27,7 +27,7 @@ from advisor.model.explanation import (
     TableSource,
 )
 from advisor.model.facts import Fact, Scope
-from advisor.model.findings import Finding, Tool
+from advisor.model.findings import Finding, Tool, named
 from advisor.model.numbers import percent
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conclusions
@@ -60,7 +60,7 @@ def explanation(done: Analysed, code: str = "", rank: int | None = None) -> Expl
     which then is the only one in the document."""
     inference = done.inference
     found = conclusions(done)
-    own = tuple(f for f in found.findings if (f.code == code if rank is None else f.rank == rank))
+    own = named(found.findings, code or str(rank))
     if rank is not None:
         if not own:
             count = len(found.findings)

@@ -204,7 +204,7 @@ def _about(one: int | None, ranks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _world_size(parts: Sequence[Part], given: int) -> int:
-    """As the captures tell it; where each holds several ranks, a launcher that counts captures is
+    """As the captures state it; where each holds several ranks, a launcher that counts captures is
     taken by its word for these."""
     told = max((p.summary.world_size or 0 for p in parts), default=0)
     most = max((len(p.rows) for p in parts), default=1)

@@ -96,7 +96,7 @@ class Do:
     lines: tuple[tuple[str, str, str], ...] = ()
     note: str = ""
     verify: str = ""
-    label: str = "do"
+    label: str = "fix"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """JUnit XML: one test case a rule that was evaluated, so that a CI server shows and counts them.
 
-A rule that found something at or above `low` fails, a rule that could not look is skipped. A rule
+A rule that found something at or above `low` fails, a rule that could not be judged is skipped. A rule
 that looked at several devices is one case; its text names each of them.
 """
 

@@ -116,19 +116,30 @@ def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
     return ", ".join(said) + whose
 
 
+def step_time(entry: Input) -> str:
+    """Mean step time as captured and, where that is known, without the profiler; empty without steps."""
+    step = entry.untraced_step_ms
+    if entry.step_ms is None:
+        return ""
+    traced = f"{milliseconds(entry.step_ms)} ms traced"
+    if step is None:
+        return traced
+    low, mid, high = (milliseconds(x) for x in (step.low, step.mid, step.high))
+    given = step.low == step.high
+    return (
+        f"{traced}, {mid} ms untraced, as given"
+        if given
+        else f"{traced}, about {mid} ms ({low} to {high}) untraced"
+    )
+
+
 def untraced(entry: Input) -> str | None:
-    """Step time as captured beside its estimate without the profiler, and what would narrow that
-    where it is wide."""
+    """Both step times, and what would narrow the estimate where it is wide; None where there is none."""
     step = entry.untraced_step_ms
     if entry.step_ms is None or step is None:
         return None
-    low, mid, high = (milliseconds(x) for x in (step.low, step.mid, step.high))
-    traced = f"{milliseconds(entry.step_ms)} ms traced"
-    if step.low == step.high:
-        return f"{traced}, {mid} ms untraced, as given"
-    text = f"{traced}, about {mid} ms ({low} to {high}) untraced"
     narrower = "; time one run without the profiler and give its step: --unprofiled-step MS"
-    return text + narrower if step.high > WIDE * step.low else text
+    return step_time(entry) + (narrower if step.high > WIDE * step.low else "")
 
 
 def load(diagnosis: Diagnosis) -> list[str]:

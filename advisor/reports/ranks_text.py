@@ -1,4 +1,4 @@
-"""The ranks of a job, one line each: what they hide, whom they wait for, who comes last."""
+"""The ranks of a job, one line each: what they hide, which ranks they wait for, which comes last."""
 
 from __future__ import annotations
 

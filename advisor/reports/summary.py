@@ -166,8 +166,8 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
     if busy:
         ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))
         load.append(f"GPU busy {' to '.join(ends)}")
-    if entry is not None and entry.step_ms is not None:
-        yield Labelled("step", f"{milliseconds(entry.step_ms)} ms traced{_untraced(entry)}")
+    if entry is not None and (both := phrases.step_time(entry)):
+        yield Labelled("step", both)
     if len(d.main_steps) > 1 or (entry is None and d.main_steps):
         times = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in d.main_steps)
         yield Labelled("medians", ", ".join(times))
@@ -175,15 +175,6 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
         yield Labelled("load", ", ".join(load))
     if entry is not None and (delivered := rates(entry)):
         yield Labelled("delivers", ", ".join(delivered))
-
-
-def _untraced(entry: Input) -> str:
-    step = entry.untraced_step_ms
-    if step is None:
-        return ""
-    if step.low == step.high:
-        return f", {milliseconds(step.mid)} ms untraced, as given"
-    return f", about {span_text(step)} ms untraced"
 
 
 # --- verdict ---------------------------------------------------------------------------------
@@ -238,7 +229,7 @@ def _is_quality(finding: Finding) -> bool:
 
 
 def _findings(d: Diagnosis, top: int) -> Iterator[Block]:
-    """One table of what to mend; limits, the capture and the rest apart."""
+    """One table of what to fix; limits, the capture and the rest apart."""
     rest = [f for f in d.findings if f.kind != "limit" and not _is_quality(f)]
     listed = [f for f in rest if f.severity != "info" or f.invalidates]
     if listed:

@@ -57,9 +57,9 @@ def _unnamed(diagnosis: Diagnosis) -> float:
 
 
 def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[Block]:
-    """Looked at: what is in order and what is close to a finding, the most telling first."""
+    """Looked at: what is in order and what is close to a finding, the most relevant first."""
     for title, note, sign, entries in (
-        ("In order", f"{len(diagnosis.ticks)} checked and found well", "ok", diagnosis.ticks),
+        ("Healthy", f"{len(diagnosis.ticks)} checked, in order", "ok", diagnosis.ticks),
         ("Close", "no finding, but near a threshold or 3 % of the step and more", "partly", diagnosis.close),
     ):
         if entries:

@@ -195,7 +195,7 @@ def test_order_of_the_page() -> None:
         "ncu --set full",
         "Find a kernel",
         "Latency distributions",
-        "In order",
+        "Healthy",
         "ALC101",
         "Not judged",
         "--gpu-metrics-devices=all",

@@ -56,7 +56,7 @@ def test_details_hold_the_rest() -> None:
         "vLLM: `drop --enforce-eager` (since 0.2.0)",
         "verify: launch.idle\\_ratio falls, now 55.3 %",
         "CUDA graphs https://example.invalid/graphs",
-        "In order: 2 checked and found well",
+        "Healthy: 2 checked, in order",
         "Not judged: 5 causes",
         "capture with --gpu-metrics-devices=all",
         "Changed thresholds: 1 parameter",

@@ -171,7 +171,7 @@ def test_order_of_the_report() -> None:
         "Top kernels",
         "gemv (43 % of kernel time)",
         "ncu --set full",
-        "In order",
+        "Healthy",
         "ALC101 allocation-churn (device 0): 0.1 allocation and free calls",
         "Not judged",
         "capture with --gpu-metrics-devices=all",
@@ -230,7 +230,7 @@ def test_what_is_close_is_not_among_the_ticks() -> None:
     first, *rest = DIAGNOSIS.healthy
     close = first.model_copy(update={"close": True})
     shown = text(DIAGNOSIS.model_copy(update={"healthy": (close, *rest)}))
-    assert f"In order  {len(rest)} checked" in shown
+    assert f"Healthy  {len(rest)} checked" in shown
     assert shown.index("Close  no finding") < shown.index(f"~ {first.code} ")
 
 
