@@ -64,6 +64,22 @@ def test_a_training_loop_that_evaluates_now_and_then(tmp_path: Path) -> None:
     assert found(program(steps), tmp_path) == (44, True)
 
 
+def test_passes_of_two_lengths_in_turn_whose_results_the_host_reads(tmp_path: Path) -> None:
+    export, at = Export().process(1), 0
+    for i in range(20):
+        for name in [*LAYER * (8 + 4 * (i % 2)), ARGMAX]:
+            export.launch(at=at, dur=2 * US, kernel=name, kernel_start=at + 4 * US, kernel_dur=3 * US)
+            at += 10 * US
+        export.copy(at, 5 * US, "DtoH", 4, "pinned", at + US, 2 * US)
+        at += 10 * US
+    assert found(export, tmp_path) == (20, True)
+
+
+def test_kernels_without_a_matrix_product_are_no_pass_of_a_model(tmp_path: Path) -> None:
+    export = program([["sampleRays(Ray*, int)", "embedParticles(float*)"]] * 50)
+    assert found(export, tmp_path) == (0, False)
+
+
 def test_graphs_of_pieces_with_a_pause_after_every_step(tmp_path: Path) -> None:
     export, at = Export().process(1), 0
     for i in range(6 * 24):

@@ -82,7 +82,7 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
         return marked
     if len(marked) == 1:
         return _marked(_whole(work, marked.phase, marked.ranges_seen), marked)
-    if markers and all(m.passes == 1 for m in markers):
+    if work.is_model and markers and all(m.passes == 1 for m in markers):
         return _marked(_whole(work, ("unknown",), 0), marked)
     return marked
 

@@ -147,6 +147,11 @@ class Work:
             return np.asarray(np.cumsum(np.diff(at, prepend=at[:1]) > MIN_LENGTH))
         return np.asarray(before[at])
 
+    @property
+    def is_model(self) -> bool:
+        """True where matrix products, convolutions or attention run: what has passes."""
+        return bool(self._heavy_before[-1:].any())
+
     @cached_property
     def _heavy_before(self) -> Array:
         heavy = np.zeros(len(self.ops), bool)

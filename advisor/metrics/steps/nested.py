@@ -16,9 +16,11 @@ from advisor.metrics.steps.sequence import (
     PAUSE_NS,
     SPREAD,
     constant_stride,
+    copied,
     segmented,
 )
 from advisor.model.arrays import Array
+from advisor.sources.schema import DTOH
 
 #: Parts that hold layers are passes of a model, of which at most so many make a step: drafts and their
 #: verification, two networks in turn. At a longer stride a loop does something more every so often.
@@ -38,7 +40,7 @@ def outer_steps(work: Work, steps: Steps) -> Steps | None:
     odd[[0, -1]] = False
     at = _first_of_each(np.flatnonzero(odd))
     stride = constant_stride(at, len(steps))
-    if layered and stride >= _PASSES:
+    if layered and (stride >= _PASSES or _read_back(work, steps)):
         return None
     if not stride and not layered:
         pause = _pauses(work, steps)
@@ -53,6 +55,14 @@ def outer_steps(work: Work, steps: Steps) -> Steps | None:
     last = main[np.searchsorted(reached, at - 1, "right") - 1]
     found = segmented(work, last, steps.method, _CONFIDENCE)
     return replace(found, thread=steps.thread) if len(found) >= MIN_REPEATS else None
+
+
+def _read_back(work: Work, steps: Steps) -> bool:
+    """True where results of almost every part go to the host, which decides what comes next."""
+    if not work.trace.has("copies"):
+        return False
+    held = steps.op_step[copied(work, DTOH)]
+    return len(np.unique(held[held >= 0])) >= ENDED * len(steps)
 
 
 def _first_of_each(at: Array) -> Array:

@@ -152,10 +152,8 @@ def copy_sequences(work: Work) -> Iterator[Steps]:
     before = np.cumsum(work.name[main] >= 0)
     if not len(main) or before[-1] < MIN_LENGTH * MIN_REPEATS or not work.trace.has("copies"):
         return
-    copies = np.flatnonzero(work.ops.kind[main] == Kind.COPY)
-    kind = work.trace.columns("copies", ("kind",))["kind"][work.ops.row[main[copies]]]
     for direction in (DTOH, HTOD):
-        at = copies[kind == direction]
+        at = np.flatnonzero(np.isin(main, copied(work, direction)))
         at = at[at > 0]
         # Copies without a kernel between are one event: the last of them ends a step, the first of
         # them begins one.
@@ -163,6 +161,13 @@ def copy_sequences(work: Work) -> Iterator[Steps]:
         if len(returns) >= MIN_REPEATS and _marks_steps(returns, int(before[-1])):
             last = at[np.append(first[1:], len(at)) - 1] if direction == DTOH else at[first] - 1
             yield segmented(work, main[last], "copies", 0.5)
+
+
+def copied(work: Work, direction: int) -> Array:
+    """Positions of these copies on the main stream."""
+    copies = work.main_stream[work.ops.kind[work.main_stream] == Kind.COPY]
+    kind = work.trace.columns("copies", ("kind",))["kind"]
+    return np.asarray(copies[kind[work.ops.row[copies]] == direction])
 
 
 def segmented(work: Work, last: Array, method: Any, confidence: float, **more: Any) -> Steps:
