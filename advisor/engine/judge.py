@@ -11,8 +11,8 @@ from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Outcome, check_fact
 from advisor.engine.rank import severity_of
 from advisor.model.facts import TRACE, Fact, Scope
-from advisor.model.findings import SEVERITIES, Impact, Severity
-from advisor.model.gain import Ranking
+from advisor.model.findings import SEVERITIES, Finding, Impact, Severity
+from advisor.model.gain import Gain, Ranking
 from advisor.model.numbers import percent
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
@@ -22,7 +22,9 @@ PASSED_GUARD_FACTOR = 0.95
 #: Parts of the budget are what a cause holds from `MOST` of it on; `LITTLE` need not be accounted for.
 MOST, LITTLE = 0.5, 0.02
 #: Captures with a known answer that the judged base of a confidence is worth.
-PRIOR = 10
+PRIOR = 6
+#: What an estimate that may be anything takes from a confidence, and a step that may be all tracing.
+UNSURE = 0.1
 _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0}
 
 #: (part of the budget, scope, share) -> milliseconds of the window, where known.
@@ -146,6 +148,7 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
               the share of the busy time in kernels that they resolve, 1 where kernels do not matter
 
     The last four are not for rules about the capture itself, which count over the whole file.
+    `estimate_terms` has two more, once it is known what the fix wins.
     """
     base, method = spec.confidence.base, spec.confidence.method
     near = max((_margin(b) for b in outcome.branches if b.truth), default=1.0)
@@ -170,6 +173,31 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
         if inference.facts.value("capture.sums_only") is True:
             terms.append(Term("sums", 0.8, "sums count start-up as well, and do not say when"))
     return tuple(terms)
+
+
+def estimate_terms(gain: Gain | None) -> tuple[Term, ...]:
+    """What an estimate adds to the confidence of a finding; nothing without one.
+
+    range     1 - 0.1 w, where the ends of the range of what the fix saves lie w of the step apart
+    profiler  1 - 0.1 p, where tracing may explain the share p of the step
+    """
+    if gain is None or gain.speedup is None:
+        return ()
+    low, high = (1 - 1 / s for s in (gain.speedup.low, gain.speedup.high))
+    terms = [Term("range", 1 - UNSURE * (high - low), f"the fix saves {percent(low)} to {percent(high)}")]
+    if (before := gain.step_before_ms) is not None and before.high > 0:
+        traced = 1 - before.low / before.high
+        terms.append(
+            Term("profiler", 1 - UNSURE * traced, f"tracing may explain {percent(traced)} of the step")
+        )
+    return tuple(terms)
+
+
+def as_sure(finding: Finding) -> Finding:
+    """The finding with what its estimate adds to its confidence."""
+    sure = round(finding.confidence * prod(t.factor for t in estimate_terms(finding.gain)), 3)
+    terms = finding.ranking and finding.ranking.model_copy(update={"confidence": sure})
+    return finding.model_copy(update={"confidence": sure, "ranking": terms})
 
 
 def calibrated(base: float, right: int, known: int) -> float:

@@ -16,6 +16,7 @@ from advisor.facts.in_use import in_use_facts
 from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
+from advisor.facts.products import product_facts
 from advisor.facts.rates import rate_facts
 from advisor.facts.shapes import shape_facts
 from advisor.facts.stacks import stack_facts
@@ -24,6 +25,7 @@ from advisor.facts.unified import unified_facts
 from advisor.facts.window import window_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
+from advisor.model.decoder import Decoder
 from advisor.model.facts import FactBase
 
 
@@ -31,10 +33,10 @@ def build_facts(
     a: Analysis,
     weight_bytes: int | None = None,
     ranks: CrossRank | None = None,
-    parameters: int | None = None,
+    decoder: Decoder | None = None,
 ) -> FactBase:
     """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights,
-    `parameters` how many those are, `ranks` the cross-rank values of several ranks in this capture."""
+    `decoder` the sizes of the model, `ranks` the cross-rank values of several ranks in this capture."""
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)
@@ -60,7 +62,8 @@ def build_facts(
         unified_facts(own, device, out)
         activity_facts(own, device, out, weight_bytes)
         phase_facts(own, device, out, weight_bytes)
-        rate_facts(own, device, out, weight_bytes, parameters)
+        rate_facts(own, device, out, weight_bytes, decoder.parameters if decoder else None)
+        product_facts(own, device, out, decoder)
         waits = ranks.waits.get(device) if ranks else None
         operation_facts(own, device, out, waits)
         communication_facts(own, device, out, waits)

@@ -21,6 +21,7 @@ from advisor.facts import (
     memory,
     operations,
     phases,
+    products,
     rates,
     shapes,
     stacks,
@@ -36,8 +37,8 @@ IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
     *capture.FACTS, *stacks.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *in_use.FACTS, *shapes.FACTS, *host.FACTS,
-    *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *rates.FACTS, *experts.FACTS,
-    *operations.FACTS, *clocks.FACTS, *communication.FACTS, *sums.FACTS,
+    *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *products.FACTS, *rates.FACTS,
+    *experts.FACTS, *operations.FACTS, *clocks.FACTS, *communication.FACTS, *sums.FACTS,
 )  # fmt: skip
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}

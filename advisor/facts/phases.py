@@ -20,11 +20,11 @@ _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
 _LAUNCH = [PARTS.index(p) for p in ("launch_call", "launch_latency", "host_between_launches")]
 
-_ONE_PHASE = Need(
+ONE_PHASE = Need(
     "the samples are not resolved by phase where there are several", None,
     lambda a: len(set(a.window_phases.tolist())) == 1,
 )  # fmt: skip
-_RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FASTER)
+RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FASTER)
 
 _ATTENDS = Need("no attention kernel is known by name")
 #: Operations whose kernels work on tiles of many queries, beside those of prefill.
@@ -60,8 +60,8 @@ FACTS = (
     *group("phase", needs.SAMPLES, [
         Entry("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the window", "phase.gemm_window_ratio x (1 - phase.gemm_dram_ratio / 0.92)"),
         Entry("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak; where samples do not show it and the size of the weights is given, their bytes over the time of these kernels", "bounded least squares, else weight bytes / GEMM time / peak (none above 1)"),
-        Entry("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares", needs=(needs.STEPS, _ONE_PHASE, _RESOLVE)),
-    ], columns=origin.DRAM, needs=(needs.STEPS, _ONE_PHASE, _RESOLVE)),
+        Entry("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares", needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
+    ], columns=origin.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from advisor.model.findings import Diagnosis, Tool
 from advisor.model.options import Options as Options
 from advisor.model.sensitivity import Flip
-from advisor.pipeline.given import given_parameters, given_step_ns, given_weights
+from advisor.pipeline.given import given_decoder, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def analyse(
         analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
         waits = waits_inside(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
-        facts = build_facts(analysis, weights, ranks, given_parameters(chosen.weight_bytes))
+        facts = build_facts(analysis, weights, ranks, given_decoder(chosen.weight_bytes))
         say("inferring")
         engine = chosen.engine or default_engine()
         program = compile_rules(rules, params)
@@ -129,6 +129,7 @@ def diagnose(path: str | Path, options: Options | None = None, progress: Progres
 def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusions:
     """What the inference (or another one over the same facts) says, ranked by estimated gains."""
     from advisor.engine.findings import conclude
+    from advisor.engine.judge import as_sure
     from advisor.engine.rank import rank
     from advisor.engine.same_time import holds_in, without_repeats
     from advisor.pipeline import document
@@ -142,7 +143,7 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
 
         findings = with_arrivals(findings, done.waits)
     findings = without_repeats(findings, rules, holds_in(inference))
-    return replace(found, findings=rank(findings, rules))
+    return replace(found, findings=rank(map(as_sure, findings), rules))
 
 
 def assemble(done: Analysed) -> Diagnosis:

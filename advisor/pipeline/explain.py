@@ -11,7 +11,7 @@ from advisor.engine.explain import STATES, Explainer, nearest_first, obstacle
 from advisor.engine.findings import fold
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
-from advisor.engine.judge import confidence_of, confidence_terms, impact_of, most_severe
+from advisor.engine.judge import confidence_of, confidence_terms, estimate_terms, impact_of, most_severe
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.engine.states import is_close, stopper
 from advisor.engine.wording import message_of
@@ -136,10 +136,13 @@ class _About:
             rank=None if finding is None else finding.rank,
             severity=most_severe(inference, spec, scope) if finding is None else finding.severity,
             impact=impact_of(inference, spec, scope) if finding is None else finding.impact,
-            confidence=confidence_of(inference, spec, outcome),
+            confidence=confidence_of(inference, spec, outcome) if finding is None else finding.confidence,
             factors=tuple(
                 Factor(name=t.name, factor=round(t.factor, 4), why=t.why)
-                for t in confidence_terms(inference, spec, outcome)
+                for t in (
+                    *confidence_terms(inference, spec, outcome),
+                    *estimate_terms(None if finding is None else finding.gain),
+                )
             ),
             explains=tuple(explainer.related(o) for o in self._folded.get(here, ())),
             explained_by=tuple(

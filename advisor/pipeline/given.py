@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
+from advisor.model.decoder import Decoder
 from advisor.reading import parse_json, read_text
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
@@ -24,11 +25,11 @@ def given_weights(text: str | None) -> int | None:
     return parse_weights(text) if text else None
 
 
-def given_parameters(text: str | None) -> int | None:
-    """Parameters that a step reads, where the user gave a model's config.json, else None."""
+def given_decoder(text: str | None) -> Decoder | None:
+    """The sizes of the model, where the user gave its config.json, else None."""
     if not text or not Path(text).is_file():
         return None
-    return _parameters_of(_config(Path(text)))
+    return _decoder_of(_config(Path(text)))
 
 
 def parse_weights(text: str) -> int:
@@ -46,7 +47,8 @@ def parse_weights(text: str) -> int:
     if not path.is_file():
         raise InputError(f"--weight-bytes: '{text}' is neither a size such as 16GB nor a config.json")
     try:
-        return _weights_of(_config(path))
+        decoder = _decoder_of(_config(path))
+        return round(decoder.parameters * decoder.bytes_each)
     except KeyError as fault:
         why = f"it has no {fault.args[0]}"
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as fault:
@@ -63,12 +65,8 @@ def _config(path: Path) -> dict[str, Any]:
     return found
 
 
-def _weights_of(config: dict[str, Any]) -> int:
-    return round(_parameters_of(config) * _bytes_each(config))
-
-
-def _parameters_of(config: dict[str, Any]) -> int:
-    """Parameters that one step of a dense Llama-like decoder reads: all layers and the output head.
+def _decoder_of(config: dict[str, Any]) -> Decoder:
+    """The sizes of a dense Llama-like decoder.
     Raises KeyError, ValueError or TypeError where the config is not one."""
     experts = next((config[k] for k in _EXPERTS if config.get(k)), 0)
     if experts > 1:
@@ -84,9 +82,15 @@ def _parameters_of(config: dict[str, Any]) -> int:
     hidden, layers = number("hidden_size"), number("num_hidden_layers")
     heads = number("num_attention_heads")
     kv_heads, head = number("num_key_value_heads", heads), number("head_dim", hidden // heads)
-    attention = hidden * head * (2 * heads + 2 * kv_heads)
-    mlp = 3 * hidden * number("intermediate_size")
-    return layers * (attention + mlp) + hidden * number("vocab_size")
+    return Decoder(
+        layers,
+        hidden,
+        heads * head,
+        kv_heads * head,
+        number("intermediate_size"),
+        number("vocab_size"),
+        _bytes_each(config),
+    )
 
 
 def _bytes_each(config: dict[str, Any]) -> float:

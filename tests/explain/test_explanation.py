@@ -66,9 +66,10 @@ def test_it_says_the_same_as_the_diagnosis() -> None:
 
 def test_the_confidence_is_the_product_of_its_factors() -> None:
     (one,) = explained(EAGER, "LCH101").scopes
-    assert [f.name for f in one.factors] == ["base", "labels", "method", "margin", "found", "steps"]
+    names = ["base", "labels", "method", "margin", "found", "steps", "range", "profiler"]
+    assert [f.name for f in one.factors] == names
     assert prod(f.factor for f in one.factors) == pytest.approx(one.confidence, abs=0.001)
-    assert "15 steps" in one.factors[-1].why
+    assert "15 steps" in one.factors[5].why
 
 
 def test_numbers_from_samples_say_how_many_there_are() -> None:

@@ -156,6 +156,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         # sizes that only the user knows, and batches that miss a graph: see tests/facts/test_given.py
         "serving.tokens_per_s",
         "serving.model_flop_ratio",
+        "phase.slowest_product",
+        "phase.product_headroom_window_ratio",
         "graph.padded_ratio",
         "graph.padded_window_ratio",
         # experts of single operators: see tests/scenarios/test_experts.py

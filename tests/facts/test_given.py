@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from advisor.errors import InputError
+from advisor.model.decoder import Decoder
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.given import parse_weights
@@ -178,3 +179,57 @@ def test_nothing_is_delivered_that_no_name_tells(tmp_path: Path) -> None:
     (source,) = d.inputs
     assert (source.tokens_per_s, source.model_bandwidth_ratio, source.model_flop_ratio) == (None,) * 3
     assert "delivers" not in plain(d, TextOptions())
+
+
+#: A layer of the config above by its four products, and its output head: us.
+PRODUCTS = [(GEMV, 13), (DECODE_ATTENTION, 5), (GEMV, 12), (GEMV, 61), (SILU, 2), (GEMV, 31)]
+HEAD = [(GEMV, 274)]
+
+
+@pytest.mark.parametrize("layers", [4, 5])
+def test_each_product_is_measured_by_its_own_weights(tmp_path: Path, layers: int) -> None:
+    """The steps run four layers. With a config of five their products are not those of the model."""
+    m = Machine()
+    for i in range(8):
+        with m.step(f"decode_step {i}"):
+            m.replay(4, PRODUCTS)
+            m.replay(1, HEAD)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**LLAMA, "num_hidden_layers": layers}))
+    d = diagnose(m.export.write(tmp_path / "trace.sqlite"), Options(weight_bytes=str(config)))
+    found = [f for f in d.findings if f.cause == "gemv-headroom"]
+    if layers == 5:
+        assert found == []
+        assert fact(d, "phase.slowest_product_ratio") == fact(d, "phase.gemm_dram_ratio")
+        return
+    assert fact(d, "phase.slowest_product") == "attention output"
+    slowest = 2 * 4096 * 4096 / 12e-6 / 4.8e12
+    assert fact(d, "phase.slowest_product_ratio") == pytest.approx(slowest)
+    rates = {
+        row[0]: (row[1], row[4])
+        for row in next(t for t in found[0].evidence if "config.json" in t.title).rows
+    }
+    assert list(rates) == ["query, key and value", "attention output", "gate and up", "down", "output head"]
+    assert rates["down"] == (2 * 4096 * 14336, pytest.approx(2 * 4096 * 14336 / 31e-6 / 4.8e12))
+    window = fact(d, "phase.gemm_window_ratio")
+    assert isinstance(window, float)
+    times = {
+        "query, key and value": 52,
+        "attention output": 48,
+        "gate and up": 244,
+        "down": 124,
+        "output head": 274,
+    }
+    spare = sum(times[n] * max(1 - rate / 0.92, 0) for n, (_, rate) in rates.items()) / sum(times.values())
+    assert fact(d, "phase.product_headroom_window_ratio") == pytest.approx(window * spare)
+
+
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [(33 * 4 - 3, 5), (32 * 5 + 1, 6), (32 * 6 + 1, 7), (32 * 7 + 1, 8), (32 * 4, 0), (32 * 8 + 1, 0)],
+)
+def test_products_joined_or_apart(count: int, names: int) -> None:
+    llama = Decoder(32, 4096, 4096, 1024, 14336, 128256, 2.0)
+    products = llama.products(count)
+    assert len(products) == names
+    assert not products or sum(p for _, p in products[:-1]) * 32 + products[-1][1] == llama.parameters
