@@ -9,7 +9,7 @@ from advisor.model.numbers import amount, value_text
 from advisor.reports.blocks import Block, Command, Gap, Heading, Item, Labelled, Next, Paragraph
 from advisor.reports.header import header_input
 from advisor.reports.layout import GLUE
-from advisor.reports.wording import remedy_text
+from advisor.reports.phrases import remedy_text
 
 #: More rules than these are counted, where they were named before.
 SHOWN_NAMES = 6

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from advisor.model.findings import Diagnosis
-from advisor.reports import gain_text, phrases, ranks_text, sensitivity_text, summary, tail, text
+from advisor.reports import gain_text, phrases, ranks_text, summary, tail, text
 from advisor.reports.blocks import Bars, Block, Entry, Fold, Heading, Item, Paragraph, Report, Rule
 from advisor.reports.finding_text import Detail, Shown, finding
 from advisor.reports.header import header
@@ -79,7 +79,7 @@ def _short(diagnosis: Diagnosis, options: TextOptions, width: int) -> Iterator[B
     yield from summary.summary(diagnosis, options.top)
     if options.ranking:
         yield from gain_text.ranking(diagnosis)
-    yield from sensitivity_text.sensitivity(diagnosis, CHANGES)
+    yield from tail.sensitivity(diagnosis, CHANGES)
     yield from summary.end(diagnosis, width)
 
 
@@ -161,7 +161,7 @@ def rest(d: Diagnosis, detail: Detail) -> Iterator[Block]:
     yield from tail.kernels(d)
     yield from tail.healthy(d, detail.table is None)
     yield from tail.not_judged(d, detail.table is None)
-    yield from sensitivity_text.sensitivity(d)
+    yield from tail.sensitivity(d)
     yield from tail.thresholds(d)
 
 

@@ -22,8 +22,7 @@ from advisor.model.numbers import (
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title
 from advisor.reports.finding_text import SHOWN, Detail, Shown, finding, listed
 from advisor.reports.layout import GLUE
-from advisor.reports.phrases import clock, window
-from advisor.reports.wording import remedy_text
+from advisor.reports.phrases import clock, remedy_text, window
 
 #: Scopes told in full without -v: of those in which the rule fired, and of the others.
 FIRED, OTHERS = 3, 1

@@ -16,7 +16,7 @@ from advisor.reports import phrases
 from advisor.reports.blocks import Report
 from advisor.reports.compare_blocks import span
 from advisor.reports.layout import clean
-from advisor.reports.wording import remedy_text
+from advisor.reports.phrases import remedy_text
 
 #: What XML 1.0 cannot hold in any form.
 _UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

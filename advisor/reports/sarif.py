@@ -19,7 +19,7 @@ from advisor.model.numbers import condition_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Report
 from advisor.reports.layout import clean
-from advisor.reports.wording import remedy_text
+from advisor.reports.phrases import remedy_text
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"high": "error", "medium": "warning", "low": "note", "info": "note"}

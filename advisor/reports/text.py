@@ -26,8 +26,7 @@ from advisor.reports.blocks import (
     Title,
     columns,
 )
-from advisor.reports.layout import Glyphs, Page, cut_middle, pad
-from advisor.reports.shell import shell_lines
+from advisor.reports.layout import Glyphs, Page, cut_middle, pad, shell_lines
 
 #: Texts hang this far behind their labels.
 LABEL = 10

@@ -239,7 +239,7 @@ def test_show_prints_a_finding_with_its_evidence_and_options(cli: Cli, capsys: C
     path = committed("decode_eager_bs1")
     assert cli("show", path, "1") == 0
     shown = capsys.readouterr().out
-    for part in ("because ", "cost ", "gain ", "assumes ", "evidence ", "where ", "do ", "verify: "):
+    for part in ("because ", "cost ", "gain ", "assumes ", "evidence ", "where ", "fix ", "verify: "):
         assert f"   {part}" in shown, part
     assert "torch.compile" in shown
     assert wide(shown) == []

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from advisor.reports.layout import Page, clean, cut_end, cut_middle, name_text, wrap
-from advisor.reports.shell import shell_lines
+from advisor.reports.layout import Page, clean, cut_end, cut_middle, name_text, shell_lines, wrap
 
 TEXT = st.text(max_size=200)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.operations import Operations
 from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns, Trace
@@ -264,7 +264,3 @@ def graph_launches(work: Work) -> Array:
     calls = work.calls
     rows = np.flatnonzero((calls["call"] == Call.GRAPH_LAUNCH) & (calls["process"] == work.process))
     return rows[np.argsort(calls["start"][rows], kind="stable")]
-
-
-def is_kernel(ops: Operations) -> Array:
-    return np.asarray(ops.kind == Kind.KERNEL)

@@ -29,7 +29,7 @@ from advisor.reports.finding_text import verify_text
 from advisor.reports.html.budget import piece_pattern
 from advisor.reports.html.view import capture_view
 from advisor.reports.layout import clean, cut_middle
-from advisor.reports.wording import remedy_lead
+from advisor.reports.phrases import remedy_lead
 
 #: Signs of items; words beside them say the same.
 SIGNS = {"ok": "✓", "no": "✗", "partly": "~", "?": "?"} | phrases.LEVELS

@@ -13,7 +13,7 @@ from openpyxl.worksheet.pagebreak import Break
 from advisor.model.findings import SEVERITIES, UNREADABLE, Diagnosis
 from advisor.model.numbers import UNKNOWN, amount
 from advisor.reports import phrases
-from advisor.reports.wording import remedy_text
+from advisor.reports.phrases import remedy_text
 from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.chart import budget

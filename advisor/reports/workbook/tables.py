@@ -12,7 +12,7 @@ from advisor.model.findings import ConditionDoc, Diagnosis, Healthy
 from advisor.model.numbers import condition_text, fact_unit
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
-from advisor.reports.wording import remedy_text
+from advisor.reports.phrases import remedy_text
 from advisor.reports.workbook.captures import Captures
 from advisor.reports.workbook.findings import bars
 from advisor.reports.workbook.sheet import Number, Sheet, column_of, field
