@@ -150,6 +150,12 @@ def worth_telling(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.severity != "info" or f.invalidates]
 
 
+def causes_behind(telling: Sequence[Finding], most: int) -> list[str]:
+    """The causes that a verdict names behind the first: each once, wherever it was found."""
+    causes = dict.fromkeys(f.cause for f in telling)
+    return list(causes)[1 : 1 + most]
+
+
 def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> list[Finding]:
     """The findings with something to do, in the order in which to do it: those that are more than
     info, each after whatever its fix requires, however little that wins by itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 
-from advisor.engine.rank import because, requirement, saved_of, worth_doing, worth_telling
+from advisor.engine.rank import because, causes_behind, requirement, saved_of, worth_doing, worth_telling
 from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
 from advisor.knowledge.files import gpu
@@ -38,8 +38,7 @@ def verdict(
     if telling:
         first = telling[0]
         sentence = f"{first.title}: {first.message}"
-        rest = [f.cause for f in telling[1:3]]
-        if rest:
+        if rest := causes_behind(telling, 2):
             sentence += f" Then: {', '.join(rest)}."
         if a.trace.has("sums"):
             sentence += f" {_CAPTURE}"

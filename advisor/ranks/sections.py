@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from advisor.engine.rank import worth_telling
+from advisor.engine.rank import causes_behind, worth_telling
 from advisor.engine.wording import without_fault
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table
@@ -142,7 +142,7 @@ def verdict(
         where = first.scope.label()
         sentence = f"{_began_later(findings)}{first.title}: "
         sentence += f"{f'{where}. ' if where else ''}{first.message}"
-        rest = [f.cause for f in telling[1 : 1 + _SHOWN]]
+        rest = causes_behind(telling, _SHOWN)
         return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail
     busy = [d.inputs[0].busy_share for d in diagnoses if d.inputs[0].busy_share is not None]
     if not busy:

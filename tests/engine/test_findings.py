@@ -10,7 +10,7 @@ import pytest
 from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import infer
 from advisor.engine.judge import as_sure, confidence_of, confidence_terms, estimate_terms
-from advisor.engine.rank import because, rank, worth_doing
+from advisor.engine.rank import because, causes_behind, rank, worth_doing
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Scope, Table
 from advisor.model.findings import Advice, Finding, Gain, Impact, Severity, Span
 from advisor.model.gain import Ranking
@@ -240,6 +240,12 @@ def test_a_wide_range_and_what_tracing_may_explain_lower_it() -> None:
 def finding(code: str, share: float, **more: Any) -> Finding:
     body = {"cause": "c", "title": "t", "severity": "info", "confidence": 1.0, "message": "m"}
     return Finding(**{**body, "code": code, "impact": Impact(part="idle", share=share), **more})
+
+
+def test_a_verdict_names_each_cause_once_wherever_it_was_found() -> None:
+    found = [finding("ABC100", 0.3, cause=c) for c in ("a", "a", "b", "c", "b", "d")]
+    assert causes_behind(found, 2) == ["b", "c"]
+    assert causes_behind(found[:2], 2) == []
 
 
 def capped(code: str, share: float, cap: Severity) -> Finding:
