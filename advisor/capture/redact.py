@@ -52,10 +52,11 @@ class Redaction:
     kept: tuple[str, ...]
 
 
-def redact(source: Path, target: Path, force: bool = False) -> Redaction:
+def redact(source: Path, target: Path, force: bool = False, check: Sequence[str] = ()) -> Redaction:
     """Write a redacted copy of an nsys export; `source` is only read.
 
-    Raises InputError where it is not such an export, or a secret cannot be taken out.
+    Raises InputError where it is not such an export, or where a secret, or a string of `check`,
+    cannot be taken out.
     """
     folder = Path(os.path.realpath(target)).parent
     with tempfile.TemporaryDirectory(prefix=".advisor-redact-", dir=folder) as name:
@@ -64,7 +65,7 @@ def redact(source: Path, target: Path, force: bool = False) -> Redaction:
             with _plain_file(source, Path(name)) as path:
                 _copy(path, work, source)
             counts, kept, scrubber = take_out(work)
-        _search(work, scrubber, source)
+        _search(work, scrubber, source, check)
         finished = _packed(work, target.suffix.lower())
         if target.exists():
             if not force:
@@ -133,8 +134,11 @@ def _packed(work: Path, suffix: str) -> Path:
     return packed
 
 
-def _search(work: Path, scrubber: Scrubber, source: Path) -> None:
-    """Raise where a secret value is still anywhere in the file."""
+def _search(work: Path, scrubber: Scrubber, source: Path, check: Sequence[str]) -> None:
+    """Raise where a secret value, or a string that must be gone, is still anywhere in the file."""
+    for text in _found(work, [s.encode() for s in check if s]):
+        number = 1 + list(check).index(text.decode())
+        raise InputError(f"{source}: string {number} of --check is still in the copy; nothing was written")
     wanted = [s.encode("utf-8", "surrogateescape") for s in scrubber.secrets if len(s) >= 8]
     for secret in _found(work, wanted):
         raise InputError(

@@ -32,6 +32,16 @@ PROCESS_TABLES = {
 }
 #: Tables of GPUs, with the id of each in `uuid`.
 GPUS = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE")
+#: Tables that nsys exports, of any version.
+NSYS_TABLES = re.compile(
+    r"StringIds|ThreadNames|ProcessStreams|UnwindMethodType|PROCESSES|sqlite_\w+"
+    r"|(?:ENUM|CUPTI|TARGET|META|NVTX|OSRT|SAMPLING|SCHED|GPU|CUDA|CUDNN|CUBLAS|OPENMP|OPENGL|OPENACC|VULKAN|WDDM"
+    r"|DX\d+|D3D\d+|DXGI|SLI|NV|NVVIDEO|NVSHMEM|KHR|ETW|FECS|ANALYSIS|DIAGNOSTIC|COMPOSITE|PROFILER|EXPORT|GENERIC"
+    r"|MPI|UCX|NIC|NET|RDMA|TOTAL|DEMOTED|SYSCALL|PYTHON|PMU|PERF|MEMORY|THREAD|LINUX|DLA|VIDEO|XMC|HOST|CPU)"
+    r"_[A-Z0-9_a-z]{1,60}"
+)
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.S)
+_DEFAULT = re.compile(r"(?i)\s+default\s+(?:'(?:[^']|'')*'|\"[^\"]*\"|\([^()]*\)|[^\s,)]+)")
 #: Columns that identify the traced processes.
 TRACED = ("globalPid", "globalTid", "processId", "pid")
 #: Columns that refer to a string of StringIds: of kernels and calls, of programs, of any text.
@@ -71,12 +81,10 @@ def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
         db.execute("pragma journal_mode = off")
         db.execute("pragma secure_delete = on")
         db.execute("pragma temp_store = memory")
-        triggers = "select name from sqlite_master where type = 'trigger'"
-        for (trigger,) in db.execute(triggers).fetchall():
-            db.execute(f"drop trigger {quoted(trigger)}")
+        counts: Counts = Counter()
+        _foreign(db, counts)
         tables = _columns(db)
         scrubber = _private_words(db, tables)
-        counts: Counts = Counter()
         db.execute("begin")
         kept = _metadata(db, tables, scrubber, counts)
         _system(db, tables, counts)
@@ -93,6 +101,35 @@ def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
                 db.execute(f"drop table {quoted(table)}")
         db.execute("vacuum")
     return counts, kept, scrubber
+
+
+def _foreign(db: sqlite3.Connection, counts: Counts) -> None:
+    """Drops what no export has: views, triggers, indexes, tables and columns with names of their own,
+    default values and comments."""
+    listed = "select type, name from sqlite_master where name not like 'sqlite_%' order by type = 'table'"
+    for kind, name in db.execute(listed).fetchall():
+        if kind != "table" or not NSYS_TABLES.fullmatch(name):
+            db.execute(f"drop {kind} if exists {quoted(name)}")
+            counts[f"{kind}s that no export has", "" if kind != "table" else _harmless(name)] += 1
+    for (table,) in db.execute("select name from sqlite_master where type = 'table'").fetchall():
+        for column in [row[1] for row in db.execute(f"pragma table_info({quoted(table)})")]:
+            if not re.fullmatch(r"[A-Za-z]\w{0,40}", column) or Scrubber().text(column) != column:
+                db.execute(f"alter table {quoted(table)} drop column {quoted(column)}")
+                counts["columns that no export has", table] += 1
+    db.execute("pragma writable_schema = on")
+    for name, sql in db.execute("select name, sql from sqlite_master where type = 'table'").fetchall():
+        plain = _COMMENT.sub(" ", _DEFAULT.sub("", sql or ""))
+        if sql and plain != sql:
+            db.execute("update sqlite_master set sql = ? where type = 'table' and name = ?", (plain, name))
+    (version,) = db.execute("pragma schema_version").fetchone()
+    db.execute(f"pragma schema_version = {version + 1}")
+    db.execute("pragma writable_schema = reset")
+
+
+def _harmless(name: str) -> str:
+    """The name of a dropped table, where it cannot be private itself."""
+    clean = re.fullmatch(r"[A-Za-z_]{1,40}", name) and Scrubber().text(name) == name
+    return name if clean else MARK
 
 
 def _columns(db: sqlite3.Connection) -> Tables:
@@ -166,7 +203,7 @@ def _metadata(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts
                 if command[1].upper() == "COMMAND"
                 else scrubber.argument(value, before)
             )
-            before = value if command[2] is not None else ""
+            before = " ".join(f"{before} {value}".split(" ")[-3:]) if command[2] is not None else ""
             if new != value:
                 _set(db, table, row, new, counts, "command arguments")
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):

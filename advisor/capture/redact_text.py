@@ -45,6 +45,23 @@ _IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2
                    r"(?![\w.])")  # fmt: skip
 #: The id of a GPU, or of a part of one, as nvidia-smi and CUDA_VISIBLE_DEVICES write it.
 _GPU = re.compile(r"\b((?:GPU|MIG)-)([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\b")
+#: Credentials behind the word that announces them; options as a shell has them.
+_ANNOUNCED = re.compile(r"(?i)\b(?P<head>(?:bearer|basic)\s+)(?P<value>[\w.~+/-]{8,}=*)"
+                        r"|(?P<option>(?<![\w-])--?[\w-]{0,40}(?:passw(?:or)?d|passphrase|token|secret"
+                        r"|api-?key|credentials?)(?:[ \t]+|=))(?P<word>[^\s'\">)]+)")  # fmt: skip
+_PEM = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.S
+)
+#: Keys without a name of theirs: hexadecimal, and random letters and digits (see `_random`).
+_HEX_KEY = re.compile(r"(?<![\w-])(?:[0-9a-f]{32,}|[0-9A-F]{32,})(?![\w-])")
+_BASE64 = re.compile(r"(?<![\w/+.-])[A-Za-z0-9+/]{36,}={0,2}(?![\w/+.-])")
+#: Hosts by their full name. Modules of Python have dots too: short endings need a digit or a dash.
+_FQDN = re.compile(r"(?i)(?<![\w.@/-])(?=[a-z0-9.-]{5,253}(?![\w.-]))"
+                   r"(?:(?:[a-z0-9-]{1,63}\.)+(?:com|org|edu|gov|mil|internal|corp|intranet|example|lan)"
+                   r"|(?=[a-z0-9.]*-)[a-z0-9][a-z0-9-]*\.(?:[a-z0-9-]+\.)+(?:net|io|ai|cloud|local|dev|svc|[a-z]{2}))"
+                   r"(?![\w.-])")  # fmt: skip
+_IPV6 = re.compile(r"(?i)(?<![\w:])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}"
+                   r"|(?=[0-9a-f:]*\d)(?:[0-9a-f]{1,4}:){1,6}(?::[0-9a-f]{1,4}){1,6})(?![\w:])")  # fmt: skip
 _MAC = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])")
 
 _PART = r"[^\s/\\\"'`,;:|<>()\[\]{}=&?*\0]+"
@@ -101,29 +118,33 @@ class Scrubber:
     def _name(self, text: str) -> str:
         """The name of a kernel or call: a word in it is not a person."""
         if is_environment(text):
-            return ""
-        return _paths(_known_secrets(self._without_secrets(text)))
+            return MARK  # a kernel has a name
+        text = _EMAIL.sub(MARK, _credentials(self._without_secrets(text)))
+        return _paths(_MAC.sub(MARK, _IPV4.sub(MARK, _IPV6.sub(MARK, _FQDN.sub(MARK, text)))))
 
     def _program(self, text: str) -> str:
         """The path of a program or library: its last part says which one it is."""
         return "" if is_environment(text) else self._plain(text, program=True)
 
     def argument(self, text: str, after: str = "") -> str:
-        """One word of a command line; `after` is the one before it."""
+        """One word of a command line; `after` are the words before it."""
+        before, after = after, after.rpartition(" ")[2]
         option = after.lstrip("-")
         if after.startswith("-") and "=" not in after and SECRET_NAME.search(option):
             return MARK
         name, sign, value = text.partition("=")
         if sign and value and SECRET_NAME.search(name.lstrip("-")):
             return f"{name}={MARK}"
-        return self.text(text)
+        clean = self.text(text)
+        # A credential may be announced some words before.
+        announced = clean == text and not self._plain(f"{before} {text}").endswith(f" {text}")
+        return MARK if announced else clean
 
     def _plain(self, text: str, program: bool = False) -> str:
-        text = _known_secrets(self._without_secrets(text))
-        text = _ASSIGNED.sub(_assigned, text)
-        text = _URL.sub(lambda m: f"{m['scheme']}://{MARK}", text)
+        text = _credentials(self._without_secrets(text))
+        text = _BASE64.sub(_random, text)
         text = _paths(_EMAIL.sub(MARK, text), program)
-        text = _MAC.sub(MARK, _IPV4.sub(MARK, text))
+        text = _MAC.sub(MARK, _IPV4.sub(MARK, _IPV6.sub(MARK, _FQDN.sub(MARK, text))))
         return self._words.sub(MARK, text) if self._words else text
 
     def _without_secrets(self, text: str) -> str:
@@ -198,8 +219,19 @@ def path_users(text: str) -> Iterator[str]:
         yield match[1]
 
 
-def _known_secrets(text: str) -> str:
-    return _KNOWN_SECRET.sub(MARK, text)
+def _credentials(text: str) -> str:
+    """The text without what is a secret by its shape or its name."""
+    text = _KNOWN_SECRET.sub(MARK, _PEM.sub(MARK, text))
+    text = _ANNOUNCED.sub(lambda m: f"{m['head'] or m['option']}{MARK}", text)
+    text = _URL.sub(lambda m: f"{m['scheme']}://{MARK}", _ASSIGNED.sub(_assigned, text))
+    return _HEX_KEY.sub(MARK, text)
+
+
+def _random(match: re.Match[str]) -> str:
+    """A long word of both cases and digits is a key; paths and names have separators or one case."""
+    word = match[0]
+    kinds = (str.isupper, str.islower, str.isdigit)
+    return MARK if all(sum(map(kind, word)) >= 4 for kind in kinds) else word
 
 
 def _assigned(match: re.Match[str]) -> str:

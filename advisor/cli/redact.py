@@ -11,21 +11,26 @@ import typer
 def redact(
     source: Annotated[Path, typer.Argument(metavar="IN", hidden=True)],
     target: Annotated[Path, typer.Argument(metavar="OUT", hidden=True)],
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="FILE", help="Fail where a line of FILE is still in the copy."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing OUT.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing.")] = False,
 ) -> None:
     """Copy the nsys SQLite export IN to OUT without what is private in it; IN stays as it is.
 
     Environment variables, the list of processes, program output, attached files, folders, names of
-    hosts and users, and arguments that look like secrets are taken out, wherever the export keeps
-    them; ids of GPUs become others. Kernel names, NVTX ranges, times and devices stay: the copy is
-    diagnosed alike.
+    hosts and users, addresses, and what looks like a secret are taken out, wherever the export keeps
+    them; tables, views and columns that no export has are dropped; ids of GPUs become others. Kernel
+    names, NVTX ranges, times and devices stay: the copy is diagnosed alike.
     OUT may end in .xz or .gz.
     """
     from advisor.capture.redact import redact as run
     from advisor.cli.deliver import show
     from advisor.cli.progress import Progress
     from advisor.errors import InputError
+    from advisor.reading import read_text
     from advisor.reports.files import check_target
     from advisor.reports.listings import redacted
 
@@ -34,9 +39,13 @@ def redact(
     if source.is_dir():
         raise InputError(f"{source} is a folder; name one export")
     check_target(target, force, [source])
+    try:
+        strings = read_text(check).splitlines() if check else []
+    except (OSError, UnicodeDecodeError) as fault:
+        raise InputError(f"--check: {check}: cannot be read ({fault})") from fault
     with Progress(source.name) as progress:
         progress("redacting")
-        done = run(source, target, force)
+        done = run(source, target, force, strings)
     if not quiet:
         entries = [(r.what, r.table, r.count) for r in done.removed]
         sizes = (done.bytes_before, done.bytes_after)

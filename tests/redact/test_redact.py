@@ -15,7 +15,6 @@ import pytest
 from advisor.capture import redact as module
 from advisor.capture.redact import redact
 from advisor.cli.main import main
-from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose
 from tests.builder import Export
@@ -260,13 +259,33 @@ def test_an_interrupted_run_leaves_nothing(
     assert (tmp_path / "old.sqlite").read_bytes() == b"old"
 
 
-def test_a_secret_that_cannot_be_taken_out_stops_it(tmp_path: Path) -> None:
+def test_a_string_that_must_be_gone_and_stays_stops_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = capture(tmp_path), tmp_path / "out.sqlite"
+    (tmp_path / "gone").write_text("jdoe\ngemm_7\n")
+    assert main(["redact", str(path), str(out), "--check", str(tmp_path / "gone")]) == 2
+    assert "string 2 of --check is still in the copy" in capsys.readouterr().err
+    assert not out.exists()
+    (tmp_path / "gone").write_text("jdoe\n\nacme-llm\n")
+    assert main(["redact", str(path), str(out), "--check", str(tmp_path / "gone"), "-q"]) == 0
+
+
+def test_what_users_added_is_dropped_and_counted(tmp_path: Path) -> None:
     path = capture(tmp_path)
     with sqlite3.connect(path) as db:
         db.execute('create table "hunter2hunter2" (a integer)')
-    with pytest.raises(InputError, match="cannot be taken out"):
-        redact(path, tmp_path / "out.sqlite")
-    assert not (tmp_path / "out.sqlite").exists()
+        db.execute("create table my_notes (a text default 'hunter2hunter2')")
+        db.execute("create view v as select 'hunter2hunter2' as x")
+        db.execute('alter table PROCESSES add column "by hunter2hunter2" text')
+        db.execute("alter table PROCESSES add column note text default 'hunter2hunter2' /* hunter2hunter2 */")
+    done = redact(path, tmp_path / "out.sqlite")
+    counted = {(r.what, r.table): r.count for r in done.removed}
+    assert counted["tables that no export has", "my_notes"] == 1
+    assert counted["tables that no export has", "redacted"] == 1
+    assert counted["views that no export has", ""] == 1
+    assert counted["columns that no export has", "PROCESSES"] == 1
+    assert b"hunter2" not in (tmp_path / "out.sqlite").read_bytes()
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
