@@ -87,12 +87,6 @@ def test_a_capture_that_kills_its_process_is_missing(files: Files) -> None:
 
 
 @needs_distributed
-def test_a_cluster_says_the_same(files: Files, expected: Callable[[Files], str]) -> None:
-    run = runner(2, "local")
-    assert diagnose_ranks(files, run=run).model_dump_json() == expected(files)
-
-
-@needs_distributed
 def test_a_cluster_whose_worker_dies(files: Files, expected: Callable[[Files], str]) -> None:
     """A real LocalCluster of two workers; one is killed in the middle of a capture."""
     told: list[str] = []
