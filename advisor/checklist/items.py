@@ -21,7 +21,7 @@ from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
 
 #: What is told of each input without being a fact of the catalogue.
 INPUT_FACTS = ("producer", "device", "driver", "cuda", "serving_engine", "workload", "format",
-               "nsys_fits")  # fmt: skip
+               "nsys_fits", "several")  # fmt: skip
 _NSYS = re.compile(r"Nsight Systems (\d+)\.(\d+)")
 
 
@@ -54,8 +54,9 @@ def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> 
         for fact in diagnosis.facts:
             put(fact.name, at, fact.value, fact.unit)
         for entry in diagnosis.inputs:
+            derived = {"nsys_fits": _nsys_fits(entry), "several": len(diagnoses) > 1 or None}
             for name in INPUT_FACTS:
-                value = _nsys_fits(entry) if name == "nsys_fits" else getattr(entry, name)
+                value = derived[name] if name in derived else getattr(entry, name)
                 put(f"input.{name}", at, value, "text")
         limits |= {f"{t.code}.{t.param}": t.value for t in diagnosis.thresholds}
         for wanting in diagnosis.not_evaluated:
@@ -105,6 +106,7 @@ def _entry(item: ChecklistItem, known: CaptureFacts) -> CheckEntry:
     return CheckEntry(
         id=item.id,
         stage=item.stage,
+        step=item.step,
         question=item.question,
         why=item.why,
         how=item.how,

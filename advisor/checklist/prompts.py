@@ -1,9 +1,10 @@
-"""Questions at a terminal. questionary is imported only here, and only when something is asked."""
+"""Questions at a terminal, with the same keys everywhere: back, quit, help. questionary is imported
+only here, and only when something is asked."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from advisor.checklist.answers import Reply
@@ -16,14 +17,63 @@ from advisor.reports.checklist import question
 #: Key and answer of each choice.
 KEYS: tuple[tuple[str, Answer], ...] = (("y", "yes"), ("n", "no"), ("x", "not_applicable"), ("l", "later"))
 
-#: What leads back, at every prompt.
-_BACK_KEYS = ("b", BACK)
+_QUIT, _HELP = "quit", "help"
+HELP = (
+    "Press the key of a choice or move with the arrows, then Enter. b goes back to the question before, "
+    "q or Ctrl-C stops, h shows this; in a line of text b and q stand alone."
+)
 
 
 def need_terminal(instead: str) -> None:
     """Fail without a terminal instead of blocking."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError(f"this asks questions and there is no terminal; {instead}")
+
+
+def choose(
+    ask: str, choices: Sequence[tuple[str, str, str | None]], default: str | None = None, first: bool = False
+) -> str:
+    """The value that a person picks of (value, text, key or None), or BACK, which the first question
+    does not offer. Raises KeyboardInterrupt to quit."""
+    import questionary
+
+    offered = [questionary.Choice(text, value=value, shortcut_key=key) for value, text, key in choices]
+    before = next((c for c in offered if c.value == default), None)
+    if not first:
+        offered.append(questionary.Choice("back", value=BACK, shortcut_key="b"))
+    offered.append(questionary.Choice("quit", value=_QUIT, shortcut_key="q"))
+    offered.append(questionary.Choice("help", value=_HELP, shortcut_key="h"))
+    while True:
+        picked = questionary.select(
+            ask,
+            choices=offered,
+            default=before,
+            use_shortcuts=True,
+            use_arrow_keys=True,
+            instruction="(key or arrows, then Enter)",
+        ).unsafe_ask()
+        if picked == _QUIT:
+            raise KeyboardInterrupt
+        if picked != _HELP:
+            return str(picked)
+        print(HELP)
+
+
+def write(
+    ask: str, default: str = "", empty: str = "", valid: Callable[[str], bool | str] | None = None
+) -> str:
+    """A line of text, or BACK; `empty` says what Enter alone means, `valid` what is wrong with a line.
+    Raises KeyboardInterrupt to quit."""
+    import questionary
+
+    keys = ", ".join([*([f"Enter: {empty}"] if empty else []), "b: back", "q: quit"])
+    check = (lambda text: text in ("b", "q") or valid(text)) if valid is not None else None
+    text = str(
+        questionary.text(ask, default=default, instruction=f"({keys}) ", validate=check).unsafe_ask()
+    ).strip()
+    if text == "q":
+        raise KeyboardInterrupt
+    return BACK if text == "b" else text
 
 
 class TerminalAsker:
@@ -39,35 +89,12 @@ class TerminalAsker:
         title = checklist.stages[entry.stage] if entry.stage != self._stage else None
         self._stage = entry.stage
         self._show(question(entry, number, of, title))
+        choices = [(answer, WORDS[answer], key) for key, answer in KEYS]
         while True:
-            answer = self._choice(entry, number)
-            if answer == BACK:
+            picked = choose("Answer", choices, entry.answer, first=number == 1)
+            answer = next((a for _, a in KEYS if a == picked), None)
+            if answer is None:
                 return BACK
-            note = "" if answer == "later" else self._note(entry)
-            if note not in _BACK_KEYS:
+            note = "" if answer == "later" else write("Note", entry.note, "none")
+            if note != BACK:
                 return Reply(answer, note)
-
-    def _choice(self, entry: CheckEntry, number: int) -> Answer | Literal["back"]:
-        import questionary
-
-        choices = [questionary.Choice(WORDS[answer], value=answer, shortcut_key=key) for key, answer in KEYS]
-        if number > 1:
-            choices.append(questionary.Choice("back", value=BACK, shortcut_key="b"))
-        before = next((c for c in choices if c.value == entry.answer), None)
-        picked: Answer | Literal["back"] = questionary.select(
-            "Answer",
-            choices=choices,
-            default=before,
-            use_shortcuts=True,
-            use_arrow_keys=True,
-            instruction="(key or arrows, then Enter)",
-        ).unsafe_ask()
-        return picked
-
-    def _note(self, entry: CheckEntry) -> str:
-        import questionary
-
-        said = questionary.text(
-            "Note", default=entry.note, instruction="(Enter: none, b: back to the answer) "
-        )
-        return str(said.unsafe_ask()).strip()

@@ -36,11 +36,23 @@ class FileAsker:
         return None if self._then is None else self._then.ask(entry, checklist, number, of)
 
 
+def shortened(checklist: Checklist) -> Checklist:
+    """The questions of the eight steps, in their order."""
+    steps = sorted((e for e in checklist.entries if e.step is not None), key=lambda e: e.step or 0)
+    return checklist.model_copy(update={"entries": tuple(steps)})
+
+
 def walk(
-    checklist: Checklist, asker: Asker, keep: Callable[[Checklist], None], also: frozenset[str] = frozenset()
+    checklist: Checklist,
+    asker: Asker,
+    keep: Callable[[Checklist], None],
+    also: frozenset[str] = frozenset(),
+    short: bool = False,
 ) -> Checklist:
-    """Ask what is open, and what `also` names; `keep` is called after every answer."""
-    order = [e.id for e in checklist.entries if e.open or e.id in also]
+    """Ask what is open, and what `also` names, in `short` of the eight steps alone; `keep` is called
+    after every answer."""
+    asked = shortened(checklist).entries if short else checklist.entries
+    order = [e.id for e in asked if e.open or e.id in also]
     at = 0
     while at < len(order):
         entry = next(e for e in checklist.entries if e.id == order[at])

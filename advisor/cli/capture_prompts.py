@@ -3,90 +3,115 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from advisor.capture.request import PlanRequest
-from advisor.checklist.prompts import need_terminal
+from advisor.checklist.prompts import choose, need_terminal, write
+from advisor.checklist.run import BACK
 from advisor.cli.deliver import show
-from advisor.errors import InputError
 from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.files import engines
-from advisor.model.capture_plan import Troubles
+from advisor.model.capture_plan import TroubleNode, Troubles
 from advisor.reports.plan import node
+
+#: Asks one thing: the request with the answer in it, "back", or None where nothing is to be asked.
+Question = Callable[[PlanRequest], PlanRequest | Literal["back"] | None]
 
 
 def ask_request(given: dict[str, Any], command: tuple[str, ...]) -> PlanRequest:
     """Ask for the goal and for whatever else was not given."""
-    data = capture_goals()
-    names = ", ".join(g.id for g in data.goals)
-    need_terminal(f"name a goal: {names}")
-    goal = _select("What is to be found out?", [(g.id, g.title, g.question) for g in data.goals])
-    chosen = next(g for g in data.goals if g.id == goal)
-    asked = PlanRequest(goal=goal, command=command, **given)
-    if asked.engine is None:
-        named = [(e, engines()[e].title, "") for e in data.engine_names()]
-        engine = _select("Which serving engine?", [*named, ("any", "another one", "")])
-        asked = replace(asked, engine=None if engine == "any" else engine)
-    if asked.phase is None and chosen.phases:
-        phase = _select(
-            "Which phase?",
-            [
-                ("both", "both, one capture each", ""),
-                *((p, p, f"{s.prompt} prompt tokens, {s.output} output") for p, s in data.shapes.items()),
-            ],
-        )
-        asked = replace(asked, phase=None if phase == "both" else phase)  # type: ignore[arg-type]
-    if asked.place == "bare":
-        places = [(p.id, p.title, "") for p in data.places]
-        asked = replace(asked, place=_select("Where does it run?", places))
-    if next(p for p in data.places if p.id == asked.place).ranks:
-        asked = replace(asked, ranks=_number("How many ranks?", asked.ranks))
-    if not asked.command:
-        asked = replace(asked, command=_command())
+    need_terminal(f"name a goal: {', '.join(g.id for g in capture_goals().goals)}")
+    asked = PlanRequest(goal="", command=command, **given)
+    before: list[tuple[int, PlanRequest]] = []
+    at = 0
+    while at < len(QUESTIONS):
+        answer = QUESTIONS[at](asked)
+        if isinstance(answer, str):
+            at, asked = before.pop()
+            continue
+        if answer is not None:
+            before.append((at, asked))
+            asked = answer
+        at += 1
     return asked
+
+
+def _goal(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+    goals = [(g.id, f"{g.title}: {g.question}", None) for g in capture_goals().goals]
+    return replace(asked, goal=choose("What is to be found out?", goals, first=True))
+
+
+def _engine(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+    if asked.engine is not None:
+        return None
+    named = [(e, engines()[e].title, None) for e in capture_goals().engine_names()]
+    engine = choose("Which serving engine?", [*named, ("any", "another one", None)])
+    return BACK if engine == BACK else replace(asked, engine=None if engine == "any" else engine)
+
+
+def _phase(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+    data = capture_goals()
+    if asked.phase is not None or not next(g for g in data.goals if g.id == asked.goal).phases:
+        return None
+    shapes = [(p, f"{p}: {s.prompt} prompt tokens, {s.output} output", None) for p, s in data.shapes.items()]
+    phase = choose("Which phase?", [("both", "both, one capture each", None), *shapes])
+    if phase == BACK:
+        return BACK
+    return replace(asked, phase=None if phase == "both" else phase)  # type: ignore[arg-type]
+
+
+def _place(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+    if asked.place != "bare":
+        return None
+    place = choose("Where does it run?", [(p.id, p.title, None) for p in capture_goals().places])
+    return BACK if place == BACK else replace(asked, place=place)
+
+
+def _ranks(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+    if not next(p for p in capture_goals().places if p.id == asked.place).ranks:
+        return None
+    said = write("How many ranks?", str(asked.ranks), valid=_whole)
+    return BACK if said == BACK else replace(asked, ranks=int(said))
+
+
+def _command(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+    if asked.command:
+        return None
+    said = write("Your command", empty="an example", valid=_words)
+    return BACK if said == BACK else replace(asked, command=tuple(shlex.split(said)))
+
+
+QUESTIONS: tuple[Question, ...] = (_goal, _engine, _phase, _place, _ranks, _command)
+
+
+def _whole(text: str) -> bool | str:
+    return (text.isdigit() and int(text) > 0) or "a whole number, 1 or more"
+
+
+def _words(text: str) -> bool | str:
+    try:
+        shlex.split(text)
+    except ValueError as fault:
+        return f"cannot be read: {fault}"
+    return True
 
 
 def walk(tree: Troubles) -> None:
     """From the symptom to the remedy, one question at a time."""
     nodes = {n.id: n for n in tree.nodes}
-    choices = [(s, nodes[s].symptom or s, "") for s in tree.symptoms]
-    at = nodes[_select(tree.ask, choices)]
+    symptoms = [(s, nodes[s].symptom or s, None) for s in tree.symptoms]
+    path: list[TroubleNode] = []
     while True:
+        if not path:
+            path = [nodes[choose(tree.ask, symptoms, first=True)]]
+        at = path[-1]
         show(node(at))
         if not at.answers:
             return
-        then = _select(at.ask or "", [(str(i), a.text, "") for i, a in enumerate(at.answers)])
-        at = nodes[at.answers[int(then)].then]
-
-
-def _select(question: str, choices: list[tuple[str, str, str]]) -> str:
-    """The key of the choice that is picked; each has a key, a title and a word about it."""
-    import questionary
-
-    shown = [
-        questionary.Choice(f"{title}: {about}" if about else title, value=key)
-        for key, title, about in choices
-    ]
-    return str(questionary.select(question, choices=shown, use_shortcuts=True).unsafe_ask())
-
-
-def _number(question: str, default: int) -> int:
-    import questionary
-
-    said = questionary.text(
-        question,
-        default=str(default),
-        validate=lambda text: (text.isdigit() and int(text) > 0) or "a whole number, 1 or more",
-    ).unsafe_ask()
-    return int(said)
-
-
-def _command() -> tuple[str, ...]:
-    import questionary
-
-    said = questionary.text("Your command", instruction="(Enter: an example) ").unsafe_ask()
-    try:
-        return tuple(shlex.split(str(said)))
-    except ValueError as fault:
-        raise InputError(f"the command cannot be read: {fault}") from fault
+        picked = choose(at.ask or "", [(str(i), a.text, None) for i, a in enumerate(at.answers)])
+        if picked == BACK:
+            path.pop()
+        else:
+            path.append(nodes[at.answers[int(picked)].then])

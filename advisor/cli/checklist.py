@@ -14,7 +14,7 @@ from advisor.config import Settings
 
 
 @takes(
-    "traces session resume answers no_input every show serving_engine rules param format output xlsx "
+    "traces session resume answers no_input every short show serving_engine rules param format output xlsx "
     "force verbose",
     format=formats("Kind of result."),
     verbose="Why and how of all.",
@@ -31,6 +31,7 @@ def checklist(
     ] = None,
     no_input: Annotated[bool, typer.Option("--no-input", help="Ask nothing.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Ask also what the capture answers.")] = False,
+    short: Annotated[bool, typer.Option("--short", help="The eight steps that matter most.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List the questions and stop.")] = False,
     output: flags.Output = None,
     xlsx: flags.Xlsx = None,
@@ -39,7 +40,7 @@ def checklist(
     """Go through what a sound performance analysis takes, before, during and after a capture.
 
     With TRACE questions that the capture answers get its number; the rest is asked. Every
-    answer is kept at once: stop with Ctrl-C and go on with --resume. Without a terminal use
+    answer is kept at once: stop with q or Ctrl-C and go on with --resume. Without a terminal use
     --answers FILE --no-input.
     """
     from advisor.cli import checklist_steps as steps
@@ -54,13 +55,13 @@ def checklist(
     diagnoses, known = steps.known_from(given, settings)
     start = steps.start(known, place, resume)
     if show:
-        steps.deliver_result(start, settings, output, force)
+        steps.deliver_result(start, settings, output, force, short)
         return
-    done = steps.answered(start, answers, no_input, every, place)
+    done = steps.answered(start, answers, no_input, every, place, short)
     if xlsx is not None:
         from advisor.reports.files import write_atomic
         from advisor.reports.workbook import book as workbook
 
         write_atomic(xlsx, workbook.render(diagnoses, checklist=done), force)
-    steps.deliver_result(done, settings, output, force)
+    steps.deliver_result(done, settings, output, force, short)
     steps.say_where(place)

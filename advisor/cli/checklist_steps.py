@@ -70,12 +70,17 @@ def start(known: CaptureFacts, place: Path | None, resume: bool) -> Checklist:
 
 
 def answered(
-    begin: Checklist, answers: Path | None, no_input: bool, every: bool, place: Path | None
+    begin: Checklist,
+    answers: Path | None,
+    no_input: bool,
+    every: bool,
+    place: Path | None,
+    short: bool = False,
 ) -> Checklist:
     """The questions walked through, whoever answers; every answer is saved at once."""
     from advisor.checklist.answers import read
     from advisor.checklist.prompts import TerminalAsker
-    from advisor.checklist.run import FileAsker, walk
+    from advisor.checklist.run import FileAsker, shortened, walk
     from advisor.checklist.session import save
     from advisor.reports.checklist import welcome
 
@@ -89,19 +94,24 @@ def answered(
 
     keep(begin)
     if person is not None:
-        show(welcome(begin, str(place)))
+        show(welcome(shortened(begin) if short else begin, str(place)))
     try:
-        return walk(begin, FileAsker(replies, person), keep, frozenset(also))
+        return walk(begin, FileAsker(replies, person), keep, frozenset(also), short)
     except (KeyboardInterrupt, EOFError):
         if place is not None:
-            print(f"\nSaved. Go on with: {resume_command(place)}", file=sys.stderr)
+            again = resume_command(place) + " --short" * short
+            print(f"\nSaved. Go on with: {again}", file=sys.stderr)
         raise KeyboardInterrupt from None
 
 
-def deliver_result(done: Checklist, settings: Settings, output: Path | None, force: bool) -> None:
-    """The checklist on stdout or in a file."""
+def deliver_result(
+    done: Checklist, settings: Settings, output: Path | None, force: bool, short: bool = False
+) -> None:
+    """The checklist, or its eight steps, on stdout or in a file."""
+    from advisor.checklist.run import shortened
     from advisor.reports.checklist import checklist
 
+    done = shortened(done) if short else done
     output = None if output == STDOUT else output
     said = partial(checklist, done, settings.verbosity)
     deliver_one(done, said, "Checklist of a performance analysis", settings.format, output, force)

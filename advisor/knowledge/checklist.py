@@ -53,6 +53,8 @@ class Applies(Data):
 class ChecklistItem(Data):
     id: Key
     stage: Stage
+    #: Which of the eight steps of the short list it belongs to.
+    step: Annotated[int, Field(ge=1)] | None = None
     question: Annotated[str, Field(pattern=r"\?$")]
     why: Text
     how: Text

@@ -18,11 +18,13 @@ WORDS: dict[str, str] = {"yes": "yes", "no": "no", "not_applicable": "not applic
 
 
 class CheckEntry(Frozen):
-    """One question. `by` says who answered; `proof` is what the capture says, with its number,
-    also where a person has answered otherwise (`measured` is then the capture's answer)."""
+    """One question, of one of the eight `step`s or none. `by` says who answered; `proof` is what the
+    capture says, with its number, also where a person has answered otherwise (`measured` is then the
+    capture's answer)."""
 
     id: str
     stage: Stage
+    step: int | None = None
     question: str
     why: str
     how: str

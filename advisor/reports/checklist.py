@@ -72,6 +72,8 @@ def _sign(entry: CheckEntry) -> str:
 def said(entry: CheckEntry) -> str:
     """The answer with its number and note, and the capture's where that differs."""
     word = WORDS[entry.answer] if entry.answer else OPEN
+    if entry.by == "capture":
+        word += ", by the capture"
     parts = []
     if entry.proof:
         differs = entry.by == "person" and entry.measured not in (None, entry.answer)

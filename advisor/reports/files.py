@@ -58,10 +58,12 @@ def check_targets(
             continue
         if target != STDOUT:
             check_target(target, force, inputs)
-        check_suffix(name, target, format if name == "-o" else "")
         other = taken.setdefault(target.resolve(), name)
         if other != name:
             raise InputError(f"{name} and {other} both name {target}; give each a file of its own")
+    for name, target in targets.items():
+        if target is not None:
+            check_suffix(name, target, format if name == "-o" else "")
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False) -> None:

@@ -196,6 +196,18 @@ def test_an_nsys_older_than_the_driver_is_told(producer: str, cuda: str | None, 
     assert producer in found.proof
 
 
+def test_two_captures_answer_the_comparison() -> None:
+    entry = Input(path="a.sqlite", format="nsys-sqlite")
+    one = Diagnosis(tool=Tool(version="1", engine="python"), inputs=(entry,), verdict="")
+
+    def answer(*diagnoses: Diagnosis) -> str | None:
+        entries = checklist(capture_facts(diagnoses)).entries
+        return next(e.answer for e in entries if e.id == "compared-with-baseline")
+
+    assert answer(one) is None
+    assert answer(one, one) == "yes"
+
+
 # --- all items -------------------------------------------------------------------------------
 
 

@@ -145,6 +145,39 @@ def test_arrows_and_back(folder: Path) -> None:
     assert saved(folder)[LAST[0]] == {"answer": "yes", "note": "right"}
 
 
+def test_help_and_quit(folder: Path) -> None:
+    child = terminal(folder, "--answers", "answers.yaml")
+    child.expect("help")
+    child.send("h" + ENTER)
+    child.expect("b goes back to the question before")
+    answer(child, "y", "kept")
+    child.expect("Answer")
+    child.expect("help")
+    child.send("q" + ENTER)
+    child.expect(re.escape("Saved. Go on with: advisor checklist --resume"))
+    assert ended(child) == 130
+    assert saved(folder)[LAST[0]] == {"answer": "yes", "note": "kept"}
+
+
+def test_the_eight_steps(folder: Path) -> None:
+    """Only they are asked and shown; answers to other questions of the session stay."""
+    done = subprocess.run(
+        [sys.executable, *COMMAND, "--short", "--no-input", "--session", "s", "--answers", "answers.yaml"],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1][:12]) == (0, "10 questions")
+    child = terminal(folder, "--short", "--resume", "--session", "s")
+    child.expect("1 question left to answer")
+    answer(child, "y")
+    assert ended(child) == 0
+    assert saved(folder, "s")["documented"]["answer"] == "yes"
+
+
 def test_back_from_the_note_to_the_answer(folder: Path) -> None:
     child = terminal(folder, "--answers", "answers.yaml")
     answer(child, "y", "b")

@@ -105,6 +105,8 @@ def terminal(folder: Path, *args: str):  # type: ignore[no-untyped-def]
 def test_it_asks_where_nothing_is_said(tmp_path: Path) -> None:
     child = terminal(tmp_path, "-o", "plan.txt")
     for question, keys in (
+        ("What is to be found out", "2"),
+        ("Which serving engine", "b"),
         ("What is to be found out", "3"),
         ("Which serving engine", DOWN),
         ("Which phase", "3"),
@@ -131,6 +133,10 @@ def test_ctrl_c_while_it_asks(tmp_path: Path) -> None:
 
 def test_it_walks_from_symptom_to_remedy(tmp_path: Path) -> None:
     child = terminal(tmp_path, "--troubleshoot")
+    child.expect("What is wrong")
+    child.send("3" + ENTER)
+    child.expect("What did nsys start")
+    child.send("b" + ENTER)
     child.expect("What is wrong")
     child.send("3" + ENTER)
     child.expect("What did nsys start")

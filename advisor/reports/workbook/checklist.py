@@ -18,6 +18,7 @@ from advisor.reports.workbook.style import FONT, GOOD, GOOD_BG, LEVELS
 QUESTION, ANSWER, NOTE, SIGNED, DAY, ID, MEASURED = (
     "Question", "Answer", "Note", "Signed by", "Date", "Id", "Measured",
 )  # fmt: skip
+AUTOMATIC = "the capture"
 HINT = "Answer what is open, sign what you checked; 'advisor review import' reads it back."
 _COLOURS = {
     "yes": (GOOD, GOOD_BG), "no": LEVELS["high"], "not applicable": LEVELS["info"],
@@ -30,7 +31,7 @@ FIELDS = (
     field("Stage", 17, lambda e: e.stages[e.entry.stage]), field("#", 5, "number", "id"),
     field(QUESTION, 50, "entry.question", wrap=True), field(ANSWER, 14, "answer"),
     field("What the capture says", 40, lambda e: _measured(e.entry), wrap=True),
-    field(NOTE, 26, "note", wrap=True), field(SIGNED, 14, lambda _: None), field(DAY, 11, lambda _: None),
+    field(NOTE, 26, "note", wrap=True), field(SIGNED, 14, "signed"), field(DAY, 11, lambda _: None),
     field("Why", 42, "entry.why", wrap=True), field("How to check", 42, "entry.how", wrap=True),
     field("Command", 36, "entry.command", wrap=True), field(ID, 20, "entry.id"),
     field(MEASURED, 12, lambda e: WORDS[e.entry.measured] if e.entry.measured else None),
@@ -47,6 +48,11 @@ class _Entry(NamedTuple):
     def answer(self) -> str | None:
         given = self.entry.answer or (self.before and self.before.answer)
         return WORDS.get(given) if given else None
+
+    @property
+    def signed(self) -> str | None:
+        """Nobody has looked at what the capture answered."""
+        return AUTOMATIC if self.entry.by == "capture" else None
 
     @property
     def note(self) -> str | None:
