@@ -25,14 +25,14 @@ def test_list_asks_nothing_and_writes_nothing(run: Run, capsys: Captured, tmp_pa
 def test_a_capture_answers_with_its_numbers(run: Run, capsys: Captured) -> None:
     assert run("checklist", "a.sqlite", "--no-input") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Was launch overhead analysed? yes (55.3 % of the window waits for the next" in shown
+    assert "Was launch overhead analysed? yes, by the capture (55.3 % of the window waits for the next" in shown
     assert "Were CPU bottlenecks looked for" in shown
 
 
 def test_markdown_and_json(run: Run, capsys: Captured, tmp_path: Path) -> None:
     assert run("checklist", "a.sqlite", "--no-input", "--format", "markdown") == 0
     shown = capsys.readouterr().out
-    assert "- [x] Was launch overhead analysed?\n  - yes (55.3 % of the window" in shown
+    assert "- [x] Was launch overhead analysed?\n  - yes, by the capture (55.3 % of the window" in shown
     assert "- [ ] Was SM and tensor core utilisation analysed?\n  - no" in shown
     assert "  - **command**: advisor '/data/captures/2026-11-20/decode" in shown
     assert run("checklist", "--no-input", "--format", "json", "-o", "c.json") == 0
