@@ -28,13 +28,14 @@ from advisor.sources.schema import (
     TABLES,
     Call,
 )
+from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.sqlite.pages import PageReader
 from advisor.sources.sqlite.records import NotPlain
 from advisor.sources.trace import Trace
 from tests.builder import KERNEL, MEMCPY, MEMSET, RUNTIME, Export
 
 #: What an export fills; its kernels carry no arguments that would tell of collectives.
-FILLED = set(TABLES) - {"collectives", "python_calls", "python_rows"}
+FILLED = set(TABLES) - {"collectives", "python_calls", "python_rows", "sums"}
 
 SCHEMAS = ["2.9", "3.0", "3.1", "3.7", "3.16", "3.17", "3.25", "3.30"]
 
@@ -722,3 +723,11 @@ def test_pages_and_sql_give_the_same_trace(tmp_path: Path, monkeypatch: pytest.M
     for table, columns in by_pages.items():
         for name, values in columns.items():
             np.testing.assert_array_equal(values, by_sql[table][name], err_msg=f"{table}.{name}")
+
+
+def test_views_of_a_capture_call_nothing_with_side_effects(tmp_path: Path) -> None:
+    path = tmp_path / "views.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("create view v as select load_extension('x') as a")
+    with pytest.raises(sqlite3.OperationalError, match="unsafe use of load_extension"):
+        SqliteFile(path).rows("select * from v")
