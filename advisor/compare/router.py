@@ -41,7 +41,7 @@ def experiment(
         raise InputError(f"{min(twice)}: the same report on both sides says nothing of the router")
     # Rounded, so that 110 against 100 is no more than 10 %.
     gain = round(fmean(b.rates) / fmean(a.rates) - 1.0, 12)
-    if not -0.999 < gain < 999:  # also where it overflows
+    if not 1 / 1000 < 1 + gain < 1000:  # also where it overflows
         raise InputError("the two sides differ by more than a thousand times: they do not measure the same")
     low, high = _interval(a, b, gain)
     facts = ComparisonFacts()

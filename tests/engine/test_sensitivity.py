@@ -150,7 +150,7 @@ def test_every_scope_is_looked_at() -> None:
 # --- the rules that ship ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["decode_eager_bs1", "two_processes"])
+@pytest.mark.parametrize("name", ["two_processes"])
 def test_it_finds_what_rerunning_everything_finds(name: str) -> None:
     with analyse(committed(name)) as done:
         found = sensitivity(done.inference, findings)

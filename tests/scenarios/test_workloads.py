@@ -32,7 +32,8 @@ def test_training(tmp_path: Path) -> None:
             m.layers(12, BACKWARD)
             m.wait()
     d = diagnosed(m, tmp_path)
-    expect(d, "compute-bound", never=(*HOST_SIDE - {"queue-empty"}, *LLM_ONLY))
+    # Kernels of an older architecture are a fault, which stands before a limit of the same severity.
+    expect(d, "old-architecture-kernels", "compute-bound", never=(*HOST_SIDE - {"queue-empty"}, *LLM_ONLY))
     assert d.inputs[0].workload == "training"
     assert d.verdict.startswith(d.inputs[0].workload)
     assert fact(d, "capture.is_inference", None) is False
