@@ -27,7 +27,9 @@ DOWN, ENTER = "\x1b[B", "\r"
 def environment() -> dict[str, str]:
     dropped = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
     kept = {k: v for k, v in os.environ.items() if k not in dropped}
-    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
+    # This terminal answers no question about the cursor, and each prompt would wait a second for it.
+    quick = {"PROMPT_TOOLKIT_NO_CPR": "1"}
+    return {**kept, **quick, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
 
 
 def terminal(folder: Path, *args: str):  # type: ignore[no-untyped-def]
