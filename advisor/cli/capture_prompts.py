@@ -16,8 +16,9 @@ from advisor.knowledge.files import engines
 from advisor.model.capture_plan import TroubleNode, Troubles
 from advisor.reports.plan import node
 
-#: Asks one thing: the request with the answer in it, "back", or None where nothing is to be asked.
-Question = Callable[[PlanRequest], PlanRequest | Literal["back"] | None]
+#: The request with the answer in it, "back", or None where nothing is to be asked.
+Asked = PlanRequest | Literal["back"] | None
+Question = Callable[[PlanRequest], Asked]
 
 
 def ask_request(given: dict[str, Any], command: tuple[str, ...]) -> PlanRequest:
@@ -38,12 +39,12 @@ def ask_request(given: dict[str, Any], command: tuple[str, ...]) -> PlanRequest:
     return asked
 
 
-def _goal(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+def _goal(asked: PlanRequest) -> Asked:
     goals = [(g.id, f"{g.title}: {g.question}", None) for g in capture_goals().goals]
     return replace(asked, goal=choose("What is to be found out?", goals, first=True))
 
 
-def _engine(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+def _engine(asked: PlanRequest) -> Asked:
     if asked.engine is not None:
         return None
     named = [(e, engines()[e].title, None) for e in capture_goals().engine_names()]
@@ -51,7 +52,7 @@ def _engine(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
     return BACK if engine == BACK else replace(asked, engine=None if engine == "any" else engine)
 
 
-def _phase(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+def _phase(asked: PlanRequest) -> Asked:
     data = capture_goals()
     if asked.phase is not None or not next(g for g in data.goals if g.id == asked.goal).phases:
         return None
@@ -62,21 +63,21 @@ def _phase(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
     return replace(asked, phase=None if phase == "both" else phase)  # type: ignore[arg-type]
 
 
-def _place(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+def _place(asked: PlanRequest) -> Asked:
     if asked.place != "bare":
         return None
     place = choose("Where does it run?", [(p.id, p.title, None) for p in capture_goals().places])
     return BACK if place == BACK else replace(asked, place=place)
 
 
-def _ranks(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+def _ranks(asked: PlanRequest) -> Asked:
     if not next(p for p in capture_goals().places if p.id == asked.place).ranks:
         return None
     said = write("How many ranks?", str(asked.ranks), valid=_whole)
     return BACK if said == BACK else replace(asked, ranks=int(said))
 
 
-def _command(asked: PlanRequest) -> PlanRequest | Literal["back"] | None:
+def _command(asked: PlanRequest) -> Asked:
     if asked.command:
         return None
     said = write("Your command", empty="an example", valid=_words)

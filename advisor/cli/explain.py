@@ -51,6 +51,7 @@ def explain(
 def _page(code: str | None, settings: Settings, needing: list[str], output: Path | None, force: bool) -> None:
     """The rule in words, which reads one file and nothing else; or the list of rules to choose from."""
     from advisor.cli.deliver import deliver_one, target_of
+    from advisor.cli.rules import print_list
     from advisor.engine.load import builtin_dir, load_rule, load_rules
     from advisor.knowledge.files import references
     from advisor.reports.rule import explain as said
@@ -58,12 +59,13 @@ def _page(code: str | None, settings: Settings, needing: list[str], output: Path
     if needing:
         raise InputError(f"--{needing[0].replace('_', '-')} asks about a capture; add --trace TRACE")
     places = (builtin_dir(), *settings.rules)
+    if not code:
+        print_list(load_rules(*places).active)
+        return
     try:
-        rule = load_rule(code or "", *places)
+        rule = load_rule(code, *places)
     except RuleError:
-        from advisor.cli.rules import print_list
-
-        found = load_rules(*places).with_words(code or "")
+        found = load_rules(*places).with_words(code)
         if not found:
             raise
         if len(found) > 1:

@@ -98,7 +98,8 @@ def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:
         found += captures + _reports(folder, captures)
     series = {_series(root, path) for path in found}
     found += [path for path in others if _series(root, path) in series]
-    return sorted(found, key=lambda path: folders.index(path.parent))
+    order = {folder: i for i, folder in enumerate(folders)}
+    return sorted(found, key=lambda path: order[path.parent])
 
 
 def _series(root: Path, path: Path) -> str:

@@ -52,8 +52,8 @@ def impact_of(
 def _made_up_of(
     inference: Inference, impact: ImpactSpec, scope: Scope, share: float | None
 ) -> tuple[str, ...] | None:
-    """The parts of the budget that the time lies in: as many of those that the rule names as it
-    takes, none where together they hold less than `MOST` of it. None where the budget is not known."""
+    """The parts of the budget that make up the time, as many of the rule's as it takes; empty where
+    together they hold less than `MOST` of it, None where the budget is not known."""
     held = _held(inference, impact, scope)
     if not held or share is None:
         return None

@@ -374,8 +374,3 @@ def _copy_table(copies: Sums, directions: Array, sizes: Sums, out: FactWriter) -
             for i, name in enumerate(copies.names)
         ],
     )  # fmt: skip
-
-
-def sums_alone(a: Analysis) -> bool:
-    """Sums by name are all that the capture holds: nothing says when anything ran."""
-    return a.trace.has("sums")

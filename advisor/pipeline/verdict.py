@@ -134,7 +134,7 @@ def _needed(
 
 
 def _as_one(finding: Finding, combined: Combined | None) -> Gain | None:
-    """The estimate of a finding's fix with those that it requires."""
+    """The estimate of a finding's fix together with the fixes that it requires."""
     if finding.gain is None or combined is None:
         return None
     return finding.gain.model_copy(

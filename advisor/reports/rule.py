@@ -214,12 +214,19 @@ def _conditions(rule: RuleSpec) -> Iterator[Block]:
 
 
 def _condition(rule: RuleSpec, condition: object) -> str:
+    if (outcome := _outcome(condition)) is not None:
+        name, where = outcome
+        return f"{name} was found{', ' if where else ''}{where}"
+    return f"`{condition_line(condition, rule)}`"
+
+
+def _outcome(condition: object) -> tuple[str, str] | None:
+    """The symptom or cause that a condition asks for, and where else than here; None of any other."""
     for kind in ("symptom", "cause"):
         name = getattr(condition, kind, None)
         if name is not None:
-            where = ", in any narrower scope" if getattr(condition, "over", None) else ""
-            return f"{kind} {name} was found{where}"
-    return f"`{condition_line(condition, rule)}`"
+            return f"{kind} {name}", "in any narrower scope" if getattr(condition, "over", None) else ""
+    return None
 
 
 def if_unknown(guard: Guard) -> str:
@@ -237,11 +244,8 @@ def _answers(rule: RuleSpec) -> Iterator[Block]:
 
 def condition_line(condition: object, rule: RuleSpec) -> str:
     """``launch.idle_ratio >= 10 % (min_idle)``, or the name of a symptom or cause."""
-    for kind in ("symptom", "cause"):
-        name = getattr(condition, kind, None)
-        if name is not None:
-            where = " in any narrower scope" if getattr(condition, "over", None) else ""
-            return f"{kind} {name}{where}"
+    if (outcome := _outcome(condition)) is not None:
+        return " ".join(outcome).rstrip()
     fact, op = getattr(condition, "fact", ""), getattr(condition, "op", "")
     return f"{fact} {OPS[op]} {_operand(condition, rule, named_unit(fact), fact)}"
 

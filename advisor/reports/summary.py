@@ -181,7 +181,7 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
 
 
 def _do(d: Diagnosis, first: Finding) -> str:
-    """The fix, after those that it requires."""
+    """The fix, behind the fixes that it requires."""
     own = first_fix(first)
     at = next((i for i, t in enumerate(d.do) if t.code == first.code), 0)
     advice = {a.action: fix(a) for f in d.findings for a in f.recommendations}

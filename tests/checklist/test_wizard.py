@@ -44,6 +44,19 @@ def terminal(folder: Path, *args: str):  # type: ignore[no-untyped-def]
     )
 
 
+def unattended(folder: Path, *args: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    """The checklist without a terminal."""
+    return subprocess.run(
+        [sys.executable, *COMMAND, *args],
+        cwd=folder,
+        env=environment(),
+        input=said,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+
 def answer(child, key: str, note: str = "") -> None:  # type: ignore[no-untyped-def]
     """Wait for a question, answer it by its key and give a note."""
     child.expect("Answer")
@@ -163,15 +176,7 @@ def test_help_and_quit(folder: Path) -> None:
 
 def test_the_eight_steps(folder: Path) -> None:
     """Only they are asked and shown; answers to other questions of the session stay."""
-    done = subprocess.run(
-        [sys.executable, *COMMAND, "--short", "--no-input", "--session", "s", "--answers", "answers.yaml"],
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        text=True,
-    )
+    done = unattended(folder, "--short", "--no-input", "--session", "s", "--answers", "answers.yaml")
     assert (done.returncode, done.stdout.splitlines()[-1][:12]) == (0, "10 questions")
     child = terminal(folder, "--short", "--resume", "--session", "s")
     child.expect("1 question left to answer")
@@ -203,15 +208,7 @@ def test_what_the_capture_says_is_shown_first(folder: Path) -> None:
 
 
 def test_without_a_terminal_it_refuses(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *COMMAND, "a.sqlite"],
-        cwd=folder,
-        env=environment(),
-        input="y\ny\n",
-        capture_output=True,
-        check=False,
-        text=True,
-    )
+    done = unattended(folder, "a.sqlite", said="y\ny\n")
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("advisor: error: this asks questions and there is no terminal")
@@ -220,15 +217,7 @@ def test_without_a_terminal_it_refuses(folder: Path) -> None:
 
 
 def test_no_input_takes_the_same_path(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *COMMAND, "--answers", "answers.yaml", "--no-input", "--session", "ci"],
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        text=True,
-    )
+    done = unattended(folder, "--answers", "answers.yaml", "--no-input", "--session", "ci")
     assert (done.returncode, done.stderr) == (0, "Saved in ci.checklist.yaml.\n")
     assert done.stdout.splitlines()[-1].endswith("3 open")
     by_wizard = terminal(folder, "--answers", "answers.yaml", "--session", "person")

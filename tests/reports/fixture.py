@@ -5,6 +5,8 @@ Its names are as nasty as real ones get: rich markup, HTML, escape codes, wide c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from advisor.model.facts import Fact, Interval, Scope, Table
 from advisor.model.findings import (
     Advice,
@@ -30,6 +32,15 @@ from advisor.model.findings import (
     Tool,
     Verify,
 )
+
+
+def in_order(text: str, places: Sequence[str]) -> None:
+    """Assert that each place follows the one before it in the text."""
+    at = 0
+    for place in places:
+        assert place in text[at:], place
+        at = text.index(place, at)
+
 
 MUL = (
     "void at::native::elementwise_kernel<(int)128, (int)4, void at::native::gpu_kernel_impl_nocast"

@@ -14,7 +14,7 @@ from advisor.model.gain import Ranking, Span
 from advisor.model.sensitivity import Flip, FlipFact, StateChange
 from advisor.reports.diagnosis import TextOptions, plain, render
 from advisor.reports.layout import print_lines
-from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
+from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order
 
 
 def short(diagnosis: Diagnosis = DIAGNOSIS, **options: int | bool) -> str:
@@ -181,10 +181,7 @@ def test_order_of_the_report() -> None:
         "stopped by launch-bound: HST101",
         "Next: advisor show TRACE 1",
     ]
-    at = 0
-    for place in places:
-        assert place in shown[at:], place
-        at = shown.index(place, at)
+    in_order(shown, places)
     assert shown.rstrip().splitlines()[-1] == "Next: advisor show TRACE 1"
 
 

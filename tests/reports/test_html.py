@@ -18,7 +18,7 @@ from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, To
 from advisor.reports import json_report
 from advisor.reports.html import report as html_report
 from advisor.reports.layout import clean
-from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
+from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "captures").glob("*.[gx]z"))
@@ -208,10 +208,7 @@ def test_order_of_the_page() -> None:
         "About",
         "advisor 0.1.0, engine durable",
     ]
-    at = 0
-    for place in places:
-        assert place in text[at:], place
-        at = text.index(place, at)
+    in_order(text, places)
 
 
 def test_values_close_to_their_threshold_differ() -> None:

@@ -9,7 +9,7 @@ from advisor.model.findings import Diagnosis, Tool
 from advisor.reports import markdown
 from advisor.reports.diagnosis import report
 from advisor.reports.markdown import LIMIT, code, prose, text
-from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
+from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order
 from tests.reports.test_html import FULL
 
 
@@ -38,10 +38,7 @@ def test_what_a_comment_shows_before_anything_is_opened() -> None:
         "not judged",
         "Next: `advisor show ",
     ]
-    at = 0
-    for place in places:
-        assert place in shown[at:], place
-        at = shown.index(place, at)
+    in_order(shown, places)
 
 
 def test_details_hold_the_rest() -> None:

@@ -66,7 +66,7 @@ def _read_back(work: Work, steps: Steps) -> bool:
 
 
 def _first_of_each(at: Array) -> Array:
-    """The places without those that follow right behind another."""
+    """The first place of each run of neighbours."""
     return at[np.diff(at, prepend=-2) > 1]
 
 

@@ -226,7 +226,7 @@ def _at_pause(work: Work, main: Array, position: Array) -> Array:
 
 
 def _ends_of_layers(position: Array, length: int) -> list[Array]:
-    """The last returns before those that stumble at a constant stride: there a pass ends."""
+    """The returns at which a pass ends: the next period is uneven, and this recurs at a constant stride."""
     period = np.diff(position)
     odd = np.flatnonzero(period != np.median(period))
     # Passes of one model have the same number of layers.
