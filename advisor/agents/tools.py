@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import platform
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.agents.bounded import bounded, page
 from advisor.capture.redact_text import Scrubber
+from advisor.capture.redact_trace import names_here
 from advisor.errors import InputError
 from advisor.model.findings import named
 from advisor.model.options import Options
@@ -243,10 +241,7 @@ def _phase(phase: str | None) -> Any:
 @lru_cache
 def _scrubber() -> Scrubber:
     """Takes out who and where: this user and this machine are not named by a capture alone."""
-    words = {platform.node(), platform.node().partition(".")[0]}
-    with suppress(OSError, KeyError):
-        words.add(getpass.getuser())
-    return Scrubber(words)
+    return Scrubber(names_here())
 
 
 def _scrubbed(value: Any, scrubber: Scrubber) -> Any:

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 from advisor.capture.redact_tables import take_out
 from advisor.capture.redact_text import Scrubber
 from advisor.errors import InputError
+from advisor.scratch import Scratch
 from advisor.sources.nsys.sqlite import EXPORT_HINT
 from advisor.sources.nsys.tables import is_nsys_table
 from advisor.sources.packed import HEAD_BYTES, opener, unpack
@@ -59,10 +59,10 @@ def redact(source: Path, target: Path, force: bool = False, check: Sequence[str]
     cannot be taken out.
     """
     folder = Path(os.path.realpath(target)).parent
-    with tempfile.TemporaryDirectory(prefix=".advisor-redact-", dir=folder) as name:
-        work = Path(name, "copy")
+    with Scratch(folder, ".advisor-redact-") as scratch:
+        work = scratch / "copy"
         with _faults_told(source):
-            with _plain_file(source, Path(name)) as path:
+            with _plain_file(source, scratch) as path:
                 _copy(path, work, source)
             counts, kept, scrubber = take_out(work)
         _search(work, scrubber, source, check)

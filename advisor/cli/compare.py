@@ -29,7 +29,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command("compare", cls=_Compare, context_settings=HELP)
 @takes(
     "sources before after context tokens frameworks throughput batch gate noise_floor fail_on folder "
-    "window nvtx phase rules param engine format output html xlsx force quiet verbose",
+    "window nvtx phase rules param engine redact format output html xlsx force quiet verbose",
     files=("folder",),
     fail_on=one_of("Exit 1 for it, and for not-comparable.", "regression"),
     quiet="The verdict alone.",

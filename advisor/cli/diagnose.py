@@ -17,7 +17,7 @@ from advisor.errors import InputError
 @takes(
     "traces format output html xlsx review force window nvtx phase weight_bytes unprofiled_step "
     "gpu_metrics gpu_metrics_offset serving_engine rules select ignore param engine baseline folder "
-    "sensitivity explain_ranking fail_on fail_on_new fail_on_worse ranks independent jobs dask top "
+    "sensitivity redact explain_ranking fail_on fail_on_new fail_on_worse ranks independent jobs dask top "
     "quiet verbose"
 )
 def diagnose(

@@ -15,7 +15,7 @@ from advisor.config import Settings
 
 
 @takes(
-    "trace serving_engine rules param strict format output force verbose",
+    "trace serving_engine rules param strict redact format output force verbose",
     format=formats("Kind of report."),
     verbose="Every option, reason and advice.",
 )

@@ -17,7 +17,8 @@ from advisor.errors import InputError, RuleError
 
 
 @takes(
-    "code trace window nvtx phase weight_bytes serving_engine rules param engine format output force verbose",
+    "code trace window nvtx phase weight_bytes serving_engine rules param engine redact format output "
+    "force verbose",
     format=formats("Kind of answer."),
     verbose="Every place, branch and number.",
 )

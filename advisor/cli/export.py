@@ -18,7 +18,7 @@ app = verb_group("Write what was found for other viewers.")
 
 
 @app.command()
-@takes("trace output force window nvtx phase rules gaps with_trace", files=())
+@takes("trace output force window nvtx phase rules redact gaps with_trace", files=())
 def perfetto(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],

@@ -149,28 +149,31 @@ def _failed(error: Exception) -> int:
 
 
 class _Terminated(BaseException):
-    """Somebody sent SIGTERM."""
+    """Somebody sent SIGTERM, or the terminal went away; the argument is the number of the signal."""
 
 
 def _terminate(number: int, _frame: object) -> NoReturn:
     signal.signal(number, signal.SIG_IGN)  # once is enough: what follows is tidying up
-    raise _Terminated
+    raise _Terminated(number)
 
 
 def run() -> None:
     """Console script."""
     _open_streams()
     # A job that is cancelled must not leave unpacked captures and workers behind.
-    signal.signal(signal.SIGTERM, _terminate)
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, _terminate)
     for stream in (sys.stdout, sys.stderr):
         # A kernel name must not crash the report on a terminal that cannot show it.
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         code = main(sys.argv[1:])
-    except _Terminated:
+    except _Terminated as sent:
         message("terminated")
-        code = 128 + signal.SIGTERM
+        code = 128 + int(sent.args[0])
     finally:
         _close_stdout()
     sys.exit(code)

@@ -14,7 +14,7 @@ from advisor.config import Settings
 
 
 @takes(
-    "trace code window nvtx phase weight_bytes unprofiled_step serving_engine rules param engine "
+    "trace code window nvtx phase weight_bytes unprofiled_step serving_engine rules param engine redact "
     "format output force verbose",
     format=formats("Kind of answer."),
     verbose="How sure, and why, as well.",

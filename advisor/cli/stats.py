@@ -39,7 +39,7 @@ REPORTS = (
 
 
 @takes(
-    "trace report names timeunit format limit raw window nvtx phase output force",
+    "trace report names timeunit format limit raw window nvtx phase redact output force",
     files=(),
     format=one_of("Kind of output.", "text", "json", "csv"),
 )
@@ -95,5 +95,6 @@ def stats(
     kept = [t.head(limit or None) for t in tables]
     unit = timeunit.value if timeunit else "nsec"
     csv = settings.format == "csv"
-    text = stats_data.csv_text(kept, unit, raw) if csv else stats_data.json_text(str(trace), kept, unit)
+    name = trace.name if settings.redact else str(trace)
+    text = stats_data.csv_text(kept, unit, raw) if csv else stats_data.json_text(name, kept, unit)
     write_bytes(text.encode("utf-8", "backslashreplace"), output, force)

@@ -17,7 +17,7 @@ from advisor.errors import InputError
 
 
 @takes(
-    "trace fix list_ format output force window phase weight_bytes unprofiled_step rules",
+    "trace fix list_ format output force window phase weight_bytes unprofiled_step rules redact",
     files=(),
     format=formats("Kind of report."),
 )

@@ -51,4 +51,7 @@ class Options:
         Literal["durable", "python"] | None, one_of("Inference engine of the rules.", "durable", "python")
     ] = None
     sensitivity: Annotated[bool, Flag("", "List verdicts near a threshold.")] = False
+    redact: Annotated[
+        bool, Flag("", "Take folders, names of people and hosts, and secrets out of the report.")
+    ] = False
     strict: bool = False  # a disagreement of the engines is an error

@@ -37,19 +37,23 @@ def open_trace(path: str | Path) -> Trace:
 
 
 def opened(path: str | Path, chosen: Options) -> Trace:
-    """The capture, with the samples of another log where one is given."""
+    """The capture, with the samples of another log where one is given, and redacted if asked for."""
     trace = open_trace(path)
-    if chosen.gpu_metrics is None:
-        return trace
-    from advisor.metrics.window import parse_time
-    from advisor.sources.overlay import with_samples
-
     try:
-        offset = chosen.gpu_metrics_offset
-        return with_samples(trace, chosen.gpu_metrics, parse_time(offset) if offset else None)
+        if chosen.gpu_metrics is not None:
+            from advisor.metrics.window import parse_time
+            from advisor.sources.overlay import with_samples
+
+            offset = chosen.gpu_metrics_offset
+            trace = with_samples(trace, chosen.gpu_metrics, parse_time(offset) if offset else None)
+        if chosen.redact:
+            from advisor.capture.redact_trace import without_private
+
+            trace = without_private(trace)
     except BaseException:
         trace.close()
         raise
+    return trace
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from advisor.metrics.stats.reports import make_report, report_names
 from advisor.metrics.stats.rows import NameStyle
 from advisor.metrics.window import Selection
 from advisor.model.stats import StatsTable
-from advisor.pipeline.diagnose import Options, Progress, open_trace
+from advisor.pipeline.diagnose import Options, Progress, opened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ def stats_tables(
     """The reports in the order given. Raises InputError for an unknown report, and for a capture or
     a selection that cannot be used."""
     wanted = report_names(reports)
-    with open_trace(path) as trace:
+    with opened(path, options) as trace:
         analysis = Analysis(trace, Selection(options.window, options.nvtx, options.phase))
         tables = []
         for name in wanted:

@@ -19,6 +19,7 @@ from typing import Any
 
 from advisor.errors import InputError
 from advisor.pipeline.ranks import Reduced, Run, Task, reduce_capture
+from advisor.scratch import Scratch
 
 #: Told how many captures are done, of how many.
 Count = Callable[[int, int], None]
@@ -60,8 +61,8 @@ def runner(
             workers = min(workers, _worth(tasks))
         if workers <= 1:
             return _here(tasks, tell, work)
-        with _scratch() as folder:
-            return _in_processes(tasks, workers, tell, partial(_in_scratch, folder, work))
+        with Scratch() as folder:
+            return _in_processes(tasks, workers, tell, partial(_in_scratch, str(folder), work))
 
     return run
 
@@ -83,11 +84,6 @@ def _here(tasks: Sequence[Task], count: Count, work: Work) -> list[Reduced]:
         count(len(out), len(tasks))
         out.append(work(task))
     return out
-
-
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """Where workers on this machine unpack: what one that is killed leaves behind goes with it."""
-    return tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
 
 
 def _in_scratch(folder: str, work: Work, task: Task) -> Reduced:
@@ -169,9 +165,9 @@ def _on_cluster(tasks: Sequence[Task], address: str, workers: int, count: Count,
     distributed = _distributed()
     tasks = [_absolute(task) for task in tasks]
     done: dict[int, Reduced] = {}
-    with _scratch() as folder, _client(distributed, address, workers, folder) as client:
+    with Scratch() as folder, _client(distributed, address, workers, str(folder)) as client:
         if address == "local":
-            work = partial(_in_scratch, folder, work)
+            work = partial(_in_scratch, str(folder), work)
         futures = {client.submit(work, task, pure=False): i for i, task in enumerate(tasks)}
         left = set(futures)
         while left:

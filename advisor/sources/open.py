@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
+from advisor.scratch import Scratch
 from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
 from advisor.sources.nsys.report import export
 from advisor.sources.nsys.sqlite import EXPORT_HINT, NsysSqlite
@@ -99,13 +99,13 @@ def _open_source(shown: Path) -> Source:
 
 
 def _open_stdin(data: bytes) -> Source:
-    folder = tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
-    copy = Path(folder.name, "stdin")
+    folder = Scratch()
+    copy = folder.path / "stdin"
     copy.write_bytes(data)
     try:
         source = _Unpacked(_open_source(copy), folder)
     except InputError as error:
-        folder.cleanup()
+        folder.close()
         raise InputError(str(error).replace(str(copy), str(STDIN))) from error
     source.capture = source.capture.model_copy(update={"path": str(STDIN)})
     return source
@@ -131,7 +131,7 @@ def _recognised(found: Found) -> Source:
 class _Unpacked:
     """A source read from a temporary copy, which goes when the source is closed."""
 
-    def __init__(self, source: Source, folder: tempfile.TemporaryDirectory[str]) -> None:
+    def __init__(self, source: Source, folder: Scratch) -> None:
         self._source = source
         self._folder = folder
         self.capture = source.capture
@@ -143,14 +143,14 @@ class _Unpacked:
 
     def close(self) -> None:
         self._source.close()
-        self._folder.cleanup()
+        self._folder.close()
 
 
 def _open_packed(shown: Path, opener: Callable[[Path], BinaryIO]) -> Source:
     # The folder object also removes itself at exit if the source is not closed.
-    folder = tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
+    folder = Scratch()
     try:
-        copy = Path(folder.name, "capture")
+        copy = folder.path / "capture"
 
         def is_read(head: bytes) -> bool:
             kind = _kind_of(Found(copy, shown, head))
@@ -160,7 +160,7 @@ def _open_packed(shown: Path, opener: Callable[[Path], BinaryIO]) -> Source:
             head = unpack(shown, packed, copy, is_read)
         return _Unpacked(_recognised(Found(copy, shown, head)), folder)
     except BaseException:
-        folder.cleanup()
+        folder.close()
         raise
 
 
@@ -233,12 +233,12 @@ def _refuse_lfs(found: Found) -> Source:
 
 
 def _open_report(found: Found) -> Source:
-    folder = tempfile.TemporaryDirectory(prefix="advisor-", ignore_cleanup_errors=True)
+    folder = Scratch()
     try:
-        exported = export(found.path, found.shown, Path(folder.name))
+        exported = export(found.path, found.shown, folder.path)
         return _Unpacked(NsysSqlite(exported, found.shown), folder)
     except BaseException:
-        folder.cleanup()
+        folder.close()
         raise
 
 

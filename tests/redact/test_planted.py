@@ -6,9 +6,13 @@ import base64
 import random
 import sqlite3
 import string
+import zipfile
 from pathlib import Path
 
+import pytest
+
 from advisor.capture.redact import redact
+from advisor.cli.main import main
 from advisor.pipeline.diagnose import diagnose
 from tests.builder import Export
 
@@ -120,3 +124,30 @@ def test_none_of_500_survives(tmp_path: Path) -> None:
         [(f.cause, f.severity) for f in diagnose(p).findings if f.code != "CAP112"] for p in (path, out)
     ]
     assert causes[0] == causes[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "diagnose IN -v --format json -o OUT.json --html OUT.html --xlsx OUT.xlsx",
+        "doctor IN -v",
+        "stats IN -r kernels -r nvtx --format json",
+        "export perfetto IN --with-trace -o OUT.bin",
+    ],
+)
+def test_no_report_shows_one(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secrets = planted(tmp_path / "in.sqlite")
+    places = {"IN": tmp_path / "in.sqlite", "OUT": tmp_path / "out"}
+    for name, path in places.items():
+        words = words.replace(name, str(path))
+    assert main([*words.split(), "--redact"]) == 0
+    shown = capsys.readouterr().out.encode()
+    for path in tmp_path.glob("out.*"):
+        if path.suffix == ".xlsx":
+            with zipfile.ZipFile(path) as book:
+                shown += b"".join(map(book.read, book.namelist()))
+        else:
+            shown += path.read_bytes()
+    assert len(shown) > 1_000
+    assert [s for s in secrets if s[2].encode() in shown] == []
+    assert str(tmp_path).encode() not in shown

@@ -158,7 +158,12 @@ def test_a_folder_holds_reports_that_nobody_exported_yet(nsys: Nsys, report: Pat
 
 
 @pytest.mark.parametrize(
-    ("number", "said", "code"), [(signal.SIGINT, b"interrupted", 130), (signal.SIGTERM, b"terminated", 143)]
+    ("number", "said", "code"),
+    [
+        (signal.SIGINT, b"interrupted", 130),
+        (signal.SIGTERM, b"terminated", 143),
+        (signal.SIGHUP, b"terminated", 129),
+    ],
 )
 def test_an_export_that_is_interrupted_leaves_nothing(
     nsys: Nsys, report: Path, scratch: Path, number: int, said: bytes, code: int

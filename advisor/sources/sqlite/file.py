@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
+from advisor.scratch import Scratch
 from advisor.sources.ledger import Ledger
 from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
@@ -48,7 +48,7 @@ class SqliteFile:
         self.ledger = Ledger()
         self.path = path.resolve()  # SQLite keeps its journals beside the real file
         self.shown = shown or path
-        self._private: tempfile.TemporaryDirectory[str] | None = None
+        self._private: Scratch | None = None
         self._check_length()
         self._db = self._connect()
         self._columns: dict[str, tuple[str, ...]] = {}
@@ -84,8 +84,8 @@ class SqliteFile:
         beside = [self.path.with_name(self.path.name + end) for end in ("-wal", "-journal")]
         if any(side.is_file() and side.stat().st_size for side in beside):
             # SQLite would write beside the capture to read these: let it do so elsewhere.
-            self._private = tempfile.TemporaryDirectory(prefix="advisor-")
-            copy = Path(self._private.name, self.path.name)
+            self._private = Scratch()
+            copy = self._private.path / self.path.name
             for file in (self.path, *beside):
                 if file.is_file():
                     shutil.copyfile(file, copy.with_name(file.name))
@@ -202,7 +202,7 @@ class SqliteFile:
         if self._pages is not None:
             self._pages.close()
         if self._private is not None:
-            self._private.cleanup()
+            self._private.close()
 
 
 def _condition(rows: Rows) -> str:

@@ -1,0 +1,67 @@
+"""Temporary folders for copies of captures, which a killed run does not leave behind for good."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks, and nothing is swept there
+    fcntl = None  # type: ignore[assignment]
+
+_LOCK = ".lock"
+
+
+class Scratch:
+    """A folder in the temporary folder, or in `parent`, removed when it is closed.
+
+    Its process holds a lock on it. Those without a lock were left by runs that were killed, and go
+    when the next one is made beside them.
+    """
+
+    def __init__(self, parent: Path | None = None, prefix: str = "advisor-") -> None:
+        parent = parent or Path(tempfile.gettempdir())
+        _sweep(parent, prefix)
+        while True:
+            self._folder = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
+            self.path = Path(self._folder.name)
+            self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+            if fcntl is not None:
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if (self.path / _LOCK).exists():  # else another run swept it before it was locked
+                break
+            os.close(self._lock)
+
+    def close(self) -> None:
+        self._folder.cleanup()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _sweep(parent: Path, prefix: str) -> None:
+    """Remove the folders of runs of this user that are no more."""
+    if fcntl is None:
+        return
+    for folder in parent.glob(f"{prefix}*"):
+        with suppress(OSError):
+            about = folder.lstat()
+            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+                continue
+            lock = os.open(folder / _LOCK, os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
