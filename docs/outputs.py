@@ -54,7 +54,7 @@ def examples_table(readme: Path) -> str:
                     f"[{name}](#{anchor(heading)})",
                     f"[{found.code}](../docs/rules/{found.code}.md) {found.cause}",
                     ", ".join(proof),
-                    "" if share is None else f"{percent(share)} %",
+                    "" if share is None else percent(share),
                 )
             )
         )
