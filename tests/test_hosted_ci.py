@@ -27,7 +27,7 @@ def test_the_workflow_runs_everything_on_every_python() -> None:
     flow = loaded("workflows/ci.yml")
     assert {"push", "pull_request", "schedule"} <= set(flow["on"])
     assert flow["permissions"] == {"contents": "read"}
-    (job,) = flow["jobs"].values()
+    job = flow["jobs"]["check"]
     named = [c.rpartition(" :: ")[2] for c in project()["classifiers"] if "Python :: 3." in c]
     assert job["strategy"]["matrix"]["python"] == named == ["3.11", "3.12", "3.13"]
     assert job["strategy"]["fail-fast"] == "false"
@@ -35,9 +35,15 @@ def test_the_workflow_runs_everything_on_every_python() -> None:
     runs = [step["run"] for step in job["steps"] if "run" in step]
     assert ".ci/run" in runs
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
-    for step in job["steps"]:
+    for step in (step for job in flow["jobs"].values() for step in job["steps"]):
         assert ("uses" in step) != ("run" in step)
         assert re.fullmatch(r"actions/[a-z-]+@v\d+", step.get("uses", "actions/x@v1"))
+
+
+def test_known_vulnerabilities_are_looked_up_for_what_is_locked() -> None:
+    *_, last = loaded("workflows/ci.yml")["jobs"]["audit"]["steps"]
+    assert last["run"].startswith("pipx run pip-audit")
+    assert last["run"].endswith("-r .ci/constraints.txt")
 
 
 def test_updates_are_proposed_for_python_and_for_actions() -> None:
