@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from advisor.model.facts import Cell
+from advisor.model.facts import Cell, Interval
 from advisor.model.findings import Budget
-from advisor.model.numbers import column
+from advisor.model.numbers import column, value_text
 
 #: Finished texts that are lined up like numbers, and those that may stand among them.
 _AMOUNT = re.compile(r"[+-]?[\d,]+(?:\.\d+)?(?: (?:%|x|[num]?s|[kMGT]?i?B|tok/s))?")
@@ -41,10 +41,16 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Labelled:
-    """A label and what hangs behind it."""
+    """A label and what hangs behind it; with `url` the text is the name of a page."""
 
     label: str
     text: str
+    url: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Text and address, for formats without links."""
+        return f"{self.text} {self.url}".strip()
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,45 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Number:
+    """A cell that brings its own unit."""
+
+    value: Cell
+    unit: str
+
+
+@dataclass(frozen=True)
 class Grid:
     """A table; heads carry units as those of evidence do: ``before:ms``, ``share:ratio``. A column
     `severity` shows levels with their sign, `level` the sign alone; `wrapped`: the last column may
-    take several lines."""
+    take several lines. `title` marks it as evidence; `item` names what a row of a long table is, for
+    formats that can search in it."""
 
     heads: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[Cell | Number, ...], ...]
     more: int = 0
     wrapped: bool = False
+    title: str = ""
+    item: str = ""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where in the capture, first those worth a look: `texts` of all `ranges` that are shown, how many
+    `more` there are, and the clock of their times."""
+
+    texts: tuple[str, ...]
+    ranges: tuple[Interval, ...]
+    more: int = 0
+    clock: str = ""
+
+    @property
+    def labelled(self) -> tuple[Labelled, ...]:
+        """One line a place."""
+        more = (f"and {self.more} more",) if self.more else ()
+        clock = (f"({self.clock})",) if self.clock else ()
+        lines = (*self.texts, *more, *clock)
+        return tuple(Labelled("" if i else "where", line) for i, line in enumerate(lines))
 
 
 @dataclass(frozen=True)
@@ -118,7 +154,8 @@ class Next:
 
 @dataclass(frozen=True)
 class Entry:
-    """A finding: number, level and name, and what belongs to it, which opens on demand."""
+    """A finding: number, level and name, and what belongs to it, which opens on demand; `cost` is its
+    share in a few words."""
 
     number: int
     level: str
@@ -126,6 +163,7 @@ class Entry:
     note: str
     state: str
     blocks: tuple[Block, ...]
+    cost: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,6 +182,7 @@ Block = (
     | Labelled
     | Command
     | Grid
+    | Places
     | Bars
     | Item
     | Do
@@ -160,11 +199,15 @@ STATE_STYLE = {"new": "bold magenta", "worse": "bold magenta"}
 
 def columns(grid: Grid) -> list[tuple[str, list[str], bool]]:
     """Head, cells and whether they are numbers (or texts of numbers) of each column."""
-    made = [column(h, [r[i] for r in grid.rows]) for i, h in enumerate(grid.heads)]
+    made = [column(h, [_plain(r[i]) for r in grid.rows]) for i, h in enumerate(grid.heads)]
     return [
         (head, cells, number or all(c in _NONE or _AMOUNT.fullmatch(c) for c in cells))
         for head, cells, number in made
     ]
+
+
+def _plain(cell: Cell | Number) -> Cell:
+    return value_text(cell.value, cell.unit) if isinstance(cell, Number) else cell
 
 
 def first(rows: Sequence[tuple[Cell, ...]], limit: int | None) -> tuple[tuple[tuple[Cell, ...], ...], int]:

@@ -133,6 +133,7 @@ def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[Bl
         yield from gain_text.ranking(d)
     yield from rest(d, detail)
     yield from tail.facts(d)
+    yield from tail.tables(d, 20)
     yield from summary.end(d, width, 1)
 
 
@@ -147,6 +148,7 @@ def entries(d: Diagnosis, detail: Detail) -> Iterator[Entry]:
 def rest(d: Diagnosis, detail: Detail) -> Iterator[Block]:
     """What stands beside the findings; lists only where `detail` has them."""
     yield from gone(d)
+    yield from tail.todo(d)
     yield from gain_text.combined(d)
     yield from ranks_text.ranks(d, None if detail.table is None else ranks_text.SHOWN)
     whole = tuple(b for b in d.budget if b.phase is None)

@@ -9,7 +9,7 @@ from typing import Any
 from advisor.model.facts import Interval, Table
 from advisor.model.findings import Advice, Alternative, Finding, Gain, Verify
 from advisor.model.numbers import CHANGES, condition_parts, fact_unit, session_time, value_text
-from advisor.reports.blocks import Block, Do, Entry, Grid, Labelled, Paragraph
+from advisor.reports.blocks import Block, Do, Entry, Grid, Labelled, Paragraph, Places
 from advisor.reports.budget_bar import words
 from advisor.reports.gain_text import params_text, span_text, times_text
 
@@ -41,7 +41,10 @@ def finding(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock
     level = "limit" if found.kind == "limit" else found.severity
     name = f"{found.code} {found.cause}"
     parts = tuple(_parts(found, has_steps, detail, shown, clock))
-    return Entry(found.rank, level, name, where, found.changed or found.baseline or "", parts)
+    cost = ""
+    if found.impact is not None and found.impact.share is not None:
+        cost = f"{value_text(found.impact.share, 'ratio')} of the {found.impact.of(has_steps)}"
+    return Entry(found.rank, level, name, where, found.changed or found.baseline or "", parts, cost)
 
 
 def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str) -> Iterator[Block]:
@@ -57,18 +60,18 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
             yield Labelled("assumes", "; ".join(found.gain.assumptions))
     for table in found.evidence[: detail.tables] if detail.rows != 0 else ():
         before = shown.setdefault(table, found.rank)
-        if before == found.rank:
-            yield from evidence(table, detail.rows)
-        else:
+        if before != found.rank:
             yield Labelled("evidence", f"{table.title}: as in {before}")
+        elif table.rows:
+            yield grid(table, detail.rows)
     if found.time_ranges and detail.places != 0:
         before = shown.setdefault(found.time_ranges, found.rank)
-        places = [place_text(r) for r in found.time_ranges[: detail.places]]
-        if len(places) < len(found.time_ranges):
-            places.append(f"and {len(found.time_ranges) - len(places)} more")
-        yield from listed("where", places if before == found.rank else [f"as in {before}"])
-        if clock and before == found.rank:
-            yield Labelled("", f"({clock})")
+        if before == found.rank:
+            ranges = found.time_ranges[: detail.places]
+            more = len(found.time_ranges) - len(ranges)
+            yield Places(tuple(map(place_text, ranges)), ranges, more, clock)
+        else:
+            yield Labelled("where", f"as in {before}")
     for advice in found.recommendations:
         yield _advice(advice, found.rank, shown)
     told = {advice.id for advice in found.recommendations}
@@ -78,7 +81,8 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
     if found.explains:
         names = dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)
         yield Labelled("explains", ", ".join(names))
-    yield from listed("see", [f"{r.title or r.id} {r.url or ''}".strip() for r in found.references])
+    for i, r in enumerate(found.references):
+        yield Labelled("" if i else "see", r.title or r.id, r.url or "")
 
 
 def listed(label: str, texts: list[str]) -> Iterator[Labelled]:
@@ -135,12 +139,11 @@ def gain_text(gain: Gain, arrow: str = "->") -> str:
     return ", ".join(part for part in (step, speedup) if part) + by
 
 
-def evidence(table: Table, rows: int | None) -> Iterator[Block]:
-    """A small table; heads carry the unit."""
-    if table.rows:
-        kept = table.filled().rows if rows is None else table.filled().rows[:rows]
-        yield Labelled("evidence", table.title)
-        yield Grid(table.filled().columns, kept, len(table.rows) - len(kept))
+def grid(table: Table, rows: int | None = None, item: str = "") -> Grid:
+    """A table of the document, at most so many `rows` of it."""
+    filled = table.filled()
+    kept = filled.rows if rows is None else filled.rows[:rows]
+    return Grid(filled.columns, kept, len(table.rows) - len(kept), title=table.title, item=item)
 
 
 def place_text(where: Interval) -> str:

@@ -15,8 +15,11 @@ from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.blocks import Report
 from advisor.reports.compare_blocks import span
+from advisor.reports.finding_text import SHOWN
+from advisor.reports.finding_text import finding as whole
 from advisor.reports.layout import clean
 from advisor.reports.phrases import remedy_text
+from advisor.reports.text import plain
 
 #: What XML 1.0 cannot hold in any form.
 _UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -119,18 +122,8 @@ def _finding(case: Xml.Element, findings: Sequence[Finding], has_steps: bool) ->
 def _text(finding: Finding, has_steps: bool) -> str:
     where = phrases.scope(finding)
     state = phrases.state(finding)
-    lines = [
-        f"{finding.severity.upper()}{f', {state}' if state else ''}{f', {where}' if where else ''}",
-        clean(finding.message),
-        *(f"because {reason}" for reason in phrases.reasons(finding)),
-    ]
-    cost, gain = phrases.cost_text(finding, has_steps), phrases.gain(finding)
-    lines += [f"cost: {cost}"] * bool(cost) + [f"gain: {gain}"] * bool(gain)
-    lines += phrases.advice_lines(finding)
-    if finding.explains:
-        told = dict.fromkeys(f"{s.code} {s.cause}" for s in finding.explains)
-        lines.append(f"explains: {clean(', '.join(told))}")
-    return "\n".join(lines)
+    head = f"{finding.severity.upper()}{f', {state}' if state else ''}{f', {where}' if where else ''}"
+    return f"{head}\n{plain(whole(finding, has_steps, SHOWN, {}).blocks)}"
 
 
 def _said(case: Xml.Element, text: str) -> None:

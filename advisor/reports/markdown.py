@@ -62,7 +62,7 @@ def write(listed: Iterable[b.Block], level: int = 2) -> str:
 
 
 def _in_list(block: b.Block | None) -> bool:
-    return isinstance(block, b.Labelled | b.Item | b.Do)
+    return isinstance(block, b.Labelled | b.Item | b.Do | b.Places)
 
 
 def _block(block: b.Block, level: int) -> str:
@@ -73,8 +73,11 @@ def _block(block: b.Block, level: int) -> str:
             return f"{'#' * level}# {text(shown)}{f' ({text(note)})' if note else ''}"
         case b.Paragraph(shown, strong):
             return f"**{text(shown)}**" if strong else prose(shown)
-        case b.Labelled(label, shown):
-            return f"- **{text(label)}**: {prose(shown)}" if label else f"  - {prose(shown)}"
+        case b.Labelled(label, shown, url):
+            shown = f"[{text(shown)}]({url})" if url else prose(shown)
+            return f"- **{text(label)}**: {shown}" if label else f"  - {shown}"
+        case b.Places():
+            return "\n".join(_block(line, level) for line in block.labelled)
         case b.Command(line):
             return f"```sh\n{clean(line)}\n```"
         case b.Item():
@@ -139,7 +142,8 @@ def _grid(grid: b.Grid) -> str:
         for i in range(len(grid.rows))
     ]
     more = f"\n\nand {grid.more} more" if grid.more else ""
-    return table([text(m[0]).replace("\\#", "#") for m in made], [m[2] for m in made], rows) + more
+    title = f"- **evidence**: {prose(grid.title)}\n\n" if grid.title else ""
+    return title + table([text(m[0]).replace("\\#", "#") for m in made], [m[2] for m in made], rows) + more
 
 
 def text(value: str) -> str:

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from advisor.model.facts import Interval
 from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated
-from advisor.model.numbers import (
-    amount,
-    condition_text,
-    digits,
-    fact_unit,
-    milliseconds,
-    session_time,
-    times,
-    value_text,
-)
-from advisor.model.sensitivity import Flip
+from advisor.model.numbers import milliseconds, session_time, value_text
 from advisor.reports.finding_text import cost_text as cost_text
-from advisor.reports.finding_text import gain_text, place_text, verify_text
-from advisor.reports.gain_text import times_text
 from advisor.reports.layout import clean
-
-#: A sign beside the word, so that a level reads without colour.
-LEVELS = {"high": "▲", "medium": "◆", "low": "▽", "info": "·"}
 
 #: An estimate whose ends differ by this factor is worth a measurement.
 WIDE = 1.5
@@ -48,16 +31,6 @@ def title(diagnosis: Diagnosis) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def headline(diagnosis: Diagnosis) -> tuple[str, str]:
-    """The verdict as a short sentence and the rest of it."""
-    for finding in diagnosis.findings:
-        before, found, rest = diagnosis.verdict.partition(f"{finding.title}: ")
-        # Before the title stands at most what kind of work it is about.
-        if found and (not before or before.endswith(": ")):
-            return clean(before + finding.title), clean(rest)
-    return "", clean(diagnosis.verdict)
-
-
 def machine(entry: Input) -> list[str]:
     """Device and software of a capture; what it does not name is unknown."""
     if entry.format == UNREADABLE:
@@ -71,25 +44,6 @@ def machine(entry: Input) -> list[str]:
         f"{entry.ranks} ranks" if entry.ranks > 1 else None,
     ]
     return [clean(p) for p in parts if p]
-
-
-def described(entry: Input) -> list[tuple[str, str]]:
-    """Every header line about a capture by label, for formats that have room for all; what the
-    capture does not name is unknown."""
-    known: list[tuple[str, str | None]] = [
-        ("recorded with", entry.producer or UNKNOWN),
-        ("device", entry.device or UNKNOWN),
-        ("devices", devices(entry) or None),
-        ("driver", entry.driver or UNKNOWN),
-        ("CUDA", entry.cuda or UNKNOWN),
-        ("serving engine", serving_text(entry) or UNKNOWN),
-        ("engine evidence", "; ".join(entry.serving_evidence) or None),
-        ("workload", workload(entry)),
-        ("window", window(entry) or None),
-        ("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside" if entry.startup_ms else None),
-        ("steps from", entry.step_method),
-    ]
-    return [(label, clean(value)) for label, value in known if value]
 
 
 def workload(entry: Input) -> str:
@@ -142,22 +96,6 @@ def untraced(entry: Input) -> str | None:
     return step_time(entry) + (narrower if step.high > WIDE * step.low else "")
 
 
-def load(diagnosis: Diagnosis) -> list[str]:
-    """Steps, their time, and how busy the device is."""
-    parts = []
-    for s in diagnosis.main_steps:
-        parts.append(f"{amount(s.count, f'{s.phase} step')}, {milliseconds(s.median_ms)} ms median")
-    if len(diagnosis.inputs) == 1:
-        entry = diagnosis.inputs[0]
-        if times := untraced(entry):
-            parts.append(f"mean {times}")
-        if entry.kernels_per_step is not None:
-            parts.append(f"{digits(round(entry.kernels_per_step, 1))} kernels per step")
-        if entry.busy_share is not None:
-            parts.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
-    return parts
-
-
 def window(entry: Input) -> str:
     """The analysed window in session time, with its length and how it was chosen."""
     if entry.window_ns is None or entry.window_ns[1] <= entry.window_ns[0]:
@@ -172,73 +110,6 @@ def share_text(finding: Finding) -> str:
     """The share of the step that the cause holds; empty where it has none."""
     impact = finding.impact
     return "" if impact is None or impact.share is None else value_text(impact.share, "ratio")
-
-
-def reasons(finding: Finding) -> list[str]:
-    """The inequalities that hold, with both their numbers."""
-    return [
-        clean(condition_text(c))
-        for c in finding.conditions
-        if c.holds or (c.holds is None and c.value is not None)
-    ]
-
-
-def advice_lines(finding: Finding) -> list[str]:
-    """What to do, with the option of the engine in use, and how to check it: plain lines."""
-    lines = []
-    for advice in finding.recommendations:
-        lines.append(f"- {clean(advice.action).rstrip('.')} (effort {advice.effort})")
-        for option in advice.options:
-            engine = "" if option.engine == "any" else f"{clean(option.engine)}: "
-            since = f" (since {clean(option.since)})" if option.since else ""
-            lines.append(f"  {engine}{clean(option.line)}{since}")
-        if advice.verify is not None:
-            lines.append(f"  verify: {clean(verify_text(advice.verify))}")
-    return lines
-
-
-def gain(finding: Finding) -> str:
-    """The estimate with its range, or why there is none."""
-    return "" if finding.gain is None else clean(gain_text(finding.gain, "→"))
-
-
-def speedup(finding: Finding) -> str:
-    """``4.23 x``; empty where none is estimated."""
-    gain = finding.gain
-    if gain is None or gain.speedup is None:
-        return ""
-    return f"{times(gain.speedup.mid)} x" + (" throughput" if gain.measure == "throughput" else "")
-
-
-def combined(diagnosis: Diagnosis) -> str:
-    """What the top fixes win together, in one line; empty where it is not estimated."""
-    c = diagnosis.combined
-    if c is None:
-        return ""
-    after = f"{milliseconds(c.step_before_ms.mid)} → {milliseconds(c.step_after_ms.mid)} ms a step"
-    return f"{after}, {times_text(c.speedup)}"
-
-
-def what_if(name: str | None, params: Mapping[str, object]) -> str:
-    """``cuda_graphs:syncs=kept``, as `advisor whatif` takes it."""
-    return clean((name or "") + "".join(f":{k}={v}" for k, v in sorted(params.items())))
-
-
-def flip_lines(flip: Flip) -> list[str]:
-    """What would become of what, where the threshold is, and the number near it."""
-    changes = dict.fromkeys(
-        f"{c.code} {c.cause} {c.before} → {c.after}".replace("not_evaluated", "not evaluated")
-        for c in flip.changes
-    )
-    unit = fact_unit(flip.facts[0].fact if flip.facts else "", flip.unit)
-    old, new = value_text(flip.threshold, unit), value_text(flip.moved_to, unit)
-    lines = ["; ".join(changes), f"{flip.code}.{flip.param} {old}, tried {new}"]
-    lines += [f"{f.fact} is {value_text(f.value, fact_unit(f.fact, f.unit))}" for f in flip.facts[:2]]
-    return [clean(line) for line in lines if line]
-
-
-def place(where: Interval) -> str:
-    return clean(place_text(where))
 
 
 def scope(finding: Finding | Gone) -> str:

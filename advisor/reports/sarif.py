@@ -17,9 +17,13 @@ from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, Finding, Gone, NotEvaluated, Tool, identity
 from advisor.model.numbers import condition_text
 from advisor.reports import phrases
-from advisor.reports.blocks import Report
+from advisor.reports.blocks import Do, Report
+from advisor.reports.finding_text import SHOWN, gain_text, place_text
+from advisor.reports.finding_text import finding as whole
 from advisor.reports.layout import clean
+from advisor.reports.markdown import write
 from advisor.reports.phrases import remedy_text
+from advisor.reports.text import plain
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"high": "error", "medium": "warning", "low": "note", "info": "note"}
@@ -140,14 +144,14 @@ def _run(
 
 def _rule(finding: Finding) -> Json:
     """A rule as this diagnosis words it: the help is the advice of its first finding."""
-    advice = phrases.advice_lines(finding)
+    advice = [b for b in whole(finding, False, SHOWN, {}).blocks if isinstance(b, Do)]
     see = [r.title or r.id for r in finding.references]
     links = [f"[{_plain(r.title or r.id)}]({r.url})" for r in finding.references if r.url]
     more = f"See `{_command(finding.code)}` for what the rule looks at and when it is harmless."
     title = clean(finding.title)
-    text = [title + ".", *(["What to do:", *advice] if advice else [])]
+    text = [title + ".", *(["What to do:", plain(advice, 0)] if advice else [])]
     text += [f"References: {clean(', '.join(see))}"] if see else []
-    markdown = [f"**{_plain(title)}**", *_markdown_advice(finding)]
+    markdown = [f"**{_plain(title)}**", write(advice).rstrip()]
     markdown += [f"References: {', '.join(links)}"] if links else []
     url = next((r.url for r in finding.references if r.url), None)
     return _without_none(
@@ -155,7 +159,7 @@ def _rule(finding: Finding) -> Json:
             **_bare_rule(finding),
             "help": {
                 "text": "\n".join([*text, more.replace("`", "'")]),
-                "markdown": "\n\n".join([*markdown, more]),
+                "markdown": "\n\n".join(filter(None, [*markdown, more])),
             },
             "helpUri": url if url and url.startswith(("http://", "https://")) else None,
             "properties": {"tags": ["performance", "gpu", clean(finding.code[:3])]},
@@ -172,14 +176,6 @@ def _bare_rule(entry: Finding | Gone) -> Json:
         "fullDescription": {"text": title},
         "defaultConfiguration": {"level": LEVELS[entry.severity]},
     }
-
-
-def _markdown_advice(finding: Finding) -> list[str]:
-    out = []
-    for advice in finding.recommendations:
-        out.append(f"- {_plain(advice.action.rstrip('.'))} (effort {advice.effort})")
-        out += [f"  - {_plain(o.engine)}: `{clean(o.line).replace('`', '')}`" for o in advice.options]
-    return ["\n".join(out)] if out else []
 
 
 def _result(finding: Finding, files: Sequence[File], index: dict[str, int], steps: bool) -> Json:
@@ -200,9 +196,9 @@ def _result(finding: Finding, files: Sequence[File], index: dict[str, int], step
                 "scope": phrases.scope(finding) or None,
                 "invalidates": finding.invalidates or None,
                 "cost": cost or None,
-                "gain": phrases.gain(finding) or None,
+                "gain": (finding.gain and gain_text(finding.gain, "→")) or None,
                 "conditions": [clean(condition_text(c)) for c in finding.conditions],
-                "places": [phrases.place(r) for r in finding.time_ranges],
+                "places": [clean(place_text(r)) for r in finding.time_ranges],
                 "symptoms": sorted({clean(s.code) for s in finding.explains}),
             }
         ),

@@ -34,24 +34,29 @@ MISSING_RANKS = "ranks.missing_count"
 def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterator[Block]:
     """The short form but for its end; `top` rules and, of a job, `shown_ranks` are listed."""
     d = diagnosis
-    yield from _capture(d)
-    yield Paragraph(verdict(d), strong=True)
-    if why := _why(d):
-        yield Paragraph(why, dense=True)
-    if text := phrases.baseline_text(d):
-        yield Paragraph(text)
-    yield Gap()
-    yield from _steps(d)
+    yield from head(d, WARNINGS)
     if whole := tuple(b for b in d.budget if b.phase is None):
         yield Bars(whole)
     if shown_ranks:
         yield from ranks(d, shown_ranks)
-    yield from _findings(d, top)
+    yield from findings(d, top)
     if (target := d.next_target) is not None:
         share = value_text(target.share, "ratio")
         yield Labelled("kernels", f"most time: {target.family}, {share} of kernel time")
         if d.headline is None:
             yield Command(target.command)
+
+
+def head(d: Diagnosis, warnings: int | None = None) -> Iterator[Block]:
+    """Capture, verdict and steps; at most so many `warnings`, and with all of them the whole verdict."""
+    yield from _capture(d, warnings)
+    yield Paragraph(verdict(d), strong=True)
+    if text := why(d, whole=warnings is None):
+        yield Paragraph(text, dense=True)
+    if text := phrases.baseline_text(d):
+        yield Paragraph(text)
+    yield Gap()
+    yield from _steps(d)
 
 
 def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[Block]:
@@ -120,7 +125,7 @@ def _rules(entries: Sequence[object]) -> int:
 # --- capture and steps -----------------------------------------------------------------------
 
 
-def _capture(d: Diagnosis) -> Iterator[Block]:
+def _capture(d: Diagnosis, warnings: int | None) -> Iterator[Block]:
     read = [i for i in d.inputs if i.format != UNREADABLE]
     if not d.inputs:
         return
@@ -137,10 +142,10 @@ def _capture(d: Diagnosis) -> Iterator[Block]:
             yield Labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
     texts = [f"rank {i.rank}: {w}" if len(d.inputs) > 1 else w for i in read for w in i.warnings]
     found = Counter(texts)
-    for text in list(found)[:WARNINGS]:
+    for text in list(found)[:warnings]:
         yield Labelled("warning", text + (f" ({found[text]} times)" if found[text] > 1 else ""))
-    if len(found) > WARNINGS:
-        yield Labelled("", f"and {amount(len(found) - WARNINGS, 'more warning')} (-v)")
+    if warnings is not None and len(found) > warnings:
+        yield Labelled("", f"and {amount(len(found) - warnings, 'more warning')} (-v)")
 
 
 def _about(entry: Input, d: Diagnosis) -> list[str]:
@@ -207,11 +212,11 @@ def _win(d: Diagnosis, first: Finding) -> str:
     return f"{step} {before} → {after} ms, {times_text(gain.speedup)}"
 
 
-def _why(d: Diagnosis) -> str:
-    """What is wrong, with the first of its numbers."""
+def why(d: Diagnosis, whole: bool = False) -> str:
+    """What is wrong, with the first of its numbers or, as the document says it, with all."""
     first = headline(d)
-    if first is None:
-        return ""
+    if first is None or whole:
+        return d.verdict if first is not None else ""
     kept = ""
     for sentence in f"{first.title}: {first.message}".split(". "):
         if kept and len(kept) + len(sentence) > MESSAGE:
@@ -228,7 +233,7 @@ def _is_quality(finding: Finding) -> bool:
     return finding.code.startswith("CAP") and not finding.invalidates
 
 
-def _findings(d: Diagnosis, top: int) -> Iterator[Block]:
+def findings(d: Diagnosis, top: int | None = None) -> Iterator[Block]:
     """One table of what to fix; limits, the capture and the rest apart."""
     rest = [f for f in d.findings if f.kind != "limit" and not _is_quality(f)]
     listed = [f for f in rest if f.severity != "info" or f.invalidates]
@@ -240,9 +245,9 @@ def _findings(d: Diagnosis, top: int) -> Iterator[Block]:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
         yield Labelled("together", f"step {before} → {after} ms, {times_text(c.speedup)}")
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
-    yield from _lines("limit", [_said(f) for f in limits])
+    yield from _lines("limit", [_line(f) for f in limits])
     quality = [f for f in d.findings if _is_quality(f)]
-    yield from _lines("capture", [_said(f) for f in quality if f.severity != "info"])
+    yield from _lines("capture", [_line(f) for f in quality if f.severity != "info"])
     noted = [f for f in d.findings if f.severity == "info" and not f.invalidates]
     names = dict.fromkeys(f"{f.code} {f.cause}" for f in noted)
     yield from _lines("noted", [", ".join(n.replace(" ", "\u00a0") for n in names)] if names else [])
@@ -256,14 +261,14 @@ def _lines(label: str, texts: Sequence[str]) -> Iterator[Block]:
         yield Labelled("" if i else label, text)
 
 
-def _said(f: Finding) -> str:
+def _line(f: Finding) -> str:
     """``1 high UTL102 memory-bandwidth-bound 48.6 %: store weights in FP8 saves 20.4 %``"""
     parts = [f"{f.rank} {f.severity} {f.code} {f.cause}", phrases.share_text(f)]
     won = f" saves {saves(f)}" if saves(f) and first_fix(f) else ""
     return " ".join(p for p in parts if p) + (f": {first_fix(f)}{won}" if first_fix(f) else "")
 
 
-def _table(findings: Sequence[Finding], top: int, marked: bool) -> Grid:
+def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> Grid:
     """A row a rule: one that fired in several places has the numbers of the first."""
     times = Counter(f.code for f in findings)
     rows: list[tuple[Cell, ...]] = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 
 from advisor.model.findings import Diagnosis, Healthy, NotEvaluated
 from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
 from advisor.model.sensitivity import Flip
-from advisor.reports.blocks import Block, Command, Fold, Grid, Item, Labelled
-from advisor.reports.finding_text import evidence
+from advisor.reports.blocks import Block, Command, Fold, Grid, Heading, Item, Labelled, Number
+from advisor.reports.finding_text import grid
 from advisor.reports.layout import GLUE, name_text
 from advisor.reports.phrases import by_reason, remedy_lead
 
@@ -19,16 +20,19 @@ UNNAMED = 0.01
 KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("kernel", "name"))
 
 
-def kernels(diagnosis: Diagnosis, rows: int = TOP_KERNELS) -> Iterator[Block]:
-    """The kernels that hold the GPU's time and what to measure next, whatever was found."""
+def kernels(diagnosis: Diagnosis, rows: int | None = TOP_KERNELS) -> Iterator[Block]:
+    """The kernels that hold the GPU's time and what to measure next, whatever was found; None: every
+    row and column."""
     parts = list(_kernels(diagnosis, rows))
     if parts:
         yield Fold("Top kernels", "share of kernel time", tuple(parts))
 
 
-def _kernels(diagnosis: Diagnosis, rows: int) -> Iterator[Block]:
+def _kernels(diagnosis: Diagnosis, rows: int | None) -> Iterator[Block]:
     table = diagnosis.tables.get("kernels")
-    if table is not None and table.rows:
+    if table is not None and table.rows and rows is None:
+        yield replace(grid(table, item="kernel"), title="")
+    elif table is not None and table.rows:
         at = {heading_parts(heading)[0]: i for i, heading in enumerate(table.columns)}
         found = (next((at[n] for n in names if n in at), None) for names in KERNEL_COLUMNS)
         shown = [i for i in found if i is not None]
@@ -94,29 +98,56 @@ def _why(entry: NotEvaluated) -> str:
     return f"{entry.code}: {entry.why or f'needs {chr(44).join(entry.missing)}'}{where}"
 
 
-def thresholds(diagnosis: Diagnosis) -> Iterator[Block]:
-    changed = [t for t in diagnosis.thresholds if t.value != t.default]
-    if changed:
-        rows = tuple(
-            (f"{t.code}.{t.param}", value_text(t.value, t.unit), value_text(t.default, t.unit), t.origin)
-            for t in changed
+def thresholds(diagnosis: Diagnosis, unchanged: bool = False) -> Iterator[Block]:
+    """Changed thresholds, and on demand the others as well."""
+    changed = sum(t.value != t.default for t in diagnosis.thresholds)
+    shown = [t for t in diagnosis.thresholds if unchanged or t.value != t.default]
+    if not shown:
+        return
+    rows = tuple(
+        (
+            f"{t.code}.{t.param}",
+            Number(t.value, t.unit),
+            Number(t.default, t.unit),
+            f"{t.origin}, {t.source}" if unchanged and t.source else t.origin,
         )
-        grid = Grid(("parameter", "value", "default", "origin"), rows)
-        yield Fold("Changed thresholds", amount(len(changed), "parameter"), (grid,))
+        for t in shown
+    )
+    listed = Grid(("parameter", "value", "default", "origin"), rows, item="threshold")
+    if unchanged:
+        yield Fold("Thresholds", f"{len(rows)}, {changed} changed; set with `--param`", (listed,))
+    else:
+        yield Fold("Changed thresholds", amount(changed, "parameter"), (listed,))
 
 
 def facts(diagnosis: Diagnosis) -> Iterator[Block]:
     """Every fact with its value: what the rules saw; then the tables."""
     if not diagnosis.facts:
         return
-    rows: Sequence[tuple[str, str, str]] = [
-        (f.name, value_text(f.value, fact_unit(f.name, f.unit)), f.scope.label()) for f in diagnosis.facts
-    ]
-    grid = Grid(("fact", "value", "scope"), tuple(rows))
-    yield Fold("Facts", f"{amount(len(rows), 'value')} that the rules saw", (grid,))
+    rows = tuple(
+        (f.name, Number(f.value, fact_unit(f.name, f.unit)), f.scope.label()) for f in diagnosis.facts
+    )
+    listed = Grid(("fact", "value", "scope"), rows, item="fact")
+    yield Fold("Facts", f"{amount(len(rows), 'value')} that the rules saw", (listed,))
+
+
+def tables(diagnosis: Diagnosis, rows: int | None = None) -> Iterator[Block]:
+    """The tables of the document but for the kernels, at most so many rows of each."""
     for name, table in diagnosis.tables.items():
-        if name != "kernels":
-            yield from evidence(table, 20)
+        if name != "kernels" and table.rows:
+            yield grid(table, rows)
+
+
+def todo(diagnosis: Diagnosis) -> Iterator[Block]:
+    """What to do, in an order that works."""
+    if diagnosis.do:
+        yield Heading("Do, in this order")
+    for i, item in enumerate(diagnosis.do, 1):
+        saved = [] if item.saved is None else [f"saves {value_text(item.saved, 'ratio')} alone"]
+        if item.saved_in_plan is not None:
+            saved.append(f"{value_text(item.saved_in_plan, 'ratio')} in the plan")
+        note = "; ".join(t for t in (", ".join([item.cause, *saved]), item.because) if t)
+        yield Item(item.action, f"{i}.", notes=(note,))
 
 
 def sensitivity(diagnosis: Diagnosis, changes: int | None = None) -> Iterator[Block]:

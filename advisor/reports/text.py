@@ -21,6 +21,7 @@ from advisor.reports.blocks import (
     Labelled,
     Next,
     Paragraph,
+    Places,
     Report,
     Rule,
     Title,
@@ -34,9 +35,14 @@ LABEL = 10
 
 def document(report: Report) -> bytes:
     """Plain text of 80 columns."""
+    return f"{plain(report.blocks(Page().width))}\n".encode("utf-8", "replace")
+
+
+def plain(blocks: Iterable[Block], indent: int = 2) -> str:
+    """Blocks as lines of 80 columns without colours."""
     page = Page()
-    write(page, report.blocks(page.width))
-    return "".join(f"{line.plain}\n" for line in page.lines).encode("utf-8", "replace")
+    write(page, blocks, indent)
+    return "\n".join(line.plain for line in page.lines)
 
 
 def write(page: Page, blocks: Iterable[Block], indent: int = 2) -> None:
@@ -53,8 +59,10 @@ def write(page: Page, blocks: Iterable[Block], indent: int = 2) -> None:
                 if before is not None and not isinstance(before, Heading) and not dense:
                     page.blank()
                 page.wrapped(text, style="bold" if strong else "")
-            case Labelled(label, text):
-                page.labelled(label, text, indent, _hang(listed, i))
+            case Labelled(label):
+                page.labelled(label, block.shown, indent, _hang(listed, i))
+            case Places():
+                write(page, block.labelled, indent)
             case Command(text):
                 for line in shell_lines(text, page.width, 2):
                     page.line((line, "bold"))
@@ -78,6 +86,8 @@ def write(page: Page, blocks: Iterable[Block], indent: int = 2) -> None:
                 page.heading(text, note)
                 write(page, inside)
             case Grid():
+                if block.title:
+                    page.labelled("evidence", block.title, indent, LABEL)
                 _grid(page, block)
         before = block
 

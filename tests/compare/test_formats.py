@@ -22,7 +22,7 @@ from advisor.model.comparison import Comparison
 from advisor.reports import compare_formats, github, junit, sarif, text
 from advisor.reports.compare_formats import Document, report
 from advisor.reports.html import report as html
-from advisor.reports.html.blocks import change_view
+from advisor.reports.html.budget import change_view
 from advisor.reports.layout import Page
 from tests.compare.support import diagnosed, side
 
@@ -63,7 +63,7 @@ def test_a_page_is_whole_and_runs_nothing(documents: dict[str, Document], kind: 
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     for word in documents[kind].summary.split()[:6]:
         assert word.strip(".,:") in text
-    assert re.findall(r"<h2 id=\"s1\">", page)
+    assert re.findall(r"<h2 id=\"c0-\w+\">", page)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -100,7 +100,7 @@ def test_in_html_and_in_the_workbook(report: Report, tmp_path: Path) -> None:
     report("--html", str(html), "--xlsx", str(xlsx))
     text = html.read_text()
     assert "rank-arrival-skew" in text
-    assert "Find a rank" in text
+    assert "Find a row of ranks" in text
     assert "without rank 3" in text
     with zipfile.ZipFile(xlsx) as book:
         strings = "".join(book.read(n).decode() for n in book.namelist() if n.endswith(".xml"))

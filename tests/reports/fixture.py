@@ -32,6 +32,13 @@ from advisor.model.findings import (
     Tool,
     Verify,
 )
+from advisor.reports import diagnosis
+from advisor.reports.html import report as html
+
+
+def html_page(diagnoses: Sequence[Diagnosis]) -> bytes:
+    """The HTML report of these diagnoses."""
+    return html.document(diagnosis.report(diagnoses))
 
 
 def in_order(text: str, places: Sequence[str]) -> None:

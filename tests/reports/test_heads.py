@@ -14,9 +14,8 @@ from advisor.model.findings import Diagnosis, Input
 from advisor.reports import markdown
 from advisor.reports.diagnosis import TextOptions, plain
 from advisor.reports.diagnosis import report as diagnosis_report
-from advisor.reports.html import report
 from advisor.reports.workbook import book
-from tests.reports.fixture import DIAGNOSIS
+from tests.reports.fixture import DIAGNOSIS, html_page
 
 FORMATS = ("terminal", "markdown", "html", "workbook")
 
@@ -29,7 +28,7 @@ def shown(diagnosis: Diagnosis, form: str) -> str:
         out = html.unescape(markdown.document(diagnosis_report([diagnosis])).decode()).replace("\\", "")
         out = out.replace("**: ", " ").replace("**", "")
     elif form == "html":
-        out = html.unescape(re.sub(r"<[^>]+>", " ", report.render([diagnosis]).decode()))
+        out = html.unescape(re.sub(r"<[^>]+>", " ", html_page([diagnosis]).decode()))
     else:
         sheets = load_workbook(io.BytesIO(book.render([diagnosis])))
         cells = (c.value for s in sheets for row in s.iter_rows() for c in row)

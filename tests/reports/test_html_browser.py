@@ -11,11 +11,10 @@ import pytest
 
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports import json_report
-from advisor.reports.html import report as html_report
 from tests.builder import Export
 from tests.reports import browser
 from tests.reports.browser import Browser
-from tests.reports.fixture import HEALTHY
+from tests.reports.fixture import HEALTHY, html_page
 from tests.reports.test_html import FULL
 from tests.test_captures import committed
 
@@ -34,7 +33,7 @@ VIEW = "(() => { const t = document.querySelector('.timeline').timeline; return 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("html") / "report.html"
-    path.write_bytes(html_report.render([FULL]))
+    path.write_bytes(html_page([FULL]))
     return path
 
 
@@ -240,7 +239,7 @@ def test_nothing_is_hidden_on_paper(opened: Browser, tmp_path: Path) -> None:
 
 def test_several_captures_and_one_without_a_timeline(shared: Browser, tmp_path: Path) -> None:
     path = tmp_path / "several.html"
-    path.write_bytes(html_report.render([FULL, HEALTHY]))
+    path.write_bytes(html_page([FULL, HEALTHY]))
     shared.errors.clear()
     shared.open(path)
     assert shared.errors == []
@@ -250,7 +249,7 @@ def test_several_captures_and_one_without_a_timeline(shared: Browser, tmp_path: 
 
 def test_every_column_of_the_kernel_table_is_in_sight(shared: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    page.write_bytes(html_report.render([diagnose(committed("decode8b_graph_bs1"))]))
+    page.write_bytes(html_page([diagnose(committed("decode8b_graph_bs1"))]))
     shared.resize(1280, 900)
     shared.open(page)
     table = "document.querySelector('#c0-kernel-table').parentNode"
@@ -269,7 +268,7 @@ def test_a_capture_of_many_kernels_is_a_light_page(shared: Browser, tmp_path: Pa
         export.range(f"iteration {step}", start, at - start)
     capture = export.write(tmp_path / "large.sqlite")
     page = tmp_path / "large.html"
-    page.write_bytes(html_report.render([diagnose(capture)]))
+    page.write_bytes(html_page([diagnose(capture)]))
     assert page.stat().st_size < 1_500_000
     shared.errors.clear()
     shared.open(page)

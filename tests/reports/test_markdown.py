@@ -52,7 +52,7 @@ def test_details_hold_the_rest() -> None:
         "1.234567s for 124 us, stream 7, thread 41873",
         "vLLM: `drop --enforce-eager` (since 0.2.0)",
         "verify: launch.idle\\_ratio falls, now 55.3 %",
-        "CUDA graphs https://example.invalid/graphs",
+        "**see**: [CUDA graphs](https://example.invalid/graphs)",
         "Healthy: 2 checked, in order",
         "Not judged: 5 causes",
         "capture with --gpu-metrics-devices=all",

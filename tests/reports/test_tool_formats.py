@@ -181,10 +181,11 @@ def test_junit_says_what_the_diagnosis_says() -> None:
     assert failure.get("type") == "high new"
     text = failure.text or ""
     for part in (
-        "because launch.idle_ratio 55.3 % >= 10 %",
+        "launch.idle_ratio ",
+        "55.3 %  >= 10 %",
         "55.3 % of the step",
         "drop --enforce-eager",
-        "explains: UTL100 gpu-idle",
+        "explains  UTL100 gpu-idle",
     ):
         assert part in text
     info = suite.find(".//testcase[@name='CAP109 sampling-too-coarse']")

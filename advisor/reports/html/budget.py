@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from advisor.model.comparison import PartChange
 from advisor.model.findings import Budget
 from advisor.model.numbers import milliseconds, percent, value_text
 from advisor.model.parts import PARTS, Dots, PartSpec, Stripes
 from advisor.reports.budget_bar import signs, unanswered, words
+from advisor.reports.compare_blocks import change
 from advisor.reports.layout import clean
 
 #: A part below this share of every bar is summed up with the other small ones.
@@ -18,6 +20,8 @@ SMALL = 0.0005
 LABELLED = 0.055
 #: Beyond so many bars there is no room for times beside the shares.
 ROOMY = 4
+#: Parts of a comparison smaller than this share of the longer side are in the tables alone.
+COMPARED = 0.005
 #: Beyond so many bars the legend says the least, middle and greatest share.
 COLUMNS = 8
 
@@ -126,3 +130,54 @@ def _spread(shares: Sequence[float]) -> list[str]:
 def _share_cell(share: float, ms: float, bars: int) -> str:
     time = f" · {milliseconds(ms)} ms" if bars <= ROOMY else ""
     return f"{percent(share)}{time}"
+
+
+def change_view(parts: Iterable[PartChange], names: tuple[str, str]) -> BudgetView | None:
+    """A bar for each side, both to the scale of the longer one; None without parts."""
+    rows = [p for p in parts if p.phase is None]
+    whole = [sum(p.before_ms for p in rows), sum(p.after_ms for p in rows)]
+    longest = max(whole, default=0.0)
+    if longest <= 0:
+        return None
+    order = [p.part for p in rows]
+    given = signs(order, "C")
+
+    def piece(part: str, ms: float) -> Piece:
+        return Piece(
+            part,
+            words(part),
+            given[part][0],
+            piece_css(part),
+            ms / longest,
+            f"{milliseconds(ms)} ms",
+            "a step",
+        )
+
+    bars = []
+    for i, name in enumerate(names):
+        pieces = [piece(p.part, (p.before_ms, p.after_ms)[i]) for p in rows]
+        rest = longest - whole[i]
+        if rest > COMPARED * longest:
+            pieces.append(
+                Piece(
+                    "", "shorter by", "", "p-none", rest / longest, f"{milliseconds(rest)} ms less", "a step"
+                )
+            )
+        shown = [p for p in pieces if p.share > 0]
+        bars.append(Bar(name, f"{milliseconds(whole[i])} ms a step", shown))
+    kept = [p for p in rows if max(p.before_ms, p.after_ms) >= COMPARED * longest]
+    kept.sort(key=lambda p: -abs(p.change_ms))
+    legend = [
+        (
+            piece(p.part, 0.0),
+            [
+                milliseconds(p.before_ms),
+                milliseconds(p.after_ms),
+                f"{p.change_ms:+,.2f}",
+                change(p.before_ms, p.after_ms),
+            ],
+        )
+        for p in kept
+    ]
+    heads = [f"{names[0]}, ms a step", names[1], "change", ""]
+    return BudgetView(bars, heads, legend, "")

@@ -1,4 +1,4 @@
-"""Geometry of the two small charts of the HTML report: step times and kernel latencies."""
+"""Geometry of the small charts of the HTML report: step times, kernel latencies, ranges of gains."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from advisor.model.facts import Table
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import IN_NS, heading_parts, milliseconds, times, value_text
+from advisor.reports.gain_text import times_text
 from advisor.reports.layout import clean, cut_middle, name_text
 
 #: Size of the drawing of step times, in its own units.
@@ -179,6 +180,40 @@ def latencies(kernels: Table) -> list[LatencyRow]:
                 at_max=place(most),
             )
         )
+    return out
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a fix would win: `low`, `mid` and `high` are places of the speed-up on a scale of 0..100,
+    which ends at `top`."""
+
+    rank: int
+    name: str
+    speedup: str
+    low: float
+    mid: float
+    high: float
+    top: str
+
+
+def estimates(diagnosis: Diagnosis) -> list[Estimate]:
+    """The gain of each finding in step time; what counts tokens a second has no place on that scale."""
+    found = [
+        (f, f.gain.speedup)
+        for f in diagnosis.findings
+        if f.gain is not None and f.gain.speedup is not None and f.gain.measure != "throughput"
+    ]
+    top = max([max(s.low, s.high) for _, s in found] + [1.1])
+
+    def place(speedup: float) -> float:
+        return round(max(min(100 * (speedup - 1.0) / (top - 1.0), 100.0), 0.0), 2)
+
+    out = []
+    for f, s in found:
+        low, high = sorted((s.low, s.high))
+        places = (place(low), place(s.mid), place(high))
+        out.append(Estimate(f.rank, f"{f.code} {f.cause}", times_text(s), *places, f"{top:.1f} x"))
     return out
 
 

@@ -12,50 +12,39 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from advisor.model.facts import Scope
-from advisor.model.findings import ConditionDoc, Diagnosis, Verify
-from advisor.model.numbers import condition_text, milliseconds, value_text
+from advisor import __version__
+from advisor.model.findings import Diagnosis
+from advisor.model.numbers import milliseconds
 from advisor.model.parts import PARTS
-from advisor.reports import json_report, phrases
+from advisor.reports import json_report
 from advisor.reports.blocks import Report
-from advisor.reports.finding_text import verify_text
-from advisor.reports.html.budget import piece_pattern
-from advisor.reports.html.view import capture_view
-from advisor.reports.layout import clean, cut_middle
-from advisor.reports.phrases import remedy_lead
+from advisor.reports.html.budget import budget_view, piece_pattern
+from advisor.reports.html.view import PLACES, parts
+from advisor.reports.layout import UNICODE, clean, cut_middle
 
+LEVELS = UNICODE.levels
 #: Signs of items; words beside them say the same.
-SIGNS = {"ok": "✓", "no": "✗", "partly": "~", "?": "?"} | phrases.LEVELS
+SIGNS = {"ok": "✓", "no": "✗", "partly": "~", "?": "?"} | LEVELS
 SCRIPTS = ("page.js", "timeline.js")
 
 
 def document(report: Report) -> bytes:
-    """Diagnoses as a page with a timeline, other documents as a page of their blocks."""
-    diagnoses = [d for d in report.documents if isinstance(d, Diagnosis)]
-    if diagnoses:
-        return render(diagnoses)
-    from advisor.reports.html.blocks import page
-
-    return page(report)
-
-
-def render(diagnoses: Sequence[Diagnosis]) -> bytes:
     """One page; several captures stand one after the other under a list of them."""
     known = environment()
-    script = "".join(_source(known, name) for name in SCRIPTS)
+    shown = parts(report)
+    drawn = any(p.diagnosis for p in shown)
+    script = "".join(_source(known, name) for name in SCRIPTS) if drawn else ""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    captures = [capture_view(d, i) for i, d in enumerate(diagnoses)]
-    text = known.get_template("report.html.j2").render(
-        captures=captures,
-        title=captures[0].title if len(captures) == 1 else f"{len(captures)} captures",
-        version=diagnoses[0].tool.version if diagnoses else "",
+    text = known.get_template("page.html.j2").render(
+        parts=shown,
+        title=report.title or shown[0].title,
+        version=__version__,
         script=Markup(script),
         script_hash=Markup(f"sha256-{digest}"),
     )
@@ -73,21 +62,15 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    made.globals |= {"levels": phrases.LEVELS, "signs": SIGNS, "status": phrases.STATUS, "parts": PARTS}
+    made.globals |= {"levels": LEVELS, "signs": SIGNS, "colours": PARTS, "most_places": PLACES}
     made.filters |= {
-        "baseline": phrases.baseline_text,
-        "condition": _condition,
+        "budgets": budget_view,
         "cut": cut_middle,
         "embedded": embedded,
-        "flip_lines": phrases.flip_lines,
         "is_link": _is_link,
-        "lead": remedy_lead,
         "ms": milliseconds,
         "pattern": piece_pattern,
         "prose": prose,
-        "ratio": _ratio,
-        "scope": _scope,
-        "verify": _verify,
     }
     return made
 
@@ -129,22 +112,6 @@ def embedded(diagnosis: Diagnosis) -> Embedded:
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     packed = base64.b64encode(gzip.compress(document, mtime=0)).decode()
     return Embedded(Markup(text), packed)
-
-
-def _condition(condition: ConditionDoc) -> str:
-    return condition_text(condition)
-
-
-def _ratio(value: float) -> str:
-    return value_text(value, "ratio")
-
-
-def _scope(scope: Scope) -> str:
-    return scope.label()
-
-
-def _verify(verify: Verify) -> str:
-    return verify_text(verify)
 
 
 def _is_link(url: str) -> bool:

@@ -1,225 +1,212 @@
-"""What the HTML templates draw: the parts of a diagnosis as finished texts and shares."""
+"""A page of HTML: the sections of each document, and what templates ask for to draw their blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
+from typing import Any
 
-from advisor.model.facts import Interval, Table
-from advisor.model.findings import UNREADABLE, ConditionDoc, Diagnosis, Finding, Input, NotEvaluated
-from advisor.model.numbers import UNKNOWN, amount, condition_parts, digits, milliseconds, value_text
-from advisor.reports import phrases
-from advisor.reports.html.budget import BudgetView, budget_view
-from advisor.reports.html.charts import LatencyRow, StepChart, latencies, step_chart
-from advisor.reports.html.gains import GainView, gain_view
-from advisor.reports.html.tables import TableView, fact_rows, table_view, threshold_rows
+from advisor.model.comparison import Comparison, ContextScaling
+from advisor.model.findings import Diagnosis
+from advisor.model.numbers import value_text
+from advisor.reports import gain_text, phrases, ranks_text, summary, tail
+from advisor.reports.blocks import Bars, Block, Fold, Gap, Grid, Heading, Labelled, Places, Report
+from advisor.reports.diagnosis import entries, gone
+from advisor.reports.finding_text import Detail, grid
+from advisor.reports.header import header
+from advisor.reports.html.budget import BudgetView, change_view
+from advisor.reports.html.charts import estimates, latencies, step_chart
+from advisor.reports.html.tables import TableView, table_view
 from advisor.reports.layout import clean
 
-PLACES = 6
 #: Captures of a job that are described one by one.
 INPUTS = 4
-#: Findings that are unfolded when the page opens.
-OPEN = 3
+#: Findings that are unfolded when the page opens, and places that are listed without unfolding.
+OPEN, PLACES = 3, 6
+#: The list of several captures.
+INDEX = "index"
+#: Columns that blocks count on.
+WIDTH = 80
+#: Sections of a diagnosis by heading: where a link to them leads, and their name in the bar on top.
+LINKS = {
+    "Findings": ("findings", "Findings"),
+    "Budget of the window": ("budget", "Budget"),
+    "Timeline of the window": ("timeline", "Timeline"),
+    "Top kernels": ("kernels", "Kernels"),
+    "Latency distributions": ("latency", "Latency"),
+    "Healthy": ("healthy", "Healthy"),
+    "Close": ("close", ""),
+    "Not judged": ("missing", "Not judged"),
+    "Near a threshold": ("near", ""),
+    "About": ("about", "About"),
+}
 
 
 @dataclass(frozen=True)
-class ConditionView:
-    fact: str
-    value: str
-    op: str
-    threshold: str
-    holds: bool | None
-    param: str
+class Picture:
+    """What only this format can show: a template and what it draws."""
+
+    template: str
+    view: Any
 
 
-@dataclass(frozen=True)
-class FindingView:
-    """`number` is the place of the finding in the document; `repeated` names the tables that an
-    earlier finding shows, with its rank."""
-
-    number: int
-    found: Finding
-    where: str
-    share: str
-    cost: str
-    gain: str
-    speedup: str
-    conditions: list[ConditionView]
-    tables: list[TableView]
-    repeated: list[tuple[str, int]]
-    places: list[tuple[int, str]]
-    more_places: list[tuple[int, str]]
-    strip: list[tuple[float, float]]
-    explains: list[str]
-
-    @property
-    def open(self) -> bool:
-        """Unfolded at first: the few that matter most."""
-        return self.number < OPEN and (self.found.severity != "info" or self.found.invalidates)
-
-
-@dataclass(frozen=True)
-class CaptureView:
-    """One diagnosis, in the order of the page."""
+@dataclass
+class Section:
+    """A heading and what follows it; `id` is its place in the page, `link` its name in the bar."""
 
     id: str
-    diagnosis: Diagnosis
     title: str
-    headline: str
-    verdict: str
-    figures: list[tuple[str, str, str]]
-    facts: list[tuple[str, str]]
-    warnings: list[str]
-    findings: list[FindingView]
-    budget: BudgetView | None
-    phases: BudgetView | None
-    steps: StepChart | None
-    latencies: list[LatencyRow]
-    ranks: TableView | None
-    kernels: TableView | None
-    tables: list[TableView]
-    gains: GainView | None
-    not_judged: list[tuple[str, str, list[NotEvaluated]]]
-    fact_rows: TableView | None
-    thresholds: TableView | None
-    lanes: list[tuple[str, str, str]] = field(default_factory=list)
-
-    @property
-    def clock(self) -> str:
-        return phrases.clock(*self.diagnosis.inputs)
-
-    @property
-    def changed(self) -> int:
-        return sum(t.value != t.default for t in self.diagnosis.thresholds)
+    note: str = ""
+    link: str = ""
+    blocks: list[Block | Picture | BudgetView] = field(default_factory=list)
 
 
-def capture_view(diagnosis: Diagnosis, number: int) -> CaptureView:
-    """Everything that the page of one diagnosis shows."""
-    head, rest = phrases.headline(diagnosis)
-    shown: dict[Table, int] = {}
-    kernels, ranks = diagnosis.tables.get("kernels"), diagnosis.tables.get("ranks")
-    whole = [b for b in diagnosis.budget if b.phase is None]
-    by_phase = [b for b in diagnosis.budget if b.phase is not None]
-    return CaptureView(
-        id=f"c{number}",
-        diagnosis=diagnosis,
-        title=phrases.title(diagnosis) or "advisor",
-        headline=head,
-        verdict=rest,
-        figures=_figures(diagnosis),
-        facts=_facts(diagnosis),
-        warnings=_warnings(diagnosis.inputs),
-        findings=[_finding(i, f, diagnosis, shown) for i, f in enumerate(diagnosis.findings)],
-        budget=budget_view(whole) if whole else None,
-        phases=budget_view(by_phase) if by_phase else None,
-        steps=step_chart(diagnosis),
-        latencies=latencies(kernels) if kernels is not None else [],
-        ranks=table_view(ranks, "ranks") if ranks is not None and len(ranks.rows) > 1 else None,
-        kernels=table_view(kernels, "kernels") if kernels is not None and kernels.rows else None,
-        tables=[table_view(t, k) for k, t in diagnosis.tables.items() if k != "kernels" and t.rows],
-        gains=gain_view(diagnosis),
-        not_judged=phrases.by_reason(diagnosis),
-        fact_rows=fact_rows(diagnosis),
-        thresholds=threshold_rows(diagnosis),
-        lanes=_lanes(diagnosis),
-    )
+@dataclass(frozen=True)
+class Part:
+    """One document of the page: its sections, of which the first has no heading."""
+
+    id: str
+    title: str
+    sections: list[Section]
+    diagnosis: Diagnosis | None = None
+
+    @cached_property
+    def at(self) -> Mapping[str, int]:
+        """Rank of a finding, as it is shown -> its place in the document."""
+        found = self.diagnosis.findings if self.diagnosis is not None else ()
+        return {str(f.rank): i for i, f in enumerate(found)}
+
+    def runs(self, blocks: Iterable[object]) -> list[tuple[str, list[Any]]]:
+        """Blocks of one kind that follow each other stand in one list; kind and blocks."""
+        grouped = groupby((b for b in blocks if not isinstance(b, Gap)), lambda b: type(b).__name__.lower())
+        return [(kind, list(some)) for kind, some in grouped]
+
+    def table(self, grid: Grid) -> TableView:
+        """A table; rows that are captures or findings lead to what the page says of them."""
+        view = table_view(grid)
+        if self.id == INDEX:
+            for i, row in enumerate(view.rows):
+                row[0] = replace(row[0], link=f"c{i}")
+        elif grid.heads[:1] == ("#",):
+            at = grid.heads.index("finding")
+            for row in view.rows:
+                row[at] = replace(row[at], link=f"{self.id}-f{row[0].text}")
+        return view
+
+    def opens(self, number: int) -> bool:
+        """Whether a finding is unfolded at first: the few that matter most."""
+        found = self.diagnosis.findings[number] if self.diagnosis is not None else None
+        return found is None or (number < OPEN and (found.severity != "info" or found.invalidates))
+
+    def strip(self, places: Places) -> list[tuple[float, float]]:
+        """Start and length of ranges as parts of a thousand of the window, each wide enough to see."""
+        low, high = window_of(self.diagnosis) if self.diagnosis is not None else (0, 0)
+        if high <= low:
+            return []
+        out = []
+        for r in places.ranges:
+            start = max(min((r.start_ns - low) / (high - low), 1.0), 0.0)
+            end = max(min((r.end_ns - low) / (high - low), 1.0), 0.0)
+            out.append((round(1000 * start, 2), round(max(1000 * (end - start), 1.2), 2)))
+        return out
 
 
-def _figures(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
-    """The few numbers that a meeting asks for: label, value, note."""
-    figures = []
-    for s in diagnosis.main_steps[:3]:
-        note = f"mean {milliseconds(s.mean_ms)}, p99 {milliseconds(s.p99_ms)}"
-        step = "step" if s.phase == UNKNOWN else f"{clean(s.phase)} step"
-        steps = amount(s.count, step)
-        label = f"{step}, median (profiled)"
-        figures.append((label, f"{milliseconds(s.median_ms)} ms", f"{note} ms; {steps}"))
-    for entry in diagnosis.inputs[:1] if len(diagnosis.inputs) == 1 else ():
-        if entry.untraced_step_ms is not None:
-            value = f"{milliseconds(entry.untraced_step_ms.mid)} ms"
-            figures.append(("mean step, untraced (estimated)", value, phrases.untraced(entry) or ""))
-        if entry.busy_share is not None:
-            busy = value_text(entry.busy_share, "ratio")
-            figures.append(("GPU busy", busy, "of the analysed window"))
-        if entry.kernels_per_step is not None:
-            count = digits(round(entry.kernels_per_step, 1))
-            figures.append(("kernels per step", count, ""))
-        if entry.window_ms:
-            note = clean(entry.window_method or "")
-            figures.append(("window", value_text(entry.window_ms, "ms"), note))
-    return figures
+def parts(report: Report) -> list[Part]:
+    """The documents of a report: diagnoses one by one, anything else as its blocks."""
+    found = [d for d in report.documents if isinstance(d, Diagnosis)]
+    if found:
+        shown = [_diagnosis(f"c{i}", d) for i, d in enumerate(found)]
+        if len(shown) == 1:
+            return shown
+        listed = _sections(INDEX, summary.table(found))
+        return [Part(INDEX, f"{len(found)} captures", listed), *shown]
+    doc = report.documents[0]
+    drawn: dict[str, BudgetView] = {}
+    if isinstance(doc, Comparison | ContextScaling):
+        names = ("before", "after") if isinstance(doc, Comparison) else ("short", "long")
+        if (view := change_view(doc.budget, names)) is not None:
+            drawn = {"Budget": view}
+    blocks = report.whole() if report.whole else report.blocks(WIDTH)
+    return [Part("c0", report.title, _sections("c0", blocks, drawn))]
 
 
-def _facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
-    """What was read, by label; several captures share one list."""
-    facts: list[tuple[str, str]] = []
-    for entry in diagnosis.inputs[:INPUTS]:
-        place = "" if entry.rank is None else f" of rank {entry.rank}"
-        facts.append((f"capture{place}", clean(entry.path)))
-        if entry.ranks > 1:
-            facts.append(("ranks", str(entry.ranks)))
-        if entry.format != UNREADABLE:
-            facts += [known for known in phrases.described(entry) if known[0] != "engine evidence"]
-    if len(diagnosis.inputs) > INPUTS:
-        facts.append(("more captures", str(len(diagnosis.inputs) - INPUTS)))
-    return facts
-
-
-def _warnings(inputs: Sequence[Input]) -> list[str]:
-    texts = [clean(w) for entry in inputs for w in entry.warnings]
-    counted = ((text, len(list(group))) for text, group in groupby(sorted(texts)))
-    return [f"{text} ({times} times)" if times > 1 else text for text, times in counted]
-
-
-def _finding(number: int, found: Finding, diagnosis: Diagnosis, shown: dict[Table, int]) -> FindingView:
-    places = list(enumerate(map(phrases.place, found.time_ranges)))
-    fresh = [t for t in found.evidence if t.rows and shown.setdefault(t, number) == number]
-    return FindingView(
-        number=number,
-        found=found,
-        where=phrases.scope(found),
-        share=phrases.share_text(found),
-        cost=phrases.cost_text(found, bool(diagnosis.steps)),
-        gain=phrases.gain(found),
-        speedup=phrases.speedup(found),
-        conditions=[_condition(c, found.code) for c in found.conditions],
-        tables=[table_view(t) for t in fresh],
-        repeated=[
-            (clean(t.title), diagnosis.findings[shown[t]].rank)
-            for t in found.evidence
-            if t.rows and t not in fresh
-        ],
-        places=places[:PLACES],
-        more_places=places[PLACES:],
-        strip=_strip(found.time_ranges, diagnosis),
-        explains=list(dict.fromkeys(f"{clean(s.code)} {clean(s.cause)}" for s in found.explains)),
-    )
-
-
-def _condition(condition: ConditionDoc, code: str) -> ConditionView:
-    value, op, threshold = condition_parts(condition)
-    return ConditionView(
-        fact=clean(condition.fact),
-        value=value,
-        op=op,
-        threshold=threshold,
-        holds=condition.holds,
-        param=f"{code}.{condition.param}" if condition.param else "",
-    )
-
-
-def _strip(ranges: Iterable[Interval], diagnosis: Diagnosis) -> list[tuple[float, float]]:
-    """Start and length of ranges as parts of a thousand of the window, each wide enough to see."""
-    low, high = window_of(diagnosis)
-    if high <= low:
-        return []
-    out = []
-    for r in ranges:
-        start = max(min((r.start_ns - low) / (high - low), 1.0), 0.0)
-        end = max(min((r.end_ns - low) / (high - low), 1.0), 0.0)
-        out.append((round(1000 * start, 2), round(max(1000 * (end - start), 1.2), 2)))
+def _sections(
+    id: str, blocks: Iterable[Block | Picture], drawn: Mapping[str, BudgetView] | None = None
+) -> list[Section]:
+    """What follows each heading. A part that could be unfolded has one of its own where the bar on top
+    leads to it. In a comparison charts of both sides take the place of tables: `drawn`, by heading."""
+    out = [Section(f"{id}-top", "")]
+    for block in blocks:
+        here = out[-1]
+        if isinstance(block, Heading) or (isinstance(block, Fold) and block.text in LINKS):
+            name, link = LINKS.get(block.text, (f"s{len(out)}", "" if drawn is None else block.text))
+            inside: list[Block | Picture | BudgetView] = []
+            if isinstance(block, Fold):
+                inside.extend(block.blocks)
+            elif drawn and block.text in drawn:
+                inside.append(drawn[block.text])
+            out.append(Section(f"{id}-{name}", block.text, block.note, link, inside))
+        elif not (isinstance(block, Grid) and any(isinstance(b, BudgetView) for b in here.blocks)):
+            here.blocks.append(block)
     return out
+
+
+def _diagnosis(id: str, d: Diagnosis) -> Part:
+    sections = _sections(id, _blocks(d))
+    return Part(id, phrases.title(d) or "advisor", sections, d)
+
+
+def _blocks(d: Diagnosis) -> Iterator[Block | Picture]:
+    """Everything that the page of one diagnosis shows, in its order."""
+    yield from summary.head(d)
+    if d.findings:
+        yield Heading("At a glance")
+        yield from summary.findings(d)
+    yield from tail.todo(d)
+    yield from gone(d)
+    whole = tuple(b for b in d.budget if b.phase is None)
+    phases = tuple(b for b in d.budget if b.phase is not None)
+    if whole:
+        yield Heading("Budget of the window", "where each GPU's time goes, in parts that add up")
+        yield Bars(whole, brief=False)
+    if phases:
+        yield Heading("Budget by phase")
+        yield Bars(phases, brief=False)
+    yield from ranks_text.ranks(d)
+    if lanes := _lanes(d):
+        yield Heading("Timeline of the window")
+        yield Picture("timeline", (lanes, phrases.clock(*d.inputs)))
+    if d.findings:
+        yield Heading("Findings")
+    yield from entries(d, Detail())
+    if ranges := estimates(d):
+        yield Heading("What a fix would win", "estimates: middle, and from low to high")
+        yield Picture("estimates", ranges)
+    yield from gain_text.combined(d)
+    yield from tail.kernels(d, None)
+    kernels = d.tables.get("kernels")
+    chart, rows = step_chart(d), latencies(kernels) if kernels is not None else []
+    if chart is not None or rows:
+        yield Heading("Latency distributions")
+        yield Picture("latency", (d, chart, rows))
+    yield from tail.healthy(d)
+    yield from tail.not_judged(d)
+    yield from tail.sensitivity(d)
+    if d.tables or d.thresholds or d.facts:
+        yield Heading("Tables, thresholds and facts")
+    for name, table in d.tables.items():
+        if name != "kernels" and table.rows:
+            whole_table = replace(grid(table, item=f"row of {name}"), title="")
+            yield Fold(table.title, f"{len(table.rows)} rows", (whole_table,))
+    yield from tail.thresholds(d, unchanged=True)
+    yield from tail.facts(d)
+    yield Heading("About")
+    yield from header(d, INPUTS)
+    if d.findings:
+        yield Labelled("explain", f"`advisor explain {d.findings[0].code}` says more of a finding")
+    yield Picture("saved", d)
 
 
 def window_of(diagnosis: Diagnosis) -> tuple[int, int]:
@@ -239,7 +226,6 @@ def _lanes(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
         if not known:
             continue
         name = clean(lane.name) + (f", device {lane.device}" if lane.device is not None else "")
-        unit = "ratio" if lane.unit == "ratio" else lane.unit
-        mean = value_text(sum(known) / len(known), unit)
-        out.append((name, mean, value_text(max(known), unit)))
+        mean = value_text(sum(known) / len(known), lane.unit)
+        out.append((name, mean, value_text(max(known), lane.unit)))
     return out

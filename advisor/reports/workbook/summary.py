@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.pagebreak import Break
 
-from advisor.model.findings import SEVERITIES, UNREADABLE, Diagnosis
+from advisor.model.findings import SEVERITIES, Diagnosis
 from advisor.model.numbers import UNKNOWN, amount
 from advisor.reports import phrases
+from advisor.reports.blocks import Labelled
+from advisor.reports.header import header_input
 from advisor.reports.phrases import remedy_text
+from advisor.reports.summary import headline, verdict, why
 from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.chart import budget
 from advisor.reports.workbook.findings import bars, coloured, speedup
 from advisor.reports.workbook.sheet import Link, Number
-from advisor.reports.workbook.style import BAND, HEADER, LABEL, LEVELS, MUTED, SOFT, fill, put
+from advisor.reports.workbook.style import BAND, GOOD, GOOD_BG, HEADER, LABEL, LEVELS, MUTED, SOFT, fill, put
 
 if TYPE_CHECKING:
     from openpyxl.cell.cell import Cell
@@ -74,22 +77,20 @@ def _title(board: Board, captures: Captures) -> None:
             _verdict(board, diagnosis)
         return
     for name, diagnosis in captures:
-        head, rest = phrases.headline(diagnosis)
         board.merged(FIRST, FIRST + 2, name, bold=True)
-        board.merged(FIRST + 3, LAST, head or rest)
+        board.merged(FIRST + 3, LAST, verdict(diagnosis))
         board.rule()
         board.row += 1
 
 
 def _verdict(board: Board, diagnosis: Diagnosis) -> None:
-    head, rest = phrases.headline(diagnosis)
-    worst = diagnosis.findings[0].severity if diagnosis.findings else "info"
-    ink, ground = LEVELS[worst] if head else ("17734A", "E4F5EC")
-    if head:
-        board.merged(FIRST, LAST, head, size=15, bold=True, color=ink, ground=ground, middle=True)
-        board.row += 1
-    board.merged(FIRST, LAST, rest, size=11, ground=ground)
+    first = headline(diagnosis)
+    ink, ground = LEVELS[first.severity] if first is not None else (GOOD, GOOD_BG)
+    board.merged(FIRST, LAST, verdict(diagnosis), size=15, bold=True, color=ink, ground=ground, middle=True)
     board.row += 1
+    if text := why(diagnosis, whole=True):
+        board.merged(FIRST, LAST, text, size=11, ground=ground)
+        board.row += 1
 
 
 def _tiles(board: Board, d: Diagnosis) -> None:
@@ -230,13 +231,11 @@ def _about(board: Board, captures: Captures) -> None:
         entries.append(("Command", f"advisor diagnose {named} --xlsx FILE"))
         entries.append(("Explain a code", "advisor explain CODE --trace CAPTURE"))
     entries.append(("After the review", "advisor review import FILE --format markdown"))
-    for entry in (i for d in captures.diagnoses for i in d.inputs):
-        entries += [("File", entry.path), ("Format", entry.format)]
-        known = phrases.described(entry) if entry.format != UNREADABLE else []
-        entries += [(label[0].upper() + label[1:], value) for label, value in known]
-        if entry.steps:
-            entries.append(("Steps", str(entry.steps)))
-        entries.append(("Ranks", str(entry.ranks)))
+    for d in captures.diagnoses:
+        for entry in d.inputs:
+            entries += [("File", entry.path), ("Format", entry.format)]
+            known = header_input(entry, d.main_steps if len(d.inputs) == 1 else ())
+            entries += [(b.label.capitalize(), b.text) for b in known if isinstance(b, Labelled)]
     board.heading("About")
     for label, text in entries:
         board.merged(FIRST, FIRST + 1, label, bold=label == "File", color=MUTED)
