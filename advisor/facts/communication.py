@@ -53,7 +53,7 @@ FACTS = (
         Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers); place in the step where sizes are not recorded", f"kinds and sizes with at least {_MIN_CALLS} calls", needs=(needs.COLLECTIVES, ALIKE)),
         Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that calls take beyond twice the median of their kind and size (or place)", "sum of the excess / window", needs=(needs.COLLECTIVES, ALIKE)),
         Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window", needs=(needs.COLLECTIVES, ALIKE)),
-        Entry("comm.small_calls_per_step", "count", "kernels collectives", "Collectives below 1 MiB that run exposed, a step", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES, needs.STEPS)),
+        *needs.counted("comm.small_calls", "kernels collectives", "Collectives below 1 MiB that run exposed,", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
         Entry("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}),
     *group("trace", needs.CUDA, [
@@ -94,7 +94,7 @@ class CrossRank(NamedTuple):
 
 
 def call_facts(
-    kind: Array, duration: Array, exposed: Array, size: Array, place: Array, window: int, steps: int
+    kind: Array, duration: Array, exposed: Array, size: Array, place: Array, window: int
 ) -> dict[str, Value | None]:
     """Numbers about the single calls: `duration` and `exposed` in ns, without waiting where that
     is known. Only calls of one kind and size are alike, or of one place in the step where the size
@@ -114,9 +114,7 @@ def call_facts(
         out["comm.excess_ratio"] = float(excess.sum()) / window
         out["comm.repeated_excess_ratio"] = float(excess.sum() - excess.max()) / window
     if sized.any():
-        small = sized & (size < _SMALL_BYTES) & (exposed > 0)
-        out["comm.small_exposed_ratio"] = float(exposed[small].sum()) / window
-        out["comm.small_calls_per_step"] = float(small.sum()) / steps if steps else None
+        out["comm.small_exposed_ratio"] = float(exposed[sized & (size < _SMALL_BYTES)].sum()) / window
     return out
 
 
@@ -130,7 +128,6 @@ def transfer_facts(
     found: Array,
     exposed_ratio: float,
     window: int,
-    steps: int,
 ) -> dict[str, Value | None]:
     """`call_facts` without the waiting, and the exposed share without it. `wait` is known of the
     calls that were `found` on the other ranks, and counts as exposed as far as its call is; the
@@ -145,11 +142,7 @@ def transfer_facts(
         size[found],
         place[found],
         max(round(window * part), 1),
-        steps,
     )
-    per_step = some.get("comm.small_calls_per_step")
-    if isinstance(per_step, float):
-        some["comm.small_calls_per_step"] = per_step * len(found) / max(int(found.sum()), 1)
     return {"comm.exposed_transfer_ratio": max(exposed_ratio * (1.0 - waiting), 0.0), **some}
 
 
@@ -167,6 +160,8 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         return
     window = max(budget.window.length, 1)
     time, hidden = overlap(a, device)
+    sized = found.bytes != MISSING
+    small = sized & (found.bytes < _SMALL_BYTES) & (found.exposed > 0)
     known = waits is not None and bool((waits >= 0).any())
     if waits is None or not known:
         waits = np.zeros(len(found), np.int64)
@@ -188,8 +183,8 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
                 waits >= 0,
                 exposed,
                 window,
-                a.step_count,
             ),
+            **a.rates(device, {"comm.small_calls": float(small.sum()) if sized.any() else None}),
         },
         scope,
     )

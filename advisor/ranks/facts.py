@@ -140,7 +140,6 @@ def rank_call_facts(
             found,
             exposed,
             rows.window_ns,
-            rows.steps,
         )
         out[Scope(rank=rows.rank, device=rows.device)] = told | {"comm.waiting_known": True}
     for name in TRANSFERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,11 @@ LOOSE = (
 TOGETHER = ((Kernel("topkGatingSoftmax", 8), 4), (FUSED, 40), (FUSED, 30))
 
 
-def decoder(experts: Sequence[tuple[Kernel, float]], layers: int = 6) -> Machine:
+def decoder(experts: Sequence[tuple[Kernel, float]], layers: int = 6, marked: bool = True) -> Machine:
     """A decode step of so many layers, the products of each followed by its experts."""
     m = Machine()
     for i in range(8):
-        with m.step(f"decode_step {i}"):
+        with m.step(f"decode_step {i}") if marked else nullcontext():
             for _ in range(layers):
                 m.layers(1, DECODE_LAYER[:4])
                 m.layers(1, experts)
@@ -50,6 +51,15 @@ def test_experts_of_single_operators(tmp_path: Path) -> None:
     assert found.gain.speedup.low >= 1.0
     assert found.gain.speedup.mid > 1.1
     assert found.recommendations[0].id == "fused-experts"
+
+
+def test_without_steps_they_are_counted_by_kernels(tmp_path: Path) -> None:
+    d = diagnosed(decoder(LOOSE, marked=False), tmp_path)
+    assert severity(d, "unfused-moe") == "medium"
+    layer = 4 + len(LOOSE)
+    assert fact(d, "experts.topk_per_100_kernels") == pytest.approx(100 / layer, rel=0.02)
+    assert fact(d, "experts.grouping_per_100_kernels") == pytest.approx(200 / layer, rel=0.02)
+    assert fact(d, "experts.combine_per_100_kernels") == pytest.approx(100 / layer, rel=0.02)
 
 
 def test_fused_experts_are_in_order(tmp_path: Path) -> None:

@@ -178,14 +178,22 @@ def test_launches_before_the_first_call_belong_to_none() -> None:
     assert attributed(calls, []) == []
 
 
-def test_small_exposed_collectives_are_found(tmp_path: Path) -> None:
-    """COM105 needs sizes, which kernels alone do not carry."""
+@pytest.mark.parametrize("marked", [True, False], ids=["with steps", "without"])
+def test_small_exposed_collectives_are_found(tmp_path: Path, marked: bool) -> None:
+    """COM105 needs sizes, which kernels alone do not carry. Without steps it counts by kernels."""
     export = new()
     for step in range(6):
         at = step * 2_000_000
-        export.range(f"decode_step {step}", at, at + 1_900_000)
+        if marked:
+            export.range(f"decode_step {step}", at, at + 1_900_000)
         for i in range(24):
             group(export, at + i * 70_000, 4_096)
             export.launch(at=at + i * 70_000 + 62_000, dur=1_000, kernel="gemm", kernel_dur=4_000)
     found = diagnose(export.write(tmp_path / "t.sqlite"))
-    assert "many-small-collectives" in {f.cause for f in found.findings}
+    facts = {f.name: f.value for f in found.facts if f.name.startswith("comm.small")}
+    assert facts["comm.small_exposed_ratio"] >= 0.02
+    del facts["comm.small_exposed_ratio"]
+    (counted,) = facts.items()
+    assert counted == (("comm.small_calls_per_step", 24) if marked else ("comm.small_calls_per_100_kernels", 50))
+    (one,) = (f for f in found.findings if f.cause == "many-small-collectives")
+    assert ("a step" in one.message) == marked
