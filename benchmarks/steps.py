@@ -45,7 +45,7 @@ def main() -> int:
                     print(f"{section}/{name}: no such capture in {args.traces}", file=sys.stderr)
                     continue
                 with open_trace(path) as trace:
-                    steps = Analysis(trace).steps
+                    steps = Analysis(trace).repeated
             verdicts[verdict(true, steps)] += 1
             cells = (short(f"{section}/{name}"), evidence, true, len(steps), steps.method, steps.confidence)
             rows.append(f"| {' | '.join(map(str, cells))} | {verdict(true, steps)} |")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from advisor.engine.compile import Test
 from advisor.engine.explain import Explainer, nearest_first, obstacle
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
@@ -88,14 +89,27 @@ def why_not(inference: Inference) -> Why:
     return why
 
 
-def _order(inference: Inference, outcome: Outcome, part: str) -> tuple[bool, bool, bool, float]:
-    """A judged rule is more informative than one that was not, a cause more than a symptom, one about
-    this part more than one that also speaks of it, and of idle time the one that holds most of it."""
+def _order(inference: Inference, outcome: Outcome, part: str) -> tuple[bool, bool, bool, bool, float]:
+    """A judged rule is more informative than one that was not, one for captures of this kind more than
+    one for others, a cause more than a symptom, one about this part more than one that also speaks of
+    it, and of idle time the one that holds most of it."""
     spec = inference.program.by_code[outcome.code].spec
     impact = impact_of(inference, spec, outcome.scope)
     share = (impact.share if impact else None) or 0.0
     own = spec.impact is not None and spec.impact.part == part
-    return outcome.state == "unknown", spec.kind == "symptom", not own, 0.0 if part in BUSY else -share
+    held = 0.0 if part in BUSY else -share
+    return outcome.state == "unknown", _of_another_kind(outcome), spec.kind == "symptom", not own, held
+
+
+def _of_another_kind(outcome: Outcome) -> bool:
+    """True where each branch of the rule fails at what a capture is or is not, and not at a number."""
+    return bool(outcome.branches) and all(
+        any(
+            c.truth is False and isinstance(t := c.condition, Test) and t.op in ("eq", "one_of")
+            for c in b.conditions
+        )
+        for b in outcome.branches
+    )
 
 
 def _told(explainer: Explainer, outcome: Outcome) -> str:

@@ -170,8 +170,8 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
             # No tool that is read here samples other GPUs: that there are none says nothing then.
             "capture.sample_count": trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
             "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
-            "capture.step_method": a.steps.method if len(a.steps) else None,
-            "capture.step_confidence": a.steps.confidence if len(a.steps) else None,
+            "capture.step_method": a.repeated.method if len(a.repeated) else None,
+            "capture.step_confidence": a.repeated.confidence if len(a.repeated) else None,
             "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in capture.environment_names),
             "capture.range_count": len(a.pauses) + 1 if trace.has("api_calls") else None,
         }

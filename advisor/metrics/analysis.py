@@ -134,6 +134,12 @@ class Analysis:
 
     @cached_property
     def steps(self) -> Steps:
+        """The steps, none where it is not certain that what repeats is one."""
+        found = self.repeated
+        return found if found.believed else no_steps(len(self.ops), found.empty, found.ranges_seen)
+
+    @cached_property
+    def repeated(self) -> Steps:
         """What looks most like steps, with the confidence that it is."""
         kernels = self.trace.has("kernels")
         heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
@@ -164,7 +170,7 @@ class Analysis:
 
     @cached_property
     def startup(self) -> Startup:
-        return find_startup(self.trace, self.ops, self.ranges, self.roles, self.steps, self.op_name)
+        return find_startup(self.trace, self.ops, self.ranges, self.roles, self.repeated, self.op_name)
 
     @cached_property
     def damage(self) -> Damage:
@@ -187,7 +193,7 @@ class Analysis:
             end = end_of_work(self.trace, self.ops, lo, hi)
             window = Window(lo, max(hi, end), f"--nvtx {choice.nvtx}")
         else:
-            window = steady_window(self.ops, self.steps, self.startup, holes, self.span)
+            window = steady_window(self.ops, self.repeated, self.startup, holes, self.span)
         if choice.phase:
             holes = joined(holes, outside_phase(self.steps, choice.phase, window))
         return window.without(holes)
@@ -230,8 +236,8 @@ class Analysis:
 
     @property
     def step_count(self) -> int:
-        """Steps in the window; 0 where it is not certain that what was found are steps."""
-        return len(self.window_steps) if self.steps.believed else 0
+        """Steps in the window."""
+        return len(self.window_steps)
 
     def rates(self, device: int, counts: Mapping[str, float | None]) -> dict[str, float]:
         """Counts of the window by name, as ``NAME_per_step``; where no steps are certain,
@@ -276,13 +282,11 @@ class Analysis:
         device = self.main_device
         mine = np.flatnonzero(self.ops.device == device)
         whole = len(mine) == len(self.ops)
-        # Where the steps are uncertain, no gap is called one between steps.
-        steps = self.steps if self.steps.believed else no_steps(len(self.ops))
         return device_budget(
             self.trace,
             self.ops if whole else self.ops.take(mine),
             self.communication if whole else self.communication[mine],
-            steps.op_step if whole else steps.op_step[mine],
+            self.steps.op_step if whole else self.steps.op_step[mine],
             self.steps.gpu_end,
             self.window,
             self.threads,

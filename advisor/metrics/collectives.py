@@ -109,7 +109,7 @@ def _places(a: Analysis, mine: Array, kind: Array) -> Array:
     """Which call of its kind in its step each collective is; equal places of one phase repeat."""
     out = np.full(len(mine), MISSING, np.int64)
     inside = np.flatnonzero(a.steps.op_step[mine] != MISSING)
-    if not a.steps.believed or len(inside) == 0:
+    if len(inside) == 0:
         return out
     step, own = a.steps.op_step[mine[inside]], kind[inside]
     order = np.lexsort((inside, own, step))

@@ -311,11 +311,12 @@ def _upload(trace: Trace, ops: Operations, limit: int) -> Event | None:
 
 def cold_steps(steps: Steps, startup: Startup) -> int:
     """How many steps at the beginning are warm-up: the first, which is up to 1.8 x slower, and
-    those after it that are cold and slow; the last is always kept."""
+    those after it that are cold and slow; the last is always kept. What may be no step at all, but
+    a layer, is warm-up only where it is cold."""
     if len(steps) < 2:
         return 0
     length = steps.gpu_end - steps.begin
     cold = Coverage(startup.spans).within(steps.begin, steps.gpu_end)
     slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * float(np.median(length[1:])))
-    slow[0] = True
+    slow[0] |= steps.believed
     return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)

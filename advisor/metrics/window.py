@@ -137,19 +137,20 @@ def outside_phase(steps: Steps, phase: str, window: Window) -> Spans:
 def steady_window(
     ops: Operations, steps: Steps, startup: Startup, holes: Spans, span: tuple[int, int]
 ) -> Window:
-    """The steps without the first, which is up to 1.8 x slower; without steps, first to last GPU
-    operation after start-up. Stretches at the edges that were lost are cut off."""
-    if len(steps) >= 2:
-        dropped = cold_steps(steps, startup)
+    """The steps without the first, which is up to 1.8 x slower; where no steps are certain, first to
+    last GPU operation after start-up and after what is cold of whatever repeats. Stretches at the
+    edges that were lost are cut off."""
+    dropped = cold_steps(steps, startup)
+    if steps.believed and len(steps) >= 2:
         lo, hi = int(steps.gpu_end[dropped - 1]), int(steps.gpu_end[-1])
         method = "steps without the first" + (f" {dropped}" if dropped > 1 else "")
         if steps.method == "opaque graph launches":
             method = "graph launches without the first"
-    elif len(steps) == 1:
+    elif steps.believed and len(steps) == 1:
         lo, hi = int(steps.gpu_start[0]), int(steps.gpu_end[0])
         method = "the one step"
     elif len(ops):
-        lo = max(int(ops.start[0]), startup.end)
+        lo = max(int(ops.start[0]), startup.end, int(steps.gpu_end[dropped - 1]) if dropped else 0)
         hi = int(ops.end.max())
         if lo >= hi:
             lo = int(ops.start[0])

@@ -73,9 +73,15 @@ IDLE: dict[str, PartSpec] = {
         "graph launch call", "R", "red", "B34A00", "d55e00", Stripes(0, "dark", 2, 7), "bad"
     ),
     "os": PartSpec("OS call", "O", "yellow", "6B4C9A", "a6a6a6", None, "thread_state_sleeping"),
-    "host_gap": PartSpec("host, between steps", "H", "bold yellow", "B8AE1F", "e69f00", None, "terrible"),
+    "host_gap": PartSpec("host gap", "H", "bold yellow", "B8AE1F", "e69f00", None, "terrible"),
     "host_between_launches": PartSpec(
-        "host, in the step", "h", "bold yellow", "DDD24A", "e69f00", Stripes(135, "light", 4, 10), "terrible"
+        "host, between launches",
+        "h",
+        "bold yellow",
+        "DDD24A",
+        "e69f00",
+        Stripes(135, "light", 4, 10),
+        "terrible",
     ),
     "unified_memory": PartSpec(
         "unified memory", "U", "yellow", "C58F2B", "c58f2b", None, "thread_state_iowait"

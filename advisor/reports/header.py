@@ -63,7 +63,9 @@ def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Bloc
         yield Labelled("step time", f"{times} (profiled)")
         if entry is not None and (both := phrases.untraced(entry)):
             yield Labelled("mean step", both)
-    elif entry is not None and entry.steps == 0:
+    elif entry is not None and entry.steps:
+        yield Labelled("steps", f"not found; {entry.steps} parts that repeat may be layers{_method(entry)}")
+    elif entry is not None and entry.busy_share is not None:
         yield Labelled("steps", "none found")
     if entry is None:
         return

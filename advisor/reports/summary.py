@@ -153,7 +153,8 @@ def _about(entry: Input, d: Diagnosis) -> list[str]:
     producer = (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys")
     parts = [entry.device, producer, entry.serving_engine, entry.workload]
     steps = (amount(s.count, f"{_phase(s.phase)}step") for s in d.main_steps)
-    parts.append(", ".join(steps) or entry.step_method or "no steps found")
+    found = ", ".join(steps) or (not entry.steps and entry.step_method)
+    parts.append(found or "no steps found")
     return [p for p in parts if p]
 
 

@@ -199,7 +199,7 @@ def test_a_slower_host_behind_a_faster_step_is_named(base: Diagnosis, tmp_path: 
     assert found.verdict == "improvement"
     (told,) = (n for n in found.notes if n.startswith("The host got slower"))
     assert "which the step as a whole hides" in told
-    assert "host, between steps (+0.06 ms)" in told
+    assert "host gap (+0.06 ms)" in told
     (tmp_path / "faster").mkdir()
     faster = against(base, tmp_path / "faster", gemm=20.0)
     assert not any("host got slower" in n for n in faster.notes)

@@ -57,6 +57,15 @@ def test_a_quiet_rule_is_named_with_the_number_that_failed() -> None:
     assert answer.why == "waits did not fire: f.sync is 5 %, not at least 10 %: off by 50 % of the threshold"
 
 
+def test_a_rule_for_captures_of_this_kind_comes_before_one_for_others() -> None:
+    sums = {"fact": "f.sums", "op": "eq", "value": True}
+    other = rule("SUM101", "sums", [sums, ge("f.sync", 0.1)], impact={"fact": "f.sync", "part": "sync"})
+    own = about("SYN101", "waits", "f.sync", "copy_call", "sync")
+    answer = part({"f.sync": 0.05, "f.sums": False}, 0.3, other, own)
+    assert answer.why is not None
+    assert answer.why.startswith("waits did not fire")
+
+
 def test_a_guard_is_named_as_what_stopped_the_rule() -> None:
     guarded = about("SYN101", "waits", "f.sync", "sync", unless=[ge("f.hidden", 0.01)])
     answer = part({"f.sync": 0.3, "f.hidden": 0.5}, 0.3, guarded)

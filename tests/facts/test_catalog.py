@@ -162,6 +162,9 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "graph.padded_window_ratio",
         # experts of single operators: see tests/scenarios/test_experts.py
         "experts.kernels_per_layer",
+        "experts.topk_per_100_kernels",
+        "experts.grouping_per_100_kernels",
+        "experts.combine_per_100_kernels",
         # logs of other samplers: see tests/facts/test_clocks.py
         "clock.power_limited_ratio",
         "clock.held_back_ratio",

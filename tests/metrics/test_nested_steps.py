@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from advisor import diagnose
 from advisor.metrics.steps import Steps
+from advisor.reports.blocks import Labelled
+from advisor.reports.header import header
 from tests.builder import Export
 from tests.metrics.support import analysis
 
@@ -31,7 +34,7 @@ def program(passes: Iterable[list[str]], pause: int = 0) -> Export:
 
 
 def found(export: Export, folder: Path) -> tuple[int, bool]:
-    steps: Steps = analysis(export, folder).steps
+    steps: Steps = analysis(export, folder).repeated
     return len(steps), steps.believed
 
 
@@ -94,13 +97,20 @@ def test_the_kernel_that_marks_steps_may_stand_anywhere_in_them(tmp_path: Path, 
     step = [f"k{i}" for i in range(57) for _ in range(1 + (i == 20))]
     step.insert(place, "marker")
     export = program([step] * 8)
-    steps = analysis(export, tmp_path).steps
+    steps = analysis(export, tmp_path).repeated
     sizes = {int((steps.op_step == i).sum()) for i in range(len(steps))}
     assert (len(steps), sizes) == (8, {len(step)})
 
 
 def test_steps_that_are_not_certain_count_nothing_by_step(tmp_path: Path) -> None:
-    """Ten steps at 50 %: counts are by kernels, and the number is shown with its confidence."""
-    a = analysis(program([[*LAYER * 12, "gelu_kernel"]] * 10), tmp_path)
-    assert (len(a.window_steps), a.step_count) == (9, 0)
+    """Ten steps at 50 %: counts are by kernels, nothing is set aside as the first step, and the header
+    says how many parts repeat with its confidence."""
+    export = program([[*LAYER * 12, "gelu_kernel"]] * 10)
+    a = analysis(export, tmp_path)
+    assert (len(a.repeated), a.step_count) == (10, 0)
     assert set(a.rates(a.main_device, {"launch.calls": 4})) == {"launch.calls_per_100_kernels"}
+    assert (a.window.start, a.window.end) == (a.ops.start[0], a.ops.end.max())
+    d = diagnose(export.write(tmp_path / "t.sqlite"))
+    (steps,) = (b.text for b in header(d) if isinstance(b, Labelled) and b.label == "steps")
+    assert steps == "not found; 10 parts that repeat may be layers (from kernel sequence, confidence 50 %)"
+    assert "a step" not in " ".join(f.message for f in d.findings)

@@ -34,7 +34,7 @@ def decode_loop(
 
 
 def test_step_time_runs_from_gpu_end_to_gpu_end(tmp_path: Path) -> None:
-    steps = analysis(decode_loop(5), tmp_path).steps
+    steps = analysis(decode_loop(5), tmp_path).repeated
     assert steps.method == "ranges"
     assert len(steps) == 5
     assert steps.time.tolist() == [200 * US] * 4
@@ -55,7 +55,7 @@ def test_asynchronous_replay_is_timed_on_the_gpu_not_by_its_range(tmp_path: Path
         at = i * 10 * US
         export.range(f"iteration {i}", at, at + 9 * US)
         export.graph_launch(at, 8 * US, [("a", (1 + i) * 1000 * US, 999 * US)])
-    steps = analysis(export, tmp_path).steps
+    steps = analysis(export, tmp_path).repeated
     assert steps.time.tolist() == [1000 * US] * 2
     assert ((steps.host_end - steps.host_start) <= 9 * US).all()
 
@@ -71,7 +71,7 @@ def test_a_pass_is_preferred_to_the_loop_around_it(tmp_path: Path) -> None:
             begin = at + (400 + 100 * d) * US
             export.range("decode_step", begin, begin + 90 * US)
             export.launch(at=begin + US, kernel_start=begin + 10 * US, kernel_dur=50 * US)
-    steps = analysis(export, tmp_path).steps
+    steps = analysis(export, tmp_path).repeated
     assert steps.phase == ("prefill", *["decode"] * 3) * 2
 
 
@@ -110,7 +110,7 @@ def test_periodic_graph_launches_are_steps_without_ranges(tmp_path: Path) -> Non
     for i in range(5):
         at = i * 1000 * US
         export.graph_launch(at, 20 * US, [(f"k{k}", at + (30 + 20 * k) * US, 15 * US) for k in range(10)])
-    steps = analysis(export, tmp_path).steps
+    steps = analysis(export, tmp_path).repeated
     assert steps.method == "graph launches"
     assert steps.time.tolist() == [1000 * US] * 4
 
@@ -130,7 +130,7 @@ def test_passes_between_graph_launches_are_steps_of_their_own(tmp_path: Path) ->
         export.graph_launch(t, 20 * US, nodes)
         export.launch(at=t + 25 * US, kernel="argmax", kernel_start=t + 300 * US, kernel_dur=2 * US)
         t += 400 * US
-    steps = analysis(export, tmp_path).steps
+    steps = analysis(export, tmp_path).repeated
     sizes = [int((steps.op_step == i).sum()) for i in range(len(steps))]
     assert (steps.method, sizes) == ("graph launches", [30, 13, 13, 13] * 4)
 
@@ -144,7 +144,7 @@ def test_a_repeating_kernel_sequence_gives_steps(tmp_path: Path) -> None:
         for name in sequence:
             export.launch(at=t, dur=2 * US, kernel=name, kernel_start=t + 4 * US, kernel_dur=3 * US)
             t += 10 * US
-    steps = analysis(export, tmp_path).steps
+    steps = analysis(export, tmp_path).repeated
     assert steps.method == "kernel sequence"
     assert len(steps) == 6
     assert np.unique(steps.time).tolist() == [14 * 10 * US]
@@ -159,7 +159,7 @@ def test_a_kernel_of_every_layer_does_not_mark_steps(tmp_path: Path) -> None:
         for name in ["embedding", *layers, "head", "argmax"]:
             export.launch(at=t, dur=2 * US, kernel=name, kernel_start=t + 4 * US, kernel_dur=3 * US)
             t += 10 * US
-    assert len(analysis(export, tmp_path).steps) == 3
+    assert len(analysis(export, tmp_path).repeated) == 3
 
 
 def test_blocks_of_stages_do_not_mark_steps(tmp_path: Path) -> None:
@@ -177,13 +177,13 @@ def test_blocks_of_stages_do_not_mark_steps(tmp_path: Path) -> None:
         for name in ["stem", *blocks, "head"]:
             export.launch(at=t, dur=2 * US, kernel=name, kernel_start=t + 4 * US, kernel_dur=3 * US)
             t += 10 * US
-    assert len(analysis(export, tmp_path).steps) == 10
+    assert len(analysis(export, tmp_path).repeated) == 10
 
 
 @pytest.mark.parametrize("layers", [4, 12])
 def test_two_passes_are_two_steps_where_what_comes_once_a_pass_says_so(tmp_path: Path, layers: int) -> None:
     export = passes_of_layers(2, layers, ("embedding", "head", "argmax"))
-    steps = analysis(export, tmp_path).steps
+    steps = analysis(export, tmp_path).repeated
     assert (steps.method, len(steps)) == ("markers", 2)
 
 
@@ -191,7 +191,7 @@ def test_two_passes_are_two_steps_where_what_comes_once_a_pass_says_so(tmp_path:
 def test_two_passes_of_layers_are_no_steps(tmp_path: Path, layers: int, steps: int) -> None:
     """One stumble, in the middle: two passes. Few even returns may be steps, one of them odd."""
     export = passes_of_layers(2, layers, ("first", "head", "last"))
-    assert len(analysis(export, tmp_path).steps) == steps
+    assert len(analysis(export, tmp_path).repeated) == steps
 
 
 def passes_of_layers(passes: int, layers: int, around: tuple[str, str, str]) -> Export:
@@ -218,7 +218,7 @@ def test_what_repeats_inside_the_only_marked_step_are_layers(tmp_path: Path) -> 
         at = (6_000 + 10 * i) * US
         export.launch(at=at, dur=2 * US, kernel=f"k{i % 20}", kernel_start=at + 4 * US, kernel_dur=3 * US)
     (tmp_path / "more").mkdir()
-    assert analysis(export, tmp_path / "more").steps.method == "kernel sequence"
+    assert analysis(export, tmp_path / "more").repeated.method == "kernel sequence"
 
 
 def test_irregular_work_has_no_steps(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_opaque_graph_launches_divide_the_time_evenly(tmp_path: Path) -> None:
     for i in range(10):
         export.graph_launch(i * 20 * US, 15 * US, mode="graph")
     export.call("cudaDeviceSynchronize_v3020", 200 * US, 800 * US)
-    steps = analysis(export, tmp_path).steps
+    steps = analysis(export, tmp_path).repeated
     assert steps.method == "opaque graph launches"
     assert np.unique(steps.time).tolist() == [100 * US]
 
@@ -321,7 +321,7 @@ def test_steps_of_different_kernels_have_no_level(tmp_path: Path) -> None:
 
 def test_steps_that_are_not_believed_have_no_levels(tmp_path: Path) -> None:
     export = layered(12)
-    steps = analysis(export.without_tables("NVTX_EVENTS"), tmp_path).steps
+    steps = analysis(export.without_tables("NVTX_EVENTS"), tmp_path).repeated
     assert not steps.believed
     assert steps.levels == ()
 
@@ -347,7 +347,7 @@ def called(function: str, *, layers: int = 1, marked: bool = False, passes: int 
 
 
 def of_profile(profile: Profile, folder: Path) -> Steps:
-    return Analysis(open_trace(profile.write(folder / "trace.json"))).steps
+    return Analysis(open_trace(profile.write(folder / "trace.json"))).repeated
 
 
 @pytest.mark.parametrize("name", ["train_step", "execute_model", "generate", "_forward_step"])
@@ -393,7 +393,7 @@ def test_results_that_come_down_once_a_pass_tell_steps(tmp_path: Path) -> None:
             export.launch(at=at + (5 + 3 * k) * US, dur=US, kernel=f"k{k % 5}", kernel_dur=2 * US)
         export.copy(at + 80 * US, US, "DtoH", 4096, "pinned", at + 90 * US, US)
         at += (200 + 10 * (i % 2)) * US
-    steps = analysis(export, tmp_path).steps
+    steps = analysis(export, tmp_path).repeated
     assert (steps.method, len(steps)) == ("copies", 9)
     assert np.unique(steps.time).tolist() == [200 * US, 210 * US]
 

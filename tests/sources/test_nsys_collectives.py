@@ -194,6 +194,8 @@ def test_small_exposed_collectives_are_found(tmp_path: Path, marked: bool) -> No
     assert facts["comm.small_exposed_ratio"] >= 0.02
     del facts["comm.small_exposed_ratio"]
     (counted,) = facts.items()
-    assert counted == (("comm.small_calls_per_step", 24) if marked else ("comm.small_calls_per_100_kernels", 50))
+    assert counted == (
+        ("comm.small_calls_per_step", 24) if marked else ("comm.small_calls_per_100_kernels", 50)
+    )
     (one,) = (f for f in found.findings if f.cause == "many-small-collectives")
     assert ("a step" in one.message) == marked
