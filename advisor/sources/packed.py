@@ -26,6 +26,8 @@ _MOST_TIMES, _UNSUSPECTED_BYTES = 200, 256 << 20
 #: Left free where it is unpacked: other programs write there too.
 _SPARE_BYTES = 64 << 20
 _CHUNK = 1 << 20
+#: A full disk, a quota, a limit on the size of files.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def opener(head: bytes) -> Callable[[Path], BinaryIO] | None:
@@ -72,7 +74,7 @@ def _damage_told(shown: Path, folder: Path) -> Iterator[None]:
             f"{shown}: the compressed file is cut short or damaged ({error}); copy it again"
         ) from error
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in _NO_ROOM:
             raise
         raise InputError(
             f"{shown}: no room to unpack it in {folder}; unpack it elsewhere, or set TMPDIR"

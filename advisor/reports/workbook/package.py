@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import re
+import sys
+import tempfile
 import zipfile
 from datetime import datetime
 from typing import TYPE_CHECKING
+
+from advisor.errors import InputError
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
@@ -22,7 +27,7 @@ def package(workbook: Workbook) -> bytes:
     workbook.properties.creator = "advisor"
     workbook.properties.created = EPOCH
     written = io.BytesIO()
-    workbook.save(written)
+    _save(workbook, written)
     out = io.BytesIO()
     stamp = EPOCH.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
     with zipfile.ZipFile(written) as source, zipfile.ZipFile(out, "w") as target:
@@ -35,3 +40,16 @@ def package(workbook: Workbook) -> bytes:
             entry.external_attr = 0o600 << 16
             target.writestr(entry, content)
     return out.getvalue()
+
+
+def _save(workbook: Workbook, written: io.BytesIO) -> None:
+    """openpyxl writes sheets to temporary files first, and complains a second time from a generator."""
+    try:
+        workbook.save(written)
+    except OSError as error:
+        complain, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        why, error.__traceback__ = error.strerror, None
+        gc.collect()
+        sys.unraisablehook = complain
+        room = f"make room in {tempfile.gettempdir()}, or set TMPDIR"
+        raise InputError(f"the workbook cannot be written ({why}); {room}") from None

@@ -51,6 +51,7 @@ class SqliteFile:
         self._private: Scratch | None = None
         self._check_length()
         self._db = self._connect()
+        self._opened = self._stamp()
         self._columns: dict[str, tuple[str, ...]] = {}
         self._pages: PageReader | None = None
         try:
@@ -74,6 +75,10 @@ class SqliteFile:
                 f"{self.shown}: the database is cut short ({size:,} of {stated:,} bytes); "
                 f"copy it again{self._way_out(', or ')}"
             )
+
+    def _stamp(self) -> tuple[int, int]:
+        about = self.path.stat()
+        return about.st_size, about.st_mtime_ns
 
     def _way_out(self, joint: str) -> str:
         return f"{joint}export it again: {self.hint}" if self.hint else ""
@@ -180,10 +185,13 @@ class SqliteFile:
 
     @contextmanager
     def _damage_told(self, opening: bool = False) -> Iterator[None]:
-        """Turns a damaged file, which SQLite may notice at any read, into one line for the user."""
+        """Turns a damaged file, which SQLite may notice at any read, into one line for the user, and
+        so a file that changes meanwhile."""
         try:
             yield
+            self._check_unchanged()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            self._check_unchanged()
             # Damage may reach names and SQLite's own messages: these then fail to decode.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
             if isinstance(error, sqlite3.ProgrammingError):
@@ -196,6 +204,10 @@ class SqliteFile:
             raise InputError(
                 f"{self.shown}: the database is damaged ({said}){self._way_out('; ')}"
             ) from error
+
+    def _check_unchanged(self) -> None:
+        if self._stamp() != self._opened:
+            raise InputError(f"{self.shown}: it changed while it was read; wait until nothing writes to it")
 
     def close(self) -> None:
         self._db.close()

@@ -1,0 +1,110 @@
+"""What the machine does to a run: no room, no home, files that change, many runs at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import AdvisorError
+from advisor.pipeline import diagnose as pipeline
+from tests.builder import Export
+from tests.test_captures import committed
+
+#: The command line, in a process that may write no file of more than so many bytes.
+BOUNDED = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+size = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+from advisor.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    export = Export("3.17").gpu().process(100)
+    for i in range(60):
+        export.launch(i * 20_000, 3_000, f"k{i % 3}", i * 20_000 + 5_000, 9_000)
+    return export.write(tmp_path / "a.sqlite")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("size", "words", "said"),
+    [
+        (4_000, "packed.sqlite.xz", "no room to unpack it in"),
+        (4_000, "redact packed.sqlite.xz out.sqlite", "no room to unpack it in"),
+        (9_000, "redact a.sqlite out.sqlite", "make room beside OUT"),
+        (1_000, "a.sqlite -q --html out.html", "cannot write out.html: File too large"),
+        (1_000, "a.sqlite -q --xlsx out.xlsx", "cannot be written (File too large); make room in"),
+    ],
+)
+@pytest.mark.usefixtures("capture")
+def test_without_room_one_line_and_nothing_left(size: int, words: str, said: str, tmp_path: Path) -> None:
+    pytest.importorskip("resource")
+    (tmp_path / "packed.sqlite.xz").write_bytes(committed("no_gpu_work").read_bytes())
+    (tmp_path / "tmp").mkdir()
+    before = tree(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", BOUNDED, str(size), *words.split()],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "no")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_file_that_shrinks_while_it_is_read(
+    share: float, capture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = pipeline.opened
+
+    def shrunk(*given: object) -> object:
+        trace = opened(*given)  # type: ignore[arg-type]
+        os.truncate(capture, int(share * capture.stat().st_size))
+        return trace
+
+    monkeypatch.setattr(pipeline, "opened", shrunk)
+    with pytest.raises(AdvisorError, match="changed while it was read"):
+        pipeline.diagnose(capture)
+
+
+def test_twenty_runs_on_one_file_say_the_same(capture: Path) -> None:
+    before = tree(capture.parent)
+    found: list[str] = []
+
+    def run() -> None:
+        found.append(pipeline.diagnose(capture).model_dump_json())
+
+    threads = [threading.Thread(target=run) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 20
+    assert len(set(found)) == 1
+    assert tree(capture.parent) == before
+
+
+def test_without_home_and_cache(capture: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if k not in ("HOME", "USER", "LOGNAME")}
+    env["XDG_CACHE_HOME"] = "/dev/null/cache"
+    command = [sys.executable, "-m", "advisor", str(capture), "--format", "json"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["steps"] is not None
