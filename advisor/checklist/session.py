@@ -73,14 +73,20 @@ def save(path: Path, checklist: Checklist) -> None:
     write_atomic(path, (head + text).encode("utf-8", "replace"), force=True)
 
 
+def read(path: Path) -> dict[str, Any]:
+    """What a session holds; raises InputError for any other file."""
+    content = load(path)
+    if content.get("schema") != SCHEMA or not isinstance(content.get("answers"), dict):
+        raise InputError(f"{path}: not a session of advisor checklist")
+    return content
+
+
 def restore(path: Path, fresh: Checklist) -> Checklist:
     """The checklist with the answers of a session.
 
     Where `fresh` comes from captures its numbers hold; else those that the session kept.
     """
-    content = load(path)
-    if content.get("schema") != SCHEMA or not isinstance(content.get("answers"), dict):
-        raise InputError(f"{path}: not a session of advisor checklist")
+    content = read(path)
     ids = {entry.id for entry in fresh.entries}
     # Questions that this release no longer asks are left behind.
     replies = {str(k): parse(v, f"{path}: {k}") for k, v in content["answers"].items() if k in ids}

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.checklist.session import find, path_of, resume_command
+from advisor.checklist.session import find, path_of, read, resume_command
 from advisor.cli.deliver import deliver_one, show
 from advisor.errors import InputError
 from advisor.reports.files import STDOUT, check_target, check_targets
@@ -36,8 +36,10 @@ def check(
     if session is None and not asks:
         return None
     place = path_of(session)
-    if place.exists() and not force:
-        raise InputError(f"{place} exists; add --resume to go on, or --force to start over")
+    if place.exists():
+        if not force:
+            raise InputError(f"{place} exists; add --resume to go on, or --force to start over")
+        read(place)  # nothing but a session is replaced
     check_target(place, True, traces)
     return place
 

@@ -86,3 +86,10 @@ def test_a_session_is_not_lost_by_accident(run: Run, capsys: Captured, tmp_path:
     assert run("checklist", *args, "--force", "--format", "json") == 0
     entries = json.loads(capsys.readouterr().out)["entries"]
     assert next(e for e in entries if e["id"] == "load-levels")["answer"] is None
+
+
+def test_force_replaces_nothing_but_a_session(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "notes.yaml").write_text("mine: yes\n")
+    assert run("checklist", "--no-input", "--session", "notes.yaml", "--force") == 2
+    assert "notes.yaml: not a session of advisor checklist" in capsys.readouterr().err
+    assert (tmp_path / "notes.yaml").read_text() == "mine: yes\n"
