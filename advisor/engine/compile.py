@@ -111,9 +111,10 @@ class CompiledRule:
         yield from self.overrulers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """A compiled rule set: rules by stratum, and every parameter with the value in force."""
+    """A compiled rule set: rules by stratum, and every parameter with the value in force. Equal to
+    itself alone, so that what is derived from it can be kept."""
 
     strata: tuple[tuple[CompiledRule, ...], ...]
     params: Mapping[ParamKey, ParamValue]

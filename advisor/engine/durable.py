@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from advisor.engine.compile import Program
-from advisor.engine.emit import Emitter, EngineRule, Record
+from advisor.engine.emit import Emitter, EngineRule, Masks, Record, masks_of
 from advisor.engine.interpret import OutcomeLog
 from advisor.errors import AdvisorError
 from advisor.model.facts import Scope
@@ -149,27 +149,53 @@ class Session:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         if exc is None:
-            self._assert({"k": "end"})
-            self.run()
-            self._rules.delete_state(_STATE)
-            self._lib.core.delete_ruleset(self._rules._handle)
+            self.clear()
+            self.delete()
+
+    def clear(self) -> None:
+        """Forget all records; the rules stay."""
+        self._assert({"k": "end"})
+        self.run()
+        self._rules.delete_state(_STATE)
+        self._count, self._offset = 0, None
+
+    def delete(self) -> None:
+        self._lib.core.delete_ruleset(self._rules._handle)
+
+
+#: Cleared sessions, the one used last at the end: registering the rules takes as long as matching the
+#: facts of a small capture. Whoever uses one has taken it out, so that threads share none.
+_idle: dict[tuple[Program, Masks], tuple[Emitter, Session]] = {}
+_MOST_IDLE = 4
 
 
 class Matcher:
     """What fires, stratum by stratum, by durable-rules."""
 
     def __init__(self, program: Program, log: OutcomeLog) -> None:
-        self._emitter = Emitter(program, log.view)
-        self._program, self._log = program, log
-        self._session = Session(self._emitter.rules)
+        self._key = (program, masks_of(program, log.view))
+        kept = _idle.pop(self._key, None)
+        if kept is None:
+            emitter = Emitter(program, log.view)
+            kept = (emitter, Session(emitter.rules))
+        self._kept = kept
+        self._emitter, self._session = kept[0].over(log.view), kept[1]
+        self._log = log
 
     def __enter__(self) -> Matcher:
         for record in self._emitter.base():
             self._session.add(record)
         return self
 
-    def __exit__(self, *exc: Any) -> None:
-        self._session.__exit__(*exc)
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if exc is not None:  # the C state may be half updated: dropped, not deleted
+            return
+        self._session.clear()
+        _idle[self._key] = self._kept
+        if len(_idle) > _MOST_IDLE:
+            _idle.pop(next(iter(_idle)))[1].delete()
 
     def fire(self, stratum: int) -> set[tuple[str, Scope]]:
         """(code, scope) of every rule of the stratum that fires, given the outcomes below it."""

@@ -17,6 +17,7 @@ takes 511 values, a record satisfies at most 64 first tests, a node serves at mo
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from copy import copy
 from itertools import product
 from typing import Any
 
@@ -35,6 +36,19 @@ Record = dict[str, str | float]
 EngineRule = dict[str, Any]
 #: What an activation means: (code, branch number from 0), or (code, alias) of a join.
 Meaning = tuple[str, int | str]
+#: The fields of `on` that scopes name, for each required join in order: all that the engine rules
+#: of a program take from the facts.
+Masks = tuple[tuple[tuple[str, ...], ...], ...]
+
+
+def masks_of(program: Program, view: FactView) -> Masks:
+    rules = program.by_code.values()
+    return tuple(_masks(j, r.spec.scope, view) for r in rules for j in r.required)
+
+
+def _masks(join: CompiledJoin, level: Level, view: FactView) -> tuple[tuple[str, ...], ...]:
+    """Which fields of `on` the scopes of a level name: one engine rule for each pattern."""
+    return tuple(sorted({tuple(on_keys(join, s)) for s in view.scopes(level)}))
 
 
 class Emitter:
@@ -51,13 +65,32 @@ class Emitter:
         for stratum, rules in enumerate(program.strata):
             for rule in rules:
                 self._emit(stratum, rule)
+        levels: dict[str, set[Level]] = {}
+        self._gaps: set[str] = set()
+        self._asked: set[str] = set()  # whether they are known
+        for rule in program.by_code.values():
+            for test in rule.tests():
+                levels.setdefault(test.fact, set()).add(rule.spec.scope)
+                if test.op == "known":
+                    self._asked.add(test.fact)
+            self._gaps |= {
+                g.condition.fact for g in rule.guards if g.passes and isinstance(g.condition, Test)
+            }
+        #: The facts that rules look at, with the levels that they are seen from.
+        self._wanted = [(name, frozenset(levels[name])) for name in sorted(levels)]
+
+    def over(self, view: FactView) -> Emitter:
+        """The same engine rules over other facts of the same masks."""
+        other = copy(self)
+        other.view, other._ids, other._scopes = view, dict(self._ids), {}
+        return other
 
     # --- rules -------------------------------------------------------------------------------
 
     def _emit(self, stratum: int, rule: CompiledRule) -> None:
         spec = rule.spec
         for join in rule.required:
-            for bound in self._masks(join, spec.scope):
+            for bound in _masks(join, spec.scope, self.view):
                 anchor = self._use(("join-anchor", stratum, spec.scope, join.on, bound))
                 self._add((spec.code, join.alias), [anchor, self._row_tests(join, bound)])
         joined = [[*self._use(("joined", spec.code, j.alias)), *_HERE] for j in rule.required]
@@ -141,36 +174,26 @@ class Emitter:
         tests += [{"$ex": {_ON[f]: 1}} for f in bound]
         return tests + [{_ON[f]: {"c0": _ON[f]}} for f in bound]
 
-    def _masks(self, join: CompiledJoin, level: Level) -> list[tuple[str, ...]]:
-        """Which fields of `on` the scopes of a level name: one engine rule for each pattern."""
-        return sorted({tuple(on_keys(join, s)) for s in self.view.scopes(level)})
-
     # --- records -----------------------------------------------------------------------------
 
     def base(self) -> Iterator[Record]:
         """Facts as seen from every scope that needs them, and the rows of joined tables."""
-        wanted: dict[str, set[Scope]] = {}
-        gaps: set[str] = set()
-        asked: set[str] = set()  # whether they are known
-        for rule in self.program.by_code.values():
-            scopes = self.view.scopes(rule.spec.scope)
-            for test in rule.tests():
-                wanted.setdefault(test.fact, set()).update(scopes)
-                if test.op == "known":
-                    asked.add(test.fact)
-            gaps |= {g.condition.fact for g in rule.guards if g.passes and isinstance(g.condition, Test)}
-        for name in sorted(wanted):
-            for scope in sorted(wanted[name], key=Scope.sort_key):
+        seen: dict[frozenset[Level], list[Scope]] = {}
+        for name, levels in self._wanted:
+            if levels not in seen:
+                scopes = {s for level in levels for s in self.view.scopes(level)}
+                seen[levels] = sorted(scopes, key=Scope.sort_key)
+            for scope in seen[levels]:
                 value = self.view.atom(name, scope)
                 body: Record = {"s": self._scope(scope)}
                 if isinstance(value, float):
                     body["num"] = value
                 elif value is not None:
                     body["str"] = self._text(value)
-                if name in gaps:
+                if name in self._gaps:
                     body |= {} if isinstance(value, float) else {"gn": "1"}
                     body |= {} if isinstance(value, str) else {"gt": "1"}
-                if name in asked:
+                if name in self._asked:
                     body["kn"] = _TRUTH[value is not None]
                 if len(body) > 1:
                     yield from self._records(("value", name), body)

@@ -90,10 +90,10 @@ def _load_rules(directories: Sequence[Path]) -> RuleSet:
 def _content(directory: Path) -> Iterator[bytes]:
     """Names of all files that are looked at and the content of the rules among them."""
     for path in yaml_files(directory):
-        yield str(path).encode()
-        if not path.name.endswith(CASES_SUFFIX):
+        yield path.encode()
+        if not path.endswith(CASES_SUFFIX):
             try:
-                yield read_bytes(path, MOST_WRITTEN_BYTES)
+                yield read_bytes(Path(path), MOST_WRITTEN_BYTES)
             except (OSError, InputError):
                 yield b"cannot be read"
 
@@ -187,14 +187,14 @@ def _read_rule(path: Path) -> tuple[RuleSpec | None, Source]:
     return rule, source
 
 
-def yaml_files(directory: Path) -> list[Path]:
+def yaml_files(directory: Path) -> list[str]:
     """Every YAML file below the folder, in order of path."""
     found = (os.path.join(at, n) for at, _, names in os.walk(directory) for n in names)
-    return [Path(p) for p in sorted(found) if p.endswith((".yaml", ".yml"))]
+    return sorted(p for p in found if p.endswith((".yaml", ".yml")))
 
 
 def _files(directory: Path) -> list[Path]:
-    found = sorted(p for p in yaml_files(directory) if p.suffix == ".yaml")
+    found = sorted(Path(p) for p in yaml_files(directory) if p.endswith(".yaml"))
     return [p for p in found if not p.name.endswith(CASES_SUFFIX)]
 
 

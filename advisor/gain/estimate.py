@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -75,19 +75,29 @@ class Replayer:
         self.inflation = node_inflation(a)
         self._untraced = without_inflation(a, self.taken.inputs, self.inflation)
         self._known: dict[tuple[Any, ...], float] = {}
-        self._corrected: dict[tuple[float, float], Inputs] = {}
+        #: The latest inputs with no fix, with one, with two: steps and bounds, and the next fix or
+        #: scenario, start from them.
+        self._latest: dict[int, tuple[tuple[Any, ...], Inputs]] = {}
+        self._order: tuple[Array, Array, Array, Array] | None = None
 
     # ------------------------------------------------------------ times
 
     def inputs(self, fixes: Sequence[Fix], scenario: Scenario) -> Inputs:
         """The capture's inputs without the profiler, changed by the fixes in their order."""
-        key = (scenario.launch, scenario.node_gap)
-        if key not in self._corrected:
-            self._corrected[key] = corrected(self._untraced, scenario, self.by_software)
-        inputs = self._corrected[key]
+        key: tuple[Any, ...] = (scenario.launch, scenario.node_gap)
+        inputs = self._made(0, key, lambda: corrected(self._untraced, scenario, self.by_software))
         for i, fix in enumerate(fixes):
-            inputs = apply(fix, inputs, self.work, scenario, scenario.lean(i))
+            key = (*key, fix.key, scenario.lean(i))
+            inputs = self._made(
+                i + 1, key, partial(apply, fix, inputs, self.work, scenario, scenario.lean(i))
+            )
         return inputs
+
+    def _made(self, count: int, key: tuple[Any, ...], make: Callable[[], Inputs]) -> Inputs:
+        known = self._latest.get(count)
+        if known is None or known[0] != key:
+            known = self._latest[count] = (key, make())
+        return known[1]
 
     def step_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         """Mean step time under a scenario. A known unprofiled step time is met without a fix; what
@@ -174,17 +184,21 @@ class Replayer:
         launched before it takes no time away from the others: what counts is how far each step's
         work reaches at most."""
         ops = inputs.ops
-        mine = np.flatnonzero(np.isin(ops.step, self.excerpt.measured))
+        # Fixes change times, hardly ever where the work runs.
+        if self._order is None or self._order[0] is not ops.stream or self._order[1] is not ops.step:
+            mine = np.flatnonzero(np.isin(ops.step, self.excerpt.measured))
+            mine = mine[np.lexsort((ops.step[mine], ops.stream[mine]))]
+            stream, step = ops.stream[mine], ops.step[mine]
+            new = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1])
+            first = np.concatenate(([0], np.flatnonzero(new) + 1))
+            self._order = ops.stream, ops.step, mine, first
+        mine, first = self._order[2:]
         if len(mine) == 0:
             return 0.0
-        mine = mine[np.lexsort((ops.step[mine], ops.stream[mine]))]
-        stream, step = ops.stream[mine], ops.step[mine]
         alone = ops.duration[mine] + np.minimum(ops.gap[mine], 0.0)
-        new = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1])
-        first = np.concatenate(([0], np.flatnonzero(new) + 1))
         reached = np.cumsum(alone)
         time = np.maximum.reduceat(reached, first) - (reached - alone)[first]
-        busy = np.bincount(stream[first], np.maximum(time, 0.0))
+        busy = np.bincount(ops.stream[mine[first]], np.maximum(time, 0.0))
         return float(busy.max()) / len(self.excerpt.measured)
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
@@ -250,8 +264,10 @@ class Replayer:
         before = self.step_ns((), self.middle)
         after, bound = self.step_ns(fixes, middle), self.bound_ns(fixes, middle)
         befores = self._befores(ends)
-        afters = [self.step_ns(fixes, s) for s in ends]
-        bounds = [self.bound_ns(fixes, s) for s in ends]
+        afters, bounds = [], []
+        for scenario in ends:
+            afters.append(self.step_ns(fixes, scenario))
+            bounds.append(self.bound_ns(fixes, scenario))
         if min(before, after, bound, *befores, *afters, *bounds) <= 0.0:
             raise NoEstimate("the replayed steps would hold no work")
         throughput = any(is_throughput(fix) for fix in fixes)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
 
 from advisor.metrics.intervals import union
 from advisor.model.arrays import Array
 
-#: Samples whose equations are worked into a solution at once.
-_BLOCK = 1 << 14
+#: Samples whose equations are worked into a solution at once: as many as fit into a core's cache.
+_BLOCK = 1 << 11
 #: Samples whose misfits are taken as related.
 _RELATED_SAMPLES = 20
 
@@ -86,13 +87,16 @@ def robust_covariance(design: Array, misfit: Array) -> Array:
 def bounded_least_squares(gram: Array, moment: Array, upper: float = 1.0) -> Array:
     """Minimise x'Gx/2 - m'x for 0 <= x <= upper by coordinate descent: a dozen unknowns, so it
     converges in a few hundred cheap sweeps and needs no solver library."""
-    x = np.zeros(len(moment))
-    diagonal = np.maximum(np.diag(gram), 1e-12)
+    rows, moments = gram.tolist(), moment.tolist()  # plain numbers: arrays of a dozen are slower
+    diagonal = np.maximum(np.diag(gram), 1e-12).tolist()
+    x = [0.0] * len(moments)
     for _ in range(2000):
-        before = x.copy()
-        for i in range(len(x)):
-            step = (moment[i] - gram[i] @ x) / diagonal[i]
-            x[i] = min(max(x[i] + step, 0.0), upper)
-        if np.abs(x - before).max(initial=0.0) < 1e-7:
+        change = 0.0
+        for i, row in enumerate(rows):
+            step = (moments[i] - sum(map(mul, row, x))) / diagonal[i]
+            value = min(max(x[i] + step, 0.0), upper)
+            change = max(change, abs(value - x[i]))
+            x[i] = value
+        if change < 1e-7:
             break
-    return x
+    return np.array(x)

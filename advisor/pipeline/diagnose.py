@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -16,12 +17,14 @@ from advisor.pipeline.given import given_decoder, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
 
 if TYPE_CHECKING:
+    from advisor.engine.compile import Program
     from advisor.engine.findings import Conclusions
     from advisor.engine.infer import Inference
     from advisor.engine.load import RuleSet
     from advisor.gain.attach import Gains
     from advisor.metrics.analysis import Analysis
     from advisor.model.facts import FactBase
+    from advisor.model.rules import Subject
     from advisor.ranks.waits import Waits
     from advisor.serving.detect import ServingEngine
     from advisor.sources.trace import Trace
@@ -88,10 +91,8 @@ def analyse(
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
-    from advisor.engine.compile import compile_rules
     from advisor.engine.infer import default_engine, infer, take_out_undecided
     from advisor.engine.load import builtin_dir
-    from advisor.engine.params import parse_params
     from advisor.facts.build import build_facts
     from advisor.metrics.analysis import Analysis
     from advisor.metrics.window import Selection
@@ -103,8 +104,7 @@ def analyse(
     say = progress or (lambda _: None)
     weights = given_weights(chosen.weight_bytes)
     given_step_ns(chosen.unprofiled_step)  # a wrong one fails before anything is read
-    rules = all_rules((builtin_dir(), *chosen.rules)).about("trace")
-    params = parse_params(rules, chosen.params)
+    program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     say("exporting with nsys" if needs_export(path) else "reading")
     with opened(path, chosen) as trace:
         say("reading")
@@ -114,7 +114,6 @@ def analyse(
         facts = build_facts(analysis, weights, ranks, given_decoder(chosen.weight_bytes))
         say("inferring")
         engine = chosen.engine or default_engine()
-        program = compile_rules(rules, params)
         take_out_undecided(facts, program)
         inference = infer(facts, program, engine=engine, strict=chosen.strict)
         serving = document.serving_engine(analysis, chosen.serving_engine)
@@ -224,11 +223,21 @@ def _sensitivity(done: Analysed) -> tuple[Flip, ...]:
 def all_rules(folders: tuple[Path, ...]) -> RuleSet:
     """The rules of the folders. Read again only where a file has changed: many ranks are read by
     few processes, and `advisor doctor` asks for two subjects."""
+    return _rules_of(folders, _stamps(folders))
+
+
+def program_about(subject: Subject, folders: tuple[Path, ...], params: Iterable[str]) -> Program:
+    """The compiled rules of the folders about a subject; compiled again only where a file has changed.
+    `params` as given on the command line. RuleError for what cannot be used."""
+    return _program_of(subject, folders, tuple(params), _stamps(folders))
+
+
+def _stamps(folders: tuple[Path, ...]) -> tuple[tuple[str, int, int], ...]:
+    """Path, time and size of every file with rules."""
     from advisor.engine.load import yaml_files
 
-    files = [p for folder in folders for p in yaml_files(folder)]
-    stamps = ((str(p), p.stat()) for p in files)
-    return _rules_of(folders, tuple((name, s.st_mtime_ns, s.st_size) for name, s in stamps))
+    found = ((p, os.stat(p)) for folder in folders for p in yaml_files(folder))
+    return tuple((path, s.st_mtime_ns, s.st_size) for path, s in found)
 
 
 @lru_cache(maxsize=2)
@@ -236,3 +245,17 @@ def _rules_of(folders: tuple[Path, ...], _stamps: tuple[tuple[str, int, int], ..
     from advisor.engine.load import load_rules
 
     return load_rules(*folders)
+
+
+@lru_cache(maxsize=4)
+def _program_of(
+    subject: Subject,
+    folders: tuple[Path, ...],
+    params: tuple[str, ...],
+    stamps: tuple[tuple[str, int, int], ...],
+) -> Program:
+    from advisor.engine.compile import compile_rules
+    from advisor.engine.params import parse_params
+
+    rules = _rules_of(folders, stamps).about(subject)
+    return compile_rules(rules, parse_params(rules, params))

@@ -10,10 +10,9 @@ from advisor.capture import doctor as checks
 from advisor.capture.planner import Situation, plan
 from advisor.capture.questions import question_facts, questions
 from advisor.capture.recording import recording_of
-from advisor.engine.compile import Program, compile_rules
+from advisor.engine.compile import Program
 from advisor.engine.infer import infer
 from advisor.engine.load import builtin_dir
-from advisor.engine.params import parse_params
 from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER
 from advisor.facts.recording import ASKED_TABLES
 from advisor.metrics.analysis import Analysis
@@ -21,7 +20,15 @@ from advisor.model.checkup import Checkup, Plan
 from advisor.model.facts import Value
 from advisor.model.findings import Tool
 from advisor.pipeline import document
-from advisor.pipeline.diagnose import Analysed, Options, Progress, all_rules, analyse, conclusions
+from advisor.pipeline.diagnose import (
+    Analysed,
+    Options,
+    Progress,
+    all_rules,
+    analyse,
+    conclusions,
+    program_about,
+)
 from advisor.sources.schema import MISSING, Call
 
 _PHASES = ("prefill", "decode", "mixed")
@@ -30,9 +37,10 @@ _PHASES = ("prefill", "decode", "mixed")
 def doctor(path: str | Path, options: Options | None = None, progress: Progress | None = None) -> Checkup:
     """Check one capture. Raises InputError for a capture that cannot be used."""
     chosen = options or Options()
-    asking = all_rules((builtin_dir(), *chosen.rules)).about("recording")
+    folders = (builtin_dir(), *chosen.rules)
+    asking = all_rules(folders).about("recording")
     own = tuple(p for p in chosen.params if p.partition(".")[0].strip() in asking.by_code)
-    program = compile_rules(asking, parse_params(asking, own))
+    program = program_about("recording", folders, own)
     others = replace(chosen, params=tuple(p for p in chosen.params if p not in own))
     with analyse(path, others, progress) as done:
         return checkup(done, program)

@@ -319,7 +319,7 @@ def timeline(a: Analysis) -> Timeline:
             Lane(
                 name=name,
                 device=device,
-                values=tuple(None if np.isnan(v) else round(float(v), 4) for v in values),
+                values=tuple(None if v != v else round(v, 4) for v in np.asarray(values).tolist()),
             )
         )
 

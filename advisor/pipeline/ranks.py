@@ -15,7 +15,7 @@ from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
-from advisor.pipeline.diagnose import Options, analyse, assemble, conclusions
+from advisor.pipeline.diagnose import Options, analyse, assemble, conclusions, program_about
 from advisor.pipeline.given import parse_weights
 from advisor.pipeline.verdict import headline, to_do
 from advisor.ranks import sections
@@ -134,16 +134,13 @@ def diagnose_ranks(
     `run` reduces the captures (by default here, one after the other); `tell` gets one line for each
     that could not be read. Raises InputError where none could, RuleError for bad rules.
     """
-    from advisor.engine.compile import compile_rules
     from advisor.engine.infer import default_engine
-    from advisor.engine.load import builtin_dir, load_rules
-    from advisor.engine.params import parse_params
+    from advisor.engine.load import builtin_dir
 
     chosen = options or Options()
     if chosen.weight_bytes:  # read here: workers may not see the file
         chosen = replace(chosen, weight_bytes=str(parse_weights(chosen.weight_bytes)))
-    rules = load_rules(builtin_dir(), *chosen.rules).about("trace")
-    program = compile_rules(rules, parse_params(rules, chosen.params))
+    program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     tasks = [Task(str(path), chosen, i == 0) for i, (_, path) in enumerate(files)]
     results = (run or _here)(tasks)
     with _no_collection():
