@@ -16,7 +16,7 @@ from advisor.errors import InputError
 
 @takes(
     "traces format output html xlsx review force window nvtx phase weight_bytes unprofiled_step "
-    "gpu_metrics gpu_metrics_offset serving_engine rules select ignore param engine baseline folder "
+    "gpu_metrics gpu_metrics_offset serving_engine together rules select ignore param engine baseline folder "
     "sensitivity redact explain_ranking fail_on fail_on_new fail_on_worse ranks independent jobs dask top "
     "quiet verbose"
 )
@@ -31,6 +31,7 @@ def diagnose(
         typer.Option("--review", metavar="FILE", help="Start it from an earlier one's decisions."),
     ] = None,
     force: flags.Force = False,
+    together: flags.Together = False,
 ) -> None:
     """Find out what holds the GPU back in one or more captures.
 
@@ -40,11 +41,12 @@ def diagnose(
     saved with --format json, to show it in another format; - reads standard input.
 
     Captures whose names (rank3.sqlite) or metadata say that they are ranks of one job get one
-    diagnosis: who comes late, who waits.
+    diagnosis: who comes late, who waits. With --together an nsys capture gives the times, and a
+    PyTorch trace of the same model the operators, sizes, modules and lines.
 
     Options may also stand in advisor.toml, or in pyproject.toml under [tool.advisor].
     """
-    from advisor.cli.inputs import expand
+    from advisor.cli.inputs import as_pair, expand
     from advisor.cli.report import report
 
     if not traces and settings.gpu_metrics:  # the log alone is what there is to judge
@@ -53,6 +55,9 @@ def diagnose(
     if not traces:
         raise InputError("no TRACE was given; see 'advisor diagnose --help'")
     files = expand(traces)
+    if together:
+        first, other = as_pair(files, together)
+        files, settings = [first], replace(settings, together=other)
     # A folder that nsys exported is one capture; any other one stands for those in it.
     many = len(files) > 1 or any(t.is_dir() and t not in files for t in traces)
     raise typer.Exit(report(files, settings, output, force, many, html, xlsx, review))

@@ -57,6 +57,19 @@ def check_exists(path: Path) -> None:
     raise InputError(f"{path}: no such file or folder{hint}")
 
 
+def as_pair(paths: Sequence[Path], together: bool) -> tuple[Path, Path | None]:
+    """The capture, and with --together the PyTorch trace of the same program that names its parts."""
+    if len(paths) == (2 if together else 1):
+        from advisor.sources.open import is_profiler_json
+
+        swap = together and is_profiler_json(paths[0]) and not is_profiler_json(paths[1])
+        first, *second = reversed(paths) if swap else paths
+        return first, second[0] if second else None
+    if together:
+        raise InputError(f"--together takes two recordings of one program, not {len(paths)}")
+    raise InputError(f"takes one capture, not {len(paths)}; for two recordings of one program add --together")
+
+
 def _stem(path: Path) -> str:
     return path.name.partition(".")[0]
 

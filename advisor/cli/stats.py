@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,18 +35,18 @@ class TimeUnit(StrEnum):
 REPORTS = (
     "kernels", "tail", "api", "api-gpu", "launch", "launch-trace", "copies", "copy-sizes", "unified",
     "collectives", "nvtx", "nvtx-pushpop", "nvtx-kernels", "nvtx-gpu", "nvtx-gpu-trace", "osrt",
-    "trace", "longest", "histogram", "pace", "heatmap", "budget",
+    "trace", "longest", "histogram", "pace", "heatmap", "modules", "budget",
 )  # fmt: skip
 
 
 @takes(
-    "trace report names timeunit format limit raw window nvtx phase redact output force",
+    "traces report names timeunit format limit raw window nvtx phase together redact output force",
     files=(),
     format=one_of("Kind of output.", "text", "json", "csv"),
 )
 def stats(
     settings: Settings,
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE", hidden=True)],
     report: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,6 +70,7 @@ def stats(
     ] = False,
     output: flags.Output = None,
     force: flags.Force = False,
+    together: flags.Together = False,
 ) -> None:
     """Print tables of a capture.
 
@@ -76,12 +78,15 @@ def stats(
     histogram, pace and budget look at the steady window.
     """
     from advisor.cli.deliver import target_of
+    from advisor.cli.inputs import as_pair
     from advisor.cli.output import write_bytes, write_page
     from advisor.cli.progress import Progress
     from advisor.pipeline.stats import stats_tables
     from advisor.reports import stats_data, stats_text
 
-    output = target_of(output, force, [trace])
+    output = target_of(output, force, traces)
+    trace, other = as_pair(traces, together)
+    settings = replace(settings, together=other)
     with Progress(trace.name) as progress:
         tables = stats_tables(trace, report or ["kernels"], settings, names.value, progress)
     if settings.format == "text":

@@ -17,6 +17,7 @@ from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
 from advisor.facts.products import product_facts
+from advisor.facts.provenance import match_facts, provenance_facts
 from advisor.facts.rates import rate_facts
 from advisor.facts.shapes import shape_facts
 from advisor.facts.stacks import stack_facts
@@ -25,6 +26,7 @@ from advisor.facts.unified import unified_facts
 from advisor.facts.window import window_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.matmuls import matmuls, recorded_weights
 from advisor.model.decoder import Decoder
 from advisor.model.facts import FactBase
 
@@ -35,13 +37,14 @@ def build_facts(
     ranks: CrossRank | None = None,
     decoder: Decoder | None = None,
 ) -> FactBase:
-    """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights,
-    `decoder` the sizes of the model, `ranks` the cross-rank values of several ranks in this capture."""
+    """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights (where
+    it is not given, the recorded sizes of its products tell), `decoder` the sizes of the model, `ranks` the cross-rank values of several ranks in this capture."""
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)
     sums_facts(a, out)
     stack_facts(a, out)
+    match_facts(a, out)
     window_facts(a, out)
     if ranks is None:
         rank_facts(a, out)
@@ -60,9 +63,12 @@ def build_facts(
         memory_facts(own, device, out)
         copy_facts(own, device, out)
         unified_facts(own, device, out)
-        activity_facts(own, device, out, weight_bytes)
-        phase_facts(own, device, out, weight_bytes)
-        rate_facts(own, device, out, weight_bytes, decoder.parameters if decoder else None)
+        sized = matmuls(own, device)
+        provenance_facts(own, device, out, sized)
+        weights = weight_bytes or recorded_weights(own, sized)
+        activity_facts(own, device, out, weights)
+        phase_facts(own, device, out, weights)
+        rate_facts(own, device, out, weights, decoder.parameters if decoder else None)
         product_facts(own, device, out, decoder)
         waits = ranks.waits.get(device) if ranks else None
         operation_facts(own, device, out, waits)

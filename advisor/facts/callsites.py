@@ -1,7 +1,10 @@
-"""Evidence tables `call_sites.*`: which code makes the calls that a finding speaks of."""
+"""Which code makes the calls that a finding speaks of: evidence tables `call_sites.*`, and the code that
+makes most of a class."""
 
 from __future__ import annotations
 
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import call_site_patterns, step_patterns
 from advisor.metrics.analysis import Analysis
@@ -9,12 +12,31 @@ from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
 from advisor.model.facts import Scope, Value
 
 _ROWS = 10
+#: One place makes most of the calls where it holds this part of their time.
+_MOST = 0.5
 _WHAT = {
     "launch": "launch calls", "sync": "waiting calls", "copy": "copy and memset calls",
     "alloc": "allocation and free calls",
 }  # fmt: skip
-_HOW = {"backtraces": "CUDA backtraces", "samples": "CPU samples", "ranges": "enclosing ranges"}
-_NAMELESS = {"backtraces": "(without a backtrace)", "ranges": "(outside of ranges)", "samples": "-"}
+_HOW = {
+    "backtraces": "CUDA backtraces",
+    "stacks": "Python stacks",
+    "samples": "CPU samples",
+    "ranges": "enclosing ranges",
+}
+_UNNAMED = Need("nothing in the capture names code that makes most of these calls")
+
+FACTS = group("device", needs.CUDA, [
+    Entry(f"call_sites.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
+    for kind, what in _WHAT.items()
+], columns={"api_calls": origin.CALLS}, needs=(needs.FEEDER, _UNNAMED))  # fmt: skip
+
+_NAMELESS = {
+    "backtraces": "(without a backtrace)",
+    "ranges": "(outside of ranges)",
+    "stacks": "-",
+    "samples": "-",
+}
 
 
 def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
@@ -31,16 +53,20 @@ def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
         a.budgets[device].gaps,
         call_site_patterns(),
         step_patterns(),
+        a.provenance.calls,
     )
     scope = Scope(device=device)
     known = False
-    for group in GROUPS:
-        found = finder.of(group)
+    for kind in GROUPS:
+        found = finder.of(kind)
         if found is not None:
             known = True
             columns, rows = _columns(found), _rows(found, a.step_count)
-            out.table(f"call_sites.{group}", scope, _title(group, found), columns, rows)
-    if not known and any(finder.has(group) for group in GROUPS):
+            out.table(f"call_sites.{kind}", scope, _title(kind, found), columns, rows)
+            top = next((s for s in found.sites if s.where), None)
+            if top is not None and top.time_ns >= _MOST * found.time_ns:
+                out.put(f"call_sites.{kind}_place", top.where, scope)
+    if not known and any(map(finder.has, GROUPS)):
         title, flags = _missing(a)
         out.table("call_sites.flag", scope, title, ("capture with",), [[f] for f in flags])
 
@@ -57,8 +83,8 @@ def _missing(a: Analysis) -> tuple[str, tuple[str, ...]]:
     return title, tuple(option for option in options if option)
 
 
-def _title(group: str, found: CallSites) -> str:
-    title = f"Where the {_WHAT[group]} come from, by {_HOW[found.source]}"
+def _title(kind: str, found: CallSites) -> str:
+    title = f"Where the {_WHAT[kind]} come from, by {_HOW[found.source]}"
     if found.source == "samples":
         return f"{title} ({sum(s.calls for s in found.sites)} in {found.calls} calls)"
     return title

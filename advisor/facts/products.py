@@ -18,12 +18,11 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL
+from advisor.metrics.matmuls import REDUCTION
 from advisor.model.arrays import Array
 from advisor.model.decoder import Decoder
 from advisor.model.facts import Scope
 
-#: A second kernel of the product before it.
-_REDUCTION = "GEMM split-K reduction"
 _MATCHED = Need(
     "no config.json was given (--weight-bytes), or the products of the steps are not those of the model"
 )
@@ -54,7 +53,7 @@ def _of_decoder(a: Analysis, device: int, scope: Scope, out: FactWriter, decoder
         return False
     decode = a.window_steps[a.window_phases == "decode"]
     at = a.device_kernels(device)
-    wanted = a.names.mask(lambda k: k.family in MATMUL and k.operation != _REDUCTION)[a.op_name[at]]
+    wanted = a.names.mask(lambda k: k.family in MATMUL and k.operation != REDUCTION)[a.op_name[at]]
     at = at[wanted & np.isin(a.steps.op_step[at], decode)]
     at = at[np.lexsort((a.ops.start[at], a.steps.op_step[at]))]
     count = len(at) // max(len(decode), 1)

@@ -24,6 +24,7 @@ from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, kernel_names
 from advisor.metrics.operations import Kind, Operations, operations
 from advisor.metrics.phases import phase_times, with_phases
+from advisor.metrics.provenance import Provenance
 from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
@@ -46,7 +47,7 @@ from advisor.sources.trace import Trace
 #: What views of other devices share.
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses",
-    "startup", "damage", "communication", "roles", "states",
+    "startup", "damage", "communication", "roles", "states", "provenance",
 )  # fmt: skip
 
 
@@ -61,8 +62,16 @@ class Analysis:
     device and of the process with most GPU time on it: of the device with most GPU time, or of
     another with `on(device)`."""
 
-    def __init__(self, trace: Trace, selection: Selection | None = None, device: int | None = None) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        selection: Selection | None = None,
+        device: int | None = None,
+        other: Analysis | None = None,
+    ) -> None:
+        """`other` is another recording of the same program, which names what this one measures."""
         self.trace: Trace = trace
+        self.other = other
         self.selection = selection or Selection()
         self._device = device
         self._views: dict[int, Analysis] = {}
@@ -131,6 +140,11 @@ class Analysis:
         kernel = self.ops.kind == Kind.KERNEL
         out[kernel] = self.names.index[self.ops.row[kernel]]
         return out
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """Operators, modules and lines that GPU work and calls come from."""
+        return Provenance(self)
 
     @cached_property
     def steps(self) -> Steps:

@@ -1,4 +1,4 @@
-"""Who makes the CUDA calls: by backtrace, else by CPU samples, else by the enclosing NVTX range."""
+"""Who makes the CUDA calls: by backtrace, else by Python stack, CPU samples or the enclosing NVTX range."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import numpy as np
 from advisor.knowledge.files import CallSitePatterns, FrameKind, StepPatterns
 from advisor.metrics.budget import REFILL_NS
 from advisor.metrics.gaps import Gaps
-from advisor.metrics.host import Ranges, ThreadCalls
+from advisor.metrics.host import Ranges, ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
+from advisor.metrics.origins import Origins
 from advisor.model.arrays import Array
 from advisor.sources.calls import base_name
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
 
-Source = Literal["backtraces", "samples", "ranges"]
+Source = Literal["backtraces", "stacks", "samples", "ranges"]
 _Labelled = tuple[Array, Array, Array]  # start, end, label
 
 GROUPS = ("launch", "sync", "copy", "alloc")
@@ -33,8 +34,6 @@ _CLASSES = {
 _FRAMES = 3
 #: With fewer samples inside the calls, ranges say more.
 _LEAST_SAMPLES = 20
-#: Nesting beyond this is ignored.
-_DEPTH = 64
 
 _TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
 _BRACKETS = re.compile(r"<[^<>]*>")
@@ -81,8 +80,11 @@ class CallSiteFinder:
         idle: Gaps,
         frames: CallSitePatterns,
         steps: StepPatterns,
+        origins: Callable[[Array], Origins | None] = lambda _: None,
     ) -> None:
-        """`calls` are the outermost calls of the thread, `idle` the gaps of its device."""
+        """`calls` are the outermost calls of the thread, `idle` the gaps of its device; `origins` names
+        the code around rows of api_calls."""
+        self._origins = origins
         self._trace, self._ranges = trace, ranges
         self._frames, self._steps = frames, steps
         lo, hi = np.searchsorted(calls.start, host).tolist()
@@ -115,13 +117,12 @@ class CallSiteFinder:
 
     def of(self, group: str) -> CallSites | None:
         """Sites of a group; None where nothing in the capture names any, or without calls."""
-        if not (self._trace.has("callchains") or self._range_sites[0]):
-            return None
         at = self.members(group)
         if len(at) == 0:
             return None
         for source, look in (
             ("backtraces", self._by_backtrace),
+            ("stacks", self._by_stack),
             ("samples", self._by_sample),
             ("ranges", self._by_range),
         ):
@@ -197,6 +198,20 @@ class CallSiteFinder:
             return None
         site, labels = self._sites_of_chains(chain)
         return (site, labels, at) if labels else None
+
+    def _by_stack(self, at: Array) -> tuple[Array, list[str], Array] | None:
+        """Modules and lines; operators alone are told by ranges, but for those of another recording."""
+        found = self._origins(self._calls.row[at])
+        if found is None or not found.known.any():
+            return None
+        if self._range_sites[0] and not ((found.line >= 0) | (found.module >= 0)).any():
+            return None
+        keys = np.stack([found.line, found.module, found.outer])
+        _, first, of = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        labels: dict[str, int] = {}
+        places = [found.place(i) for i in first.tolist()]
+        code = [labels.setdefault(text, len(labels)) if text else MISSING for text in places]
+        return np.array(code, np.int64)[of.ravel()], list(labels), at
 
     def _by_sample(self, at: Array) -> tuple[Array, list[str], Array] | None:
         if not (self._trace.has("host_samples") and self._trace.has("callchains")):
@@ -341,33 +356,6 @@ def _library_path(frames: Array, first: Array, _last: Array) -> Array:
 _PATHS: dict[str, Callable[[Array, Array, Array], Array]] = {
     "application": _application_path, "framework": _framework_path, "library": _library_path,
 }  # fmt: skip
-
-
-def innermost(time: Array, start: Array, end: Array, label: Array, depth: int = _DEPTH) -> Array:
-    """Label of the innermost range around each time (ascending), at most `depth` levels down from
-    the outermost; MISSING where there is none.
-
-    `start` ascends. Ranges are painted level by level, from the outermost inwards.
-    """
-    out = np.full(len(time), MISSING, np.int64)
-    order = np.lexsort((-end, start))
-    start, end, label = start[order], end[order], label[order]
-    # Ranges without any of the times inside them need no level.
-    lo, hi = np.searchsorted(time, start), np.searchsorted(time, end)
-    some = hi > lo
-    lo, hi, end, label = lo[some], hi[some], end[some], label[some]
-    for _ in range(depth):
-        if len(lo) == 0:
-            break
-        reach = np.maximum.accumulate(end)
-        outer = np.append(True, end[1:] > reach[:-1])
-        a, b, codes = lo[outer], hi[outer], label[outer]
-        b = np.minimum(b, np.append(a[1:], len(time)))  # ranges that overlap without nesting
-        change = np.bincount(a, codes + 1, len(time) + 1) - np.bincount(b, codes + 1, len(time) + 1)
-        painted = np.cumsum(change)[:-1].astype(np.int64) - 1
-        out = np.where(painted >= 0, painted, out)
-        lo, hi, end, label = lo[~outer], hi[~outer], end[~outer], label[~outer]
-    return out
 
 
 def function_name(symbol: str) -> str:

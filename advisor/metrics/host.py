@@ -12,12 +12,14 @@ import numpy as np
 
 from advisor.metrics.intervals import EMPTY, Spans, union
 from advisor.model.arrays import Array
-from advisor.sources.schema import OPERATIONS, PUSH_POP, START_END, Call
+from advisor.sources.schema import MISSING, OPERATIONS, PUSH_POP, START_END, Call
 from advisor.sources.trace import Trace
 
 T = TypeVar("T")
 
 _DIGITS = re.compile(r"\d+")
+#: Nesting beyond this is ignored.
+_DEPTH = 64
 
 
 @dataclass(frozen=True)
@@ -147,3 +149,30 @@ class Ranges:
 def launches(call: Array) -> Array:
     """Mask of calls that start work by launching kernels one by one."""
     return np.asarray(call == Call.LAUNCH)
+
+
+def innermost(time: Array, start: Array, end: Array, label: Array, depth: int = _DEPTH) -> Array:
+    """Label of the innermost range around each time (ascending), at most `depth` levels down from
+    the outermost; MISSING where there is none.
+
+    `start` ascends. Ranges are painted level by level, from the outermost inwards.
+    """
+    out = np.full(len(time), MISSING, np.int64)
+    order = np.lexsort((-end, start))
+    start, end, label = start[order], end[order], label[order]
+    # Ranges without any of the times inside them need no level.
+    lo, hi = np.searchsorted(time, start), np.searchsorted(time, end)
+    some = hi > lo
+    lo, hi, end, label = lo[some], hi[some], end[some], label[some]
+    for _ in range(depth):
+        if len(lo) == 0:
+            break
+        reach = np.maximum.accumulate(end)
+        outer = np.append(True, end[1:] > reach[:-1])
+        a, b, codes = lo[outer], hi[outer], label[outer]
+        b = np.minimum(b, np.append(a[1:], len(time)))  # ranges that overlap without nesting
+        change = np.bincount(a, codes + 1, len(time) + 1) - np.bincount(b, codes + 1, len(time) + 1)
+        painted = np.cumsum(change)[:-1].astype(np.int64) - 1
+        out = np.where(painted >= 0, painted, out)
+        lo, hi, end, label = lo[~outer], hi[~outer], end[~outer], label[~outer]
+    return out

@@ -87,6 +87,7 @@ class Input(Frozen):
     kernels_per_step: float | None = None
     busy_share: float | None = None
     startup_ms: float | None = None
+    together: str | None = None
     warnings: tuple[str, ...] = ()
     ledger: tuple[LedgerRow, ...] = ()
 

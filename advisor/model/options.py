@@ -54,4 +54,5 @@ class Options:
     redact: Annotated[
         bool, Flag("", "Take folders, names of people and hosts, and secrets out of the report.")
     ] = False
+    together: Path | None = None  # another recording of the same program, which names its parts
     strict: bool = False  # a disagreement of the engines is an error

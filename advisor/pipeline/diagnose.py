@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -59,6 +59,29 @@ def opened(path: str | Path, chosen: Options) -> Trace:
     return trace
 
 
+@contextmanager
+def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: None) -> Iterator[Analysis]:
+    """The metrics of a capture, with another recording of the same program beside it where one is given.
+
+    Raises InputError for captures that cannot be read or do not fit each other.
+    """
+    from advisor.metrics.analysis import Analysis
+    from advisor.metrics.window import Selection
+
+    selection = Selection(chosen.window, chosen.nvtx, chosen.phase)
+    with ExitStack() as open_:
+        trace = open_.enter_context(opened(path, chosen))
+        other = None
+        if chosen.together is not None:
+            say(f"reading {chosen.together.name}")
+            beside = replace(chosen, gpu_metrics=None)
+            other = Analysis(open_.enter_context(opened(chosen.together, beside)))
+        say("reading")
+        analysis = Analysis(trace, selection, other=other)
+        analysis.provenance.check()
+        yield analysis
+
+
 @dataclass(frozen=True)
 class Analysed:
     """One capture with all that was concluded about it, while its file is open. `waits` is there
@@ -94,8 +117,6 @@ def analyse(
     from advisor.engine.infer import default_engine, infer, take_out_undecided
     from advisor.engine.load import builtin_dir
     from advisor.facts.build import build_facts
-    from advisor.metrics.analysis import Analysis
-    from advisor.metrics.window import Selection
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import cross_rank, waits_inside
     from advisor.sources.open import needs_export
@@ -106,9 +127,7 @@ def analyse(
     given_step_ns(chosen.unprofiled_step)  # a wrong one fails before anything is read
     program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     say("exporting with nsys" if needs_export(path) else "reading")
-    with opened(path, chosen) as trace:
-        say("reading")
-        analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
+    with analysis_of(path, chosen, say) as analysis:
         waits = waits_inside(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
         facts = build_facts(analysis, weights, ranks, given_decoder(chosen.weight_bytes))

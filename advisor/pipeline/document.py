@@ -201,7 +201,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
     if len(a.devices) > 1:
         name = f"{len(a.devices)} x {names.pop()}" if len(names) == 1 else f"{len(a.devices)} GPUs"
     busy = [b.busy_ns / max(b.window.length, 1) for b in a.budgets.values()]
-    kernels = int((a.ops.kind[a.in_window] == Kind.KERNEL).sum()) if len(a.ops) else 0
+    kernels = int((a.ops.kind[a.in_window] == Kind.KERNEL).sum())
     return Input(
         path=capture.path,
         format=capture.format,
@@ -231,6 +231,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,
         busy_share=float(np.mean(busy)) if busy else None,
         startup_ms=a.startup.length / 1e6 if a.startup.length else None,
+        together=a.provenance.told,
         warnings=a.trace.ledger.warnings(a.trace.warnings),
         ledger=a.trace.ledger.rows(),
     )
@@ -286,21 +287,18 @@ def steps(a: Analysis) -> tuple[StepSummary, ...]:
     return tuple(out)
 
 
+_MAIN_TABLES = {
+    "kernels": "kernels.top", "families": "kernels.families", "api": "api.top", "copies": "copies.classes",
+    "steps": "steps.phases", "activity": "activity.groups", "modules": "origins.modules",
+    "places": "origins.places", "matmuls": "kernels.matmuls",
+}  # fmt: skip
+
+
 def tables(a: Analysis, base: FactBase) -> dict[str, Table]:
     """The main tables (of the first device where there are several), at most 200 rows each."""
     scope = Scope(device=a.devices[0]) if a.devices else Scope()
-    out = {}
-    for key, name in (
-        ("kernels", "kernels.top"),
-        ("families", "kernels.families"),
-        ("api", "api.top"),
-        ("copies", "copies.classes"),
-        ("steps", "steps.phases"),
-        ("activity", "activity.groups"),
-    ):
-        if (table := base.table(name, scope)) is not None:
-            out[key] = table.first(_TABLE_ROWS)
-    return out
+    found = ((key, base.table(name, scope)) for key, name in _MAIN_TABLES.items())
+    return {key: table.first(_TABLE_ROWS) for key, table in found if table is not None}
 
 
 def timeline(a: Analysis) -> Timeline:

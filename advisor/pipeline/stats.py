@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.stats.reports import make_report, report_names
 from advisor.metrics.stats.rows import NameStyle
-from advisor.metrics.window import Selection
 from advisor.model.stats import StatsTable
-from advisor.pipeline.diagnose import Options, Progress, opened
+from advisor.pipeline.diagnose import Options, Progress, analysis_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,8 +34,7 @@ def stats_tables(
     """The reports in the order given. Raises InputError for an unknown report, and for a capture or
     a selection that cannot be used."""
     wanted = report_names(reports)
-    with opened(path, options) as trace:
-        analysis = Analysis(trace, Selection(options.window, options.nvtx, options.phase))
+    with analysis_of(path, options) as analysis:
         tables = []
         for name in wanted:
             if progress is not None:

@@ -47,6 +47,8 @@ def header_input(entry: Input, steps: tuple[StepSummary, ...] = ()) -> Iterator[
             yield Labelled("window", window)
         if entry.startup_ms:
             yield Labelled("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside")
+        if entry.together:
+            yield Labelled("together", f"with {entry.together}")
     for text, times in Counter(entry.warnings).items():
         yield Labelled("warning", f"{text} ({times} times)" if times > 1 else text)
     for row in (r for r in entry.ledger if str(r) not in entry.warnings):

@@ -93,7 +93,9 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     "python_calls": ("start", "end", "process", "thread", "text_id"),
     "python_rows": ("start", "end", "process", "thread"),
-    "ranges": ("start", "end", "process", "thread", "domain", "text_id", "style"),
+    "modules": ("start", "end", "process", "thread", "text_id"),
+    # `operands_id`: sizes and types of what an operator works on, as two lists in JSON.
+    "ranges": ("start", "end", "process", "thread", "domain", "text_id", "style", "operands_id"),
     "samples": (
         "time", "device", "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read",
         "dram_write", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx", "sm_clock_hz",

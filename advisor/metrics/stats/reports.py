@@ -12,6 +12,7 @@ import pandas as pd
 from advisor.errors import InputError
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.stats.launch import launch, launch_trace, nvtx_kernels
+from advisor.metrics.stats.modules import modules
 from advisor.metrics.stats.project import projection, projection_trace
 from advisor.metrics.stats.rows import NameStyle, Query
 from advisor.metrics.stats.spread import budget, heatmap, histogram, pace
@@ -174,6 +175,11 @@ REPORTS: dict[str, Report] = {
     "longest": Report(
         "CUDA GPU trace by duration", longest, _TRACE, _WORK, _CUDA,
     ),
+    "modules": Report(
+        "GPU time by Python module", modules,
+        _ranks("Module 0, GPU Ops 2, Self (ns) 0, Total (ns) 0, Total (%) 0, Level 6"),
+        {"Python modules": ("modules",)}, "torch.profiler.profile(with_stack=True)", steady=True,
+    ),
     "heatmap": Report(
         "Activity over time", heatmap,
         _ranks("Lane 0, Start (ns) 0, End (ns) 0, Busy (%) 0, Device 6"), _WORK, _CUDA,
@@ -240,7 +246,8 @@ def make_report(a: Analysis, name: str, names: NameStyle = "full") -> StatsTable
         absent = [what for what, tables in report.needs.items() if not any(map(a.trace.has, tables))]
         if absent:
             what = " and no ".join(absent)
-            notes.insert(0, f"the capture holds no {what} (nsys records them with {report.flag})")
+            by = "nsys" if report.flag.startswith("-") else "PyTorch"
+            notes.insert(0, f"the capture holds no {what} ({by} records them with {report.flag})")
         else:
             notes.insert(0, "no such rows in this part of the capture")
     frame = frame.reindex(columns=list(report.columns)).reset_index(drop=True)

@@ -44,6 +44,8 @@ class Args(
         "sequence": "Seq",
         "external": "External id",
         "external_old": "external id",
+        "sizes": "Input Dims",
+        "types": "Input type",
     },
 ):
     """The arguments of an event that are read; any other is skipped without being decoded.
@@ -73,6 +75,8 @@ class Args(
     sequence: Any = None
     external: Any = None
     external_old: Any = None
+    sizes: Any = None
+    types: Any = None
 
 
 NO_ARGS = Args()

@@ -49,7 +49,8 @@ GC_NAMES = frozenset({"Python GC", "<built-in function collect>"})
 GC_NAME = "Python GC"
 
 #: A Python module that ran: its class, and a number for each object of the class.
-MODULE = re.compile(r"^nn\.Module: (.+?)(?:_\d+)?$")
+MODULE_PREFIX = "nn.Module: "
+MODULE = re.compile(rf"^{re.escape(MODULE_PREFIX)}(.+?)(?:_\d+)?$")
 
 #: A Python function outside of PyTorch.
 FUNCTION = re.compile(r"^(?!(?:.*/)?torch/|<)[^:]+\.py\(\d+\): \w+$")

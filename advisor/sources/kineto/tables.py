@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.sources.kineto.columns import (
@@ -26,6 +28,7 @@ from advisor.sources.kineto.kinds import (
     GC_NAME,
     GC_NAMES,
     MODULE,
+    MODULE_PREFIX,
     PROFILER_COST,
     ROLES,
     copy_kinds,
@@ -35,6 +38,7 @@ from advisor.sources.schema import ALLOCATED, DEVICE_MEMORY, FREED, MISSING, OPE
 from advisor.sources.trace import Columns
 
 _TID_MASK = 0x7FFFFFFF
+_ENCODER = msgspec.json.Encoder()
 
 
 class Collector:
@@ -81,8 +85,12 @@ class Collector:
                     taken.append(("collectives", collectives))
                 if role == "python":
                     taken.append(("python_rows", self._hosted(rows)[1]))
-                    if (functions := self._functions(rows)) is not None:
-                        taken.append(("python_calls", functions))
+                    for table, calls in (
+                        ("python_calls", self._functions(rows, FUNCTION)),
+                        ("modules", self._functions(rows, MODULE)),
+                    ):
+                        if calls is not None:
+                            taken.append((table, calls))
         except Inexact:
             self.timeless, self.negative = before
             raise
@@ -255,13 +263,14 @@ class Collector:
         columns["text_id"] = self.pool.ids([GC_NAME] * len(columns["start"]))
         return columns
 
-    def _functions(self, events: list[Event]) -> Columns | None:
-        """Calls of functions that are neither built in nor of PyTorch itself."""
-        events = _named(events, FUNCTION.match)
+    def _functions(self, events: list[Event], kind: re.Pattern[str]) -> Columns | None:
+        """Calls of functions that are neither built in nor of PyTorch itself, or of modules."""
+        events = _named(events, kind.match)
         if not events:
             return None
         events, columns = self._hosted(events)
-        return columns | {"text_id": self.pool.ids([e.name for e in events])}
+        names = [(e.name or "").removeprefix(MODULE_PREFIX) for e in events]
+        return columns | {"text_id": self.pool.ids(names)}
 
     def _ranges(self, events: list[Event], domain: int) -> Columns:
         events, columns = self._hosted(events)
@@ -269,8 +278,16 @@ class Collector:
             "domain": np.full(len(events), domain, np.int64),
             "text_id": self.pool.ids([e.name for e in events]),
             "style": np.full(len(events), PUSH_POP, np.int64),
+            "operands_id": self._operands(events),
         }
         return columns
+
+    def _operands(self, events: list[Event]) -> Ints:
+        """Texts such as `[[16,1024],[1024,1024]] ["c10::BFloat16","c10::BFloat16"]` of operators
+        whose shapes were recorded."""
+        told = ((e.args.sizes, e.args.types) if e.args and e.args.sizes else None for e in events)
+        texts = (None if t is None else " ".join(_ENCODER.encode(part).decode() for part in t) for t in told)
+        return np.array([MISSING if t is None else self.pool[t] for t in texts], np.int64)
 
     def _overheads(self, events: list[Event]) -> Columns | None:
         events = _named(events, PROFILER_COST.search)

@@ -120,7 +120,7 @@ class NsysExport:
         if table == "ranges":
             return self._has_ranges()
         # nsys samples stacks, it does not time functions.
-        if table in ("python_calls", "python_rows", "sums"):
+        if table in ("python_calls", "python_rows", "modules", "sums"):
             return False
         if table == "diagnostics":
             return self._db.has(self._raw(DIAGNOSTICS))

@@ -192,6 +192,7 @@ RANGE_COLUMNS = _columns(
     domain="domainId",
     style=Filled(("eventType",), _range_style),
     text_id="textId",
+    operands_id=Filled(("start",), lambda start: np.full_like(start, MISSING)),  # texts hold them
 )
 DIAGNOSTIC_COLUMNS = _columns(time="timestamp", severity="severity", text_id="textId")
 

@@ -1,0 +1,178 @@
+"""Facts about where GPU work comes from: modules, lines, operators and the sizes of matrix products, as
+recorded or taken from another recording (`--together`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.facts import origin
+from advisor.facts.spec import Entry, Need, group
+from advisor.facts.writer import FactWriter
+from advisor.knowledge.files import gpu
+from advisor.knowledge.shapes import Precision
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import UNFUSED
+from advisor.metrics.matmuls import Matmuls
+from advisor.metrics.origins import Origins, module_tree
+from advisor.model.arrays import Array
+from advisor.model.facts import Scope, Value
+
+_ROWS = 10
+_TREE_ROWS = 200
+#: Bytes of an element -> the precision whose peak counts.
+_PRECISION: dict[int, Precision] = {1: "fp8", 2: "fp16", 4: "tf32"}
+_TWO = "advisor REPORT.sqlite TRACE.json --together"
+_STACKS = "torch.profiler.profile(with_stack=True, record_shapes=True)"
+_OTHER = Need("no second recording was given", _TWO, lambda a: a.other is not None)
+_NAMED = Need("nothing in the capture names the code around its calls", _STACKS)
+_UNFUSED = Need("no such kernel ran")
+_SIZED = Need("the sizes of matrix products are not recorded", _STACKS)
+_PEAK = Need("the peak rate of the GPU is not known")
+_LAUNCHED = {**origin.OPS, "api_calls": origin.CALLS}
+
+FACTS = (
+    *group("trace", "", [
+        Entry("origin.match_ratio", "ratio", "kernels", "Share of the GPU time and of the operations that the other recording has, too; where that has no GPU work, share of the calls that it names", "operations matched by their order in steps; the lesser of the two"),
+        Entry("origin.same_shape_ratio", "ratio", "kernels", "Share of the matched operations that are kernels with the same launch shape in both recordings", "count"),
+    ], columns=_LAUNCHED, needs=(_OTHER,), windowed=False),
+    *group("device", "", [
+        Entry("origin.operator_ratio", "ratio", "kernels", "Share of the GPU time that a known operator launched", "operators around the launch calls"),
+        Entry("origin.module_ratio", "ratio", "kernels", "Share of the GPU time that a known Python module launched", "modules around the launch calls"),
+        Entry("origin.unfused_place", "text", "kernels", "The code that launches most elementwise, copy, norm and activation kernels, with its share of their time", "functions and modules around the launch calls", needs=(_NAMED, _UNFUSED)),
+        Entry("origin.line_ratio", "ratio", "kernels", "Share of the GPU time that a known Python function outside of PyTorch launched", "functions around the launch calls"),
+    ], columns=_LAUNCHED, needs=(_NAMED,)),
+    *group("device", "", [
+        Entry("kernel.matmul_sized_ratio", "ratio", "kernels", "Share of the time of matrix kernels whose sizes are recorded", "operands of the operators that launched them"),
+        Entry("kernel.matmul_flop_ratio", "ratio", "kernels", "Operations a second of the matrix products with recorded sizes, of the dense peak of their precision", "2 x m x k x n over kernel time, over the peak", needs=(_SIZED, _PEAK)),
+    ], columns=_LAUNCHED, needs=(_SIZED,)),
+)  # fmt: skip
+
+
+def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmuls | None) -> None:
+    found = a.provenance.ops
+    at = a.device_ops(device)
+    duration = (a.ops.end - a.ops.start)[at].astype(float)
+    if found is None or not duration.sum():
+        return
+    scope = Scope(device=device)
+    for name, known in (("operator", found.operator), ("module", found.module), ("line", found.line)):
+        out.put(f"origin.{name}_ratio", float(duration[known[at] >= 0].sum() / duration.sum()), scope)
+    _places(a, found, device, out)
+    whole = duration.sum()
+    out.table(
+        "origins.modules",
+        scope,
+        "GPU time by Python module",
+        ("module", "objects", "GPU work", "self:ms", "total:ms", "share:ratio"),
+        [
+            [
+                f"{'. ' * r.level}{r.name}",
+                r.objects,
+                r.kernels,
+                r.self_ns / 1e6,
+                r.total_ns / 1e6,
+                r.total_ns / whole,
+            ]
+            for r in module_tree(found, at, duration)[:_TREE_ROWS]
+        ],
+    )
+    if products is not None:
+        _products(a, device, products, out)
+
+
+def match_facts(a: Analysis, out: FactWriter) -> None:
+    """How well the other recording fits this one."""
+    out.put("origin.match_ratio", a.provenance.quality)
+    match = a.provenance.match
+    out.put("origin.same_shape_ratio", None if match is None else match.same_ratio)
+
+
+def _places(a: Analysis, found: Origins, device: int, out: FactWriter) -> None:
+    """The code that launches most kernel time."""
+    at = a.device_kernels(device)
+    unfused = at[a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[at]]]
+    if rows := _heaviest(a, found, unfused):
+        out.put("origin.unfused_place", f"{rows[0][0]} ({rows[0][3]:.0%})", Scope(device=device))
+    out.table(
+        "origins.places",
+        Scope(device=device),
+        "Code that launches the kernels",
+        ("launched from", "kernels", "time:ms", "share:ratio"),
+        _heaviest(a, found, at),
+    )
+
+
+def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, float, float]]:
+    """Where most time of kernels comes from: place, kernels, ms, share; empty where nothing tells it."""
+    if not found.known[at].any():
+        return []
+    duration = (a.ops.end - a.ops.start)[at].astype(float)
+    columns = (found.line, found.module, found.outer)
+    kinds: dict[str, int] = {}
+    of = np.array([kinds.setdefault(m.kind, len(kinds)) for m in found.modules] + [-1], np.int64)
+    keys = np.stack([columns[0][at], of[columns[1][at]], columns[2][at]])
+    distinct, first, group_of = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    time = np.bincount(group_of.ravel(), duration, minlength=distinct.shape[1])
+    count = np.bincount(group_of.ravel(), minlength=distinct.shape[1])
+    order = [int(i) for i in np.argsort(-time, kind="stable") if time[i]][:_ROWS]
+    return [
+        (found.place(int(at[first[i]])) or "-", int(count[i]), time[i] / 1e6, time[i] / duration.sum())
+        for i in order
+    ]
+
+
+def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None:
+    scope, about = Scope(device=device), gpu(a.device(device).name)
+    rates = about.tensor_tflops if about else {}
+    whole = float(found.duration.sum())
+    out.put(
+        "kernel.matmul_sized_ratio", float(found.duration[found.product >= 0].sum()) / max(whole, 1.0), scope
+    )
+    size = np.array([p.size for _, p in found.products])[np.maximum(found.product, 0)]
+    reached, spent = 0.0, 0.0
+    for width, precision in _PRECISION.items():
+        time, flop, _ = found.of((size == width) & (found.product >= 0))
+        if time and (peak := rates.get(precision)):
+            reached, spent = reached + flop / (peak * 1e3), spent + time
+    ratio = reached / spent if spent else None
+    out.put("kernel.matmul_flop_ratio", ratio if ratio is not None and ratio <= 1 else None, scope)
+    known = a.device(device).bandwidth_bytes_per_s or (about.dram_bytes_per_s if about else None)
+    rows: list[list[Value | None]] = []
+    for i, (operator, product) in enumerate(found.products):
+        mine = found.product == i
+        time, flop, moved = found.of(mine)
+        count = int((mine & ~found.reduction).sum())
+        peak = rates.get(_PRECISION[product.size]) if product.size in _PRECISION else None
+        of_peak = flop / time / (peak * 1e3) if peak and time else None
+        of_memory = moved / time * 1e9 / known if known and time and moved else None
+        rows.append(
+            [
+                operator,
+                str(product),
+                product.size or None,
+                count,
+                time / 1e6,
+                flop / max(time, 1.0) / 1e3,
+                of_peak,
+                of_memory,
+                time / max(whole, 1.0),
+            ]
+        )
+    rows.sort(key=lambda row: -float(row[4] or 0))
+    out.table(
+        "kernels.matmuls",
+        scope,
+        "Matrix products by recorded sizes: rates of the peak of their precision and of memory",
+        (
+            "operator",
+            "m x k x n",
+            "bytes each",
+            "calls",
+            "time:ms",
+            "TFLOP/s",
+            "of peak:ratio",
+            "operands of bandwidth:ratio",
+            "share:ratio",
+        ),
+        rows[:_ROWS],
+    )

@@ -1,0 +1,265 @@
+"""Two recordings of one program: which operation of one is which of the other.
+
+Steps of both are held against each other by the order of their operations, names as operations of the
+kernel families (the two tools spell C++ names differently); where the steps are the same in both, or one
+lacks or adds kernels, the order decides. Without steps the neighbours of an operation do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from advisor.metrics.kernels import dense, is_unknown
+from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array
+from advisor.sources.calls import base_name
+from advisor.sources.schema import MISSING
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
+
+#: Steps with less than this in common are not of one kind.
+LEAST_ALIKE = 0.5
+#: Sequences up to this length are compared exactly.
+_LONGEST = 5_000
+#: Kinds of steps that are compared.
+_KINDS = 200
+#: So many operations on each side tell where one stands, the most telling first.
+_NEIGHBOURS = (16, 8, 4, 2, 1)
+
+
+@dataclass(frozen=True)
+class Match:
+    """Operations of a capture, each with that of the other recording, or MISSING, and how well they match.
+
+    `time_ratio` is the share of GPU time that is matched, `other_ratio` that of the operations of the other
+    recording (of those steps of it that are compared), `kernels` tells matched kernels whose launch shapes
+    both know, `same` those of equal shape.
+    """
+
+    other: Array
+    by: str
+    time_ratio: float
+    other_ratio: float
+    same: Array
+    kernels: Array
+
+    @property
+    def quality(self) -> float:
+        """The lesser share; where steps do not say which parts of both belong together, that of the time."""
+        return min(self.time_ratio, self.other_ratio) if self.by == "steps" else self.time_ratio
+
+    @property
+    def same_ratio(self) -> float | None:
+        """Share of the matched kernels that were launched with the same grid and block."""
+        return float(self.same[self.kernels].mean()) if self.kernels.any() else None
+
+
+def align(a: Analysis, b: Analysis) -> Match:
+    """The operations of `b` that those of `a` correspond to, on the main device and process of each."""
+    tokens: dict[str, int] = {}
+    mine, own = _sequence(a, tokens)
+    theirs, other = _sequence(b, tokens)
+    found = np.full(len(a.ops), MISSING, np.int64)
+    steps = len(a.steps) > 1 and len(b.steps) > 1
+    if steps:
+        _by_steps(_steps(a, mine, own), _steps(b, theirs, other), found)
+    rest = found[mine] < 0
+    if not steps:
+        found[mine[rest]] = _by_neighbours(own, other, theirs)[rest]
+    length = (a.ops.end - a.ops.start)[mine]
+    used = np.isin(theirs, found[found >= 0])
+    if steps:  # of a step that ran often one is enough
+        step = b.steps.op_step[theirs]
+        used = used[np.isin(step, np.unique(step[used]))]
+    return Match(
+        found,
+        "steps" if steps else "order",
+        float(length[found[mine] >= 0].sum() / max(length.sum(), 1)),
+        float(used.mean()) if len(used) else 0.0,
+        *_same_launch(a, b, found),
+    )
+
+
+def _sequence(a: Analysis, tokens: dict[str, int]) -> tuple[Array, Array]:
+    """Positions of the operations in the order of the device, and the token of each."""
+    ops = a.ops
+    mine = np.flatnonzero(
+        (ops.device == a.main_device) & (ops.process == a.main_process) & (ops.kind != Kind.GRAPH_RUN)
+    )
+    names = a.names
+    labels = (
+        [
+            short if is_unknown(known) else known.operation
+            for known, short in zip(names.known, names.short, strict=True)
+        ]
+        if a.trace.has("kernels")
+        else []
+    )
+    own = np.array([tokens.setdefault(label, len(tokens)) for label in labels], np.int64)
+    out = np.full(len(mine), MISSING, np.int64)
+    name = a.op_name[mine]
+    out[name >= 0] = own[name[name >= 0]]
+    for kind in (Kind.COPY, Kind.MEMSET):
+        out[ops.kind[mine] == kind] = tokens.setdefault(f" {kind.name}", len(tokens))
+    return mine, out
+
+
+def _steps(a: Analysis, mine: Array, tokens: Array) -> list[tuple[bytes, Array, Array]]:
+    """The operations of each step and their tokens; equal sequences have equal bytes."""
+    step = a.steps.op_step[mine]
+    inside = np.flatnonzero(step >= 0)
+    inside = inside[np.argsort(step[inside], kind="stable")]
+    at = np.searchsorted(step[inside], np.arange(len(a.steps) + 1))
+    found = []
+    for lo, hi in zip(at[:-1].tolist(), at[1:].tolist(), strict=True):
+        own = tokens[inside[lo:hi]]
+        found.append((own.tobytes(), mine[inside[lo:hi]], own))
+    return found
+
+
+def _by_steps(
+    mine: list[tuple[bytes, Array, Array]], theirs: list[tuple[bytes, Array, Array]], found: Array
+) -> None:
+    """Fill `found` for the operations of each step from the most similar step of the other recording."""
+    kinds: dict[bytes, list[tuple[Array, Array]]] = {}
+    for key, ops, tokens in theirs:
+        kinds.setdefault(key, []).append((ops, tokens))
+    pairs: dict[bytes, tuple[bytes, Array] | None] = {}
+    turn: dict[bytes, int] = {}
+    for key, ops, tokens in mine:
+        if key not in pairs and len(pairs) < _KINDS:
+            pairs[key] = _most_like(tokens, key, kinds)
+        if (hit := pairs.get(key)) is None:
+            continue
+        other, at = hit
+        same = kinds[other]
+        turn[key] = turn.get(key, -1) + 1
+        chosen = same[turn[key] % len(same)][0]
+        found[ops] = np.where(at < 0, MISSING, chosen[np.maximum(at, 0)])
+
+
+def _most_like(
+    tokens: Array, key: bytes, kinds: dict[bytes, list[tuple[Array, Array]]]
+) -> tuple[bytes, Array] | None:
+    """The kind of step that has most of the sequence, and the position there of each of its operations."""
+    if key in kinds:
+        return key, np.arange(len(tokens))
+    best: tuple[float, bytes, Array] | None = None
+    size = int(tokens.max(initial=0)) + 1
+    count = np.bincount(tokens, minlength=size)
+    ranked = []
+    for other, steps in kinds.items():
+        theirs = np.bincount(steps[0][1], minlength=size)[:size]
+        common = float(np.minimum(count, theirs).sum())
+        ranked.append((2 * common / (len(tokens) + len(steps[0][1]) or 1), other))
+    for upper, other in sorted(ranked, reverse=True)[:8]:
+        if upper < LEAST_ALIKE or (best and upper <= best[0]):
+            break
+        at = _matched(tokens, kinds[other][0][1])
+        alike = 2 * float((at >= 0).sum()) / (len(tokens) + len(kinds[other][0][1]))
+        if best is None or alike > best[0]:
+            best = alike, other, at
+    return best[1:] if best and best[0] >= LEAST_ALIKE else None
+
+
+def _matched(own: Array, other: Array) -> Array:
+    """Position in `other` of each token of `own`, in one order; MISSING for what only `own` has."""
+    if max(len(own), len(other)) > _LONGEST:
+        return _by_neighbours(own, other, np.arange(len(other)))
+    at = np.full(len(own), MISSING, np.int64)
+    for block in SequenceMatcher(None, own.tolist(), other.tolist(), False).get_matching_blocks():
+        at[block.a : block.a + block.size] = np.arange(block.b, block.b + block.size)
+    return at
+
+
+def _by_neighbours(own: Array, other: Array, positions: Array) -> Array:
+    """Of operations that stand between the same neighbours the first is the first, and so on; where the
+    other recording has fewer of them, they begin again. `positions` are those of `other`."""
+    found = np.full(len(own), MISSING, np.int64)
+    if not len(own) or not len(other):
+        return found
+    for reach in _NEIGHBOURS:
+        open_ = np.flatnonzero(found < 0)
+        if not len(open_):
+            break
+        mine, theirs = (_context(t, reach) for t in (own, other))
+        order = np.argsort(theirs, kind="stable")
+        ranked = theirs[order]
+        first = np.searchsorted(ranked, mine[open_], "left")
+        count = np.searchsorted(ranked, mine[open_], "right") - first
+        _, kind = dense(np.unique(mine[open_], return_inverse=True)[1])
+        turn = np.zeros(len(open_), np.int64)
+        by = np.argsort(kind, kind="stable")
+        starts = np.searchsorted(kind[by], kind[by], "left")
+        turn[by] = np.arange(len(by)) - starts
+        hit = count > 0
+        found[open_[hit]] = positions[order[first[hit] + turn[hit] % count[hit]]]
+    return found
+
+
+def _context(tokens: Array, reach: int) -> Array:
+    """A fingerprint of each token with its neighbours."""
+    padded = np.concatenate((np.full(reach, -2), tokens, np.full(reach, -2))).astype(np.uint64)
+    mixed = np.zeros(len(tokens), np.uint64)
+    for k in range(2 * reach + 1):
+        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + padded[k : k + len(tokens)] + np.uint64(1)
+    return mixed
+
+
+def _same_launch(a: Analysis, b: Analysis, found: Array) -> tuple[Array, Array]:
+    """Matched kernels with the grid and block that they have in the other recording, and all of them whose
+    grids both recordings know."""
+    same, known = np.zeros(len(found), bool), np.zeros(len(found), bool)
+    rows = np.flatnonzero((found >= 0) & (a.ops.kind == Kind.KERNEL))
+    rows = rows[b.ops.kind[found[rows]] == Kind.KERNEL]
+    if not len(rows):
+        return same, known
+    names = ("grid_x", "grid_y", "grid_z", "threads")
+    mine, theirs = (x.trace.columns("kernels", names) for x in (a, b))
+    at, other = a.ops.row[rows], b.ops.row[found[rows]]
+    same[rows] = np.all([mine[n][at] == theirs[n][other] for n in names], axis=0)
+    known[rows] = (mine["grid_x"][at] > 0) & (theirs["grid_x"][other] > 0)
+    return same, known
+
+
+def match_calls(a: Analysis, b: Analysis, found: Array, rows: Array) -> Array:
+    """The rows of api_calls of `b` that `rows` of those of `a` correspond to: after the launch of one and
+    the same operation the n-th call of a name is the n-th."""
+    out = np.full(len(rows), MISSING, np.int64)
+    linked = (found >= 0) & (a.ops.api >= 0)
+    linked[linked] = b.ops.api[found[linked]] >= 0
+    if not linked.any():
+        return out
+    anchors = dict(zip(a.ops.api[linked].tolist(), b.ops.api[found[linked]].tolist(), strict=True))
+    bases: dict[str, int] = {}
+    theirs = _after(b, set(anchors.values()), bases, None)
+    places = {key: row for row, key in theirs.items()}
+    for i, key in enumerate(_after(a, set(anchors), bases, rows).values()):
+        if key is not None and (row := places.get((anchors[key[0]], *key[1:]))) is not None:
+            out[i] = row
+    return out
+
+
+def _after(
+    a: Analysis, anchors: set[int], bases: dict[str, int], rows: Array | None
+) -> dict[int, tuple[int, int, int] | None]:
+    """For each call (or each of `rows`): the last anchor before it on its thread, its name, and which call
+    of that name it is since then."""
+    calls = a.trace.columns("api_calls", ("start", "thread", "name_id"))
+    ids, at = dense(calls["name_id"])
+    name = np.array([bases.setdefault(base_name(t), len(bases)) for t in a.trace.texts(ids.tolist())])[at]
+    found: dict[int, tuple[int, int, int] | None] = {}
+    anchor, on, count = MISSING, MISSING, dict[int, int]()
+    threads = calls["thread"].tolist()
+    for row in np.lexsort((calls["start"], calls["thread"])).tolist():
+        if row in anchors or threads[row] != on:
+            anchor, on, count = row if row in anchors else MISSING, threads[row], {}
+        code = int(name[row])
+        count[code] = count.get(code, 0) + 1
+        found[row] = None if anchor == MISSING else (anchor, code, count[code])
+    return found if rows is None else {int(r): found[int(r)] for r in rows}

@@ -1,0 +1,148 @@
+"""Matrix products with the sizes that the profiler recorded: operations, bytes, and what they reach."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import MATMUL
+from advisor.model.arrays import Array
+from advisor.sources.schema import MISSING
+
+#: A second kernel of the product before it.
+REDUCTION = "GEMM split-K reduction"
+
+#: Position of the left operand among those of an operator; the right one follows it.
+_LEFT = {
+    "mm": 0, "_int_mm": 0, "_scaled_mm": 0, "addmm": 1, "_addmm_activation": 1, "bmm": 0, "baddbmm": 1,
+    "linear": 0,
+}  # fmt: skip
+#: Products of two activations: neither operand is a weight.
+_BATCHED = ("bmm", "baddbmm")
+_BYTES = {
+    "c10::half": 2, "c10::bfloat16": 2, "float": 4, "double": 8, "signed char": 1, "char": 1,
+    "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1, "c10::float8_e4m3fnuz": 1, "c10::float8_e5m2fnuz": 1,
+}  # fmt: skip
+
+
+class Product(NamedTuple):
+    """``batch`` products of m x k by k x n elements of ``size`` bytes (0: unknown)."""
+
+    batch: int
+    m: int
+    k: int
+    n: int
+    size: int
+    is_weight: bool
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.batch * self.m * self.k * self.n
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.k * self.n * self.size if self.is_weight else 0
+
+    @property
+    def bytes(self) -> int:
+        """Both operands and the result, each once."""
+        return self.batch * self.size * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+    def __str__(self) -> str:
+        return (f"{self.batch} x " if self.batch > 1 else "") + f"{self.m} x {self.k} x {self.n}"
+
+
+@cache
+def product_of(operator: str, operands: str) -> Product | None:
+    """The product of an operator (``aten::addmm``) with recorded operands (sizes, then types, in JSON);
+    None for another operator and for sizes that do not fit each other."""
+    name = operator.rpartition("::")[2]
+    if name not in _LEFT:
+        return None
+    try:
+        sizes, at = json.JSONDecoder().raw_decode(operands)
+        types = json.loads(operands[at:] or "[]")
+        left, right = sizes[_LEFT[name]], sizes[_LEFT[name] + 1]
+        kind = str(types[_LEFT[name] + 1]).lower() if types else ""
+        if name == "linear":
+            right = right[::-1]
+        *outer, k = map(int, left)
+        *batches, rows, n = map(int, right)
+    except (ValueError, IndexError, TypeError, KeyError):
+        return None
+    batch = 1
+    if name in _BATCHED:
+        batch, outer = (batches or [1])[0], outer[1:]
+    m = int(np.prod(outer)) if outer else 1
+    if rows != k or min(m, k, n, batch) < 1:
+        return None
+    return Product(batch, m, k, n, _BYTES.get(kind, 0), name not in _BATCHED)
+
+
+@dataclass(frozen=True)
+class Matmuls:
+    """Matrix kernels of a device in its window (positions `at` in `ops`), each with its product
+    (position in `products`, MISSING where no sizes are recorded)."""
+
+    at: Array
+    product: Array
+    products: list[tuple[str, Product]]
+    duration: Array
+    reduction: Array
+
+    def of(self, chosen: Array) -> tuple[float, float, float]:
+        """Time (ns), operations and bytes of chosen kernels whose sizes are known."""
+        mine = chosen & (self.product >= 0)
+        count = np.bincount(self.product[mine & ~self.reduction], minlength=len(self.products))
+        flop = sum(n * p.flop for n, (_, p) in zip(count.tolist(), self.products, strict=True))
+        size = sum(n * p.bytes for n, (_, p) in zip(count.tolist(), self.products, strict=True))
+        return float(self.duration[mine].sum()), float(flop), float(size)
+
+
+def matmuls(a: Analysis, device: int) -> Matmuls | None:
+    """None where no matrix kernel has recorded sizes."""
+    origins = a.provenance.ops
+    at = a.device_kernels(device)
+    if origins is None or not len(at) or not origins.operand_texts:
+        return None
+    at = at[a.names.mask(lambda k: k.family in MATMUL)[a.op_name[at]]]
+    reduction = a.names.mask(lambda k: k.operation == REDUCTION)[a.op_name[at]]
+    known: dict[tuple[str, Product], int] = {}
+    product = np.full(len(at), MISSING, np.int64)
+    pair = origins.operator[at] * (len(origins.operand_texts) + 1) + origins.operands[at]
+    told = (origins.operator[at] >= 0) & (origins.operands[at] >= 0)
+    for key in np.unique(pair[told]).tolist():
+        operator, operands = divmod(key, len(origins.operand_texts) + 1)
+        name = origins.operators[operator]
+        if (found := product_of(name, origins.operand_texts[operands])) is not None:
+            product[told & (pair == key)] = known.setdefault((name, found), len(known))
+    if not known:
+        return None
+    return Matmuls(at, product, list(known), (a.ops.end - a.ops.start)[at].astype(float), reduction)
+
+
+#: Matrix kernels without sizes may hold this share of their time in a step whose weights are summed.
+_UNKNOWN = 0.05
+
+
+def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
+    """Bytes of the weights that a decode step multiplies by, the median of the window. None where sizes or
+    types are not known of nearly all products, and in a prefill, which reads more than weights."""
+    if found is None or not a.step_count or not (a.window_phases == "decode").all():
+        return None
+    step = a.steps.op_step[found.at]
+    inside = np.isin(step, a.window_steps)
+    sized = np.array([p.size > 0 for _, p in found.products], bool)
+    told = (found.product >= 0) & sized[np.maximum(found.product, 0)]
+    whole = float(found.duration[inside].sum())
+    if not whole or float(found.duration[inside & ~told].sum()) > _UNKNOWN * whole:
+        return None
+    weights = np.array([p.weight_bytes for _, p in found.products])[np.maximum(found.product, 0)]
+    mine = inside & told & ~found.reduction
+    by_step = np.bincount(step[mine], weights[mine], minlength=len(a.steps))[a.window_steps]
+    return int(np.median(by_step)) or None

@@ -1,0 +1,214 @@
+"""Where GPU work comes from: the operator with its operands, the Python module and the source line around
+the call that launched it, as a PyTorch trace records them (and nsys with ``--pytorch``, but for modules)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.metrics.host import Ranges, innermost
+from advisor.model.arrays import Array
+from advisor.sources.schema import MISSING, OPERATIONS
+from advisor.sources.trace import Columns, Trace
+
+#: Sizes in the text of an operator's NVTX range, as torch.autograd.profiler.emit_nvtx(record_shapes) writes.
+_SIZES = re.compile(r", sizes = (\[.*\])(?:,|$)")
+_TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
+_NUMBER = re.compile(r"_\d+$")
+#: Folders before the last one of a source file say little.
+_FOLDERS = re.compile(r"^.*/(?=[^/]+/[^/]+$)")
+
+
+class Module(NamedTuple):
+    """A Python module that ran, by its name (``Linear_3``) below the module `parent`."""
+
+    parent: int
+    name: str
+
+    @property
+    def kind(self) -> str:
+        """Its class: the trace numbers the objects of one."""
+        return _NUMBER.sub("", self.name)
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Where each of some calls, or pieces of GPU work, comes from: positions in the lists beside, MISSING
+    where nothing tells it. `outer` is the outermost operator, `operator` the innermost one."""
+
+    outer: Array
+    operator: Array
+    operands: Array
+    module: Array
+    line: Array
+    operators: list[str]
+    operand_texts: list[str]
+    modules: list[Module]
+    lines: list[str]
+
+    def take(self, at: Array) -> Origins:
+        """Those of rows `at`, nothing where it is MISSING."""
+
+        def taken(values: Array) -> Array:
+            padded = np.append(values, MISSING)
+            return np.asarray(padded[np.where(at < 0, len(values), at)])
+
+        columns = (self.outer, self.operator, self.operands, self.module, self.line)
+        outer, operator, operands, module, line = map(taken, columns)
+        return replace(self, outer=outer, operator=operator, operands=operands, module=module, line=line)
+
+    @property
+    def known(self) -> Array:
+        """Rows that an operator, a module or a line is known of."""
+        return np.asarray((self.operator >= 0) | (self.module >= 0) | (self.line >= 0))
+
+    def path(self, module: int) -> list[int]:
+        """The module below those around it, the outermost first."""
+        found: list[int] = []
+        while module >= 0:
+            found.append(module)
+            module = self.modules[module].parent
+        return found[::-1]
+
+    def place(self, i: int) -> str:
+        """Row i in words: ``model.py(57): forward in LlamaMLP > aten::linear``; empty if unknown."""
+        line = self.lines[self.line[i]] if self.line[i] >= 0 else ""
+        module = self.modules[self.module[i]].kind if self.module[i] >= 0 else ""
+        outer = self.operators[self.outer[i]] if self.outer[i] >= 0 else ""
+        where = " in ".join(part for part in (line, module) if part)
+        return " > ".join(part for part in (where, outer) if part)
+
+
+def find_origins(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> Origins:
+    """Where calls come from that these threads made at these times (ns)."""
+    count = len(time)
+    rows = {n: np.full(count, MISSING, np.int64) for n in ("outer", "operator", "operands", "module", "line")}
+    names: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    modules: list[Module] = []
+    functions = trace.columns("python_calls", ("start", "end", "thread", "text_id"))
+    line_ids, line_of = np.unique(functions["text_id"], return_inverse=True)
+    called = trace.columns("modules", ("start", "end", "thread", "text_id"))
+    operators = _operators(trace, ranges, names, sizes)
+    known: dict[Module, int] = {}
+    for each in np.unique(thread).tolist():
+        mine = np.flatnonzero(thread == each)
+        mine = mine[np.argsort(time[mine], kind="stable")]
+        when = time[mine]
+        here = operators["thread"] == each
+        span = operators["start"][here], operators["end"][here]
+        rows["outer"][mine] = innermost(when, *span, operators["name"][here], 1)
+        rows["operator"][mine] = innermost(when, *span, operators["name"][here])
+        # The innermost operator has the sizes of the kernel; one without any asks those around it.
+        sized = here & (operators["operands"] >= 0)
+        inner = innermost(when, operators["start"][sized], operators["end"][sized], np.flatnonzero(sized))
+        same = (inner >= 0) & (operators["name"][np.maximum(inner, 0)] == rows["operator"][mine])
+        rows["operands"][mine] = np.where(same, operators["operands"][np.maximum(inner, 0)], MISSING)
+        here = functions["thread"] == each
+        rows["line"][mine] = innermost(when, functions["start"][here], functions["end"][here], line_of[here])
+        here = called["thread"] == each
+        tree = {n: v[here] for n, v in called.items()}
+        rows["module"][mine] = innermost(when, tree["start"], tree["end"], _nested(trace, tree, known))
+    modules += known
+    lines = [_FOLDERS.sub("", text) for text in trace.texts(line_ids.tolist())]
+    return Origins(**rows, operators=list(names), operand_texts=list(sizes), modules=modules, lines=lines)
+
+
+def _operators(trace: Trace, ranges: Ranges, names: dict[str, int], sizes: dict[str, int]) -> Columns:
+    """Ranges that a profiler put around operators, with their `name` and `operands` as positions in
+    `names` and `sizes`, which are filled here."""
+    columns = trace.columns("ranges", ("start", "end", "thread", "domain", "text_id", "operands_id"))
+    text = np.searchsorted(ranges.text_ids, columns["text_id"])
+    # nsys keeps what emit_nvtx wrote as ranges like any other.
+    written = np.array([is_operator_text(t) for t in ranges.texts], bool)
+    chosen = columns["domain"] == OPERATIONS
+    if written.any():
+        chosen |= written[text]
+    found = {n: v[chosen] for n, v in columns.items()}
+    text = text[chosen]
+    used = np.unique(text).tolist()
+    name, operands = (np.full(len(ranges.texts), MISSING, np.int64) for _ in range(2))
+    for i in used:
+        name[i] = names.setdefault(_TRAITS.sub("", ranges.texts[i]), len(names))
+        if written[i] and (told := _SIZES.search(ranges.texts[i])) is not None:
+            operands[i] = sizes.setdefault(told[1], len(sizes))
+    ids, at = np.unique(found["operands_id"], return_inverse=True)
+    number = [MISSING if i == MISSING else sizes.setdefault(trace.text(i), len(sizes)) for i in ids.tolist()]
+    given = np.array(number, np.int64)[at] if len(ids) else ids
+    return found | {"name": name[text], "operands": np.where(given >= 0, given, operands[text])}
+
+
+def is_operator_text(text: str) -> bool:
+    """True for ``aten::mm, op_id = 7, sizes = [[4, 8], [8, 8]]``."""
+    return "::" in text and (", op_id = " in text or ", sizes = [" in text)
+
+
+def _nested(trace: Trace, calls: Columns, known: dict[Module, int]) -> Array:
+    """Which module of `known` (completed here) each call ran, below those around it on the thread."""
+    order = np.lexsort((-calls["end"], calls["start"])).tolist()
+    start, end = calls["start"].tolist(), calls["end"].tolist()
+    names = trace.texts(calls["text_id"].tolist())
+    found = np.full(len(order), MISSING, np.int64)
+    open_: list[int] = []
+    for i in order:
+        while open_ and end[open_[-1]] <= start[i]:
+            open_.pop()
+        module = Module(int(found[open_[-1]]) if open_ else MISSING, names[i])
+        found[i] = known.setdefault(module, len(known))
+        open_.append(i)
+    return found
+
+
+class Branch(NamedTuple):
+    """A module of the tree: those of one class below the same branch are one (`objects` of them)."""
+
+    level: int
+    name: str
+    objects: int
+    kernels: int
+    self_ns: int
+    total_ns: int
+
+
+def module_tree(found: Origins, at: Array, duration: Array, apart: bool = False) -> list[Branch]:
+    """GPU time by module, each below the one around it, the heaviest first; `apart` keeps the objects of
+    a class apart. `at` are rows of `found`, with the time (ns) of each. Others are left out."""
+    size = len(found.modules)
+    module = found.module[at]
+    inside = module >= 0
+    own = np.bincount(module[inside], duration[inside], minlength=size)
+    count = np.bincount(module[inside], minlength=size)
+    branch: dict[tuple[int, str], int] = {}
+    of: list[int] = []  # parents come before what they hold
+    for m in found.modules:
+        above = of[m.parent] if m.parent >= 0 else MISSING
+        of.append(branch.setdefault((above, m.name if apart else m.kind), len(branch)))
+    place = np.array(of, np.int64)
+    time, kernels = (np.bincount(place, v, minlength=len(branch)) for v in (own, count))
+    objects = np.zeros(len(branch), np.int64)
+    names = np.array([m.name for m in found.modules], object)
+    for b in range(len(branch)):
+        objects[b] = len(set(names[place == b].tolist()))
+    keys = list(branch)
+    total = time.copy()
+    for b in range(len(keys) - 1, -1, -1):
+        if keys[b][0] >= 0:
+            total[keys[b][0]] += total[b]
+    below: dict[int, list[int]] = {}
+    for b, (above, _) in enumerate(keys):
+        below.setdefault(above, []).append(b)
+    rows: list[Branch] = []
+
+    def add(above: int, level: int) -> None:
+        for b in sorted(below.get(above, ()), key=lambda b: (-total[b], keys[b][1])):
+            if total[b]:
+                rows.append(
+                    Branch(level, keys[b][1], int(objects[b]), int(kernels[b]), int(time[b]), int(total[b]))
+                )
+                add(b, level + 1)
+
+    add(MISSING, 0)
+    return rows

@@ -1,0 +1,247 @@
+"""Two recordings of one program: nsys gives the times, the PyTorch trace the names of what runs.
+
+The program: steps of three layers, each a norm and two products, with a read-back at the end. What launches
+each kernel is known, so that every operation can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import InputError
+from advisor.facts.build import build_facts
+from advisor.knowledge.files import gpu
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.operations import Kind
+from advisor.model.facts import TRACE, FactBase, Scope
+from advisor.pipeline.diagnose import Options, diagnose
+from advisor.pipeline.stats import stats
+from advisor.sources.open import open_trace
+from tests.builder import Export
+from tests.facts.test_values import expect_values
+from tests.kineto_builder import Profile
+from tests.scenarios.machine import ADD, GEMV, NORM, SILU
+
+LAYERS = 3
+STEP = 1_000_000
+#: Kernel, ns, the line that launches it, operator, sizes.
+LAYER = (
+    (NORM, 10_000, "model.py(10): norm", "aten::rms_norm", [[1, 4096]]),
+    (GEMV, 40_000, "model.py(20): project", "aten::mm", [[1, 4096], [4096, 8192]]),
+    (SILU, 5_000, "model.py(30): act", "aten::silu", [[1, 8192]]),
+    (GEMV, 40_000, "model.py(40): down", "aten::mm", [[1, 8192], [8192, 4096]]),
+)
+PIPE = 25_000
+BANDWIDTH = 4.8e12  # of the GPU of the builder, bytes a second
+
+
+def nsys(steps: int = 6, without: int | None = None, more: int | None = None, blocks: int = 264) -> Export:
+    """The same program under nsys; kernel number `without` of a step is lost, after `more` there is one
+    more kernel."""
+    export = Export().gpu().process(1)
+    for step in range(steps):
+        at = step * STEP
+        export.range(f"decode_step {step}", at, at + 900_000)
+        for i in range(LAYERS * len(LAYER)):
+            kernel, length, *_ = LAYER[i % len(LAYER)]
+            if i != without:
+                export.launch(at, 5_000, kernel.name, at + 7_000, length, grid=(blocks, 1, 1))
+            at += max(length, PIPE)
+            if i == more:
+                export.launch(at, 5_000, ADD.name, at + 7_000, 4_000, grid=(blocks, 1, 1))
+                at += PIPE
+        export.copy(at, 5_000, "DtoH", 4, "pinned", at + 60_000, 2_000)
+        export.sync(at + 10_000, 60_000)
+    return export
+
+
+def profile(steps: int = 4, stacks: bool = True, blocks: int = 264, kernels: bool = True) -> Profile:
+    """The same program under the PyTorch profiler, with shapes and, if asked, with stacks."""
+    p = Profile().gpu().process(1)
+    for step in range(steps):
+        at = step * 2 * STEP  # it runs half as fast there
+        p.annotation(f"decode_step {step}", at, 1_900_000)
+        if stacks:
+            p.python("nn.Module: Model_0", at, 1_900_000)
+        for layer in range(LAYERS):
+            if stacks:
+                p.python(f"nn.Module: Layer_{layer}", at, len(LAYER) * 90_000)
+            for kernel, length, line, operator, sizes in LAYER:
+                if stacks:
+                    p.python(line, at, 80_000)
+                types = ["c10::BFloat16"] * len(sizes)
+                p.op(operator, at + 1_000, 70_000, **{"Input Dims": sizes, "Input type": types})
+                if kernels:
+                    p.launch(at + 2_000, 5_000, kernel.name, at + 10_000, length, grid=(blocks, 1, 1))
+                at += 90_000
+        p.op("aten::item", at, 200_000)
+        if stacks:
+            p.python("serve.py(7): sample", at - 1, 210_000)
+        if kernels:
+            p.copy(at + 10, 5_000, "DtoH (Device -> Pinned)", 4, at + 60_000, 2_000)
+            p.sync(at + 10_000, 60_000)
+    return p
+
+
+def analysed(export: Export, trace: Profile, folder: Path) -> Iterator[Analysis]:
+    other = trace.write(folder / "trace.json")
+    with open_trace(export.write(folder / "report.sqlite")) as first, open_trace(other) as second:
+        yield Analysis(first, other=Analysis(second))
+
+
+def lines(a: Analysis) -> list[str | None]:
+    """The line that each kernel of the capture is said to come from, in the order of their starts."""
+    found = a.provenance.ops
+    assert found is not None
+    rows = [i for i in range(len(a.ops)) if a.ops.kind[i] == Kind.KERNEL]
+    return [found.lines[found.line[i]] if found.line[i] >= 0 else None for i in rows]
+
+
+TRUE = [line for _ in range(LAYERS) for _, _, line, *_ in LAYER]
+
+
+@pytest.mark.parametrize("steps", [2, 4, 9])
+def test_each_kernel_gets_the_line_that_launched_it(steps: int, tmp_path: Path) -> None:
+    """However many steps either recording has."""
+    for a in analysed(nsys(steps), profile(4), tmp_path):
+        assert lines(a) == TRUE * steps
+        match = a.provenance.match
+        assert match is not None
+        assert (match.by, match.quality, match.same_ratio) == ("steps", 1.0, 1.0)
+
+
+def test_layers_stay_apart(tmp_path: Path) -> None:
+    for a in analysed(nsys(), profile(), tmp_path):
+        found = a.provenance.ops
+        assert found is not None
+        paths = [
+            [found.modules[m].name for m in found.path(int(m))] for m in found.module[: LAYERS * len(LAYER)]
+        ]
+        assert paths == [["Model_0", f"Layer_{i}"] for i in range(LAYERS) for _ in LAYER]
+
+
+@pytest.mark.parametrize("lost", [0, 5, 11])
+def test_a_lost_kernel_moves_no_other(lost: int, tmp_path: Path) -> None:
+    for a in analysed(nsys(without=lost), profile(), tmp_path):
+        assert lines(a) == [line for i, line in enumerate(TRUE) if i != lost] * 6
+
+
+def test_a_kernel_that_only_one_recording_has_comes_from_nowhere(tmp_path: Path) -> None:
+    for a in analysed(nsys(more=5), profile(), tmp_path):
+        assert lines(a) == [*TRUE[:6], None, *TRUE[6:]] * 6
+
+
+def test_other_batch_keeps_lines_but_no_sizes(tmp_path: Path) -> None:
+    """A launch of another shape works on other sizes than the trace recorded."""
+    export = nsys()
+    for a in analysed(export, profile(blocks=200), tmp_path):
+        match, found = a.provenance.match, a.provenance.ops
+        assert match is not None
+        assert found is not None
+        assert match.same_ratio == 0.0
+        assert lines(a) == TRUE * 6
+        assert (found.operands < 0).all()
+        with pytest.raises(InputError, match=r"0% of the kernels .* launch shape"):
+            a.provenance.check()
+
+
+def test_another_program_is_refused(tmp_path: Path) -> None:
+    other = Profile().gpu().process(1)
+    for i in range(40):
+        other.launch(i * 100_000, 5_000, ADD.name)
+    report, trace = nsys().write(tmp_path / "r.sqlite"), other.write(tmp_path / "t.json")
+    with pytest.raises(InputError, match=r"--together: .*t\.json matches 0% of .*r\.sqlite, less than 75%"):
+        diagnose(report, Options(together=trace))
+
+
+def test_waits_get_the_line_that_waits(tmp_path: Path) -> None:
+    """Calls are told by the launch before them, so that the 6 waits of nsys are those of 4 steps."""
+    for a in analysed(nsys(), profile(), tmp_path):
+        base = build_facts(a)
+        device = Scope(device=0)
+        expect_values(
+            base,
+            {
+                "call_sites.sync_place": "serve.py(7): sample in Model > aten::item",
+                "call_sites.copy_place": "serve.py(7): sample in Model > aten::item",
+            },
+        )
+        assert base.value("call_sites.launch_place", device) is None  # no line makes half of them
+
+
+def test_a_trace_without_gpu_work_is_laid_over_by_clock(tmp_path: Path) -> None:
+    """Two profilers at once: one of them gets no GPU activity. Both say when they began."""
+    export, trace = nsys(2), profile(1, kernels=False)
+    for a in analysed(export, trace, tmp_path):
+        assert a.other is not None
+        ours = a.trace.capture.model_copy(update={"start_utc_ns": 5_000})
+        theirs = a.other.trace.capture.model_copy(update={"start_utc_ns": 5_000 + STEP})
+        a.trace.capture, a.other.trace.capture = ours, theirs
+        # The trace begins with the second step of nsys: its first product lies under the first norm's line.
+        assert lines(a)[: LAYERS * len(LAYER)] == [None] * LAYERS * len(LAYER)
+        assert lines(a)[LAYERS * len(LAYER)] == "model.py(10): norm"
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> FactBase:
+    for a in analysed(nsys(), profile(), tmp_path_factory.mktemp("pair")):
+        return build_facts(a)
+    raise AssertionError
+
+
+def test_facts_of_a_pair(facts: FactBase) -> None:
+    """The two products of a layer multiply by 4096 x 8192 elements of 2 bytes in 40 us each."""
+    known = gpu("NVIDIA H200")
+    assert known is not None
+    expect_values(facts, {"origin.match_ratio": 1.0, "origin.same_shape_ratio": 1.0}, TRACE)
+    expect_values(
+        facts,
+        {
+            "origin.operator_ratio": 1.0,
+            "origin.module_ratio": 1.0,
+            "origin.line_ratio": 1.0,
+            "origin.unfused_place": "model.py(10): norm in Layer > aten::rms_norm (67%)",
+            "kernel.matmul_sized_ratio": 1.0,
+            "kernel.matmul_flop_ratio": 2 * 4096 * 8192 / 40e-6 / (known.tensor_tflops["fp16"] * 1e12),
+        },
+    )
+    # So no --weight-bytes is needed.
+    decode = Scope(device=0, phase="decode")
+    expect_values(facts, {"phase.gemm_dram_ratio": 4096 * 8192 * 2 / 40e-6 / BANDWIDTH}, decode)
+
+
+def test_place_of_most_launches_and_allocations(tmp_path: Path) -> None:
+    trace = Profile().gpu().process(1)
+    for i in range(6):
+        at = i * STEP
+        trace.annotation(f"decode_step {i}", at, 900_000)
+        trace.python("cache.py(5): grow", at, 300_000)
+        trace.op("aten::empty", at + 10, 200_000)
+        trace.call("cudaMalloc", at + 100, 100_000)
+        trace.launch(at + 310_000, kernel=GEMV.name)
+    with open_trace(trace.write(tmp_path / "t.json")) as opened:
+        base = build_facts(Analysis(opened))
+    expect_values(base, {"call_sites.alloc_place": "cache.py(5): grow > aten::empty"})
+    trace.python("serve.py(3): run", 0, 6 * STEP)
+    with open_trace(trace.write(tmp_path / "u.json")) as opened:
+        assert (
+            build_facts(Analysis(opened)).value("call_sites.launch_place", Scope(device=0))
+            == "serve.py(3): run"
+        )
+
+
+def test_module_tree_of_a_pair(tmp_path: Path) -> None:
+    """Self time is that of a module's own launches, total time also of those inside it."""
+    other = profile().write(tmp_path / "t.json")
+    report = nsys().write(tmp_path / "r.sqlite")
+    frame = stats(report, "modules", options=Options(together=other, window="0/"))["modules"]
+    layer = 95_000 * 6
+    assert frame[["Module", "GPU Ops", "Self (ns)", "Total (ns)"]].to_numpy().tolist() == [
+        ["Model_0", 6, 6 * 2_000, 3 * layer + 6 * 2_000],
+        *([f"  Layer_{i}", 24, layer, layer] for i in range(LAYERS)),
+    ]
+    tables = diagnose(report, Options(together=other)).tables
+    assert [row[:2] for row in tables["modules"].rows] == [("Model", 1), (". Layer", LAYERS)]
+    assert tables["matmuls"].rows[0][:4] == ("aten::mm", "1 x 4096 x 8192", 2, 15)
