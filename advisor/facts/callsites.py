@@ -27,7 +27,7 @@ _HOW = {
 _UNNAMED = Need("nothing in the capture names code that makes most of these calls")
 
 FACTS = group("device", needs.CUDA, [
-    Entry(f"call_sites.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
+    Entry(f"origin.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
     for kind, what in _WHAT.items()
 ], columns={"api_calls": origin.CALLS}, needs=(needs.FEEDER, _UNNAMED))  # fmt: skip
 
@@ -65,7 +65,7 @@ def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
             out.table(f"call_sites.{kind}", scope, _title(kind, found), columns, rows)
             top = next((s for s in found.sites if s.where), None)
             if top is not None and top.time_ns >= _MOST * found.time_ns:
-                out.put(f"call_sites.{kind}_place", top.where, scope)
+                out.put(f"origin.{kind}_place", top.where, scope)
     if not known and any(map(finder.has, GROUPS)):
         title, flags = _missing(a)
         out.table("call_sites.flag", scope, title, ("capture with",), [[f] for f in flags])

@@ -1,6 +1,6 @@
 """Two recordings of one program: which operation of one is which of the other.
 
-Steps of both are held against each other by the order of their operations, names as operations of the
+Steps of both are compared by the order of their operations, names as operations of the
 kernel families (the two tools spell C++ names differently); where the steps are the same in both, or one
 lacks or adds kernels, the order decides. Without steps the neighbours of an operation do.
 """

@@ -200,7 +200,7 @@ class CallSiteFinder:
         return (site, labels, at) if labels else None
 
     def _by_stack(self, at: Array) -> tuple[Array, list[str], Array] | None:
-        """Modules and lines; operators alone are told by ranges, but for those of another recording."""
+        """Modules and lines; ranges name operators as well, but not those of another recording."""
         found = self._origins(self._calls.row[at])
         if found is None or not found.known.any():
             return None

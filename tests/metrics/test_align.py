@@ -164,11 +164,11 @@ def test_waits_get_the_line_that_waits(tmp_path: Path) -> None:
         expect_values(
             base,
             {
-                "call_sites.sync_place": "serve.py(7): sample in Model > aten::item",
-                "call_sites.copy_place": "serve.py(7): sample in Model > aten::item",
+                "origin.sync_place": "serve.py(7): sample in Model > aten::item",
+                "origin.copy_place": "serve.py(7): sample in Model > aten::item",
             },
         )
-        assert base.value("call_sites.launch_place", device) is None  # no line makes half of them
+        assert base.value("origin.launch_place", device) is None  # no line makes half of them
 
 
 def test_a_trace_without_gpu_work_is_laid_over_by_clock(tmp_path: Path) -> None:
@@ -223,12 +223,11 @@ def test_place_of_most_launches_and_allocations(tmp_path: Path) -> None:
         trace.launch(at + 310_000, kernel=GEMV.name)
     with open_trace(trace.write(tmp_path / "t.json")) as opened:
         base = build_facts(Analysis(opened))
-    expect_values(base, {"call_sites.alloc_place": "cache.py(5): grow > aten::empty"})
+    expect_values(base, {"origin.alloc_place": "cache.py(5): grow > aten::empty"})
     trace.python("serve.py(3): run", 0, 6 * STEP)
     with open_trace(trace.write(tmp_path / "u.json")) as opened:
         assert (
-            build_facts(Analysis(opened)).value("call_sites.launch_place", Scope(device=0))
-            == "serve.py(3): run"
+            build_facts(Analysis(opened)).value("origin.launch_place", Scope(device=0)) == "serve.py(3): run"
         )
 
 
