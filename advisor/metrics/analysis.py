@@ -60,18 +60,13 @@ def _heaviest(values: Array, weight: Array) -> int:
 class Analysis:
     """Metrics of one trace, computed on first use and kept. Steps and window are those of one
     device and of the process with most GPU time on it: of the device with most GPU time, or of
-    another with `on(device)`."""
+    another with `on(device)`. `other` is another recording of the same program, which names what this
+    one measures."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        selection: Selection | None = None,
-        device: int | None = None,
-        other: Analysis | None = None,
-    ) -> None:
-        """`other` is another recording of the same program, which names what this one measures."""
+    other: Analysis | None = None
+
+    def __init__(self, trace: Trace, selection: Selection | None = None, device: int | None = None) -> None:
         self.trace: Trace = trace
-        self.other = other
         self.selection = selection or Selection()
         self._device = device
         self._views: dict[int, Analysis] = {}

@@ -71,13 +71,12 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
     selection = Selection(chosen.window, chosen.nvtx, chosen.phase)
     with ExitStack() as open_:
         trace = open_.enter_context(opened(path, chosen))
-        other = None
+        analysis = Analysis(trace, selection)
         if chosen.together is not None:
             say(f"reading {chosen.together.name}")
             beside = replace(chosen, gpu_metrics=None)
-            other = Analysis(open_.enter_context(opened(chosen.together, beside)))
+            analysis.other = Analysis(open_.enter_context(opened(chosen.together, beside)))
         say("reading")
-        analysis = Analysis(trace, selection, other=other)
         analysis.provenance.check()
         yield analysis
 

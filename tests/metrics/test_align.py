@@ -88,7 +88,9 @@ def profile(steps: int = 4, stacks: bool = True, blocks: int = 264, kernels: boo
 def analysed(export: Export, trace: Profile, folder: Path) -> Iterator[Analysis]:
     other = trace.write(folder / "trace.json")
     with open_trace(export.write(folder / "report.sqlite")) as first, open_trace(other) as second:
-        yield Analysis(first, other=Analysis(second))
+        analysis = Analysis(first)
+        analysis.other = Analysis(second)
+        yield analysis
 
 
 def lines(a: Analysis) -> list[str | None]:
