@@ -13,12 +13,12 @@ from advisor.knowledge.files import step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.gap_names import name_of_gaps
-from advisor.metrics.intervals import Coverage, Spans, union
+from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, slow_steps
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
-from advisor.sources.schema import DTOH, PAGEABLE, Call
+from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
 _SMALL_COPY = 4096
 _STALL_NS = 1_000_000
@@ -46,10 +46,11 @@ FACTS = (
         Entry("sync.idle_after_ratio", "ratio", "kernels api_calls", "Idle of gaps in which a synchronize call returns and the queue has to be refilled, host code over 100 us left out", "whole gap, minus host code, GC, GIL and profiler"),
         Entry("sync.span_ratio", "ratio", "api_calls", "Share of the window the feeding thread spends in synchronize calls while the device has no queued work of the step left", "waits that end in a gap"),
         Entry("sync.calls_per_step", "count", "api_calls", "Blocking synchronize calls a step", "count in the window / steps", needs=(needs.FEEDER, needs.STEPS)),
+        Entry("sync.device_wide_idle_ratio", "ratio", "kernels api_calls", "The part of that idle in whose gaps a device-wide wait returns", "as sync.idle_after_ratio"),
         *needs.counted("sync.device_wide", "api_calls", "Calls of cudaDeviceSynchronize or of a context synchronize", "count in the window / steps, the last of the capture left out", needs=(needs.FEEDER,)),
         *needs.counted("sync.readbacks", "api_calls copies", "Small DtoH copies (up to 4 KiB) followed by a wait on the same thread,", "copy call followed by a synchronize call within three calls, or a blocking copy", columns=_READBACK, needs=(needs.FEEDER,)),
         Entry("sync.readback_idle_ratio", "ratio", "api_calls copies", "Idle of the gaps around such read-backs", "gaps in which the read-back's wait returns", columns=_READBACK),
-        Entry("sync.implicit_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that wait implicitly: blocking copies, pageable copies, cudaMalloc, cudaFree", "budget parts copy_call + alloc for those calls"),
+        Entry("sync.implicit_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that wait implicitly: blocking copies, pageable copies, cudaMalloc, cudaFree", "idle in those calls while nothing is issued that the device could begin"),
         *needs.counted("sync.implicit_calls", "api_calls", "Calls that wait implicitly (blocking and pageable copies, cudaMalloc, cudaFree),", needs=(needs.FEEDER,)),
         *needs.counted("sync.memset", "api_calls", "Synchronous memset calls (cudaMemset, cuMemsetD*)", "names without Async", needs=(needs.FEEDER,)),
         Entry("sync.memset_time_ratio", "ratio", "api_calls", "Share of the window in synchronous memset calls", "sum / window"),
@@ -152,26 +153,31 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
         )
     )
     out.put("sync.idle_ratio", budget.share("sync"), scope)
-    out.put("sync.idle_after_ratio", float(np.asarray(refill)[waits].sum()) / window, scope)
+    idle = np.asarray(refill, float) / window
+    out.put("sync.idle_after_ratio", float(idle[waits].sum()), scope)
     rows = _mine(a, feeder, Call.SYNC)
     spans = union(calls["start"][rows], calls["end"][rows])
     out.put("sync.span_ratio", budget.idle_inside(spans) / window, scope)
     names = dict(zip(*_named(a, rows), strict=True)) if len(rows) else {}
     wide = [i for i, n in names.items() if "DeviceSynchronize" in n or "CtxSynchronize" in n]
+    back = np.sort(calls["end"][wide])
+    drained = np.searchsorted(back, gaps.end, "right") > np.searchsorted(back, gaps.start)
+    out.put("sync.device_wide_idle_ratio", float(idle[waits & drained].sum()), scope)
     readback, blocking = _readbacks(a, feeder)
     from_copy = waits & (gaps.prev_op >= 0)
     if from_copy.any():
         mine = np.flatnonzero(a.ops.device == scope.device)
         previous = mine[np.maximum(gaps.prev_op, 0)]
         small = np.isin(previous, readback)
-        out.put(
-            "sync.readback_idle_ratio", float(np.asarray(refill)[from_copy & small].sum()) / window, scope
-        )
+        out.put("sync.readback_idle_ratio", float(idle[from_copy & small].sum()), scope)
     else:
         out.put("sync.readback_idle_ratio", 0.0, scope)
     implicit = np.union1d(blocking, _synchronous_allocations(a, feeder))
     spans = union(calls["start"][implicit], calls["end"][implicit])
-    out.put("sync.implicit_idle_ratio", budget.idle_inside(spans) / window, scope)
+    # What is issued before the call waits for the device, not for the call.
+    late = (gaps.call != MISSING) & (gaps.call_end < gaps.end)
+    issued = union(np.maximum(gaps.start, gaps.call_end)[late], gaps.end[late])
+    out.put("sync.implicit_idle_ratio", budget.idle_inside(subtract(spans, issued)) / window, scope)
     memset = _mine(a, feeder, Call.MEMSET)
     memset_names = dict(zip(*_named(a, memset), strict=True)) if len(memset) else {}
     blocking_sets = [i for i, n in memset_names.items() if "Async" not in n]

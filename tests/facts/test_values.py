@@ -161,6 +161,7 @@ def test_waiting_and_copies(steps: FactBase) -> None:
             "sync.readbacks_per_step": 1.0,
             "sync.readback_idle_ratio": 0.075 * 18 / 19,
             "sync.device_wide_per_step": 0.0,
+            "sync.device_wide_idle_ratio": 0.0,
             "sync.implicit_calls_per_step": 1.0,
             "sync.implicit_idle_ratio": 0.0,
             "sync.memset_per_step": 0.0,

@@ -9,8 +9,9 @@ import pytest
 
 import advisor
 from advisor.model.findings import Diagnosis
+from tests.builder import Export
 from tests.kineto_builder import Profile
-from tests.scenarios.machine import DECODE_LAYER, Machine
+from tests.scenarios.machine import DECODE_LAYER, NORM, Machine
 from tests.scenarios.support import alarms, diagnosed, evidence, expect, explained, fact, ranked, severity
 
 SYNCS = ("blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync", "sync-memset")
@@ -148,8 +149,41 @@ def test_a_device_wide_wait_after_every_step(tmp_path: Path) -> None:
     expect(d, also=("blocking-sync",), never=("host-gap", "launch-bound", "device-wide-sync"))
     assert "device-wide-sync" in explained(d, "blocking-sync")
     assert fact(d, "sync.device_wide_per_step") == 1.0  # outside of the ranges, once a step
+    assert fact(d, "sync.device_wide_idle_ratio") == fact(d, "sync.idle_after_ratio")
     assert "Synchronize and blocking calls" in evidence(d, "blocking-sync")
     assert {"sample-on-device", "wait-for-event"} <= advice(d, "blocking-sync")
+
+
+def test_what_other_waits_cost_is_no_fault_of_device_wide_ones(tmp_path: Path) -> None:
+    """The wait for another context, whose work is done, costs nothing: the device runs a long kernel."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.layers(4)
+        m.wait()
+        m.work(80)
+        m.launch(NORM, 400)
+        m.call("cuCtxSynchronize", 5)
+    d = diagnosed(m, tmp_path)
+    assert (fact(d, "sync.device_wide_per_step"), fact(d, "sync.device_wide_idle_ratio")) == (1, 0)
+    cost = fact(d, "sync.idle_after_ratio")
+    assert isinstance(cost, float)
+    assert cost > 0.01
+    assert "device-wide-sync" not in {*ranked(d), *explained(d, "blocking-sync")}
+
+
+def test_a_device_that_begins_late_is_no_fault_of_a_blocking_copy(tmp_path: Path) -> None:
+    """Each graph begins 5 ms after its launch; the host waits in the copy of its result meanwhile."""
+    e = Export().gpu().process(1)
+    for i in range(12):
+        t = i * 6_000_000
+        e.range(f"decode_step {i}", t, t + 5_900_000)
+        e.launch(t, 10_000, NORM.name, t + 5_000_000, 500_000, grid=(NORM.blocks, 1, 1))
+        e.copy(t + 20_000, 5_500_000, "DtoH", 256, "pageable", t + 5_510_000, 2_000)
+    d = diagnosed(e, tmp_path)
+    assert fact(d, "sync.implicit_calls_per_step") == 1
+    assert fact(d, "sync.implicit_idle_ratio") == pytest.approx(0, abs=0.01)
+    assert "implicit-sync" not in ranked(d)
 
 
 def test_a_value_read_back_in_every_layer(tmp_path: Path) -> None:
