@@ -185,7 +185,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     out.table(
         "activity.groups",
         scope,
-        "Sampled activity inside kernels (least squares)",
+        "Sampled activity inside kernels (least squares), share of the window",
         (
             "family",
             "kernel and blocks",

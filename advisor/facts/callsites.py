@@ -86,8 +86,8 @@ def _missing(a: Analysis) -> tuple[str, tuple[str, ...]]:
 def _title(kind: str, found: CallSites) -> str:
     title = f"Where the {_WHAT[kind]} come from, by {_HOW[found.source]}"
     if found.source == "samples":
-        return f"{title} ({sum(s.calls for s in found.sites)} in {found.calls} calls)"
-    return title
+        title += f" ({sum(s.calls for s in found.sites)} in {found.calls} calls)"
+    return f"{title}, share of their time"
 
 
 def _columns(found: CallSites) -> tuple[str, ...]:

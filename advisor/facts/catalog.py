@@ -51,16 +51,16 @@ JOINT = frozenset(name for name, spec in CATALOGUE.items() if spec.over_ranks ==
 ENTITIES: dict[str, EntitySpec] = {
     spec.name: spec
     for spec in (
-        EntitySpec("copy_class", "device", "Copies in the window by direction and memory kind", {
+        EntitySpec("copy_class", "device", "Copies by direction and kind of memory", {
             "device": int, "kind": str, "memory": str, "count": int, "per_step": float,
             "bytes": int, "mean_bytes": float, "time_ratio": float, "exposed_ratio": float,
             "rate_bytes_per_s": float,
         }),
-        EntitySpec("sync_call", "device", "Blocking calls in the window by name", {
+        EntitySpec("sync_call", "device", "Blocking calls by name", {
             "device": int, "name": str, "count": int, "per_step": float, "time_ratio": float,
             "idle_ratio": float, "p50_ns": float, "max_ns": float,
         }),
-        EntitySpec("family", "device", "Kernel families in the window", {
+        EntitySpec("family", "device", "Kernel families", {
             "device": int, "family": str, "count": int, "time_ratio": float, "dram_ratio": float,
             "sm_ratio": float, "tensor_ratio": float,
         }),

@@ -197,7 +197,7 @@ def _evidence(found: Collectives, scope: Scope, window: int, out: FactWriter) ->
     out.table(
         "comm.kinds",
         scope,
-        "Collectives by kind",
+        "Collectives by kind, share of the window",
         ("kind", "calls", "total:ms", "share:ratio", "exposed:ratio", "p50:us", "max:us"),
         [
             [

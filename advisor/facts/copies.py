@@ -203,7 +203,7 @@ def _classes(a: Analysis, scope: Scope, out: FactWriter, columns: tuple[Array, .
     out.table(
         "copies.classes",
         scope,
-        "Copies in the window",
+        "Copies, share of the window",
         (
             "direction",
             "memory",

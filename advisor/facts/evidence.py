@@ -35,7 +35,7 @@ def evidence(a: Analysis, device: int, out: FactWriter) -> None:
     out.table(
         "idle.parts",
         scope,
-        "Where the idle time goes",
+        "Where the idle time goes, share of the window",
         ("part", "time:ms", "share:ratio"),
         [[p.replace("_", " "), ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])],
     )
@@ -110,7 +110,7 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     out.table(
         "kernels.top",
         scope,
-        "Kernels by time",
+        "Kernels by time, share of the kernel time",
         (
             "kernel",
             "operation",
@@ -146,7 +146,7 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     out.table(
         "kernels.families",
         scope,
-        "Kernel families",
+        "Kernel families, share of the kernel time",
         ("family", "calls", "time:ms", "share:ratio"),
         [[f, int(n), t / 1e6, t / total] for f, (n, t) in ranked],
     )
@@ -181,7 +181,7 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     _few(out, scope, "kernels.fp32", "FP32 matrix kernels", a, name, duration, fp32[name], blocks)
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
     if capability and old is not None:
-        first = f"Kernels built for less than sm_{capability[0]}0"
+        first = f"Kernels built for less than sm_{capability[0]}0, share of the kernel time"
         _few(out, scope, "kernels.old_architecture", first, a, name, duration, old, blocks)
 
 
@@ -247,11 +247,11 @@ def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
         return rows[:limit]
 
     head = ("call", "count", "a step", "total:ms", "share:ratio", "p50:us", "max:us")
-    out.table("api.top", scope, "CUDA API calls by time", head, table(None, _ROWS))
+    out.table("api.top", scope, "CUDA API calls by time, share of the window", head, table(None, _ROWS))
     for key, title, wanted in (
-        ("launch.top_calls", "Launch calls", {Call.LAUNCH, Call.GRAPH_LAUNCH}),
-        ("sync.top_calls", "Synchronize and blocking calls", {Call.SYNC, Call.COPY}),
-        ("alloc.calls", "Allocation and free calls", {Call.ALLOC, Call.FREE}),
+        ("launch.top_calls", "Launch calls, share of the window", {Call.LAUNCH, Call.GRAPH_LAUNCH}),
+        ("sync.top_calls", "Synchronize and blocking calls, share of the window", {Call.SYNC, Call.COPY}),
+        ("alloc.calls", "Allocation and free calls, share of the window", {Call.ALLOC, Call.FREE}),
     ):
         out.table(key, scope, title, head, table(wanted, _FEW))
     feeder = a.feeder(device)

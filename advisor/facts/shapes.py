@@ -62,7 +62,7 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out.table(
         "kernels.shapes",
         scope,
-        "Kernels whose launch shape changes between steps",
+        "Kernels whose launch shape changes between steps, share of the kernel time",
         ("kernel", "operation", "grids", "least blocks", "most blocks", "calls", "share:ratio"),
         rows,
     )

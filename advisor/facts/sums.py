@@ -206,10 +206,10 @@ def _calls(
     )
     head = ("call", "count", "total:ms", "share:ratio", "p50:us", "max:us")
     for key, title, wanted in (
-        ("api.top", "CUDA API calls by time", np.ones(len(calls), bool)),
-        ("sync.top_calls", "Synchronize and blocking calls", waits),
-        ("alloc.calls", "Allocation and free calls", of[Call.ALLOC] | of[Call.FREE]),
-        ("launch.top_calls", "Launch calls", of[Call.LAUNCH] | of[Call.GRAPH_LAUNCH]),
+        ("api.top", "CUDA API calls by time, share of all calls", np.ones(len(calls), bool)),
+        ("sync.top_calls", "Synchronize and blocking calls, share of all calls", waits),
+        ("alloc.calls", "Allocation and free calls, share of all calls", of[Call.ALLOC] | of[Call.FREE]),
+        ("launch.top_calls", "Launch calls, share of all calls", of[Call.LAUNCH] | of[Call.GRAPH_LAUNCH]),
     ):
         out.table(
             key,
@@ -295,7 +295,7 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
     out.table(
         "kernels.top",
         DEVICE,
-        "Kernels by time",
+        "Kernels by time, share of the kernel time",
         ("kernel", "operation", "family", "calls", "total:ms", "share:ratio", "p50:us", "max:us"),
         [
             [name, known.operation, known.family, int(kernels.count[i]), kernels.total[i] / 1e6,
@@ -306,7 +306,7 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
     out.table(
         "kernels.families",
         DEVICE,
-        "Kernel families",
+        "Kernel families, share of the kernel time",
         ("family", "calls", "time:ms", "share:ratio"),
         [
             [f, int(n), t / 1e6, t / total]

@@ -154,7 +154,7 @@ def _table(scope: Scope, out: FactWriter, window: int, columns: tuple[Array, ...
     out.table(
         "unified.migrations",
         scope,
-        "Migrations of unified memory in the window",
+        "Migrations of unified memory, share of the window",
         ("direction", "reason", "count", "mean size:bytes", "share:ratio", "rate:bytes_per_s"),
         rows,
     )

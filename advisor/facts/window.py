@@ -49,7 +49,7 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
     out.table(
         "capture.outside_work",
         TRACE,
-        "GPU work outside the window",
+        "GPU work outside the window, share of the GPU time",
         ("where", "GPU time:ms", "share:ratio", "from:s", "to:s"),
         _rows(by_device, inside + outside),
     )

@@ -161,6 +161,8 @@ def _busy_parts(ops: Operations, communication: Array, direction: Array, window:
     return out
 
 
+#: Work starts within microseconds of its launch; what takes longer is held back on the device.
+HELD_NS = 1_000_000
 #: What `_edges` says of time that belongs to a thread.
 _THREAD = -1
 
@@ -175,12 +177,13 @@ def _edges(found: Gaps) -> tuple[Array, Array, Array]:
     for part, mask in (("graph_internal", found.internal), ("unknown", orphan), ("queued", queued)):
         before[mask] = IDLE_PARTS.index(part)
     # No thread issued migrations: the driver did, upon a fault. Else back from the end: launch
-    # latency after the call's return; all of it if the call returned before.
+    # latency after the call's return, queueing where that is long; all of it if the call returned before.
     migrated = orphan & found.migrated
     until = np.where(open_ & ~queued, np.minimum(found.call_end, found.end), found.end)
     until = np.where(migrated, np.maximum(found.start, found.end - FAULT_NS), until)
-    latency, memory = IDLE_PARTS.index("launch_latency"), IDLE_PARTS.index("unified_memory")
-    return before, until, np.where(migrated, memory, latency)
+    latency, memory, queue = map(IDLE_PARTS.index, ("launch_latency", "unified_memory", "queued"))
+    held = open_ & (found.end - until > HELD_NS)
+    return before, until, np.where(migrated, memory, np.where(held, queue, latency))
 
 
 def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, Array]:

@@ -459,7 +459,7 @@ def test_a_finding_in_full() -> None:
         "holds": True,
     }
     assert one.impact == Impact(part="sync", ms=3.1, share=0.31)
-    assert [e.title for e in one.evidence] == ["Calls", "copy class"]
+    assert [e.title for e in one.evidence] == ["Calls", "Copies by direction and kind of memory"]
     assert one.evidence[0].columns == ("call", "n")  # nothing is known by the step
     assert one.evidence[0].rows == (("sync", 3), ("copy", None))
     assert one.evidence[1].rows == ((0, "DtoH"),)

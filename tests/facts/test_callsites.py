@@ -70,7 +70,7 @@ def decode(*, chains: tuple[int | None, int | None] = (None, None), export: Expo
 def test_calling_functions_with_their_calls_time_and_idle(tmp_path: Path) -> None:
     export = decode(chains=(1, 2)).callchain(1, SAMPLE).callchain(2, STATS)
     found = table(export, tmp_path, "sync")
-    assert found.title == "Where the waiting calls come from, by CUDA backtraces"
+    assert found.title == "Where the waiting calls come from, by CUDA backtraces, share of their time"
     assert found.columns == (
         "called from",
         "call",
@@ -214,7 +214,10 @@ def test_samples_divide_the_time_of_the_calls(tmp_path: Path) -> None:
     export.thread(99).host_sample(STEP + 30_000, SAMPLE)  # another thread's
     export.thread(1).host_sample(STEP + 130_000, SAMPLE)  # between calls
     found = table(export, tmp_path, "sync")
-    assert found.title == "Where the waiting calls come from, by CPU samples (20 in 8 calls)"
+    assert (
+        found.title
+        == "Where the waiting calls come from, by CPU samples (20 in 8 calls), share of their time"
+    )
     assert found.columns == ("called from", "call", "samples", "total:ms", "share:ratio")
     assert found.rows == (
         (
@@ -231,7 +234,7 @@ def test_samples_divide_the_time_of_the_calls(tmp_path: Path) -> None:
 def test_few_samples_do_not_speak_for_the_calls(tmp_path: Path) -> None:
     export = sampled(15, 4).range("sampling", STEP + 10_000, STEP + 140_000)
     found = table(export, tmp_path, "sync")
-    assert found.title == "Where the waiting calls come from, by enclosing ranges"
+    assert found.title == "Where the waiting calls come from, by enclosing ranges, share of their time"
 
 
 def test_backtraces_go_before_samples(tmp_path: Path) -> None:

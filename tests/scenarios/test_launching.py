@@ -118,7 +118,7 @@ def test_launches_are_traced_to_the_functions_that_make_them(tmp_path: Path) -> 
     )
     found = next(f for f in diagnosed(m, tmp_path).findings if f.cause == "launch-bound")
     table = found.evidence[0]
-    assert table.title == "Where the launch calls come from, by CUDA backtraces"
+    assert table.title == "Where the launch calls come from, by CUDA backtraces, share of their time"
     assert table.rows[0][:4] == ("main > Decoder::layer", "cudaLaunchKernel", 11 * 176, 176.0)
 
 
@@ -273,7 +273,9 @@ def test_grids_that_change_with_the_context(tmp_path: Path) -> None:
     d = diagnosed(m, tmp_path)
     expect(d, "launch-bound", also=("dynamic-shapes",))
     assert fact(d, "kernel.varying_shape_ratio") == pytest.approx(0.25)
-    assert evidence(d, "dynamic-shapes") == ["Kernels whose launch shape changes between steps"]
+    assert evidence(d, "dynamic-shapes") == [
+        "Kernels whose launch shape changes between steps, share of the kernel time"
+    ]
 
 
 def test_two_processes_take_turns(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_prefill_that_is_left_out_as_the_first_step_is_told(tmp_path: Path) ->
     d = diagnose(path)
     assert places(d) == ["a first step that does other work"]
     assert fact(d, "capture.outside_work_ratio", None) == pytest.approx(10 / 18, abs=0.05)
-    assert evidence(d, "work-outside-window") == ["GPU work outside the window"]
+    assert evidence(d, "work-outside-window") == ["GPU work outside the window, share of the GPU time"]
 
     whole = fact(d, "capture.whole_work_window", None)
     advice = [r.action for f in d.findings for r in f.recommendations]
