@@ -33,6 +33,8 @@ class PlanRequest:
     command: tuple[str, ...] = ()
     iterations: str | None = None
     repeat: int | None = None
+    input_len: int | None = None
+    output_len: int | None = None
     delay: int | None = None
     duration: int | None = None
     without_graphs: bool = False
@@ -76,7 +78,7 @@ class PlanContext:
 
     def fill(self, text: str, here: bool = False) -> str:
         """The text with its placeholders; `here`: paths are those after fetching."""
-        shape = capture_goals().shapes[self.phase or "decode"]
+        prompt, output = self.shape
         local = self.place.local + self.name.removeprefix(self.place.folder)
         name = local if here else self.name
         # nsys numbers the reports where it writes one for each range; ranks are compared range by
@@ -92,8 +94,8 @@ class PlanContext:
             "all_traces": f"{_PATTERN.sub('*', name)}{each}.sqlite",
             "wish": again(replace(self.asked, command=())),
             "program": f" -- {shlex.join(self.asked.command)}" if self.asked.command else "",
-            "prompt": str(shape.prompt),
-            "output": str(shape.output),
+            "prompt": str(prompt),
+            "output": str(output),
             "phase": self.phase or "run",
             "goal": self.goal.id,
             "ranks": str(self.asked.ranks),
@@ -101,6 +103,13 @@ class PlanContext:
         for key, value in values.items():
             text = text.replace(f"{{{key}}}", value)
         return text
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Tokens of the prompt and of the answer; a prefill is over with its first token."""
+        usual = capture_goals().shapes[self.phase or "decode"]
+        longer = self.asked.output_len if self.phase != "prefill" else None
+        return self.asked.input_len or usual.prompt, longer or usual.output
 
     def lines(self, action: str) -> tuple[Option, ...]:
         """How the engine, in its version where known, carries out an action."""
@@ -175,6 +184,8 @@ def again(asked: PlanRequest) -> str:
         ("--ranks", None if asked.ranks == 2 else asked.ranks),
         ("--iterations", asked.iterations),
         ("--repeat", asked.repeat),
+        ("--input-len", asked.input_len),
+        ("--output-len", asked.output_len),
         ("--delay", asked.delay),
         ("--duration", asked.duration),
         ("--name", asked.name),

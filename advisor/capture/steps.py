@@ -84,10 +84,10 @@ def _profile(
 
 
 def _shape(context: PlanContext) -> str:
-    shape = capture_goals().shapes.get(context.phase) if context.phase else None
-    if shape is None or context.asked.command:
+    if context.phase is None or context.asked.command:
         return ""
-    return f"{context.phase}: prompt {shape.prompt} / output {shape.output} tokens"
+    prompt, output = context.shape
+    return f"{context.phase}: prompt {prompt} / output {output} tokens"
 
 
 def _session(

@@ -14,7 +14,7 @@ from advisor.config import Settings
 
 
 @takes(
-    "words engine phase where ranks iterations repeat delay duration without_graphs nsys name "
+    "words engine phase where ranks iterations repeat input_len output_len delay duration without_graphs nsys name "
     "command_file troubleshoot show format output force quiet",
     files=(),
     phase="One phase.",
@@ -45,6 +45,12 @@ def capture(
         str | None, typer.Option(metavar="A-B", help="Record these iterations (TensorRT-LLM).")
     ] = None,
     repeat: Annotated[int | None, typer.Option(min=1, metavar="N", help="Record N ranges, not one.")] = None,
+    input_len: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Tokens of a prompt (default: by phase).")
+    ] = None,
+    output_len: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Tokens of an answer, in decode.")
+    ] = None,
     delay: Annotated[
         int | None, typer.Option(min=0, metavar="S", help="Record by the clock: skip S seconds.")
     ] = None,
@@ -90,6 +96,8 @@ def capture(
         "ranks": ranks,
         "iterations": iterations,
         "repeat": repeat,
+        "input_len": input_len,
+        "output_len": output_len,
         "delay": delay,
         "duration": duration,
         "without_graphs": without_graphs,

@@ -112,6 +112,16 @@ def test_both_standard_profiles_without_a_phase() -> None:
     assert len(commands(plan(PlanRequest("kernel-breakdown", command=("python", "x.py"))), "record")) == 1
 
 
+def test_lengths_of_ones_own_load() -> None:
+    """A prefill is over with the first token, however long the answers of the load are."""
+    asked = PlanRequest("kernel-breakdown", "vllm", input_len=4096, output_len=256)
+    made = plan(asked)
+    lines = commands(made, "record")
+    assert "--input-len 4096 --output-len 1 " in f"{lines[0]} "
+    assert "--input-len 4096 --output-len 256 " in f"{lines[1]} "
+    assert "--input-len 4096 --output-len 256" in made.again
+
+
 def test_the_clock_where_nothing_else_tells() -> None:
     (line,) = commands(plan(PlanRequest("kernel-breakdown", "tgi", "decode")), "record")
     assert "--delay=90 --duration=30" in line
