@@ -14,8 +14,8 @@ from advisor.config import Settings
 
 
 @takes(
-    "words engine phase where ranks iterations repeat input_len output_len delay duration without_graphs nsys name "
-    "command_file troubleshoot show format output force quiet",
+    "words engine phase where ranks iterations repeat input_len output_len delay duration without_graphs "
+    "nsys name command_file troubleshoot show format output force quiet",
     files=(),
     phase="One phase.",
     format=formats("Kind of plan."),
