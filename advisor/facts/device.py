@@ -52,6 +52,7 @@ _CALL = {"api_calls": "start end thread call"}
 _KERNEL = {"kernels": origin.SPAN}
 _GRID = {"kernels": f"{origin.SPAN} name_id blocks"}
 
+_LOCAL = Need("the local memory of the kernels is not recorded")
 _PRODUCTS = Need("no matrix product ran in the window")
 
 FACTS = (
@@ -87,6 +88,8 @@ FACTS = (
         Entry("kernel.short_ratio", "ratio", "kernels", "Share of the kernels under 10 us", "count", columns=_KERNEL),
         Entry("kernel.per_step", "count", "kernels", "Kernels a step", "count in the window / steps", columns=_KERNEL, needs=(needs.KERNELS, needs.STEPS)),
         Entry("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
+        Entry("kernel.local_memory_ratio", "ratio", "kernels", "Share of the busy time in kernels whose threads use local memory: registers that were spilled, and arrays that fit into none", "local memory a thread above 0", columns={"kernels": f"{origin.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
+        Entry("kernel.local_memory_window_ratio", "ratio", "kernels", "The same as a share of the window", "local memory a thread above 0", columns={"kernels": f"{origin.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
         Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_unfused_ratio", "ratio", "kernels", "How much of the time of kernels that have few blocks so or are elementwise and the like is that of kernels that are both", "time of both / time of either", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
@@ -209,6 +212,12 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         },
         scope,
     )
+
+    local = a.trace.columns("kernels", ("local_bytes",))["local_bytes"][row]
+    if (local >= 0).all():
+        spilled = min(float(duration[local > 0].sum()), busy)
+        out.put("kernel.local_memory_ratio", spilled / busy, scope)
+        out.put("kernel.local_memory_window_ratio", spilled / window, scope)
 
     def held(wanted: Any) -> float:
         """ns of kernels whose family satisfies `wanted`, at most the busy time."""

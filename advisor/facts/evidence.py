@@ -163,7 +163,20 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
             for f, (n, t) in ranked
         ],
     )
-    blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
+    columns = a.trace.columns("kernels", ("blocks", "local_bytes"))
+    blocks, local = (columns[n][a.ops.row[at]] for n in ("blocks", "local_bytes"))
+    _few(
+        out,
+        scope,
+        "kernels.local",
+        "Kernels that use local memory",
+        a,
+        name,
+        duration,
+        local > 0,
+        local,
+        "bytes a thread",
+    )
     sms = a.device(device).sm_count
     if sms:
         _few(
@@ -195,7 +208,9 @@ def _few(
     duration: Array,
     mask: Array,
     blocks: Array,
+    what: str = "blocks",
 ) -> None:
+    """The heaviest kernels of `mask`, with the largest of their `blocks` (or of what else they hold)."""
     if not mask.any():
         return
     time = np.bincount(name[mask], duration[mask], minlength=len(a.names.ids))
@@ -208,7 +223,7 @@ def _few(
         key,
         scope,
         title,
-        ("kernel", "operation", "calls", "share:ratio", "blocks"),
+        ("kernel", "operation", "calls", "share:ratio", what),
         [
             [a.names.texts[i], a.names.operations[i], int(count[i]), float(time[i]) / whole, int(most[i])]
             for i in order

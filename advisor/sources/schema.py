@@ -74,7 +74,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "start", "end", "device", "stream", "context", "process", "correlation",
         "name_id", "short_name_id", "mangled_name_id", "grid_x", "grid_y", "grid_z",
         "blocks", "block_x", "block_y", "block_z", "threads", "registers", "shared_bytes",
-        "graph_node",
+        "local_bytes", "graph_node",
     ),
     "copies": (
         "start", "end", "device", "stream", "context", "process", "correlation",

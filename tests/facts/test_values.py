@@ -11,6 +11,7 @@ from advisor.facts.build import build_facts
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase, Scope, Value
+from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.scenarios.machine import ADD, ALL_REDUCE, DECODE_ATTENTION, GEMM, GEMV, NORM
@@ -49,6 +50,25 @@ def decode(count: int = 20) -> Export:
         e.copy(t + 70 * US, 10 * US, "DtoH", 4, "pinned", t + 340 * US, 5 * US)
         e.sync(t + 100 * US, 300 * US)
     return e
+
+
+def test_kernels_with_local_memory(tmp_path: Path) -> None:
+    """Of 100 us a step, one kernel in four with spilled registers, 40 us."""
+    e = Export().gpu().process(1)
+    for i in range(5):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        for k, (length, spilled) in enumerate(((20, 0), (40, 96), (20, 0), (20, 0))):
+            e.call("cudaLaunchKernel_v7000", t + k * 50 * US, 5 * US)
+            e.kernel(t + (k * 50 + 10) * US, length * US, GEMM.name, localMemoryPerThread=spilled)
+    base = built(e, tmp_path)
+    expect_values(base, {"kernel.local_memory_ratio": 0.4, "kernel.local_memory_window_ratio": 0.04})
+    table = base.table("kernels.local", DEVICE)
+    assert table is not None
+    assert table.columns[-1] == "bytes a thread"
+    assert table.rows[0][-1] == 96
+    findings = {f.code: f for f in diagnose(e.write(tmp_path / "d.sqlite")).findings}
+    assert findings["KRN113"].severity in ("low", "info")
 
 
 @pytest.fixture(scope="module")

@@ -142,6 +142,7 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
         threads=Filled(("blockX", "blockY", "blockZ"), _product),
         registers="registersPerThread",
         shared_bytes=Filled(("staticSharedMemory", "dynamicSharedMemory"), _shared_bytes),
+        local_bytes="localMemoryPerThread",  # bytes (SQLite schema reference of the exporter)
         graph_node=_GRAPH_NODE,
     )),
     "copies": (MEMCPY, _WORK | _columns(
