@@ -125,6 +125,7 @@ def test_kernel_columns(opened: Any) -> None:
             grid=(4, 3, 2),
             block=(32, 4, 1),
             registers=168,
+            localMemoryPerThread=96,
             shared=(1024, 2048),
             mangled="_Z4gemm",
             short="gemm",
@@ -153,6 +154,7 @@ def test_kernel_columns(opened: Any) -> None:
         "threads": 128,
         "registers": 168,
         "shared_bytes": 3072,
+        "local_bytes": 96,
         "graph_node": 77,
     }
 
