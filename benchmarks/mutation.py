@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from advisor.compare.catalog import EVERY_FACT
+from advisor.compare.facts import EVERY_FACT
 from advisor.engine import cases as cases_
 from advisor.engine.cases import Case, CaseFile
 from advisor.engine.compile import CompiledRule, Condition, Program, State, Test

@@ -120,7 +120,7 @@ def _checked(rule: Any) -> list[str]:
 
 def _examples(rule: Any, rule_path: Path) -> list[Any]:
     """The cases beside a rule, in words, where they are few and short: only facts that decide."""
-    from advisor.compare.catalog import EVERY_FACT
+    from advisor.compare.facts import EVERY_FACT
     from advisor.engine.cases import CaseFile
     from advisor.engine.compile import conditions
     from advisor.engine.parse import read, validate
@@ -173,12 +173,12 @@ def _number(text: str) -> float | str:
 
 def facts() -> str:
     """docs/facts.md: the catalogue, one table a group, and the tables that rules may join."""
-    from advisor.compare.catalog import EVERY_FACT
+    from advisor.compare.facts import EVERY_FACT
     from advisor.facts.catalog import ENTITIES
     from advisor.reports.markdown import row
 
     lines = [
-        GENERATED.format(source="advisor/facts and advisor/compare/catalog.py"),
+        GENERATED.format(source="advisor/facts and advisor/compare/facts.py"),
         "",
         "# Facts",
         "",

@@ -11,13 +11,12 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "advisor"
 #: Where facts of a capture are at hand, and a threshold would be quickly written down.
 JUDGED = (
-    "capture/questions.py", "capture/doctor.py", "checklist/items.py", "pipeline/doctor.py",
+    "capture/doctor.py", "checklist/items.py", "pipeline/doctor.py",
 )  # fmt: skip
 #: What differs between two captures: against `limit("...")`, never a number of the code. Statistical
 #: methods, and how layers are counted, have constants of their own.
 COMPARED = sorted(
-    {p.stem for p in (PACKAGE / "compare").glob("*.py")}
-    - {"statistics", "text", "work", "frameworks", "multiples"}
+    {p.stem for p in (PACKAGE / "compare").glob("*.py")} - {"statistics", "work", "frameworks", "operations"}
 )
 _ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 

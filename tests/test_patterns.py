@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from advisor.knowledge.files import data_dir
-from advisor.knowledge.patterns import Patterns, required_literals
+from advisor.knowledge.kernel_names import Patterns, required_literals
 
 KNOWN = ("kernel_families", "step_ranges", "workloads", "call_sites", "gpus")
 

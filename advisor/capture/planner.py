@@ -20,7 +20,7 @@ from advisor.facts.needs import NODES
 from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable
-from advisor.model.checkup import Also, LeftOut, Named, Pitfall, Plan, PlanOption
+from advisor.model.capture_plan import Also, LeftOut, Named, Pitfall, Plan, PlanOption
 
 #: Graphics APIs cost time and say nothing about inference.
 _USELESS = frozenset({"--trace=opengl", "--trace=vulkan"})

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from advisor import __version__
-from advisor.engine.text import Placeholder, Shown, placeholders, render
 from advisor.engine.values import atom, compare, k_and, k_or, operand
+from advisor.engine.wording import Placeholder, Shown, placeholders, render
 from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.checklist import Applies, ChecklistItem, Comparison, checklist_items
 from advisor.model.checklist import Answer, CheckEntry, Checklist
@@ -243,7 +243,7 @@ def _cells(known: CaptureFacts, name: str, at: int) -> tuple[Cell, ...]:
 
 def _shown(known: CaptureFacts, wanted: Placeholder, at: int) -> Shown | None:
     """The value; the span from least to most where there is one a device, phase or operation."""
-    from advisor.engine.text import show
+    from advisor.engine.wording import show
 
     cells = list(dict.fromkeys(_cells(known, wanted.name, at)))
     unit = known.units.get(wanted.name, "")

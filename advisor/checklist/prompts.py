@@ -1,18 +1,80 @@
 """Questions at a terminal, with the same keys everywhere: back, quit, help. questionary is imported
-only here, and only when something is asked."""
+only here, and only when something is asked.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, Protocol
 
-from advisor.checklist.answers import Reply
-from advisor.checklist.run import BACK
+from advisor.checklist.session import Reply, answered
 from advisor.errors import InputError
 from advisor.model.checklist import WORDS, Answer, CheckEntry, Checklist, Stage
 from advisor.reports.blocks import Block
 from advisor.reports.checklist import question
+
+# --- the walk through the questions: whoever answers, every answer is kept at once ----------------
+
+BACK: Literal["back"] = "back"
+
+
+class Asker(Protocol):
+    """Who answers: a person at a terminal, or a file."""
+
+    def ask(
+        self, entry: CheckEntry, checklist: Checklist, number: int, of: int
+    ) -> Reply | Literal["back"] | None:
+        """The answer; None leaves the question open, BACK returns to the one before."""
+
+
+class FileAsker:
+    """Answers from a file; questions that it does not know go to the next one, if any."""
+
+    def __init__(self, replies: Mapping[str, Reply], then: Asker | None = None) -> None:
+        self._replies = dict(replies)
+        self._then = then
+
+    def ask(
+        self, entry: CheckEntry, checklist: Checklist, number: int, of: int
+    ) -> Reply | Literal["back"] | None:
+        if entry.id in self._replies:
+            # Once: who goes back to the question is asked.
+            return self._replies.pop(entry.id)
+        return None if self._then is None else self._then.ask(entry, checklist, number, of)
+
+
+def shortened(checklist: Checklist) -> Checklist:
+    """The questions of the eight steps, in their order."""
+    steps = sorted((e for e in checklist.entries if e.step is not None), key=lambda e: e.step or 0)
+    return checklist.model_copy(update={"entries": tuple(steps)})
+
+
+def walk(
+    checklist: Checklist,
+    asker: Asker,
+    keep: Callable[[Checklist], None],
+    also: frozenset[str] = frozenset(),
+    short: bool = False,
+) -> Checklist:
+    """Ask what is open, and what `also` names, in `short` of the eight steps alone; `keep` is called
+    after every answer."""
+    asked = shortened(checklist).entries if short else checklist.entries
+    order = [e.id for e in asked if e.open or e.id in also]
+    at = 0
+    while at < len(order):
+        entry = next(e for e in checklist.entries if e.id == order[at])
+        reply = asker.ask(entry, checklist, at + 1, len(order))
+        if reply == BACK:
+            at = max(at - 1, 0)
+            continue
+        if isinstance(reply, Reply):
+            entries = tuple(answered(e, reply) if e.id == entry.id else e for e in checklist.entries)
+            checklist = checklist.model_copy(update={"entries": entries})
+            keep(checklist)
+        at += 1
+    return checklist
+
 
 #: Key and answer of each choice.
 KEYS: tuple[tuple[str, Answer], ...] = (("y", "yes"), ("n", "no"), ("x", "not_applicable"), ("l", "later"))

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from advisor.capture.request import PlanRequest
-from advisor.checklist.prompts import choose, need_terminal, write
-from advisor.checklist.run import BACK
+from advisor.checklist.prompts import BACK, choose, need_terminal, write
 from advisor.cli.deliver import show
 from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.files import engines

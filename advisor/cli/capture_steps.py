@@ -90,7 +90,7 @@ def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
 
 def troubles(words: list[str], format: str, output: Path | None, force: bool) -> None:
     """Walk through the tree at a terminal, else print it or the part below a symptom."""
-    from advisor.capture.trouble import troubles as tree_of
+    from advisor.capture.goals import troubles as tree_of
 
     if len(words) > 1:
         raise InputError(f"--troubleshoot takes one symptom; '{words[1]}' is too much")

@@ -80,13 +80,11 @@ def answered(
     short: bool = False,
 ) -> Checklist:
     """The questions walked through, whoever answers; every answer is saved at once."""
-    from advisor.checklist.answers import read
-    from advisor.checklist.prompts import TerminalAsker
-    from advisor.checklist.run import FileAsker, shortened, walk
-    from advisor.checklist.session import save
+    from advisor.checklist.prompts import FileAsker, TerminalAsker, shortened, walk
+    from advisor.checklist.session import read_answers, save
     from advisor.reports.checklist import welcome
 
-    replies = read(answers, begin) if answers is not None else {}
+    replies = read_answers(answers, begin) if answers is not None else {}
     person = None if no_input else TerminalAsker(show)
     also = {e.id for e in begin.entries} if every else set(replies)
 
@@ -110,7 +108,7 @@ def deliver_result(
     done: Checklist, settings: Settings, output: Path | None, force: bool, short: bool = False
 ) -> None:
     """The checklist, or its eight steps, on stdout or in a file."""
-    from advisor.checklist.run import shortened
+    from advisor.checklist.prompts import shortened
     from advisor.reports.checklist import checklist
 
     done = shortened(done) if short else done

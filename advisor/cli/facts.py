@@ -23,7 +23,7 @@ def facts(
     ] = "",
 ) -> None:
     """List the facts that rules may use; with TRACE, their values and where those come from."""
-    from advisor.compare.catalog import EVERY_FACT
+    from advisor.compare.facts import EVERY_FACT
     from advisor.reports.listings import catalogue, values
 
     if trace is None:

@@ -19,8 +19,8 @@ def as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool] 
     because it could not be read; None for captures that stand alone."""
     if settings.ranks and settings.independent:
         raise InputError("--ranks and --independent contradict each other; give one of them")
-    from advisor.ranks.recognise import recognise
-    from advisor.sources.peek import peek
+    from advisor.ranks.summary import recognise
+    from advisor.sources.open import peek
 
     forced = True if settings.ranks else False if settings.independent else None
     plan, hint = recognise(paths, peek, forced)

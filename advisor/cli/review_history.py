@@ -15,7 +15,7 @@ from advisor.cli.review import app
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.model.history import History
+from advisor.model.review import History
 
 Day = Annotated[str | None, typer.Option("--date", metavar="DAY", help="2026-11-22 (default: today).")]
 

@@ -46,7 +46,7 @@ def print_list(rules: Sequence[RuleSpec]) -> None:
 @app.command()
 def check(directories: Directories = None) -> None:
     """Check our rules, and those in DIR, against the catalogues; all problems at once."""
-    from advisor.compare.catalog import EVERY_FACT
+    from advisor.compare.facts import EVERY_FACT
     from advisor.engine.lint import check_rules
     from advisor.engine.lint_names import Catalogues
     from advisor.engine.load import builtin_dir
@@ -82,10 +82,10 @@ def new(
     force: flags.Force = False,
 ) -> None:
     """Write a rule and its cases, which pass check and test, as a start."""
-    from advisor.compare.catalog import EVERY_FACT
+    from advisor.compare.facts import EVERY_FACT
+    from advisor.engine.cases import new_rule
     from advisor.engine.lint_names import near
     from advisor.engine.load import CASES_SUFFIX, load_rules
-    from advisor.engine.scaffold import new_rule
     from advisor.model.rules import CODE_PATTERN, subject_of
 
     if not re.match(CODE_PATTERN, code):
@@ -117,7 +117,7 @@ def new(
 @takes("directories engine", files=(), engine="Inference engine (default python).")
 def run_cases(settings: Settings, directories: Directories = None) -> None:
     """Run the cases beside our rules, and beside those in DIR."""
-    from advisor.compare.catalog import EVERY_FACT
+    from advisor.compare.facts import EVERY_FACT
     from advisor.engine.cases import run_all
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.model.numbers import amount

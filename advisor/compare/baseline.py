@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from advisor.compare.absence import absence, among
+from advisor.compare.differences import absence, among
 from advisor.compare.store import documents, fault_text
 from advisor.errors import InputError
 from advisor.knowledge.compare import limit

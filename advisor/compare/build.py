@@ -10,11 +10,9 @@ import numpy as np
 from advisor.compare import comparability
 from advisor.compare.differences import advice_checks, budget_changes, finding_changes, gain_checks
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
-from advisor.compare.multiples import in_equal_steps
-from advisor.compare.operations import call_changes, operation_changes
-from advisor.compare.sides import NOT_HOST, Side, paired, same_steps
+from advisor.compare.operations import call_changes, in_equal_steps, operation_changes
+from advisor.compare.sides import NOT_HOST, Side, interval, paired, phase_words, ratio, same_steps, step_times
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
-from advisor.compare.text import interval, phase_words, ratio, step_times
 from advisor.knowledge.compare import limit
 from advisor.model.comparison import (
     Comparability,

@@ -9,8 +9,7 @@ from advisor.compare.build import measure, side_doc
 from advisor.compare.differences import budget_changes
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
 from advisor.compare.operations import Operation, by_operation
-from advisor.compare.sides import NOT_HOST, Side, paired
-from advisor.compare.text import phase_words, ratio
+from advisor.compare.sides import NOT_HOST, Side, paired, phase_words, ratio
 from advisor.knowledge.compare import factor, limit
 from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
 from advisor.model.facts import TRACE, Scope

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from advisor import __version__
 from advisor.compare.build import side_doc
 from advisor.compare.comparability import launch_ratio
-from advisor.compare.sides import Side
-from advisor.compare.text import phase_words
+from advisor.compare.sides import Side, phase_words
 from advisor.errors import InputError
 from advisor.knowledge.compare import Difference, framework_differences, limit
 from advisor.knowledge.files import engines

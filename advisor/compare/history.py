@@ -7,13 +7,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from advisor.compare.absence import absence
 from advisor.compare.baseline import Before, change
+from advisor.compare.differences import absence
 from advisor.compare.store import fault_text
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis, Finding
-from advisor.model.history import History, Meeting, Suppression, Tracked
-from advisor.model.review import Decision, Review
+from advisor.model.review import Decision, History, Meeting, Review, Suppression, Tracked
 from advisor.reading import parse_json, read_bytes
 
 

@@ -8,9 +8,8 @@ from statistics import fmean, variance
 
 from advisor.compare.benchmarks import Runs, read_sides
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
-from advisor.compare.sides import Side
+from advisor.compare.sides import Side, ratio
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
-from advisor.compare.text import ratio
 from advisor.errors import InputError
 from advisor.knowledge.compare import limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns

@@ -10,8 +10,11 @@ import numpy as np
 
 from advisor.compare.work import saved_work
 from advisor.model.arrays import Array
+from advisor.model.comparison import PhaseChange
 from advisor.model.facts import LEVELS, Cell, Scope
 from advisor.model.findings import Budget, Diagnosis
+from advisor.model.gain import Span
+from advisor.model.numbers import milliseconds, signed
 from advisor.model.parts import BUSY
 from advisor.model.work import KernelName, PhaseWork, Work
 
@@ -197,3 +200,30 @@ def paired(before: Side, after: Side) -> list[tuple[str, str | None, str | None]
         (p, p if p in b else None, p if p in a else None)
         for p in sorted(weight, key=lambda p: (-weight[p], p))
     ]
+
+
+# --- words and numbers of the sentences that comparisons say --------------------------------------
+
+
+def ratio(value: float, sign: bool = True) -> str:
+    """``-83.7 %``, ``+2.3 %``, ``+513 %``."""
+    return f"{signed(value, sign)} %"
+
+
+def interval(span: Span) -> str:
+    """``-86.5 to -79.1 %``"""
+    return f"{signed(span.low)} to {ratio(span.high)}"
+
+
+def phase_words(phase: str) -> str:
+    """A step of the phase, in words."""
+    known = {"unknown": "step", "window": "window"}
+    return known.get(phase, f"{phase} step")
+
+
+def step_times(phase: PhaseChange) -> str:
+    """``from 12.73 to 2.08 ms``"""
+    assert phase.before is not None
+    assert phase.after is not None
+    before, after = (milliseconds(s.median_ms) for s in (phase.before, phase.after))
+    return f"from {before} to {after} ms"

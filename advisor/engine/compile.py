@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Literal
 
-from advisor.engine.load import RuleSet
+from advisor.engine.load import Loc, Problem, RuleSet, refuse
 from advisor.engine.params import ParamKey, ParamValue, resolve_params
-from advisor.engine.source import Loc, Problem, refuse
 from advisor.engine.values import COMPLEMENT, Atom, Operand, compare, operand
 from advisor.model.rules import CauseCondition, Comparison, FactCondition, Join, RuleSpec, SymptomCondition
 

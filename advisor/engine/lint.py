@@ -26,10 +26,9 @@ from advisor.engine.lint_names import (
     templates,
     what_ifs,
 )
-from advisor.engine.load import CASES_SUFFIX, RuleSet, read_rules
+from advisor.engine.load import CASES_SUFFIX, Loc, Problem, RuleSet, read_rules, refuse
 from advisor.engine.params import ParamValue, resolve_params
-from advisor.engine.source import Loc, Problem, refuse
-from advisor.engine.text import FORMATS, placeholders, stray_brace
+from advisor.engine.wording import FORMATS, placeholders, stray_brace
 from advisor.model.facts import sees
 from advisor.model.rules import Comparison, FactCondition, RuleSpec, SymptomCondition, subject_of
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from advisor.engine.compile import conditions
-from advisor.engine.load import RuleSet
-from advisor.engine.source import Loc
-from advisor.engine.text import placeholders
+from advisor.engine.load import Loc, RuleSet
+from advisor.engine.wording import placeholders
 from advisor.model.rules import FactCondition, GainSpec, RuleSpec
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from advisor.engine.source import Loc, Problem, Source
+from advisor.engine.load import Loc, Problem, Source
 from advisor.errors import InputError
 from advisor.reading import MOST_WRITTEN_BYTES, read_text
 

@@ -21,9 +21,8 @@ from advisor.engine.explain import fact_text, shortfall
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Checked, Outcome
 from advisor.engine.judge import common_scope, impact_of
-from advisor.engine.text import placeholders
 from advisor.engine.values import k_or
-from advisor.engine.wording import condition_docs, worded
+from advisor.engine.wording import condition_docs, placeholders, worded
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Healthy, NotEvaluated
 from advisor.model.gain import WORTH

@@ -31,8 +31,7 @@ from advisor.facts import (
     unified,
     window,
 )
-from advisor.facts.parts import PART_MEANINGS
-from advisor.facts.spec import EntitySpec, FactSpec
+from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
 
 #: What the impact of a rule may be a share of: a part of the budget, several of them, or a whole.
 IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from advisor.facts import needs, origin
-from advisor.facts.parts import PART_MEANINGS
-from advisor.facts.spec import Entry, Need, group
+from advisor.facts.spec import PART_MEANINGS, Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis

@@ -12,7 +12,7 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
-from advisor.metrics.gap_names import name_of_gaps
+from advisor.metrics.gaps import name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, slow_steps

@@ -9,7 +9,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import joined, union
-from advisor.metrics.outside import OutsideWork, outside_work
+from advisor.metrics.window import OutsideWork, outside_work
 from advisor.model.facts import TRACE, Value
 from advisor.model.numbers import session_time
 

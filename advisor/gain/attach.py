@@ -10,8 +10,8 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
-from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.profiler import has_launches, has_nodes
+from advisor.gain.replay import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Finding

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from advisor.gain.catalog import Fix, catalogue, constant
-from advisor.gain.excerpt import DIAGNOSIS_OPS, Excerpt, choose_steps, recorded_ends
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import LEANING, apply
 from advisor.gain.inputs import NONE, Inputs
@@ -29,7 +28,7 @@ from advisor.gain.profiler import (
     node_inflation,
     without_inflation,
 )
-from advisor.gain.replay import Played, replay
+from advisor.gain.replay import DIAGNOSIS_OPS, Excerpt, Played, choose_steps, recorded_ends, replay
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor.gain.catalog import constant
-from advisor.gain.excerpt import Excerpt, NoReplay, host_span
 from advisor.gain.inputs import NEVER, NONE, Calls, Handovers, Inputs, Joins, Ops, no_handovers, no_joins
+from advisor.gain.replay import Excerpt, NoReplay, host_span
 from advisor.gain.waits import CallTimes, find_waits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans

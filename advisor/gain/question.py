@@ -8,7 +8,7 @@ from advisor.errors import InputError
 from advisor.gain.attach import combine
 from advisor.gain.catalog import Fix, catalogue, make_fix, near, split_fix
 from advisor.gain.estimate import Replayer
-from advisor.gain.excerpt import MOST_OPS, NoReplay
+from advisor.gain.replay import MOST_OPS, NoReplay
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Input, Tool

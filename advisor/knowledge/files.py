@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from advisor.cache import cached
 from advisor.errors import AdvisorError
-from advisor.knowledge.kernel_names import function_name, words
-from advisor.knowledge.patterns import Patterns, pattern
+from advisor.knowledge.kernel_names import Patterns, function_name, pattern, words
 from advisor.knowledge.shapes import (
     ActionFile,
     CallSiteFile,

@@ -7,7 +7,9 @@ neither is part of any answer here.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, NamedTuple
 
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w*)::")
 #: What follows the function in names of kernels that CuTe DSL builds: its operands.
@@ -122,3 +124,170 @@ def _of_mangled(name: str) -> FunctionName:
             break  # what follows are the return type and the parameters
     kept = [part for part in own if not part.startswith("_GLOBAL__N_")]
     return FunctionName("::".join(kept) or name, ", ".join(inside))
+
+
+# --- ordered patterns of the knowledge, searched without trying (or compiling) every one of them ---
+# Most patterns can only match a text in which some literal stands (``nvjet``, ``rms_norm``). These
+# literals are indexed, so a text is searched for few of hundreds of patterns, and a pattern is
+# compiled when it is first tried.
+
+#: Letters of a literal that are indexed; patterns without a literal of this length are always
+#: tried.
+_GRAM = 3
+#: So many literals are looked for one by one.
+_FEW = 20
+_REPEAT = re.compile(r"[?*+]|\{\d*,?\d*\}")
+#: Escapes that stand for a character by number, or for an earlier group.
+_NUMBERED = frozenset("0123456789xuUN")
+
+Literals = frozenset[str]
+
+
+class Patterns:
+    """Patterns in order. It can be pickled; compiled patterns stay behind."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = tuple(texts)
+        self._compiled: list[re.Pattern[str] | None] = [None] * len(self._texts)
+        self._always: list[int] = []
+        self._by_gram: dict[str, list[tuple[str, int]]] = {}
+        for i, text in enumerate(self._texts):
+            literals = required_literals(text)
+            if not literals:
+                self._always.append(i)
+            for literal in literals:
+                self._by_gram.setdefault(literal[:_GRAM], []).append((literal, i))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_compiled": [None] * len(self._texts)}
+
+    def first(self, text: str) -> tuple[int, re.Match[str]] | None:
+        """Position and match of the first pattern that is found in the text."""
+        for i in self._candidates(text):
+            if hit := self._compile(i).search(text):
+                return i, hit
+        return None
+
+    def all(self, text: str) -> list[tuple[int, re.Match[str]]]:
+        """Position and match of every pattern that is found in the text."""
+        return [(i, m) for i in self._candidates(text) if (m := self._compile(i).search(text))]
+
+    def found(self, text: str) -> bool:
+        """True where any pattern is found in the text."""
+        return self.first(text) is not None
+
+    def _compile(self, i: int) -> re.Pattern[str]:
+        done = self._compiled[i]
+        if done is None:
+            done = self._compiled[i] = re.compile(self._texts[i])
+        return done
+
+    def _candidates(self, text: str) -> Iterable[int]:
+        """Positions of the patterns that may be found, in order."""
+        if not text.isascii():  # some letters outside ASCII equal an ASCII letter under (?i)
+            return range(len(self._texts))
+        lower = text.lower()
+        grams: Iterable[str] = self._by_gram
+        if len(self._by_gram) > _FEW:
+            known = self._by_gram.keys()
+            grams = known & {lower[i : i + _GRAM] for i in range(len(lower) - _GRAM + 1)}
+        found = set(self._always)
+        for gram in grams:
+            found.update(i for literal, i in self._by_gram[gram] if literal in lower)
+        return sorted(found)
+
+
+@cache
+def pattern(text: str) -> Patterns:
+    """One pattern alone."""
+    return Patterns((text,))
+
+
+def required_literals(text: str) -> Literals:
+    """Lower-case texts of three characters or more, one of which at least stands in every text that
+    the pattern matches; empty where there are none. The pattern must be a valid one."""
+    if not text.isascii() or re.search(r"\(\?[a-zA-Z]*x|\(\?\(", text):
+        return Literals()
+    return _Reader(text).alternatives()
+
+
+class _Reader:
+    """Walks through a pattern once. It gives up a literal wherever in doubt."""
+
+    def __init__(self, pattern: str) -> None:
+        self._text = pattern
+        self._at = 0
+
+    def alternatives(self) -> Literals:
+        """Up to the end of the group or pattern: literals of every alternative, or none."""
+        of_each = [self._sequence()]
+        while self._next() == "|":
+            self._at += 1
+            of_each.append(self._sequence())
+        return Literals().union(*of_each) if all(of_each) else Literals()
+
+    def _sequence(self) -> Literals:
+        best, run = Literals(), ""
+        while (char := self._next()) not in ("", "|", ")"):
+            start = self._at
+            literal, inner = self._item(char)
+            repeat = _REPEAT.match(self._text, self._at)
+            if repeat:
+                self._at = repeat.end() + (self._text[repeat.end() : repeat.end() + 1] in "?+")
+            if literal and not repeat:
+                run += literal
+                continue
+            once = not repeat or repeat[0] == "+"
+            ended = run + literal if once else run
+            best = _better(best, Literals((ended.lower(),)))
+            best = _better(best, inner) if once else best
+            run = ""
+            assert self._at > start
+        return _better(best, Literals((run.lower(),)))
+
+    def _item(self, char: str) -> tuple[str, Literals]:
+        """One character, class or group: the character where it is literal, else what its
+        alternatives require."""
+        self._at += 1
+        if char == "(":
+            return "", self._group()
+        if char == "[":
+            self._skip_class()
+        elif char == "\\":
+            escaped = self._next()
+            self._at += 1
+            if escaped in _NUMBERED:
+                while self._next().isalnum() or self._next() in ("{", "}"):
+                    self._at += 1
+            elif not escaped.isalnum():
+                return escaped, Literals()
+        elif char not in ".^$":
+            return char, Literals()
+        return "", Literals()
+
+    def _group(self) -> Literals:
+        counts = True
+        if self._next() == "?":
+            head = re.compile(r"\?(?:P<\w+>|P=\w+|<?[=!]|#[^)]*|[a-zA-Z-]*:?|>)").match(self._text, self._at)
+            assert head
+            counts = head[0][1:2] == ":" or head[0].startswith("?P<")
+            self._at = head.end()
+        inner = self.alternatives()
+        self._at += 1
+        return inner if counts else Literals()
+
+    def _skip_class(self) -> None:
+        self._at += self._next() == "^"
+        self._at += self._next() == "]"
+        while self._next() != "]":
+            self._at += 1 + (self._next() == "\\")
+        self._at += 1
+
+    def _next(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+
+def _better(one: Literals, other: Literals) -> Literals:
+    """The literals of which the shortest is longer."""
+    shortest = min(map(len, other), default=0)
+    return other if shortest >= _GRAM and shortest > min(map(len, one), default=0) else one

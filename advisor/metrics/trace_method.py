@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from advisor.knowledge.files import capture_knowledge
-from advisor.knowledge.patterns import pattern
+from advisor.knowledge.kernel_names import pattern
 from advisor.knowledge.shapes import release
 from advisor.sources.trace import Trace
 

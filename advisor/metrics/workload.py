@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from advisor.knowledge.files import step_patterns
-from advisor.knowledge.patterns import pattern
+from advisor.knowledge.kernel_names import pattern
 from advisor.knowledge.workloads import Evidence, Workload, WorkloadFile
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows

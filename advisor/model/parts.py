@@ -1,5 +1,5 @@
 """Parts of the budget: their names, order, words and colours. What each counts of a device's time
-is in `advisor.metrics.budget`, in words in `advisor.facts.parts`."""
+is in `advisor.metrics.budget`, in words in `advisor.facts.spec`."""
 
 from __future__ import annotations
 

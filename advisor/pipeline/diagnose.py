@@ -151,8 +151,7 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
     """What the inference (or another one over the same facts) says, ranked by estimated gains."""
     from advisor.engine.findings import conclude
     from advisor.engine.judge import as_sure
-    from advisor.engine.rank import rank
-    from advisor.engine.same_time import holds_in, without_repeats
+    from advisor.engine.rank import holds_in, rank, without_repeats
     from advisor.pipeline import document
 
     inference = inference or done.inference
@@ -160,7 +159,7 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
     rules = done.inference.program.rules.by_code
     findings = done.gains.with_gains(found.findings)
     if done.waits is not None:  # several ranks in one capture show what only all of them can
-        from advisor.ranks.gains import with_arrivals
+        from advisor.ranks.sections import with_arrivals
 
         findings = with_arrivals(findings, done.waits)
     findings = without_repeats(findings, rules, holds_in(inference))

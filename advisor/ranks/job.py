@@ -10,9 +10,8 @@ from advisor.engine.compile import Program, State
 from advisor.engine.findings import conclude
 from advisor.engine.infer import Engine, infer
 from advisor.engine.judge import Duration
-from advisor.engine.rank import rank
-from advisor.engine.same_time import unconditional, without_repeats
-from advisor.engine.text import placeholders
+from advisor.engine.rank import rank, unconditional, without_repeats
+from advisor.engine.wording import placeholders
 from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.facts.communication import ALIKE
 from advisor.facts.missing import reason
@@ -22,9 +21,9 @@ from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Th
 from advisor.model.gain import Gain
 from advisor.ranks import merge
 from advisor.ranks.facts import TRANSFERS, job_facts, rank_call_facts
-from advisor.ranks.gains import with_gain
 from advisor.ranks.merge import RankFinding
 from advisor.ranks.rows import RankRows
+from advisor.ranks.sections import with_gain
 from advisor.ranks.summary import RankSummary, communication_codes, whole_fact
 from advisor.ranks.waits import Waits, reduce_ranks
 

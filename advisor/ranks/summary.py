@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import re
 import zlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
 from advisor.engine.compile import Program
+from advisor.errors import InputError
 from advisor.facts.catalog import CATALOGUE
-from advisor.model.capture import Recorder
+from advisor.model.capture import Capture, Recorder
 from advisor.model.facts import Fact, FactBase, Interval, Scope, Table, Value
 from advisor.model.findings import Diagnosis, Timeline
 from advisor.model.gain import Gain
@@ -124,3 +129,91 @@ def decode(data: bytes) -> RankSummary:
     """What `encode` made. Only for bytes of our own workers: it unpickles."""
     document, rest = pickle.loads(zlib.decompress(data))
     return RankSummary(Diagnosis.model_validate_json(document), *rest)
+
+
+# --- whether several captures are the ranks of one job, and which rank each is --------------------
+
+#: `report_rank3.sqlite`, `worker3_step_12.pt.trace.json`, `rank-003.json.gz`.
+_NAMED = tuple(re.compile(rf"(?i)(?<![a-z]){word}[-_.=]?(\d+)(?!\d)") for word in ("rank", "worker"))
+_DIGITS = re.compile(r"(\d+)")
+
+
+class Plan(NamedTuple):
+    """The captures of one job in order of rank: a number for each, None where only its place in
+    the list gives it. `why` says what spoke for it."""
+
+    files: tuple[tuple[int | None, Path], ...]
+    why: str
+
+
+def rank_in_name(path: Path) -> int | None:
+    """The rank in a file's name, else in its folder's."""
+    for name in (path.name, path.absolute().parent.name):
+        for pattern in _NAMED:
+            if hits := pattern.findall(name):
+                return int(hits[-1])
+    return None
+
+
+def natural_key(path: Path) -> list[tuple[int, int, str]]:
+    """Sorts `r2` before `r10`."""
+    parts = _DIGITS.split(str(path))
+    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts if p]
+
+
+def recognise(
+    paths: Sequence[Path], look: Callable[[Path], Capture], forced: bool | None = None
+) -> tuple[Plan | None, str | None]:
+    """The plan of a job, None for captures that stand alone; and a hint to the user, if any.
+
+    `look` reads a capture's metadata, where names do not give it; `forced`: `--ranks` (True) or
+    `--independent` (False).
+    """
+    if forced is False or len(paths) < 2:
+        return None, None
+    numbers = [rank_in_name(p) for p in paths]
+    if _distinct(numbers):
+        return _plan(paths, numbers, "the ranks in their names"), None
+    seen = [_metadata(p, look) for p in paths]
+    told = [m.rank if m is not None and m.rank is not None else n for m, n in zip(seen, numbers, strict=True)]
+    sizes = {m.world_size for m in seen if m is not None} - {None}
+    # A capture that cannot be read says nothing of its rank; it must not hide what the others say.
+    readable = [n for n, m in zip(told, seen, strict=True) if n is not None or m is not None]
+    if len(readable) > 1 and _distinct(readable) and len(sizes) <= 1:
+        return _plan(paths, told, "the ranks in their metadata"), None
+    if forced:
+        if any(count > 1 for n, count in Counter(told).items() if n is not None):
+            twice = next(n for n, count in Counter(told).items() if n is not None and count > 1)
+            both = [str(p) for p, n in zip(paths, told, strict=True) if n == twice]
+            raise InputError(
+                f"--ranks: rank {twice} is given twice ({', '.join(both[:2])}); give the captures of one run"
+            )
+        if not _distinct(told):
+            told = [None] * len(paths)
+        return _plan(paths, told, "--ranks"), None
+    if len(sizes) == 1 and None not in {m and m.world_size for m in seen}:
+        (size,) = sizes
+        if size is not None and len(paths) <= size and all(n is None for n in told):
+            return _plan(paths, told, f"the world size {size} in their metadata"), None
+    known = sum(n is not None for n in told)
+    if 0 < known < len(paths) and _distinct([n for n in told if n is not None]):
+        return None, (f"{known} of {len(paths)} captures name their rank; give --ranks if they are one job")
+    return None, None
+
+
+def _metadata(path: Path, look: Callable[[Path], Capture]) -> Capture | None:
+    """None for an unreadable capture: the error appears when it is diagnosed."""
+    try:
+        return look(path)
+    except InputError:
+        return None
+
+
+def _distinct(numbers: Sequence[int | None]) -> bool:
+    return None not in numbers and len(set(numbers)) == len(numbers)
+
+
+def _plan(paths: Sequence[Path], numbers: Sequence[int | None], why: str) -> Plan:
+    pairs = list(zip(numbers, paths, strict=True))
+    pairs.sort(key=lambda p: (p[0] is None, p[0] or 0, natural_key(p[1])))
+    return Plan(tuple(pairs), why)

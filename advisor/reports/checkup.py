@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.model.checkup import Also, Checkup, Named, Plan
+from advisor.model.capture_plan import Also, Checkup, Named, Plan
 from advisor.model.numbers import amount, value_text
 from advisor.reports.blocks import Block, Command, Gap, Heading, Item, Labelled, Next, Paragraph
 from advisor.reports.header import header_input

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.model.checklist import WORDS
-from advisor.model.history import History, State, Tracked
 from advisor.model.numbers import amount, value_text
-from advisor.model.review import Decision, Review
+from advisor.model.review import Decision, History, Review, State, Tracked
 from advisor.reports.blocks import Block, Heading, Item, Labelled, Paragraph, Title
 
 _ORDER: tuple[State, ...] = ("new", "worse", "same", "better", "unknown", "closed")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from advisor.errors import InputError
 from advisor.knowledge.files import engines
-from advisor.knowledge.patterns import pattern
+from advisor.knowledge.kernel_names import pattern
 from advisor.knowledge.shapes import EngineData, Sign
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.

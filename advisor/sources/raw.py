@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sources.ledger import Ledger
 from advisor.sources.schema import MISSING
+from advisor.sources.trace import Ledger
 
 Ints = NDArray[np.int64]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from advisor.model.arrays import Array
-from advisor.model.capture import Capture, Device
-from advisor.sources.ledger import Ledger
+from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.sources.schema import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 Column = Array
 Columns = dict[str, Column]
@@ -159,3 +159,24 @@ def _near(start: Column) -> Column | None:
         return None
     far = np.abs(start.astype(float) - float(np.median(start))) > FAR_NS
     return np.flatnonzero(~far) if 0 < far.mean() <= FEW else None
+
+
+# --- what a reader had to drop or repair, counted while it reads ----------------------------------
+
+
+class Ledger(dict[tuple[LedgerKind, str, str], tuple[int, int]]):
+    """Rows by kind, what is wrong with them, and table: how many, of how many. Columns of a table may
+    be read one after the other: the largest count stands."""
+
+    def note(self, kind: LedgerKind, what: str, table: str, count: int, rows: int) -> None:
+        if count > self.get((kind, what, table), (0, 0))[0]:
+            self[kind, what, table] = count, max(rows, count)
+
+    def rows(self) -> tuple[LedgerRow, ...]:
+        return tuple(LedgerRow.of(*key, *numbers) for key, numbers in self.items())
+
+    def warnings(self, told: Iterable[str]) -> tuple[str, ...]:
+        """What a report must say beside `told`; a rule speaks of rows that cannot be true."""
+        known = tuple(told)
+        new = (r for r in self.rows() if not any(text.startswith(r.what) for text in known))
+        return (*known, *(str(r) for r in new if r.severity == "warning" and r.kind != "doubted"))

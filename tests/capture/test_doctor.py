@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import advisor
-from advisor.capture.questions import question_facts
+from advisor.capture.doctor import question_facts
 from advisor.capture.recording import recording_of
 from advisor.cli.main import main
 from advisor.errors import RuleError
 from advisor.model.capture import Capture
-from advisor.model.checkup import Checkup
+from advisor.model.capture_plan import Checkup
 from advisor.model.facts import TRACE, Fact, FactBase, Scope
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.sources.nsys.recorder import NSYS

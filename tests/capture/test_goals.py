@@ -9,10 +9,9 @@ import shlex
 import pytest
 import yaml
 
-from advisor.capture.goals import plan
+from advisor.capture.goals import plan, troubles
 from advisor.capture.options import flag_of, joined, merged, options_in, spelled
 from advisor.capture.request import PlanRequest, again
-from advisor.capture.trouble import troubles
 from advisor.cli.main import VERBS
 from advisor.errors import InputError
 from advisor.knowledge.capture import TroubleFile, capture_goals, troubleshooting

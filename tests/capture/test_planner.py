@@ -11,7 +11,7 @@ from advisor.capture import options
 from advisor.capture.planner import Situation, UnmetNeed, plan
 from advisor.capture.recording import Recording, masked
 from advisor.knowledge.files import capture_knowledge
-from advisor.model.checkup import Named, Plan
+from advisor.model.capture_plan import Named, Plan
 
 CUDA = ("--trace=cuda", "--trace=nvtx", "--cuda-graph-trace=node", "--sample=none")
 OSRT, GIL = "--trace=cuda,nvtx,osrt", "--trace=cuda,nvtx,python-gil"

@@ -11,7 +11,7 @@ import pytest
 
 from advisor.checklist.items import INPUT_FACTS, CaptureFacts, capture_facts, checklist
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.engine.text import placeholders
+from advisor.engine.wording import placeholders
 from advisor.facts.catalog import CATALOGUE
 from advisor.knowledge.checklist import ChecklistFile, ChecklistItem, checklist_items
 from advisor.knowledge.files import engines, references

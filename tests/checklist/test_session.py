@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from advisor.checklist import session
-from advisor.checklist.answers import Reply, answered, parse, read, with_replies
 from advisor.checklist.items import CaptureFacts, checklist
-from advisor.checklist.run import BACK, FileAsker, walk
+from advisor.checklist.prompts import BACK, FileAsker, walk
+from advisor.checklist.session import Reply, answered, parse, read_answers, with_replies
 from advisor.errors import InputError
 from advisor.model.checklist import CheckEntry, Checklist
 from tests.checklist.test_items import known
@@ -60,7 +60,8 @@ def test_other_answers_are_refused(value: object) -> None:
 def test_a_file_of_answers(tmp_path: Path, measured: Checklist) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("load-levels: yes\nshapes-chosen: {answer: no, note: 'not: yet'}\n")
-    assert read(file, measured) == {"load-levels": Reply("yes"), "shapes-chosen": Reply("no", "not: yet")}
+    replies = read_answers(file, measured)
+    assert replies == {"load-levels": Reply("yes"), "shapes-chosen": Reply("no", "not: yet")}
 
 
 def test_the_json_of_a_review_gives_only_what_people_answered(tmp_path: Path, measured: Checklist) -> None:
@@ -71,7 +72,7 @@ def test_the_json_of_a_review_gives_only_what_people_answered(tmp_path: Path, me
         {"id": "shapes-chosen", "answer": "", "measured": "", "note": ""},
     ]
     file.write_text(json.dumps({"decisions": [], "checklist": rows}))
-    assert read(file, measured) == {"load-levels": Reply("yes", "two")}
+    assert read_answers(file, measured) == {"load-levels": Reply("yes", "two")}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_a_faulty_file_is_one_line(tmp_path: Path, measured: Checklist, text: st
     file = tmp_path / "a.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=says) as error:
-        read(file, measured)
+        read_answers(file, measured)
     assert "\n" not in str(error.value)
 
 

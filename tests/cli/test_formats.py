@@ -11,7 +11,7 @@ import pytest
 
 from advisor.compare import history
 from advisor.config import CHOICES
-from advisor.model.history import History
+from advisor.model.review import History
 from advisor.reports import json_report
 from tests.cli.conftest import Run
 from tests.reports.fixture import DIAGNOSIS, HEALTHY

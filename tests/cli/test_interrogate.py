@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.model.checkup import Checkup
+from advisor.model.capture_plan import Checkup
 from advisor.model.explanation import Explanation
 from tests.builder import Export
 from tests.test_captures import committed

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.compare.catalog import EVERY_FACT
-from advisor.engine.cases import run_all
+from advisor.compare.facts import EVERY_FACT
+from advisor.engine.cases import new_rule, run_all
 from advisor.engine.load import load_rules
-from advisor.engine.scaffold import new_rule
 from advisor.facts.catalog import CATALOGUE
 
 NUMBERS = {s.unit: s for s in CATALOGUE.values() if s.unit not in ("text", "flag")}

@@ -12,8 +12,7 @@ from advisor.cli.main import main
 from advisor.compare import history
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis, Tool
-from advisor.model.history import History
-from advisor.model.review import Decision, Review
+from advisor.model.review import Decision, History, Review
 from advisor.reports import json_report
 from tests.reports.fixture import DIAGNOSIS
 

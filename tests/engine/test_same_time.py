@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.engine.same_time import without_repeats
+from advisor.engine.rank import without_repeats
 from advisor.model.facts import Scope
 from advisor.model.findings import Advice, Alternative, Finding, Impact
 from advisor.model.gain import Gain, Span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.engine.text import FORMATS, Placeholder, Shown, placeholders, render, show, stray_brace
+from advisor.engine.wording import FORMATS, Placeholder, Shown, placeholders, render, show, stray_brace
 from advisor.model.numbers import value_text
 
 

@@ -8,17 +8,17 @@ from types import ModuleType
 
 import pytest
 
-from advisor.compare.catalog import EVERY_FACT
+from advisor.compare.facts import EVERY_FACT
 from advisor.engine.compile import Test as Comparison
 from advisor.engine.compile import compile_rules
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.engine.text import placeholders
+from advisor.engine.wording import placeholders
 from advisor.facts import catalog
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE, ENTITIES
 from advisor.facts.missing import remedy
 from advisor.facts.needs import STEPS
-from advisor.facts.parts import PART_MEANINGS
+from advisor.facts.spec import PART_MEANINGS
 from advisor.facts.writer import FactWriter
 from advisor.metrics import budget
 from advisor.metrics.analysis import Analysis

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.gain.excerpt import NoReplay, choose_steps
 from advisor.gain.inputs import NEVER
 from advisor.gain.profiler import Scenario
-from advisor.gain.replay import replay
+from advisor.gain.replay import NoReplay, choose_steps, replay
 from advisor.sources.schema import Call
 from tests.builder import Export
 from tests.gain import scenes

@@ -10,8 +10,8 @@ import numpy as np
 from advisor.model.findings import Diagnosis, Finding
 from advisor.pipeline.diagnose import Options
 from advisor.pipeline.ranks import diagnose_ranks
-from advisor.ranks.recognise import recognise
 from advisor.ranks.rows import UNKNOWN, RankRows
+from advisor.ranks.summary import recognise
 
 ZERO = 1_700_000_000_000_000_000
 LEADS = ("kernels", "idle, host code")

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.model.findings import Diagnosis, Gain
 from advisor.model.gain import Span
-from advisor.ranks.gains import arrival_gain, transfer_gain
+from advisor.ranks.sections import arrival_gain, transfer_gain
 from advisor.ranks.waits import reduce_ranks
 from tests.ranks.support import diagnosed, finding, rows
 from tests.ranks.test_planted import LAYERS, job

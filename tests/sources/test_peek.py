@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
-from advisor.sources.peek import peek
+from advisor.sources.open import peek
 from tests.builder import Export
 from tests.kineto_builder import Profile
 

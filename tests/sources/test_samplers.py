@@ -13,7 +13,7 @@ from advisor.errors import InputError
 from advisor.sources.open import open_trace
 from advisor.sources.overlay import WithSamples
 from advisor.sources.samplers.log import SampleLog, read_log
-from advisor.sources.samplers.stamps import Stamp, read_stamp
+from advisor.sources.samplers.rows import Stamp, read_stamp
 from advisor.sources.trace import Columns, Trace
 from tests.builder import Export
 from tests.kineto_builder import EPOCH_NS, Profile

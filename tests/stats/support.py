@@ -11,7 +11,7 @@ import pytest
 from advisor.cli.main import main
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.stats.reports import make_report
-from advisor.metrics.stats.rows import NameStyle
+from advisor.metrics.stats.sums import NameStyle
 from advisor.metrics.window import Selection
 from advisor.model.stats import StatsTable
 from advisor.sources.open import open_trace

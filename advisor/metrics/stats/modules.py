@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.metrics.origins import module_tree
-from advisor.metrics.stats.rows import Query
+from advisor.metrics.stats.sums import Query
 
 
 def modules(q: Query) -> pd.DataFrame:

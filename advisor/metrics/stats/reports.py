@@ -11,12 +11,20 @@ import pandas as pd
 
 from advisor.errors import InputError
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.stats.launch import launch, launch_trace, nvtx_kernels
+from advisor.metrics.stats.launch import (
+    launch,
+    launch_trace,
+    longest,
+    nvtx_kernels,
+    projection,
+    projection_trace,
+    trace,
+)
 from advisor.metrics.stats.modules import modules
-from advisor.metrics.stats.project import projection, projection_trace
-from advisor.metrics.stats.rows import NameStyle, Query
-from advisor.metrics.stats.spread import budget, heatmap, histogram, pace
+from advisor.metrics.stats.spread import COINCIDES, budget, heatmap, histogram, pace, tail
 from advisor.metrics.stats.sums import (
+    NameStyle,
+    Query,
     api,
     api_gpu,
     collectives,
@@ -28,8 +36,6 @@ from advisor.metrics.stats.sums import (
     osrt,
     unified,
 )
-from advisor.metrics.stats.tail import COINCIDES, tail
-from advisor.metrics.stats.trace import longest, trace
 from advisor.model.stats import StatsTable
 
 Ranks = dict[str, int]

@@ -17,9 +17,8 @@ from advisor.sources.kineto.decode import Inexact, TraceJson
 from advisor.sources.kineto.join import GPU_WORK, Tables
 from advisor.sources.kineto.kinds import FOREIGN, ROLES
 from advisor.sources.kineto.tables import Collector
-from advisor.sources.ledger import Ledger
 from advisor.sources.schema import MISSING
-from advisor.sources.trace import Columns
+from advisor.sources.trace import Columns, Ledger
 
 #: What Kineto writes for a call that it has no name for.
 _NAMELESS = "INVALID"

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import InputError
-from advisor.sources.ledger import Ledger
 from advisor.sources.nsys.export import NsysExport
 from advisor.sources.nsys.tables import is_nsys_table
 from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
-from advisor.sources.trace import Column
+from advisor.sources.trace import Column, Ledger
 
 #: Suffix of a file of one table -> what a folder of them is called.
 KINDS = {".parquet": "parquet", ".arrow": "arrow"}

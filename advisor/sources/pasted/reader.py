@@ -11,10 +11,9 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
-from advisor.sources.ledger import Ledger
 from advisor.sources.pasted.tables import Table, looks_like_tables, read_tables
 from advisor.sources.schema import TABLES, Summed
-from advisor.sources.trace import Columns
+from advisor.sources.trace import Columns, Ledger
 
 RECORDER = Recorder(clock="no times: sums of the whole recording")
 #: More than all reports of the longest capture that anyone printed.

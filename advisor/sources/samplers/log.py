@@ -11,12 +11,11 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
-from advisor.sources.ledger import Ledger
 from advisor.sources.samplers import rows as log_rows
 from advisor.sources.samplers.fields import BUS, DEVICE, IDENTITY, MODEL, TIME, measured, number
-from advisor.sources.samplers.stamps import Stamp, read_stamp
+from advisor.sources.samplers.rows import Stamp, read_stamp
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES
-from advisor.sources.trace import Columns
+from advisor.sources.trace import Columns, Ledger
 
 RECORDER = Recorder(clock="times from the first sample of the log on", samples_only=True)
 #: Period of samplers that print no time: the default of both `dmon` tools.

@@ -11,13 +11,13 @@ from typing import Any
 
 from advisor.errors import InputError
 from advisor.scratch import Scratch
-from advisor.sources.ledger import Ledger
 from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite import columns as sqlite_columns
 from advisor.sources.sqlite.columns import as_integer, quoted, source_of_rows
 from advisor.sources.sqlite.pages import PageReader
 from advisor.sources.sqlite.records import NotPlain
+from advisor.sources.trace import Ledger
 
 MAGIC = b"SQLite format 3\0"
 
