@@ -22,7 +22,6 @@ from advisor.engine.params import thresholds
 from advisor.engine.rank import rank
 from advisor.engine.states import heaviest_first, in_order, not_judged
 from advisor.engine.wording import condition_docs, message_of, outcome_message, worded
-from advisor.facts.catalog import ENTITIES
 from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import (
     Advice,
@@ -162,6 +161,8 @@ def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterato
 
 
 def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
+    from advisor.facts.catalog import ENTITIES  # here: it imports all that computes facts
+
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     return Table(
         title=ENTITIES[entity].meaning,
