@@ -55,8 +55,13 @@ def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmul
     if found is None or not duration.sum():
         return
     scope = Scope(device=device)
-    for name, known in (("operator", found.operator), ("module", found.module), ("line", found.line)):
-        out.put(f"origin.{name}_ratio", float(duration[known[at] >= 0].sum() / duration.sum()), scope)
+    for name, known, names in (
+        ("operator", found.operator, found.operators),
+        ("module", found.module, found.modules),
+        ("line", found.line, found.lines),
+    ):
+        if names:  # recorded at all
+            out.put(f"origin.{name}_ratio", float(duration[known[at] >= 0].sum() / duration.sum()), scope)
     _places(a, found, device, out)
     whole = duration.sum()
     out.table(

@@ -214,6 +214,16 @@ def test_facts_of_a_pair(facts: FactBase) -> None:
     expect_values(facts, {"phase.gemm_dram_ratio": 4096 * 8192 * 2 / 40e-6 / BANDWIDTH}, decode)
 
 
+def test_what_was_not_recorded_is_missing(tmp_path: Path) -> None:
+    """Without stacks there are operators, and no share of modules or lines that would be 0."""
+    with open_trace(profile(stacks=False).write(tmp_path / "t.json")) as trace:
+        base = build_facts(Analysis(trace))
+    found = {
+        name: base.value(f"origin.{name}_ratio", Scope(device=0)) for name in ("operator", "module", "line")
+    }
+    assert found == {"operator": 1.0, "module": None, "line": None}
+
+
 def test_place_of_most_launches_and_allocations(tmp_path: Path) -> None:
     trace = Profile().gpu().process(1)
     for i in range(6):
