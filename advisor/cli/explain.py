@@ -52,16 +52,17 @@ def explain(
 def _page(code: str | None, settings: Settings, needing: list[str], output: Path | None, force: bool) -> None:
     """The rule in words, which reads one file and nothing else; or the list of rules to choose from."""
     from advisor.cli.deliver import deliver_one, target_of
-    from advisor.cli.rules import print_list
+    from advisor.cli.rules import deliver_list
     from advisor.engine.load import builtin_dir, load_rule, load_rules
     from advisor.knowledge.files import references
-    from advisor.reports.rule import explain as said
+    from advisor.reports.rule import explain as blocks
 
     if needing:
         raise InputError(f"--{needing[0].replace('_', '-')} asks about a capture; add --trace TRACE")
     places = (builtin_dir(), *settings.rules)
+    output = target_of(output, force)
     if not code:
-        print_list(load_rules(*places).active)
+        deliver_list(load_rules(*places).active, settings, output, force)
         return
     try:
         rule = load_rule(code, *places)
@@ -70,11 +71,10 @@ def _page(code: str | None, settings: Settings, needing: list[str], output: Path
         if not found:
             raise
         if len(found) > 1:
-            print_list(found)
+            deliver_list(found, settings, output, force)
             return
         rule = found[0]
-    output = target_of(output, force)
-    deliver_one(rule, partial(said, rule, references()), rule.code, settings.format, output, force)
+    deliver_one(rule, partial(blocks, rule, references()), rule.code, settings.format, output, force)
 
 
 def answer(

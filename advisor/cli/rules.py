@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advisor.cli import flags
+from advisor.cli.deliver import deliver, formats, target_of
 from advisor.cli.lazy import verb_group
-from advisor.cli.output import make_page, print_page, write_bytes
+from advisor.cli.output import write_bytes
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError
@@ -25,22 +26,20 @@ Directories = Annotated[list[Path] | None, typer.Argument(metavar="[DIR...]", hi
 
 
 @app.command("list")
-@takes("rules", files=())
-def list_(settings: Settings) -> None:
-    """One line a rule: code, cause, kind, title."""
+@takes("rules format output force", files=(), format=formats("Kind of list."))
+def list_(settings: Settings, output: flags.Output = None, force: flags.Force = False) -> None:
+    """One line a rule: code, cause, title, kind."""
     from advisor.engine.load import builtin_dir, load_rules
 
-    print_list(load_rules(builtin_dir(), *settings.rules).active)
+    deliver_list(load_rules(builtin_dir(), *settings.rules).active, settings, target_of(output, force), force)
 
 
-def print_list(rules: Sequence[RuleSpec]) -> None:
-    """One line a rule: code, cause, title, kind."""
-    page = make_page()
-    width = max((len(r.cause) for r in rules), default=0)
-    for rule in rules:
-        kind = "" if rule.kind == "cause" else f" ({rule.kind})"
-        page.line((rule.code, "bold"), f"  {rule.cause:<{width}}  {rule.title}{kind}")
-    print_page(page)
+def deliver_list(rules: Sequence[RuleSpec], settings: Settings, output: Path | None, force: bool) -> None:
+    """The rules as they are listed, in the format asked for; JSON has each in full."""
+    from advisor.reports.blocks import Report
+    from advisor.reports.rule import lines
+
+    deliver(Report(rules, lambda _: lines(rules), "Rules", many=True), settings.format, output, force)
 
 
 @app.command()

@@ -12,6 +12,7 @@ import typer
 from advisor.cli import flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
+from advisor.model import formats
 from advisor.model.options import one_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ REPORTS = (
 @takes(
     "traces report names timeunit format limit raw window nvtx phase together redact output force",
     files=(),
-    format=one_of("Kind of output.", "text", "json", "csv"),
+    format=one_of("Kind of output.", *formats.names("document"), "csv"),
 )
 def stats(
     settings: Settings,
@@ -77,7 +78,7 @@ def stats(
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
     histogram, pace and budget look at the steady window.
     """
-    from advisor.cli.deliver import target_of
+    from advisor.cli.deliver import deliver, target_of
     from advisor.cli.inputs import as_pair
     from advisor.cli.output import write_bytes, write_page
     from advisor.cli.progress import Progress
@@ -99,7 +100,9 @@ def stats(
         return
     kept = [t.head(limit or None) for t in tables]
     unit = timeunit.value if timeunit else "nsec"
-    csv = settings.format == "csv"
-    name = trace.name if settings.redact else str(trace)
-    text = stats_data.csv_text(kept, unit, raw) if csv else stats_data.json_text(name, kept, unit)
-    write_bytes(text.encode("utf-8", "backslashreplace"), output, force)
+    if settings.format == "csv":
+        text = stats_data.csv_text(kept, unit, raw)
+        write_bytes(text.encode("utf-8", "backslashreplace"), output, force)
+    else:
+        name = trace.name if settings.redact else str(trace)
+        deliver(stats_data.report(name, kept, unit), settings.format, output, force)

@@ -22,9 +22,12 @@ class Diagnoses(Frozen):
 
 
 def document(report: Report) -> bytes:
-    """One document, or the list of several diagnoses."""
+    """One document, or the list of several."""
     if all(isinstance(d, Diagnosis) for d in report.documents):
         return render(cast("Sequence[Diagnosis]", report.documents), report.many)
+    if report.many:
+        whole = [d.model_dump(mode="json", warnings=False) for d in report.documents]
+        return f"{json.dumps(whole, indent=2, ensure_ascii=False)}\n".encode()
     return document_bytes(report.documents[0])
 
 
@@ -37,7 +40,7 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:
 def document_bytes(document: BaseModel) -> bytes:
     """Any document as JSON."""
     try:
-        text = document.model_dump_json(indent=2)
+        text = document.model_dump_json(indent=2, warnings=False)
     except PydanticSerializationError:
         # A file name that is not UTF-8 holds surrogates; JSON can carry them as \udcXX.
         text = json.dumps(document.model_dump(), indent=2, ensure_ascii=False)

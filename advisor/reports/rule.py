@@ -60,6 +60,12 @@ def index(rules: Iterable[RuleSpec]) -> Iterator[Block]:
         yield Grid(heads, rows, wrapped=True)
 
 
+def lines(rules: Sequence[RuleSpec]) -> Iterator[Block]:
+    """A line a rule: code, cause and title, with the kind of all but causes."""
+    rows = ((r.code, r.cause, r.title + ("" if r.kind == "cause" else f" ({r.kind})")) for r in rules)
+    yield Grid(("code", "cause", "title"), tuple(rows), wrapped=True)
+
+
 def highest_severity(rule: RuleSpec) -> str:
     """The most that a finding of this rule can be, or the level it always has."""
     spec = rule.severity

@@ -1,13 +1,15 @@
-"""`advisor stats` for programs: CSV with the headings of `nsys stats`, and JSON."""
+"""`advisor stats` for programs and pages: CSV with the headings of `nsys stats`, and every other format."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
+from advisor.model.capture import Frozen
 from advisor.model.stats import StatsTable, rounded, unit_of
+from advisor.reports.blocks import Block, Grid, Heading, Paragraph, Report, Title
 
 SCHEMA_VERSION = 1
 #: --timeunit -> its sign and how many ns it holds, as a power of ten.
@@ -53,9 +55,16 @@ def csv_text(tables: Sequence[StatsTable], timeunit: str = "nsec", raw: bool = F
     return "\n".join(parts)
 
 
-def json_text(path: str, tables: Sequence[StatsTable], timeunit: str = "nsec") -> str:
-    """``{schema_version, input, reports: [{report, title, scope, note, rows: [{...}]}]}``; the
-    keys of a row are the headings of the CSV."""
+class Tables(Frozen):
+    """The document of `advisor stats`; the keys of a row are the headings of the CSV."""
+
+    schema_version: int = SCHEMA_VERSION
+    input: str
+    reports: tuple[dict[str, Any], ...]
+
+
+def report(path: str, tables: Sequence[StatsTable], timeunit: str = "nsec") -> Report:
+    """The tables as they are delivered in every format but text and CSV, which have layouts of their own."""
     reports = []
     for table in tables:
         shown = {}
@@ -67,5 +76,14 @@ def json_text(path: str, tables: Sequence[StatsTable], timeunit: str = "nsec") -
             shown[heading] = values.astype(object).where(values.notna(), None)
         about = {"report": table.report, "title": table.title, "scope": table.scope, "note": table.note}
         reports.append(about | {"rows": pd.DataFrame(shown).to_dict("records")})
-    document = {"schema_version": SCHEMA_VERSION, "input": path, "reports": reports}
-    return f"{json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)}\n"
+    document = Tables(input=path, reports=tuple(reports))
+    return Report((document,), lambda _: _blocks(document), "Tables of a capture")
+
+
+def _blocks(document: Tables) -> Iterator[Block]:
+    yield Title(document.input)
+    for table in document.reports:
+        yield Heading(table["title"], table["report"])
+        yield Paragraph("; ".join(t for t in (table["scope"], table["note"]) if t))
+        if table["rows"]:
+            yield Grid(tuple(table["rows"][0]), tuple(tuple(row.values()) for row in table["rows"]))

@@ -10,8 +10,9 @@ import pytest
 
 from advisor.cli.main import main
 from advisor.model.stats import StatsTable
+from advisor.reports import json_report
 from advisor.reports.layout import Page
-from advisor.reports.stats_data import csv_text, json_text
+from advisor.reports.stats_data import csv_text, report
 from advisor.reports.stats_text import fitting, render
 from tests.stats.support import Captured, csv_rows, printed
 from tests.stats.test_oracle import COMMITTED
@@ -82,12 +83,12 @@ def test_several_csv_tables_are_told_apart() -> None:
 
 
 def test_json() -> None:
-    document = json.loads(json_text("t.sqlite", [sample()]))
+    document = json.loads(json_report.document(report("t.sqlite", [sample()])))
     assert document["input"] == "t.sqlite"
-    (report,) = document["reports"]
-    assert report["scope"] == "whole capture"
-    assert report["rows"][0]["Total Time (ns)"] == 2_000_000
-    assert report["rows"][1] == {
+    (table,) = document["reports"]
+    assert table["scope"] == "whole capture"
+    assert table["rows"][0]["Total Time (ns)"] == 2_000_000
+    assert table["rows"][1] == {
         "Time (%)": 33.4,
         "Total Time (ns)": 1_000_001,
         "Avg (ns)": 300.0,
