@@ -229,7 +229,7 @@ def _too_new(options: Sequence[str], asked: PlanRequest) -> list[Pitfall]:
     return [Pitfall(id="newer-nsys", text=text) for text in newer(options, asked.release)]
 
 
-def _variants(context: PlanContext, options: Sequence[str], told: set[str]) -> Iterator[Variant]:
+def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) -> Iterator[Variant]:
     """Every variant that fits; options that are not in `told` yet are explained where they first
     come."""
     known = {v.id: v for v in capture_goals().variants}
@@ -240,8 +240,8 @@ def _variants(context: PlanContext, options: Sequence[str], told: set[str]) -> I
         if name in _settled(context.asked):
             continue
         lines = tuple(_variant_lines(context, data, options))
-        flags = tuple(f for f in explained(lines) if f.option not in told)
-        told |= {f.option for f in flags}
+        flags = tuple(f for f in explained(lines) if f.option not in listed)
+        listed |= {f.option for f in flags}
         yield Variant(
             id=data.id,
             title=data.title,

@@ -61,7 +61,7 @@ def redact(source: Path, target: Path, force: bool = False, check: Sequence[str]
     folder = Path(os.path.realpath(target)).parent
     with Scratch(folder, ".advisor-redact-") as scratch:
         work = scratch / "copy"
-        with _faults_told(source):
+        with _faults_reported(source):
             with _plain_file(source, scratch) as path:
                 _copy(path, work, source)
             counts, kept, scrubber = take_out(work)
@@ -110,7 +110,7 @@ def _copy(path: Path, work: Path, shown: Path) -> None:
 
 
 @contextmanager
-def _faults_told(source: Path) -> Iterator[None]:
+def _faults_reported(source: Path) -> Iterator[None]:
     """Turns what SQLite finds wrong with the export, or with the disk, into one line."""
     try:
         yield

@@ -97,7 +97,7 @@ class Scrubber:
         """`words` name people and machines, `secrets` are values of variables named like one,
         `gpus` are the serial ids of GPUs."""
         self.secrets = tuple(sorted(filter(_is_secret, set(secrets)), key=len, reverse=True))
-        self.words = tuple(sorted({w for w in words if is_telling(w)}, key=len, reverse=True))
+        self.words = tuple(sorted({w for w in words if is_identifying(w)}, key=len, reverse=True))
         self._words = _any_of(self.words, r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])")
         self._secrets = _any_of(self.secrets)
         self._gpus = _any_of(tuple(sorted(set(gpus))))
@@ -183,7 +183,7 @@ def other_gpu(serial: str) -> str:
     return "".join(next(digest) if c.isalnum() else c for c in serial)
 
 
-def is_telling(word: str) -> bool:
+def is_identifying(word: str) -> bool:
     """Whether a word can name one person or machine: long enough, and not on every machine."""
     return len(word) >= 3 and word.lower() not in COMMON and not word.isdigit()
 

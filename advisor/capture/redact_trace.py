@@ -31,8 +31,13 @@ class Redacted:
     def __init__(self, source: Source) -> None:
         self._source = source
         given = source.capture
-        told = (given.path, *given.command, *(name for _, name in given.processes), *given.options.values())
-        users = (user for text in told for user in path_users(text))
+        private = (
+            given.path,
+            *given.command,
+            *(name for _, name in given.processes),
+            *given.options.values(),
+        )
+        users = (user for text in private for user in path_users(text))
         self._scrubber = Scrubber((*names_here(), *users))
         self.capture = self._clean(given)
         self.devices = source.devices

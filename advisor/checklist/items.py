@@ -219,14 +219,14 @@ def _documents(comparison: Comparison, known: CaptureFacts) -> list[ConditionDoc
 
 def _proof(item: ChecklistItem, known: CaptureFacts) -> str:
     """The numbers in words, capture by capture where they differ; empty where none is known."""
-    said: dict[str, list[str]] = {}
+    captures_of: dict[str, list[str]] = {}
     for at, path in enumerate(known.captures):
         text = next((s for line in item.say if (s := _filled(line, known, at))), "")
         if text:
-            said.setdefault(text, []).append(path.rsplit("/", 1)[-1])
-    if len(said) <= 1:
-        return next(iter(said), "")
-    return "; ".join(f"{', '.join(names)}: {text}" for text, names in said.items())
+            captures_of.setdefault(text, []).append(path.rsplit("/", 1)[-1])
+    if len(captures_of) <= 1:
+        return next(iter(captures_of), "")
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in captures_of.items())
 
 
 def _filled(template: str, known: CaptureFacts, at: int) -> str:

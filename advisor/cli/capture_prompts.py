@@ -72,15 +72,15 @@ def _place(asked: PlanRequest) -> Asked:
 def _ranks(asked: PlanRequest) -> Asked:
     if not next(p for p in capture_goals().places if p.id == asked.place).ranks:
         return None
-    said = write("How many ranks?", str(asked.ranks), valid=_whole)
-    return BACK if said == BACK else replace(asked, ranks=int(said))
+    answer = write("How many ranks?", str(asked.ranks), valid=_whole)
+    return BACK if answer == BACK else replace(asked, ranks=int(answer))
 
 
 def _command(asked: PlanRequest) -> Asked:
     if asked.command:
         return None
-    said = write("Your command", empty="an example", valid=_words)
-    return BACK if said == BACK else replace(asked, command=tuple(shlex.split(said)))
+    answer = write("Your command", empty="an example", valid=_words)
+    return BACK if answer == BACK else replace(asked, command=tuple(shlex.split(answer)))
 
 
 QUESTIONS: tuple[Question, ...] = (_goal, _engine, _phase, _place, _ranks, _command)

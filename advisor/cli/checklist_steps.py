@@ -113,8 +113,8 @@ def deliver_result(
 
     done = shortened(done) if short else done
     output = None if output == STDOUT else output
-    said = partial(checklist, done, settings.verbosity)
-    deliver_one(done, said, "Checklist of a performance analysis", settings.format, output, force)
+    blocks = partial(checklist, done, settings.verbosity)
+    deliver_one(done, blocks, "Checklist of a performance analysis", settings.format, output, force)
 
 
 def say_where(place: Path | None) -> None:

@@ -37,7 +37,7 @@ def doctor(
     output = check_output(output, force, trace)
     with Progress(trace.name) as progress:
         found = examine(trace, settings, progress)
-    said = partial(checkup, found, settings.verbosity)
-    deliver_one(found, said, "Checkup of a capture", settings.format, output, force)
+    blocks = partial(checkup, found, settings.verbosity)
+    deliver_one(found, blocks, "Checkup of a capture", settings.format, output, force)
     if strict and any(f.severity in ("medium", "high") for f in found.findings):
         raise typer.Exit(1)

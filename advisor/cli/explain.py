@@ -89,5 +89,5 @@ def answer(
     output = check_output(output, force, trace)
     with Progress(trace.name) as progress:
         found = explain(trace, code, settings, progress)
-    said = partial(explanation, found, settings.verbosity, full)
-    deliver_one(found, said, f"{found.code} {found.cause}", settings.format, output, force)
+    blocks = partial(explanation, found, settings.verbosity, full)
+    deliver_one(found, blocks, f"{found.code} {found.cause}", settings.format, output, force)

@@ -65,10 +65,10 @@ def read_sides(
     order = [metric] if metric else [*([f"{GIVEN}{unit}"] if unit else []), *benchmark_metrics()]
     chosen = next((m for m in order if all(m in v for runs in sides for _, v in runs)), None)
     if chosen is None:
-        told = [sorted({m for _, v in runs for m in v}) for runs in sides]
+        metrics = [sorted({m for _, v in runs for m in v}) for runs in sides]
         raise InputError(
-            f"the two sides have no metric in common: {', '.join(told[0]) or 'none'} against "
-            f"{', '.join(told[1]) or 'none'}"
+            f"the two sides have no metric in common: {', '.join(metrics[0]) or 'none'} against "
+            f"{', '.join(metrics[1]) or 'none'}"
         )
     known = benchmark_metrics().get(chosen)
     shown = known.unit if known is not None else unit or ""
@@ -119,15 +119,15 @@ def _read(path: Path) -> list[Run]:
     if runs is None:
         runs = _from_table(text) or [_from_labels(text)]
     found = [{m: v for m, v in run.items() if math.isfinite(v) and v > 0} for run in runs]
-    told = [run for run in found if run]
-    if not told:
+    runs = [run for run in found if run]
+    if not runs:
         raise InputError(
             f"{path}: no throughput or time of trtllm-bench, vllm bench, sglang or genai-perf is "
             "found in it, nor a CSV column such as output_throughput; give the number itself, with "
             "--unit (captures go with --traces)"
         )
-    many = len(told) > 1
-    return [(f"{path} ({i})" if many else str(path), run) for i, run in enumerate(told, 1)]
+    many = len(runs) > 1
+    return [(f"{path} ({i})" if many else str(path), run) for i, run in enumerate(runs, 1)]
 
 
 def _from_json(text: str) -> list[dict[str, float]] | None:

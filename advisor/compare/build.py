@@ -288,8 +288,8 @@ def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparabili
             return f"Not decided: {_UNDECIDED}."
         reasons = alike.differing() or [p.why for p in phases if p.why]
         return f"Not comparable: {reasons[0] if reasons else 'no step times'}."
-    telling = [p for p in phases if p.verdict == verdict]
-    first = max(telling, key=lambda p: p.share)
+    deciding = [p for p in phases if p.verdict == verdict]
+    first = max(deciding, key=lambda p: p.share)
     head = {"regression": "Regression", "improvement": "Improvement", "no-change": "No change"}
     assert first.typical is not None
     text = f"{head[verdict]}: the typical {phase_words(first.phase)} went {step_times(first)}"

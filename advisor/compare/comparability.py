@@ -291,13 +291,13 @@ def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float |
         for n in before.keys() & after.keys()
         if before[n].name.family in _SIZED and min(before[n].blocks, after[n].blocks) > 0
     ]
-    telling = [s for s in shared if s[2] > _SMALLEST] or shared
-    if not telling:
+    large = [s for s in shared if s[2] > _SMALLEST] or shared
+    if not large:
         return None
-    telling.sort()
-    weight = np.cumsum([w for _, w, _ in telling])
-    at = int(np.searchsorted(weight, weight[-1] / 2)) if weight[-1] > 0 else len(telling) // 2
-    return float(np.exp(telling[at][0]))
+    large.sort()
+    weight = np.cumsum([w for _, w, _ in large])
+    at = int(np.searchsorted(weight, weight[-1] / 2)) if weight[-1] > 0 else len(large) // 2
+    return float(np.exp(large[at][0]))
 
 
 def _work_reason(before: Side, after: Side, label: str, b: str, a: str, likeness: float | None) -> Reason:

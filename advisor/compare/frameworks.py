@@ -214,7 +214,7 @@ def _differences(names: Sequence[str], metrics: Sequence[Metric]) -> list[str]:
         if metric is None or len(known) < 2:
             continue
         (low, lower), (high, higher) = min(known), max(known)
-        if _tells(rule, low, high):
+        if _exceeds(rule, low, high):
             out.append(
                 rule.text.format(
                     low=lower,
@@ -226,7 +226,7 @@ def _differences(names: Sequence[str], metrics: Sequence[Metric]) -> list[str]:
     return out
 
 
-def _tells(rule: Difference, low: float, high: float) -> bool:
+def _exceeds(rule: Difference, low: float, high: float) -> bool:
     if high < rule.min_value or high <= 0:
         return False
     if rule.min_ratio is not None:

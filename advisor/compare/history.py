@@ -95,5 +95,5 @@ def _absent(before: Tracked, diagnosis: Diagnosis) -> Tracked:
 def _decided(tracked: Tracked, decision: Decision | None) -> Tracked:
     if decision is None or not (decision.decision or decision.owner or decision.due or decision.comment):
         return tracked
-    said = {name: getattr(decision, name) for name in ("decision", "owner", "due", "comment")}
-    return tracked.model_copy(update={**said, "reopened": "" if decision.decision else tracked.reopened})
+    given = {name: getattr(decision, name) for name in ("decision", "owner", "due", "comment")}
+    return tracked.model_copy(update={**given, "reopened": "" if decision.decision else tracked.reopened})

@@ -53,15 +53,15 @@ def documents(path: Path, label: str, hint: str) -> list[Any]:
     if not found:
         raise InputError(f"{label}: holds no diagnosis; {hint}")
     for entry in found:
-        told = entry if isinstance(entry, dict) else {}
-        version = told.get("schema_version", "missing")
+        fields = entry if isinstance(entry, dict) else {}
+        version = fields.get("schema_version", "missing")
         if version != SCHEMA_VERSION and isinstance(version, int):
             raise InputError(
                 f"{label}: schema version {version}, this advisor reads {SCHEMA_VERSION}; {hint}"
             )
         if version != SCHEMA_VERSION:
             raise InputError(f"{label}: not a saved diagnosis (schema_version: {version}); {hint}")
-        if isinstance(kind := told.get("kind"), str):
+        if isinstance(kind := fields.get("kind"), str):
             raise InputError(f"{label}: a saved {kind}, not a diagnosis; {hint}")
     return found
 

@@ -81,7 +81,9 @@ def why_not(inference: Inference) -> Why:
             return f"not judged: {by.cause} comes first"
         looked = [o for o in about if o.state != "fired"]
         if looked:
-            return _told(explainer, min(nearest_first(looked), key=lambda o: _order(inference, o, part.part)))
+            return _worded(
+                explainer, min(nearest_first(looked), key=lambda o: _order(inference, o, part.part))
+            )
         if about:
             return "what was found holds less than half of it"
         return f"no rule speaks of it: {CATALOGUE[f'budget.{part.part}_ratio'].meaning}"
@@ -112,7 +114,7 @@ def _of_another_kind(outcome: Outcome) -> bool:
     )
 
 
-def _told(explainer: Explainer, outcome: Outcome) -> str:
+def _worded(explainer: Explainer, outcome: Outcome) -> str:
     """One sentence from the tree of an outcome that did not fire."""
     cause = explainer.inference.program.by_code[outcome.code].spec.cause
     if outcome.overruled_by:

@@ -61,22 +61,23 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
     fired = inference.in_state("fired")
     folded = fold(inference)
     inside = {(s.code, s.scope) for symptoms in folded.values() for s in symptoms}
-    said = [o for o in fired if by_code[o.code].spec.kind != "note" and (o.code, o.scope) not in inside]
+    reported = [o for o in fired if by_code[o.code].spec.kind != "note" and (o.code, o.scope) not in inside]
     overruled = [(o, o.overruled_by[0].name) for o in inference.in_state("overruled")]
     healthy = list(in_order(inference))
     withheld: list[tuple[Outcome | Healthy, str]] = []
     if (by := withholder(inference)) is not None:
-        withheld += [(o, by.cause) for o in said if not _about_capture(o)]
-        overruled += [(o, by.cause) for o in said if not _about_capture(o)]
+        withheld += [(o, by.cause) for o in reported if not _about_capture(o)]
+        overruled += [(o, by.cause) for o in reported if not _about_capture(o)]
         overruled.sort(key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
-        said = [o for o in said if _about_capture(o)]
+        reported = [o for o in reported if _about_capture(o)]
     if (by := by or health_withholder(inference)) is not None:
         withheld += [(entry, by.cause) for entry in healthy]
         healthy = []
     rules = inference.program.rules
     return Conclusions(
         findings=rank(
-            [finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of) for o in said], rules.by_code
+            [finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of) for o in reported],
+            rules.by_code,
         ),
         overruled=tuple(
             Overruled(code=o.code, cause=o.cause, by=name, scope=o.scope) for o, name in overruled
@@ -87,8 +88,8 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
     )
 
 
-def _about_capture(said: Outcome) -> bool:
-    return said.code.startswith(CAPTURE_RULES)
+def _about_capture(outcome: Outcome) -> bool:
+    return outcome.code.startswith(CAPTURE_RULES)
 
 
 def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:
@@ -180,12 +181,12 @@ def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[In
 def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:
     """Recommendations that apply; one whose condition is unknown is kept, of several texts for one
     action the first."""
-    said: set[str] = set()
+    listed: set[str] = set()
     for item, tests in zip(rule.spec.recommendations, rule.applies, strict=True):
         applies = all(check_fact(t, scope, inference.view).truth is not False for t in tests)
-        if not applies or item.id in said:
+        if not applies or item.id in listed:
             continue
-        said.add(item.id)
+        listed.add(item.id)
         verify = None
         if item.verify is not None:
             fact = inference.view.fact(item.verify.fact, scope)

@@ -193,8 +193,8 @@ def _explain(exc: ValidationError, source: Source, model: type[BaseModel]) -> It
             count = context.get("min_length", context.get("max_length"))
             text = f"{where} has {context.get('actual_length')} items; give {bound} {count}"
         else:
-            said = error["msg"].removeprefix("Input should be ")
-            text = f"{where} is {_short(given)}; expected {said}"
+            wanted_type = error["msg"].removeprefix("Input should be ")
+            text = f"{where} is {_short(given)}; expected {wanted_type}"
         yield source.problem(loc, text)
 
 

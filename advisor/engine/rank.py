@@ -148,14 +148,14 @@ def required_first(
     return placed
 
 
-def worth_telling(findings: Iterable[Finding]) -> list[Finding]:
+def worth_reporting(findings: Iterable[Finding]) -> list[Finding]:
     """The findings that a verdict speaks of, in their order."""
     return [f for f in findings if f.severity != "info" or f.invalidates]
 
 
-def causes_behind(telling: Sequence[Finding], most: int) -> list[str]:
+def causes_behind(main: Sequence[Finding], most: int) -> list[str]:
     """The causes that a verdict names behind the first: each once, wherever it was found."""
-    causes = dict.fromkeys(f.cause for f in telling)
+    causes = dict.fromkeys(f.cause for f in main)
     return list(causes)[1 : 1 + most]
 
 

@@ -87,12 +87,12 @@ def heaviest_first(entries: Iterable[Healthy], by_code: Mapping[str, CompiledRul
         about_gpu = spec.scope != "trace" and spec.impact is not None
         weight = (spec.kind != "note", not about_gpu, -SEVERITIES.index(worst))
         weighed.append((weight, entry))
-    said: Counter[tuple[object, ...]] = Counter()
+    placed_of: Counter[tuple[object, ...]] = Counter()
     placed = []
     for weight, entry in sorted(weighed, key=lambda w: (w[0], w[1].code, w[1].scope.sort_key())):
         family = (weight, entry.code[:3])
-        placed.append(((*weight, said[family]), entry))
-        said[family] += 1
+        placed.append(((*weight, placed_of[family]), entry))
+        placed_of[family] += 1
     return tuple(entry for _, entry in sorted(placed, key=lambda p: p[0]))
 
 
@@ -128,8 +128,8 @@ def not_judged(
             grouped.setdefault(_Reason(outcome.code, outcome.missing), []).append(outcome.scope)
         elif (stop := stopper(inference, outcome)) is not None:
             grouped.setdefault(_Reason(outcome.code, (), *stop), []).append(outcome.scope)
-    for said, by in withheld:
-        grouped.setdefault(_Reason(said.code, (), by), []).append(said.scope)
+    for placed_of, by in withheld:
+        grouped.setdefault(_Reason(placed_of.code, (), by), []).append(placed_of.scope)
     entries = []
     for (code, missing, stopped_by, why), scopes in grouped.items():
         spec = inference.program.by_code[code].spec

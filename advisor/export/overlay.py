@@ -100,8 +100,8 @@ def _findings(diagnosis: Diagnosis) -> Iterator[Event]:
             yield Name(FINDINGS, track, _title(finding))
             for place in places:
                 name = f"{finding.code} {finding.cause}"
-                told = _told(finding, place)
-                yield Slice(FINDINGS, track, name, place.start_ns, place.end_ns, told)
+                arguments = _arguments(finding, place)
+                yield Slice(FINDINGS, track, name, place.start_ns, place.end_ns, arguments)
 
 
 def _title(finding: Finding) -> str:
@@ -109,15 +109,15 @@ def _title(finding: Finding) -> str:
     return f"{finding.rank}. {finding.code} {finding.cause} ({finding.severity}{device})"
 
 
-def _told(finding: Finding, place: Interval) -> dict[str, Any]:
-    told: dict[str, Any] = {"what": place.label or finding.title, "message": finding.message}
+def _arguments(finding: Finding, place: Interval) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"what": place.label or finding.title, "message": finding.message}
     if place.stream is not None:
-        told["stream"] = place.stream
+        arguments["stream"] = place.stream
     if place.thread is not None:
-        told["thread"] = place.thread
+        arguments["thread"] = place.thread
     if finding.recommendations:
-        told["do"] = finding.recommendations[0].action
-    return told
+        arguments["do"] = finding.recommendations[0].action
+    return arguments
 
 
 def _rows(ranges: Iterable[Interval]) -> list[list[Interval]]:
@@ -155,13 +155,13 @@ def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[
     title = "idle gaps" if len(found) == total else f"the {len(found)} largest of {total} idle gaps"
     yield Name(process, GAPS_TRACK, title)
     for gap in found:
-        told: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for part, start, end in gap.parts:
             key = f"{_words(part)} ns"
-            told[key] = told.get(key, 0) + end - start
+            arguments[key] = arguments.get(key, 0) + end - start
         if gap.thread is not None:
-            told["thread that issued the next operation"] = gap.thread
-        yield Slice(process, GAPS_TRACK, "GPU idle", gap.start, gap.end, told)
+            arguments["thread that issued the next operation"] = gap.thread
+        yield Slice(process, GAPS_TRACK, "GPU idle", gap.start, gap.end, arguments)
         for part, start, end in gap.parts:
             yield Slice(process, GAPS_TRACK, _words(part), start, end, {}, IDLE[part].perfetto)
 

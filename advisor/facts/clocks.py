@@ -26,7 +26,7 @@ _BUSY_SAMPLES = Need(
     f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None,
     lambda a: bool(_samples(a, a.main_device)[2].any()),
 )  # fmt: skip
-_TOLD = Need("no sample of a busy device has it", needs.SMI_LOG)
+_SAMPLED = Need("no sample of a busy device has it", needs.SMI_LOG)
 _LIMITED = Need("no sample of a busy device shows a limit")
 
 FACTS = (
@@ -38,7 +38,7 @@ FACTS = (
         Entry("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit", "what the driver says, else power of at least 97 % of its limit", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}),
         Entry("clock.limit", "text", "samples", "What that limit is: power or heat", "the reason of most of these samples", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}, needs=(_BUSY_SAMPLES, _LIMITED)),
         Entry("clock.temperature_max_c", "count", "samples", "Highest GPU temperature while busy, degrees Celsius", "max of the samples", columns={"samples": "time device sm_active temperature_c"}),
-    ], columns={"samples": "time device sm_active sm_clock_hz"}, needs=(_BUSY_SAMPLES, _TOLD), supply=needs.SMI_LOG),
+    ], columns={"samples": "time device sm_active sm_clock_hz"}, needs=(_BUSY_SAMPLES, _SAMPLED), supply=needs.SMI_LOG),
 )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     host_side = np.where(kind == HTOD, columns["src_memory"][row], columns["dst_memory"][row])
     crosses = (kind == HTOD) | (kind == DTOH)
     pageable = crosses & (host_side == PAGEABLE)
-    told = _memory_known(a, device)
+    memory_known = _memory_known(a, device)
     spans = budget.window.cut(union(start[pageable], end[pageable]))
     tiny = crosses & (size < _TINY)
     exposed = subtract(spans, budget.compute).total
@@ -84,12 +84,12 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
     out.put_all(
         {
-            "copy.pageable_ratio": spans.total / window if told else None,
-            "copy.pageable_exposed_ratio": exposed / window if told else None,
+            "copy.pageable_ratio": spans.total / window if memory_known else None,
+            "copy.pageable_exposed_ratio": exposed / window if memory_known else None,
             "copy.pageable_excess_ratio": exposed
             / window
             * max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
-            if told
+            if memory_known
             else None,
             "copy.exposed_ratio": budget.share("htod") + budget.share("dtoh"),
             "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if tiny.any() else None,
@@ -104,7 +104,9 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
             **a.rates(
                 device,
                 {
-                    "copy.pageable_large": float((pageable & (size > _LARGE)).sum()) if told else None,
+                    "copy.pageable_large": float((pageable & (size > _LARGE)).sum())
+                    if memory_known
+                    else None,
                     "copy.tiny": float(tiny.sum()),
                 },
             )
@@ -114,7 +116,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if a.step_count:
         out.put("copy.htod_bytes_per_step", float(size[kind == HTOD].sum()) / a.step_count, scope)
     pinned = crosses & (host_side == PINNED) & (size >= _RATE_FROM)
-    if told:
+    if memory_known:
         _link(a, device, scope, out, size[pinned], start[pinned], end[pinned])
     _places(a, scope, out, at, kind)
     _classes(a, scope, out, (kind, host_side, size, start, end), window)

@@ -124,9 +124,9 @@ def _reported(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
     counts = [int(found[0].replace(",", "")) for t in losses if (found := _COUNT.search(t))]
     out.put("capture.lost_event_count", len(losses))
     out.put("capture.uncounted_loss_count", len(losses) - len(counts))
-    told = sum(counts) / max(sum(counts) + rows, 1)
+    lost_share = sum(counts) / max(sum(counts) + rows, 1)
     names = ("capture.lost_kernel_ratio", "capture.lost_call_ratio")
-    out.put("capture.lost_row_ratio", max(told, *(out.value(name) or 0.0 for name in names)))
+    out.put("capture.lost_row_ratio", max(lost_share, *(out.value(name) or 0.0 for name in names)))
     return [(f"the tool says: {t[:100]}", 1.0) for t in losses[:5]]
 
 

@@ -58,14 +58,14 @@ def integrity_facts(a: Analysis, out: FactWriter) -> None:
     out.put_all({name: sum(map(invalid.of, checks)) for name, checks in _COUNTS.items()})
     out.put("capture.view_count", len(invalid.views))
     out.put("capture.invalid_row_ratio", invalid.worst_ratio)
-    said = [f"{view} is a view, not a table" for view in invalid.views]
+    causes = [f"{view} is a view, not a table" for view in invalid.views]
     rows = list[list[Value | None]]()
     for (check, table), count in invalid.counts.items():
         what, of = _NOUNS.get(table, table), a.trace.rows(table) + a.trace.left_out.get(table, 0)
-        said.append(f"{count:,} of {of:,} {what} {_WORDS[check]}")
+        causes.append(f"{count:,} of {of:,} {what} {_WORDS[check]}")
         a.trace.ledger.note("doubted", _WORDS[check], table, count, of)
         rows.append([_WORDS[check], what, count, count / of])
-    out.put("capture.invalid_rows", "; ".join(said) or "none")
+    out.put("capture.invalid_rows", "; ".join(causes) or "none")
     out.table(
         "capture.invalid",
         TRACE,

@@ -59,9 +59,9 @@ def empty_columns(spec: FactSpec, tables: frozenset[str], empty: Empty) -> list[
     found = []
     for table, made_of in spec.columns.items():
         optional = [c for c in made_of if c in _OPTIONAL.get(table, ())]
-        told = [c for c in optional if c not in _SELECTING] or optional
-        if table in tables and told and all(empty(table, c) for c in told):
-            found += [f"{table}.{c}" for c in told]
+        decisive = [c for c in optional if c not in _SELECTING] or optional
+        if table in tables and decisive and all(empty(table, c) for c in decisive):
+            found += [f"{table}.{c}" for c in decisive]
     return found
 
 

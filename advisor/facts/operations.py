@@ -59,15 +59,15 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         duration[a.communication[like.at]] -= np.maximum(waits, 0)
         spread = distribution(group, duration, len(like))
     window = max(a.budgets[device].window.length, 1)
-    tells = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
-    of_call = np.where(tells, of_operation, MISSING).astype(np.int32)[group]
+    frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
+    of_call = np.where(frequent, of_operation, MISSING).astype(np.int32)[group]
     excess = np.maximum(duration - spread.p50[group], 0)
     rows = []
     for i in np.argsort(-total, kind="stable")[:_KEPT].tolist():
         scope = Scope(device=device, operation=labels[i])
         mine = np.flatnonzero(of_operation == i)
-        telling = mine[tells[mine]]
-        tail = float(spread.tail[telling].sum())
+        frequent_names = mine[frequent[mine]]
+        tail = float(spread.tail[frequent_names].sum())
         out.put_all(
             {
                 "operation.name": labels[i],
@@ -77,21 +77,21 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
             },
             scope,
         )
-        if len(telling) == 0:
+        if len(frequent_names) == 0:
             continue
-        told = np.flatnonzero(of_call == i)
-        worst = int(telling[np.argmax(spread.tail[telling])])
+        calls = np.flatnonzero(of_call == i)
+        worst = int(frequent_names[np.argmax(spread.tail[frequent_names])])
         out.put_all(
             {
                 "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
                 "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
                 "operation.tail_window_ratio": tail / window,
-                "operation.tail_p99_ratio": _at_p99(a, like.at[told], excess[told]) or tail / window,
+                "operation.tail_p99_ratio": _at_p99(a, like.at[calls], excess[calls]) or tail / window,
                 "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
             },
             scope,
         )
-        slow = told[(group[told] == worst) & (duration[told] > SLOW * spread.p50[worst])]
+        slow = calls[(group[calls] == worst) & (duration[calls] > SLOW * spread.p50[worst])]
         if len(slow):
             out.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[slow]), scope)
         rows.append(

@@ -20,7 +20,7 @@ _LEAST = 100
 
 _RECORDED = Need("no option recorded Python calls", None, lambda a: _recorded(a.trace.capture))
 _ROWS = {**origin.STEPS, "python_rows": "start end thread"}
-_TOLD = Need(
+_MEASURABLE = Need(
     "the times of Python calls are too few or too coarse", None, lambda a: _callback_ns(_rows(a)) is not None
 )
 
@@ -32,7 +32,7 @@ FACTS = (
     *group("trace", "", [
         Entry("capture.python_call_count", "count", "python_rows", "Python calls that the profiler timed in the window, on the thread with most of them", "row count"),
         Entry("capture.python_calls_per_operator", "count", "python_rows ranges", "Timed Python calls for each operator of the same thread", "rows / rows of operators in the window", columns={**_ROWS, "ranges": "start thread domain"}),
-        Entry("capture.stack_cost_ratio", "ratio", "python_rows", "Share of the host's time that timing Python calls takes", "begins and ends of the rows x the time that a tenth of neighbouring ones lie apart at most / window", needs=(_TOLD,)),
+        Entry("capture.stack_cost_ratio", "ratio", "python_rows", "Share of the host's time that timing Python calls takes", "begins and ends of the rows x the time that a tenth of neighbouring ones lie apart at most / window", needs=(_MEASURABLE,)),
     ], columns=_ROWS),
 )  # fmt: skip
 

@@ -68,7 +68,7 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     beside = intersect(budget.window.cut(union(start[forced], end[forced])), budget.compute).total
     exposed = budget.share("migration") + budget.share("unified_memory")
     total = max(float(size.sum()), 1.0)
-    told = bool((cause != MISSING).any())
+    cause_known = bool((cause != MISSING).any())
     out.put_all(
         {
             "unified.migration_count": len(at),
@@ -77,7 +77,7 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
             "unified.exposed_ratio": exposed,
             "unified.stall_ratio": beside / window,
             "unified.lost_ratio": exposed + beside / window,
-            "unified.unasked_ratio": float(size[forced].sum()) / total if told else None,
+            "unified.unasked_ratio": float(size[forced].sum()) / total if cause_known else None,
             "unified.thrash_ratio": float(size[_again(start, kind, address)].sum()) / total
             if len(at) and (address != MISSING).all()
             else None,

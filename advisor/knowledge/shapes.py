@@ -356,7 +356,7 @@ class HardwareTrace(Data):
     """CUDA traced by the GPU itself: how the diagnostics say so, the trace source that forbids it,
     and the first compute capability and nsys release for which it is the default."""
 
-    told: Pattern
+    announced: Pattern
     forbidden_by: Text
     compute_capability: int
     since: Release

@@ -131,11 +131,11 @@ def faults(wanted: Sequence[Item], known: Mapping[str, Verification], releases: 
     """The same for the items and verifications given."""
     out = []
     for item in wanted:
-        told = known.get(item.name)
-        if told is None:
+        outcome = known.get(item.name)
+        if outcome is None:
             out.append(f"{item.name}: not verified")
-        elif told.found and not item.name.startswith(RANGE):  # a range of any release is one
-            missing = [r for r in releases if item.expected_in(r) and r not in told.found]
+        elif outcome.found and not item.name.startswith(RANGE):  # a range of any release is one
+            missing = [r for r in releases if item.expected_in(r) and r not in outcome.found]
             out += [f"{item.name}: missing in {', '.join(missing)}"] if missing else []
     return out
 

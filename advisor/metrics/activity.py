@@ -221,9 +221,9 @@ def kernel_activity(
         "dram": samples.dram,
         "tensor": samples.values.get("tensor_active"),
     }
-    told = {n: v for n, v in measures.items() if v is not None and not np.isnan(v).any()}
-    by_kernel = _by_single_kernels(samples, start, end, kind, parts, list(told.values()))
-    for (name, values), free in zip(told.items(), by_kernel, strict=True):
+    complete = {n: v for n, v in measures.items() if v is not None and not np.isnan(v).any()}
+    by_kernel = _by_single_kernels(samples, start, end, kind, parts, list(complete.values()))
+    for (name, values), free in zip(complete.items(), by_kernel, strict=True):
         bounded = bounded_least_squares(gram, design.T @ values)
         shifted = [bounded_least_squares(d.T @ d, d.T @ values) for d in (late, early)]
         # Bounds take from short kernels what would make their neighbours negative, single kernels

@@ -256,10 +256,10 @@ class CallSiteFinder:
             first = np.flatnonzero(np.append(True, chains[1:] != chains[:-1]))
             last = np.append(first[1:], len(chains)) - 1
             path = _PATHS[wanted](frames, first, last)
-            told, which = np.unique(path, axis=0, return_inverse=True)
+            recorded, which = np.unique(path, axis=0, return_inverse=True)
             code = [
                 labels.setdefault(" > ".join(names[i] for i in row if i >= 0), len(labels))
-                for row in told.tolist()
+                for row in recorded.tolist()
             ]
             site[chains[first]] = np.array(code, np.int64)[which.ravel()]
         return site[back], list(labels)

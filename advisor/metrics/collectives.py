@@ -84,9 +84,9 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     mine = _rows(a, device)
     start, end = a.ops.start[mine], a.ops.end[mine]
     distinct, index = np.unique(a.op_name[mine], return_inverse=True)
-    told = [kind_of(a.names.texts[int(i)]) for i in distinct]
-    kinds = tuple(sorted(set(told)))
-    kind = np.array([kinds.index(k) for k in told], np.int64)[index]
+    kinds_of = [kind_of(a.names.texts[int(i)]) for i in distinct]
+    kinds = tuple(sorted(set(kinds_of)))
+    kind = np.array([kinds.index(k) for k in kinds_of], np.int64)[index]
     _, first, stream = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
     cover = Coverage(a.budgets[device].compute)
     size, groups, group, sequence = _arguments(a, device, mine)
@@ -149,8 +149,8 @@ def leads(a: Analysis, device: int, found: Collectives) -> Array:
     columns = [compute - experts, experts, copies]
     for names in _LEAD_PARTS.values():
         columns.append(parts[:, [IDLE_PARTS.index(n) for n in names]].sum(axis=1))
-    told = {n for names in _LEAD_PARTS.values() for n in names}
-    columns.append(parts[:, [i for i, n in enumerate(IDLE_PARTS) if n not in told]].sum(axis=1))
+    listed = {n for names in _LEAD_PARTS.values() for n in names}
+    columns.append(parts[:, [i for i, n in enumerate(IDLE_PARTS) if n not in listed]].sum(axis=1))
     out[1:] = np.column_stack(columns)
     return out
 
@@ -190,22 +190,22 @@ def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, tuple[str,
     if not a.trace.has("collectives") or len(mine) == 0:
         return missing, (), missing, missing
     names = ("start", "device", "stream", "bytes", "group_id", "sequence")
-    told = a.trace.columns("collectives", names)
-    rows = np.flatnonzero(told["device"] == device)
-    order = rows[np.lexsort((told["stream"][rows], told["start"][rows]))]
+    rows_of = a.trace.columns("collectives", names)
+    rows = np.flatnonzero(rows_of["device"] == device)
+    order = rows[np.lexsort((rows_of["stream"][rows], rows_of["start"][rows]))]
     if len(order) == 0:
         return missing, (), missing, missing
     start, stream = a.ops.start[mine], a.ops.stream[mine]
     # Operations are sorted by start; two of one start differ by their stream.
-    at = np.searchsorted(told["start"][order], start)
+    at = np.searchsorted(rows_of["start"][order], start)
     hit = np.full(len(mine), MISSING, np.int64)
     for step in range(4):  # so many streams may start at the same nanosecond
         here = np.minimum(at + step, len(order) - 1)
-        same = (told["start"][order[here]] == start) & (told["stream"][order[here]] == stream)
+        same = (rows_of["start"][order[here]] == start) & (rows_of["stream"][order[here]] == stream)
         hit = np.where(same & (hit == MISSING), order[here], hit)
 
     def column(name: str) -> Array:
-        return np.where(hit >= 0, told[name][np.maximum(hit, 0)], MISSING)
+        return np.where(hit >= 0, rows_of[name][np.maximum(hit, 0)], MISSING)
 
     ids, group = np.unique(column("group_id"), return_inverse=True)
     texts = a.trace.texts(int(i) for i in ids if i != MISSING)

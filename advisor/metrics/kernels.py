@@ -71,10 +71,10 @@ def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
     short = [s or t for s, t in zip(trace.texts(short_ids.tolist()), texts, strict=True)]
     names = Names(ids, texts, short, index, families.classify(texts))
     nameless = [i for i, text in enumerate(texts) if families.is_nameless(text)]
-    return _told_by_launch(trace, names, families, nameless) if nameless else names
+    return _named_by_launch(trace, names, families, nameless) if nameless else names
 
 
-def _told_by_launch(trace: Trace, names: Names, families: KernelFamilies, nameless: list[int]) -> Names:
+def _named_by_launch(trace: Trace, names: Names, families: KernelFamilies, nameless: list[int]) -> Names:
     """Names of which each stands for kernels of all kinds become one entry for each kind."""
     columns = trace.columns("kernels", ("start", "end", "registers", "shared_bytes"))
     duration = columns["end"] - columns["start"]
@@ -87,18 +87,18 @@ def _told_by_launch(trace: Trace, names: Names, families: KernelFamilies, namele
         found: dict[str, int] = {}  # operation -> position
         for k in range(len(keys)):
             mine = rows[kind == k]
-            told = families.by_launch(
+            by_launch_shape = families.by_launch(
                 names.texts[i],
                 int(columns["registers"][mine[0]]),
                 int(columns["shared_bytes"][mine[0]]),
                 float(np.median(duration[mine])),
             )
             if not found:
-                known[i] = told
-            elif told.operation not in found:
-                known.append(told)
+                known[i] = by_launch_shape
+            elif by_launch_shape.operation not in found:
+                known.append(by_launch_shape)
                 origin.append(i)
-            index[mine] = found.setdefault(told.operation, len(known) - 1 if found else i)
+            index[mine] = found.setdefault(by_launch_shape.operation, len(known) - 1 if found else i)
     return Names(
         names.ids[origin], [names.texts[i] for i in origin], [names.short[i] for i in origin], index, known
     )

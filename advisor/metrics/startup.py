@@ -107,10 +107,10 @@ def find_startup(
     calls = trace.columns("api_calls", ("start", "end", "thread", "call", "name_id", "process"))
     found = _cold_calls(trace, calls, ops, op_name) if len(calls["start"]) else {}
     events: list[Event] = []
-    told = np.empty(0, np.int64)
+    counted = np.empty(0, np.int64)
     for kind in (k for k in KINDS if k in found):
-        events += _events(trace, kind, np.setdiff1d(found[kind], told))
-        told = np.union1d(told, found[kind])
+        events += _events(trace, kind, np.setdiff1d(found[kind], counted))
+        counted = np.union1d(counted, found[kind])
     if upload := _upload(trace, ops, limit):
         events.append(upload)
     named = [i for i, role in roles.items() if role == "startup"]
@@ -129,7 +129,7 @@ def find_startup(
     if len(teardown):
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]), int(teardown.end[-1])))
     events.sort(key=lambda e: e.start)
-    return Startup(begin, end, tuple(events), _by_thread(calls, told, spans), parts, teardown)
+    return Startup(begin, end, tuple(events), _by_thread(calls, counted, spans), parts, teardown)
 
 
 def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -> dict[str, Array]:

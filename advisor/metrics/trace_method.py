@@ -18,8 +18,8 @@ def trace_method(trace: Trace) -> TraceMethod | None:
     capture, known = trace.capture, capture_knowledge().hardware_trace
     if not capture.recorder.nsys_options:
         return None
-    told = trace.texts(trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
-    if any(pattern(known.told).found(text) for text in told):
+    diagnostics = trace.texts(trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
+    if any(pattern(known.announced).found(text) for text in diagnostics):
         return "hardware"
     majors = [d.compute_capability[0] for d in trace.devices if d.compute_capability]
     recorded, first = release(capture.producer_version), release(known.since)

@@ -171,7 +171,7 @@ def assemble(done: Analysed) -> Diagnosis:
     from advisor import __version__
     from advisor.compare.work import work_of
     from advisor.engine.answers import answered, why_not
-    from advisor.engine.rank import worth_doing, worth_telling
+    from advisor.engine.rank import worth_doing, worth_reporting
     from advisor.metrics.pauses import step_times
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import rank_section
@@ -195,7 +195,7 @@ def assemble(done: Analysed) -> Diagnosis:
         tables["ranks"] = rank_section(done.waits, budget, facts)
     combined = done.gains.combined(worth_doing(found.findings, rules))
     language_model = document.is_language_model(analysis.workload) is True
-    options = () if worth_telling(findings) else done.gains.options(language_model)
+    options = () if worth_reporting(findings) else done.gains.options(language_model)
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),

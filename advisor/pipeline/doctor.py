@@ -101,7 +101,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
 def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
     """The facts of the group `recording`."""
     a, facts = done.analysis, done.facts
-    told = [p for p in sorted({s.phase for s in document.steps(a)}) if p in _PHASES]
+    phases = [p for p in sorted({s.phase for s in document.steps(a)}) if p in _PHASES]
     cuda = LOSSLESS if document.lost_work(facts) else CUDA
     if document.no_gpu_work(facts):
         cuda = OWNER
@@ -110,7 +110,7 @@ def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
         "recording.has_backtraces": backtraces,
         "recording.has_steps": bool(facts.value("capture.step_count")),
         "recording.step_method": a.steps.method if len(a.steps) else None,
-        "recording.phases": ", ".join(told) or None,
+        "recording.phases": ", ".join(phases) or None,
         "recording.world_size": a.trace.capture.world_size,
         "recording.cuda_remedy": cuda,
         "recording.kernel_remedy": NODES if document.hidden_graphs(facts) else cuda,

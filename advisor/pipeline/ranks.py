@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.engine.answers import answered
-from advisor.engine.rank import worth_telling
+from advisor.engine.rank import worth_reporting
 from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.model.facts import Fact, Scope
@@ -127,11 +127,11 @@ def diagnose_ranks(
     files: Sequence[tuple[int | None, Path]],
     options: Options | None = None,
     run: Run | None = None,
-    tell: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Diagnosis:
     """Diagnose the captures of one job, each with its rank where that is known.
 
-    `run` reduces the captures (by default here, one after the other); `tell` gets one line for each
+    `run` reduces the captures (by default here, one after the other); `warn` gets one line for each
     that could not be read. Raises InputError where none could, RuleError for bad rules.
     """
     from advisor.engine.infer import default_engine
@@ -144,7 +144,7 @@ def diagnose_ranks(
     tasks = [Task(str(path), chosen, i == 0) for i, (_, path) in enumerate(files)]
     results = (run or _here)(tasks)
     with _no_collection():
-        return _joined(files, results, program, chosen.engine or default_engine(), tell)
+        return _joined(files, results, program, chosen.engine or default_engine(), warn)
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def _joined(
     results: Sequence[Reduced],
     program: Program,
     engine: Engine,
-    tell: Callable[[str], None] | None,
+    warn: Callable[[str], None] | None,
 ) -> Diagnosis:
     """The document of the job from what its captures were reduced to."""
     found: list[tuple[int | None, RankSummary]] = []
@@ -176,8 +176,8 @@ def _joined(
         else:
             lost.append((number, path, result.error or "no result"))
     for number, _, why in lost:
-        if tell is not None:
-            tell(why if number is None else f"rank {number} is missing: {why}")
+        if warn is not None:
+            warn(why if number is None else f"rank {number} is missing: {why}")
     if not found:
         raise InputError(lost[0][2] if lost else "no captures were given")
     parts = numbered(found)
@@ -257,7 +257,7 @@ def _document(
         if isinstance(ratio := p.summary.value("comm.overlap_ratio", Scope(device=r.device)), float)
     }
     shown = job.parts[0].ranks[0]
-    options = () if worth_telling(findings) else sections.options([p.summary for p in job.parts])
+    options = () if worth_reporting(findings) else sections.options([p.summary for p in job.parts])
     return Diagnosis(
         tool=tool,
         headline=headline(findings, rules),

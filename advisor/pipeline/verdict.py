@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 
-from advisor.engine.rank import because, causes_behind, requirement, saved_of, worth_doing, worth_telling
+from advisor.engine.rank import because, causes_behind, requirement, saved_of, worth_doing, worth_reporting
 from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
 from advisor.knowledge.files import gpu
@@ -34,11 +34,11 @@ def verdict(
 ) -> str:
     """One sentence: what holds the step, or that nothing does and what bounds it then."""
     what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
-    telling = worth_telling(findings)
-    if telling:
-        first = telling[0]
+    main = worth_reporting(findings)
+    if main:
+        first = main[0]
         sentence = f"{first.title}: {first.message}"
-        if rest := causes_behind(telling, 2):
+        if rest := causes_behind(main, 2):
             sentence += f" Then: {', '.join(rest)}."
         if a.trace.has("sums"):
             sentence += f" {_CAPTURE}"
@@ -110,7 +110,7 @@ def headline(
     """What the verdict speaks of; None where nothing is worth a sentence. Its advice is what has
     to be done first, be that the fix of another cause that its own requires; then `combined`
     estimates all of them together."""
-    first = next(iter(worth_telling(findings)), None)
+    first = next(iter(worth_reporting(findings)), None)
     if first is None:
         return None
     order = [f for f in worth_doing(findings, rules) if f.recommendations]

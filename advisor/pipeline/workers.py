@@ -57,16 +57,16 @@ def runner(
     core, or none where the captures are small). What comes of it does not depend on the choice."""
 
     def run(tasks: Sequence[Task]) -> Sequence[Reduced]:
-        tell = count or (lambda _done, _of: None)
+        progress = count or (lambda _done, _of: None)
         workers = min(jobs or cores(), len(tasks))
         if dask is not None:
-            return _on_cluster(tasks, dask, workers, tell, work)
+            return _on_cluster(tasks, dask, workers, progress, work)
         if jobs == 0:
             workers = min(workers, _worth(tasks))
         if workers <= 1:
-            return _here(tasks, tell, work)
+            return _here(tasks, progress, work)
         with Scratch() as folder:
-            return _in_processes(tasks, workers, tell, partial(_in_scratch, str(folder), work))
+            return _in_processes(tasks, workers, progress, partial(_in_scratch, str(folder), work))
 
     return run
 

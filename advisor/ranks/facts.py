@@ -130,7 +130,7 @@ def rank_call_facts(
         exposed = known.get((rows.rank, rows.device))
         if exposed is None or not found.any():
             continue
-        told = transfer_facts(
+        measured = transfer_facts(
             rows.kind,
             rows.duration,
             rows.exposed,
@@ -141,13 +141,13 @@ def rank_call_facts(
             exposed,
             rows.window_ns,
         )
-        out[Scope(rank=rows.rank, device=rows.device)] = told | {"comm.waiting_known": True}
+        out[Scope(rank=rows.rank, device=rows.device)] = measured | {"comm.waiting_known": True}
     for name in TRANSFERS:
-        some = [v for told in out.values() if isinstance(v := told.get(name), float)]
+        some = [v for measured in out.values() if isinstance(v := measured.get(name), float)]
         if some and max(some) <= _AGREE * min(some):
-            for told in out.values():
-                if name in told:
-                    told[name] = median(some)
+            for measured in out.values():
+                if name in measured:
+                    measured[name] = median(some)
     return out
 
 

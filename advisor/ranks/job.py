@@ -192,9 +192,9 @@ def _estimated(finding: Finding, waits: Waits, part_of: Mapping[int, Part], base
     if part is not None and device is not None:
         alone = {code: gain for on, code, gain in part.summary.gains if on == device}
         known = part.summary.value("comm.exposed_ratio", Scope(device=device))
-        told = base.value("comm.exposed_transfer_ratio", Scope(rank=rank_, device=device))
+        measured = base.value("comm.exposed_transfer_ratio", Scope(rank=rank_, device=device))
         exposed = known if isinstance(known, float) else 0.0
-        transfer = told if isinstance(told, float) else exposed
+        transfer = measured if isinstance(measured, float) else exposed
     return with_gain(finding, waits, alone, transfer, exposed)
 
 
@@ -205,11 +205,11 @@ def _about(one: int | None, ranks: tuple[int, ...]) -> tuple[int, ...]:
 def _world_size(parts: Sequence[Part], given: int) -> int:
     """As the captures state it; where each holds several ranks, a launcher that counts captures is
     taken by its word for these."""
-    told = max((p.summary.world_size or 0 for p in parts), default=0)
+    stated = max((p.summary.world_size or 0 for p in parts), default=0)
     most = max((len(p.rows) for p in parts), default=1)
-    if most > 1 and not any(p.summary.numbered for p in parts) and told <= len(parts):
-        told *= most
-    return max(told, given)
+    if most > 1 and not any(p.summary.numbered for p in parts) and stated <= len(parts):
+        stated *= most
+    return max(stated, given)
 
 
 # --- facts ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from advisor.engine.rank import causes_behind, worth_telling
+from advisor.engine.rank import causes_behind, worth_reporting
 from advisor.engine.wording import without_fault
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table
@@ -136,13 +136,13 @@ def verdict(
     if workload and not workload.startswith(("LLM", "no GPU", "unknown")):
         of += f", {workload}"
     tail = f" ({of}{f'; without {listed(missing)}' if missing else ''})"
-    telling = worth_telling(findings)
-    if telling:
-        first = telling[0]
+    main = worth_reporting(findings)
+    if main:
+        first = main[0]
         where = first.scope.label()
         sentence = f"{_began_later(findings)}{first.title}: "
         sentence += f"{f'{where}. ' if where else ''}{first.message}"
-        rest = causes_behind(telling, _SHOWN)
+        rest = causes_behind(main, _SHOWN)
         return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail
     busy = [d.inputs[0].busy_share for d in diagnoses if d.inputs[0].busy_share is not None]
     if not busy:

@@ -118,7 +118,7 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
     by_collective = np.add.reduceat(wait[calls], first) if len(first) else first
     longest = duration[calls[first + size - 1]] if len(first) else first
     noise = np.maximum(_NOISE_NS, _NOISE_SHARE * longest)
-    telling = longest - duration[calls[first]] > noise
+    above_noise = longest - duration[calls[first]] > noise
     bare = np.minimum(wait, np.concatenate([duration[:0], *(r.exposed for r in ordered)]))[calls]
     edges = np.cumsum([0, *length])
     parts = tuple(wait[a:b] for a, b in pairwise(edges.tolist()))
@@ -133,8 +133,8 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
         tuple(int(uneven[a:b].sum()) for a, b in pairwise(edges.tolist())),
         int(duration[calls].sum()),
         tuple(int(v) for v in np.bincount(charged, by_collective, minlength=count)),
-        tuple(np.bincount(charged[telling], minlength=count).tolist()),
-        _late(ordered, calls, first, size, wait, bare, charged, telling),
+        tuple(np.bincount(charged[above_noise], minlength=count).tolist()),
+        _late(ordered, calls, first, size, wait, bare, charged, above_noise),
         tuple(int((left_out & (begun_last == i)).sum()) for i in range(count)),
         tuple(int(early[begun_last == i].max(initial=0)) for i in range(count)),
     )
@@ -178,10 +178,10 @@ def _late(
     wait: Array,
     bare: Array,
     charged: Array,
-    telling: Array,
+    above_noise: Array,
 ) -> tuple[Late | None, ...]:
     """For each rank that ever came last: what it did before, beside what the others did."""
-    if not telling.any():
+    if not above_noise.any():
         return (None,) * len(ranks)
     lead = np.concatenate([r.lead for r in ranks])
     offset = np.cumsum([0, *(len(r) for r in ranks)])
@@ -197,7 +197,7 @@ def _late(
     shared = np.add.reduceat(bare, first) / size
     out: list[Late | None] = []
     for i, rows in enumerate(ranks):
-        mine = np.flatnonzero(telling & (charged == i))
+        mine = np.flatnonzero(above_noise & (charged == i))
         if len(mine) == 0:
             out.append(None)
             continue

@@ -69,7 +69,7 @@ def _sign(entry: CheckEntry) -> str:
     return _SIGNS.get(entry.answer or "", "?")
 
 
-def said(entry: CheckEntry) -> str:
+def proof_of(entry: CheckEntry) -> str:
     """The answer with its number and note, and the capture's where that differs."""
     word = WORDS[entry.answer] if entry.answer else OPEN
     if entry.by == "capture":
@@ -89,7 +89,7 @@ def _entry(entry: CheckEntry, verbosity: int) -> Item:
     if verbosity > 0:
         below = (*below, Labelled("id", entry.id))
     done = entry.answer in ("yes", "not_applicable")
-    return Item(entry.question, _sign(entry), notes=(said(entry),), below=below, tick=done)
+    return Item(entry.question, _sign(entry), notes=(proof_of(entry),), below=below, tick=done)
 
 
 def _about(entry: CheckEntry) -> Iterator[Labelled]:

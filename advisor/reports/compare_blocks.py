@@ -342,7 +342,7 @@ def _checks(checks: tuple[AdviceCheck, ...], gains: tuple[GainCheck, ...], verbo
     rest = len(checks) - len(moved)
     if rest:
         yield Labelled("", f"{amount(rest, 'number')} did not move or cannot be told (-v)")
-    told = set()
+    shown = set()
     for g in gains:
         after = g.predicted.step_after_ms
         if after is None or (g.outcome == "not applied" and verbosity <= 0):
@@ -352,9 +352,9 @@ def _checks(checks: tuple[AdviceCheck, ...], gains: tuple[GainCheck, ...], verbo
             f"({milliseconds(after.low)} to {milliseconds(after.high)}) without the profiler, measured "
             f"{_measured(g)} (was {milliseconds(g.measured_before_ms)}, {times(g.measured_speedup)} x)"
         )
-        if text not in told:
+        if text not in shown:
             yield Labelled("gain", text)
-        told.add(text)
+        shown.add(text)
 
 
 def _measured(check: GainCheck) -> str:
@@ -370,15 +370,15 @@ def _measured(check: GainCheck) -> str:
 
 def advice(findings: tuple[Finding, ...], verbosity: int = 0) -> Iterator[Block]:
     """What the rules of the comparison recommend."""
-    told: dict[str, str] = {}
+    codes: dict[str, str] = {}
     for f in findings:
         if f.severity == "info" and verbosity <= 0 and not f.invalidates:
             continue
         for a in f.recommendations:
-            told.setdefault(a.action, f.code)
-    if told:
+            codes.setdefault(a.action, f.code)
+    if codes:
         yield Heading("What to do")
-    for action, code in told.items():
+    for action, code in codes.items():
         yield Labelled(code, action)
 
 

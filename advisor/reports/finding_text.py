@@ -74,9 +74,9 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
             yield Labelled("where", f"as in {before}")
     for advice in found.recommendations:
         yield _advice(advice, found.rank, shown)
-    told = {advice.id for advice in found.recommendations}
+    notes = {advice.id for advice in found.recommendations}
     for other in found.alternatives:
-        if other.action not in told or (other.gain is not None and other.gain.speedup is not None):
+        if other.action not in notes or (other.gain is not None and other.gain.speedup is not None):
             yield _alternative(other)
     if found.explains:
         names = dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)
@@ -114,11 +114,11 @@ def cost_text(found: Finding, has_steps: bool) -> str:
         return ""
     of = impact.of(has_steps)
     parts = (impact.part,) if impact.parts is None else impact.parts
-    said = [" + ".join(map(words, parts))] if parts and of != "capture" else []
+    notes = [" + ".join(map(words, parts))] if parts and of != "capture" else []
     if impact.ms is not None:
-        said.append(value_text(impact.ms, "ms") + (" a step" if of == "step" else ""))
+        notes.append(value_text(impact.ms, "ms") + (" a step" if of == "step" else ""))
     share = f"{value_text(impact.share, 'ratio')} of the {of}"
-    return f"{share} ({', '.join(said)})" if said else share
+    return f"{share} ({', '.join(notes)})" if notes else share
 
 
 def gain_text(gain: Gain, arrow: str = "->") -> str:
@@ -173,12 +173,12 @@ def _advice(advice: Advice, rank: int, shown: Shown) -> Do:
 
 def _alternative(other: Alternative) -> Do:
     """Another way to win, with its estimate where there is one."""
-    told, gain = [f"effort {other.effort}"], other.gain
+    notes, gain = [f"effort {other.effort}"], other.gain
     if gain is not None and gain.speedup is not None:
         tokens = " in tokens/s" if gain.measure == "throughput" else ""
         by = f" by what-if {gain.what_if}{params_text(gain.params)}"
-        told.insert(0, times_text(gain.speedup) + tokens + by)
-    return Do(f"{other.text.rstrip('.')} ({', '.join(told)})", label="or")
+        notes.insert(0, times_text(gain.speedup) + tokens + by)
+    return Do(f"{other.text.rstrip('.')} ({', '.join(notes)})", label="or")
 
 
 def verify_text(verify: Verify) -> str:

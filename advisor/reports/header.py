@@ -84,11 +84,11 @@ def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Bloc
 
 def rates(entry: Input) -> list[str]:
     """Tokens a second and how much of the device's peaks that takes, as far as known."""
-    told = [] if entry.tokens_per_s is None else [f"{digits(round(entry.tokens_per_s))} tokens/s (profiled)"]
+    parts = [] if entry.tokens_per_s is None else [f"{digits(round(entry.tokens_per_s))} tokens/s (profiled)"]
     for what, ratio in (("bandwidth", entry.model_bandwidth_ratio), ("FLOP", entry.model_flop_ratio)):
         if ratio is not None:
-            told.append(f"model-{what} utilisation {value_text(ratio, 'ratio')}")
-    return told
+            parts.append(f"model-{what} utilisation {value_text(ratio, 'ratio')}")
+    return parts
 
 
 def _method(entry: Input | None) -> str:

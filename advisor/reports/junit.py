@@ -59,7 +59,7 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
     for entry in diagnosis.healthy:
         if entry.code not in fired:
             close = "close to a finding: " if entry.close else ""
-            _said(case(entry.code, entry.cause), f"{close}{entry.text}")
+            _output(case(entry.code, entry.cause), f"{close}{entry.text}")
     for missing in diagnosis.not_evaluated:
         if missing.code in cases:
             continue  # it could look at another device
@@ -86,7 +86,7 @@ def _compared(root: Xml.Element, doc: Comparison) -> Xml.Element:
         case = Xml.SubElement(suite, "testcase", classname="advisor.compare", name=fit(clean(name)))
         kind = {"regression": "failure", "not-comparable": "error"}.get(verdict)
         if kind is None:
-            _said(case, clean(text))
+            _output(case, clean(text))
         else:
             Xml.SubElement(case, kind, message=fit(clean(text)), type=verdict)
     _count(suite)
@@ -94,7 +94,7 @@ def _compared(root: Xml.Element, doc: Comparison) -> Xml.Element:
 
 
 def _properties(suite: Xml.Element, diagnosis: Diagnosis) -> None:
-    said = {
+    values = {
         "verdict": diagnosis.verdict,
         "tool": f"{diagnosis.tool.name} {diagnosis.tool.version}",
         "capture": ", ".join(i.path for i in diagnosis.inputs),
@@ -102,7 +102,7 @@ def _properties(suite: Xml.Element, diagnosis: Diagnosis) -> None:
         "baseline": "" if diagnosis.baseline is None else diagnosis.baseline.path,
     }
     properties = Xml.SubElement(suite, "properties")
-    for name, value in said.items():
+    for name, value in values.items():
         if value:
             Xml.SubElement(properties, "property", name=name, value=fit(clean(value)))
 
@@ -112,7 +112,7 @@ def _finding(case: Xml.Element, findings: Sequence[Finding], has_steps: bool) ->
     # Findings come in the order of their rank: the first one is the most severe.
     worst = findings[0]
     if all(f.severity == "info" for f in findings):
-        _said(case, text)
+        _output(case, text)
         return
     kind = f"{worst.severity} {phrases.state(worst)}".strip()
     failure = Xml.SubElement(case, "failure", type=kind, message=fit(clean(worst.title)))
@@ -126,7 +126,7 @@ def _text(finding: Finding, has_steps: bool) -> str:
     return f"{head}\n{plain(whole(finding, has_steps, SHOWN, {}).blocks)}"
 
 
-def _said(case: Xml.Element, text: str) -> None:
+def _output(case: Xml.Element, text: str) -> None:
     Xml.SubElement(case, "system-out").text = fit(text)
 
 

@@ -59,15 +59,15 @@ def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
     plain = len(entry.devices) == 1 and set(entry.devices[0].cuda_ordinals) <= {entry.devices[0].id}
     if not entry.devices or (plain and not always):
         return ""
-    said = []
+    shown = []
     for d in entry.devices[:most]:
         cuda = f"CUDA {', '.join(map(str, d.cuda_ordinals))}" if d.cuda_ordinals else None
         known = (d.name, d.bus_id and f"bus {d.bus_id}", cuda)
-        said.append(f"{d.id} ({', '.join(clean(k) for k in known if k)})".replace(" ()", ""))
-    if len(entry.devices) > len(said):
-        said.append(f"{len(entry.devices) - len(said)} more")
+        shown.append(f"{d.id} ({', '.join(clean(k) for k in known if k)})".replace(" ()", ""))
+    if len(entry.devices) > len(shown):
+        shown.append(f"{len(entry.devices) - len(shown)} more")
     whose = f"; numbers are {entry.device_numbers}" if entry.device_numbers else ""
-    return ", ".join(said) + whose
+    return ", ".join(shown) + whose
 
 
 def step_time(entry: Input) -> str:
@@ -141,8 +141,8 @@ def baseline_text(diagnosis: Diagnosis) -> str:
 
 def clock(*captures: Input) -> str:
     """What the times of places count from, and who else shows them so."""
-    told = dict.fromkeys(clean(i.clock) for i in captures if i.clock)
-    return "; ".join(told) or "times from the start of the capture"
+    clocks = dict.fromkeys(clean(i.clock) for i in captures if i.clock)
+    return "; ".join(clocks) or "times from the start of the capture"
 
 
 def by_reason(diagnosis: Diagnosis) -> list[tuple[str, str, list[NotEvaluated]]]:

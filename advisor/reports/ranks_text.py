@@ -54,8 +54,8 @@ def job(diagnosis: Diagnosis) -> Iterator[Block]:
 def ranks_read(diagnosis: Diagnosis) -> str:
     """``2 of 3 read``: of the ranks of the job, as far as its captures say how many there are."""
     read = sum(i.format != UNREADABLE for i in diagnosis.inputs)
-    told = (f.value for f in diagnosis.facts if f.name == "ranks.world_size")
-    world = max([len(diagnosis.inputs), *(v for v in told if isinstance(v, int))])
+    sizes = (f.value for f in diagnosis.facts if f.name == "ranks.world_size")
+    world = max([len(diagnosis.inputs), *(v for v in sizes if isinstance(v, int))])
     return f"{read} of {world} read" if world > read else f"{read} read"
 
 

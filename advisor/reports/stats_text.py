@@ -83,7 +83,7 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
     ranks = {
         c: r
         for c, r in zip(map(str, frame), table.ranks, strict=True)
-        if r < DATA_ONLY and _telling(frame[c], r)
+        if r < DATA_ONLY and _informative(frame[c], r)
     }
     shown = _columns(frame[list(ranks)], timeunit)
     need = [_least(*column, last=column is shown[-1]) for column in shown]
@@ -102,7 +102,7 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
         page.wrapped(f"no room for {', '.join(named[:NAMED])}{rest}: --format csv has all", style="dim")
 
 
-def _telling(column: pd.Series, rank: int) -> bool:
+def _informative(column: pd.Series, rank: int) -> bool:
     """Whether a column is worth its room: it has cells, and distinguishes rows where it is an id."""
     if rank and column.name in VARYING:
         return column.nunique(dropna=False) > 1

@@ -162,14 +162,14 @@ def sensitivity(diagnosis: Diagnosis, changes: int | None = None) -> Iterator[Bl
 
 def _flip(flip: Flip, limit: int | None) -> Item:
     found = {(c.code, c.before, c.after): c for c in flip.changes}
-    told = []
+    changes = []
     for c in list(found.values())[:limit]:
         where = f" ({c.scope.label()})" if c.scope.label() else ""
-        told.append(
+        changes.append(
             f"{c.code} {c.cause}{where} {c.before} → {c.after}".replace("not_evaluated", "not evaluated")
         )
-    if len(told) < len(found):
-        told.append(f"and {len(found) - len(told)} more (-v)")
+    if len(changes) < len(found):
+        changes.append(f"and {len(found) - len(changes)} more (-v)")
     unit = fact_unit(flip.facts[0].fact if flip.facts else "", flip.unit)
     old, new = value_text(flip.threshold, unit), value_text(flip.moved_to, unit)
     notes = [f"threshold {flip.code}.{flip.param} {old}, tried {new}"]
@@ -180,4 +180,4 @@ def _flip(flip: Flip, limit: int | None) -> Item:
         )
     if flip.first_before or flip.first_after:
         notes.append(f"first {flip.first_after or 'nothing'} instead of {flip.first_before or 'nothing'}")
-    return Item("; ".join(told), notes=tuple(notes))
+    return Item("; ".join(changes), notes=tuple(notes))

@@ -160,7 +160,7 @@ def _grid(page: Page, grid: Grid) -> None:
     signs = page.glyphs.levels
     shown = {"severity": {v: level_text(page.glyphs, v) for v in LEVEL_STYLE}, "level": signs}
     cells = [[shown.get(head, {}).get(c, c) for c in texts] for head, texts, _ in made]
-    styles = {said[v]: LEVEL_STYLE[v] for said in shown.values() for v in said}
+    styles = {words[v]: LEVEL_STYLE[v] for words in shown.values() for v in words}
     heads = ["" if m[0] == "level" else m[0] for m in made]
     page.table(heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped)
     if grid.more:

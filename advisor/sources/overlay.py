@@ -44,15 +44,15 @@ class WithSamples:
         self.ledger = source.ledger
         self.ledger.update(log.ledger)
         warnings = list(log.capture.warnings)
-        self._own_number, said = _numbers(source, log)
-        warnings += said
+        self._own_number, note = _numbers(source, log)
+        warnings += note
         if offset_ns is not None:
             self._shift = offset_ns
             if not _meets(source, log, offset_ns):
                 raise _missed(source, log, offset_ns, None)
         elif log.begin_ns is not None and source.capture.start_utc_ns is not None:
-            self._shift, said = _joined(source, log)
-            warnings += said
+            self._shift, note = _joined(source, log)
+            warnings += note
         else:
             without = log.capture if log.begin_ns is None else source.capture
             raise InputError(
@@ -118,8 +118,8 @@ def _numbers(source: Source, log: SampleLog) -> tuple[dict[int, int], list[str]]
         return {theirs: mine for theirs, mine in wanted.items() if theirs != mine}, []
     if max(len(source.devices), len(log.devices)) < 2:
         return {}, []
-    said = "device numbers of the log are taken for those of the capture; record pci.bus_id to match them"
-    return {}, [said]
+    note = "device numbers of the log are taken for those of the capture; record pci.bus_id to match them"
+    return {}, [note]
 
 
 def _address(bus_id: str | None) -> str:
@@ -143,8 +143,8 @@ def _joined(source: Source, log: SampleLog) -> tuple[int, list[str]]:
     if log.local and own is None:
         fitting = [zone for zone in _ZONES_S if _meets(source, log, begun - zone * 10**9)]
         if len(fitting) == 1:
-            said = f"their stamps are taken for {_zone(fitting[0])}, the only time zone in which"
-            return begun - fitting[0] * 10**9, [f"{said} they meet the capture"]
+            note = f"their stamps are taken for {_zone(fitting[0])}, the only time zone in which"
+            return begun - fitting[0] * 10**9, [f"{note} they meet the capture"]
     raise _missed(source, log, begun - (own or 0) * 10**9, source.capture.start_utc_ns)
 
 

@@ -43,7 +43,7 @@ def unpack(
     Raises InputError where the file is damaged, or holds more than its header says, than there is
     room for, or than any capture of its size.
     """
-    with _damage_told(shown, copy.parent), copy.open("wb") as file:
+    with _damage_reported(shown, copy.parent), copy.open("wb") as file:
         head = packed.read(HEAD_BYTES)
         file.write(head)
         if not wanted(head):
@@ -66,7 +66,7 @@ def unpack(
 
 
 @contextmanager
-def _damage_told(shown: Path, folder: Path) -> Iterator[None]:
+def _damage_reported(shown: Path, folder: Path) -> Iterator[None]:
     try:
         yield
     except FAULTS as error:

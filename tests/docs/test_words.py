@@ -49,6 +49,27 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+#: Words that no name of ours has: they say who speaks, not what a value is.
+ODD_NAMES = frozenset(["said", "told", "tell", "tells", "telling", "whom", "wish", "sight", "needy", "board"])
+
+
+def odd_names(source: str) -> list[tuple[int, str]]:
+    """Line and name of what a module defines (functions, classes, parameters, variables) in odd words."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                pass
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                pass
+            case _:
+                continue
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+        if ODD_NAMES & {word.lower() for word in words}:
+            found.append((getattr(node, "lineno", 0), name))
+    return found
+
+
 def of_yaml(node: object) -> Iterator[str]:
     if isinstance(node, dict):
         for key, value in node.items():
@@ -81,6 +102,22 @@ def test_messages() -> None:
         for problem in odd(text)
     ]
     assert found == []
+
+
+def test_names() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in modules()
+        for line, name in odd_names(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+def test_what_names_are_odd() -> None:
+    source = "class Board: ...\ndef _said(told, retold): worth_telling = 1\nself.tell = untold = 2"
+    assert [name for _, name in sorted(odd_names(source))] == [
+        "Board", "_said", "told", "worth_telling", "tell",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("folder", ["rules", "knowledge"])

@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_read_is_a_missing_rank(paths: list[Path], tmp_pat
     bad = tmp_path / "rank4.sqlite"
     bad.write_bytes(b"SQLite format 3\0 but not really")
     told: list[str] = []
-    found = diagnose_ranks([*enumerate(paths), (4, bad)], tell=told.append)
+    found = diagnose_ranks([*enumerate(paths), (4, bad)], warn=told.append)
     assert len(told) == 1
     assert told[0].startswith(f"rank 4 is missing: {bad}: ")
     assert found.inputs[-1].format == "unreadable"

@@ -71,7 +71,7 @@ def test_processes_start_where_there_is_enough_to_read(
 
 def test_a_process_that_dies_is_replaced(files: Files, expected: Callable[[Files], str]) -> None:
     told: list[str] = []
-    found = diagnose_ranks(files, run=runner(2, work=killers.dies_once), tell=told.append)
+    found = diagnose_ranks(files, run=runner(2, work=killers.dies_once), warn=told.append)
     assert files[1][1].with_suffix(".killed").exists()
     assert told == []
     assert found.model_dump_json() == expected(files)
@@ -79,7 +79,7 @@ def test_a_process_that_dies_is_replaced(files: Files, expected: Callable[[Files
 
 def test_a_capture_that_kills_its_process_is_missing(files: Files) -> None:
     told: list[str] = []
-    found = diagnose_ranks(files, run=runner(2, work=killers.always_dies), tell=told.append)
+    found = diagnose_ranks(files, run=runner(2, work=killers.always_dies), warn=told.append)
     assert len(told) == 1
     assert told[0].startswith(f"rank 1 is missing: {files[1][1]}: its worker was killed")
     assert [i.rank for i in found.inputs if i.format != "unreadable"] == [0, 2]
@@ -91,7 +91,7 @@ def test_a_cluster_whose_worker_dies(files: Files, expected: Callable[[Files], s
     """A real LocalCluster of two workers; one is killed in the middle of a capture."""
     told: list[str] = []
     run = runner(2, "local", work=killers.dies_once)
-    found = diagnose_ranks(files, run=run, tell=told.append)
+    found = diagnose_ranks(files, run=run, warn=told.append)
     assert files[1][1].with_suffix(".killed").exists()
     assert told == []
     assert found.model_dump_json() == expected(files)
@@ -101,7 +101,7 @@ def test_a_cluster_whose_worker_dies(files: Files, expected: Callable[[Files], s
 def test_a_capture_that_kills_every_worker(files: Files) -> None:
     told: list[str] = []
     run = runner(2, "local", work=killers.always_dies)
-    found = diagnose_ranks(files, run=run, tell=told.append)
+    found = diagnose_ranks(files, run=run, warn=told.append)
     assert len(told) == 1
     assert "its worker was killed" in told[0]
     assert told[0].startswith("rank 1 is missing")
@@ -136,7 +136,7 @@ def test_a_cluster_that_loses_all_workers(files: Files, monkeypatch: pytest.Monk
                 cluster.scale(0)
 
         run = runner(dask=cluster.scheduler_address, work=killers.slow, count=leave)
-        found = diagnose_ranks(files, run=run, tell=told.append)
+        found = diagnose_ranks(files, run=run, warn=told.append)
     assert len(told) >= 1
     assert all(line.endswith("no worker is left on the cluster") for line in told)
     assert len(told) == sum(i.format == "unreadable" for i in found.inputs)
@@ -189,7 +189,7 @@ def test_a_worker_that_is_killed_leaves_nothing_unpacked(
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     monkeypatch.setenv("TMPDIR", str(scratch))
     before = set(tmp_path.iterdir())
-    diagnose_ranks(files, run=runner(2, cluster, work=killers.leaves_a_copy), tell=lambda _: None)
+    diagnose_ranks(files, run=runner(2, cluster, work=killers.leaves_a_copy), warn=lambda _: None)
     assert not list(scratch.glob("advisor-*"))
     assert set(tmp_path.iterdir()) == before
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.capture.redact_text import Scrubber, is_environment, is_telling, other_gpu, variables
+from advisor.capture.redact_text import Scrubber, is_environment, is_identifying, other_gpu, variables
 
 SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hunter2", "enabled"))
 
@@ -136,4 +136,4 @@ def test_environments() -> None:
 
 @pytest.mark.parametrize("word", ["root", "vm", "", "12345", "Local", "python"])
 def test_common_words_name_nobody(word: str) -> None:
-    assert not is_telling(word)
+    assert not is_identifying(word)

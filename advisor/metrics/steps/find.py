@@ -66,8 +66,8 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
             continue
         confirming = confirmations(markers, steps.op_step, len(steps))
         # Parts of something longer are steps where a marker that did not make them says so.
-        said = len(visible) if steps.method == "graph launches" else confirming
-        if is_outer is False and said < 1 + (steps.method == "markers"):
+        agreeing = len(visible) if steps.method == "graph launches" else confirming
+        if is_outer is False and agreeing < 1 + (steps.method == "markers"):
             continue
         if confirming:
             sure = min(steps.confidence + _CONFIRMED, 0.9)

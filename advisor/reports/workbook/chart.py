@@ -16,8 +16,8 @@ from openpyxl.drawing.text import CharacterProperties, Paragraph, ParagraphPrope
 from advisor.model.findings import Budget
 from advisor.model.parts import PARTS
 from advisor.reports.budget_bar import words
-from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures
+from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet
 from advisor.reports.workbook.style import HEAD, HEADER, LINE, MUTED, SPARE_COLOURS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ MOST_BARS = 12
 COLUMN_CM, ROW_CM = 2.2, 0.58
 
 
-def budget(grid: Board, captures: Captures) -> None:
+def budget(grid: GridSheet, captures: Captures) -> None:
     """The table of shares and the chart beside it."""
     ws, first, last = grid.ws, FIRST, LAST
     named = _bars(captures)
@@ -84,7 +84,7 @@ def _parts(budgets: Sequence[Budget]) -> list[str]:
     return kept if len(budgets) > 1 else sorted(kept, key=lambda p: -share[p])
 
 
-def _short(grid: Board, budget: Budget, parts: Sequence[str], first: int) -> None:
+def _short(grid: GridSheet, budget: Budget, parts: Sequence[str], first: int) -> None:
     """Part, share and time, largest first; the chart stands to the right."""
     by = {p.part: p for p in budget.parts}
     for column, text in ((first, "part"), (first + 2, "share"), (first + 3, "ms")):
@@ -102,7 +102,7 @@ def _short(grid: Board, budget: Budget, parts: Sequence[str], first: int) -> Non
     grid.row += 1
 
 
-def _table(grid: Board, named: Sequence[tuple[str, Budget]], parts: Sequence[str], first: int) -> None:
+def _table(grid: GridSheet, named: Sequence[tuple[str, Budget]], parts: Sequence[str], first: int) -> None:
     """A row a bar, a column a part."""
     grid.merged(first, first + 1, "", ground=HEAD)
     for i, part in enumerate(parts):

@@ -175,11 +175,11 @@ def _answers(book: Workbook, problems: list[CellProblem]) -> Iterator[SignOff]:
     for row in _rows(book, CHECKLIST, (QUESTION, ANSWER, ID), problems):
         if not (name := row.text(ID)):
             continue
-        said = row.text(ANSWER)
+        answer = row.text(ANSWER)
         yield SignOff(
             id=name,
             question=row.text(QUESTION),
-            answer=_word(row, ANSWER, signed(said) or said.lower(), WORDS, problems),
+            answer=_word(row, ANSWER, signed(answer) or answer.lower(), WORDS, problems),
             measured=signed(row.text(MEASURED)),
             note=row.text(NOTE),
             signed_by=row.text(SIGNED),

@@ -55,7 +55,7 @@ INTEGER, DECIMAL, DATE = "#,##0", "#,##0.0##", "yyyy-mm-dd"
 LONGEST = 32_767
 _FORMULA = re.compile(r"^\s*[=+\-@|%]")
 
-#: How `Board.merged` sets the header of a table, and the label of a number.
+#: How `GridSheet.merged` sets the header of a table, and the label of a number.
 HEADER: dict[str, Any] = {"size": 9.5, "color": MUTED, "bold": True, "ground": HEAD}
 LABEL: dict[str, Any] = {"size": 9.5, "color": MUTED, "ground": SOFT, "height": 16}
 

@@ -17,11 +17,10 @@ from advisor.reports.blocks import Labelled
 from advisor.reports.header import header_input
 from advisor.reports.phrases import remedy_text
 from advisor.reports.summary import headline, verdict, why
-from advisor.reports.workbook.board import FIRST, LAST, Board
 from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.chart import budget
 from advisor.reports.workbook.findings import bars, coloured, speedup
-from advisor.reports.workbook.sheet import Link, Number
+from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet, Link, Number
 from advisor.reports.workbook.style import BAND, GOOD, GOOD_BG, HEADER, LABEL, LEVELS, MUTED, SOFT, fill, put
 
 if TYPE_CHECKING:
@@ -44,56 +43,56 @@ class Tally:
 
 def summary(worksheet: Worksheet, captures: Captures, rows: Sequence[Row], tally: Tally) -> None:
     """Fill the sheet."""
-    board = Board(worksheet)
-    _title(board, captures)
+    grid = GridSheet(worksheet)
+    _title(grid, captures)
     if len(captures.diagnoses) == 1:
-        _tiles(board, captures.diagnoses[0])
-    _top(board, rows, captures.many)
+        _tiles(grid, captures.diagnoses[0])
+    _top(grid, rows, captures.many)
     if captures.diagnoses:
         # The verdict and what follows from it is one page, the rest another.
-        worksheet.row_breaks.append(Break(id=board.row))
-        budget(board, captures)
-        _caveats(board, captures)
-    _review(board, tally, len(rows))
-    _about(board, captures)
-    worksheet.print_area = f"A1:{get_column_letter(LAST)}{board.row}"
+        worksheet.row_breaks.append(Break(id=grid.row))
+        budget(grid, captures)
+        _caveats(grid, captures)
+    _review(grid, tally, len(rows))
+    _about(grid, captures)
+    worksheet.print_area = f"A1:{get_column_letter(LAST)}{grid.row}"
 
 
-def _title(board: Board, captures: Captures) -> None:
+def _title(grid: GridSheet, captures: Captures) -> None:
     names, many, diagnoses = captures.labels, captures.many, captures.diagnoses
     title = f"Review of {len(names)} captures" if many else "".join(names[:1]) or "Checklist"
     for column in range(1, LAST + 1):
-        board.ws.cell(board.row, column).fill = fill(BAND)
-        board.ws.cell(board.row + 1, column).fill = fill(BAND)
-    board.merged(FIRST, LAST, title, size=17, bold=True, color="FFFFFF", ground=BAND, middle=True)
-    board.row += 1
+        grid.ws.cell(grid.row, column).fill = fill(BAND)
+        grid.ws.cell(grid.row + 1, column).fill = fill(BAND)
+    grid.merged(FIRST, LAST, title, size=17, bold=True, color="FFFFFF", ground=BAND, middle=True)
+    grid.row += 1
     entry = None if many or not diagnoses else diagnoses[0].inputs[0]
     known = [] if entry is None else [*phrases.machine(entry), phrases.untraced(entry) or ""]
     about = "  ·  ".join(filter(None, known)) if diagnoses and diagnoses[0].inputs else ""
-    board.merged(FIRST, LAST, about or ", ".join(names), color="D5DEE8", ground=BAND)
-    board.row += 2
+    grid.merged(FIRST, LAST, about or ", ".join(names), color="D5DEE8", ground=BAND)
+    grid.row += 2
     if not many:
         for diagnosis in diagnoses:
-            _verdict(board, diagnosis)
+            _verdict(grid, diagnosis)
         return
     for name, diagnosis in captures:
-        board.merged(FIRST, FIRST + 2, name, bold=True)
-        board.merged(FIRST + 3, LAST, verdict(diagnosis))
-        board.rule()
-        board.row += 1
+        grid.merged(FIRST, FIRST + 2, name, bold=True)
+        grid.merged(FIRST + 3, LAST, verdict(diagnosis))
+        grid.rule()
+        grid.row += 1
 
 
-def _verdict(board: Board, diagnosis: Diagnosis) -> None:
+def _verdict(grid: GridSheet, diagnosis: Diagnosis) -> None:
     first = headline(diagnosis)
     ink, ground = LEVELS[first.severity] if first is not None else (GOOD, GOOD_BG)
-    board.merged(FIRST, LAST, verdict(diagnosis), size=15, bold=True, color=ink, ground=ground, middle=True)
-    board.row += 1
+    grid.merged(FIRST, LAST, verdict(diagnosis), size=15, bold=True, color=ink, ground=ground, middle=True)
+    grid.row += 1
     if text := why(diagnosis, whole=True):
-        board.merged(FIRST, LAST, text, size=11, ground=ground)
-        board.row += 1
+        grid.merged(FIRST, LAST, text, size=11, ground=ground)
+        grid.row += 1
 
 
-def _tiles(board: Board, d: Diagnosis) -> None:
+def _tiles(grid: GridSheet, d: Diagnosis) -> None:
     """Six numbers at a glance."""
     busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
     kernels = [i.kernels_per_step for i in d.inputs if i.kernels_per_step is not None]
@@ -116,23 +115,23 @@ def _tiles(board: Board, d: Diagnosis) -> None:
         ("kernels a step", fmean(kernels) if kernels else None, ""),
         ("findings high / medium", f"{counts['high']} / {counts['medium']}", ""),
     ]
-    board.row += 1
+    grid.row += 1
     for i, (label, value, unit) in enumerate(tiles):
-        cell = _tile(board, i, label)
+        cell = _tile(grid, i, label)
         if isinstance(value, float) and not unit:
             value = round(value, 1)
         put(cell, UNKNOWN if value is None else value, unit)
-    board.row += 2
+    grid.row += 2
 
 
-def _tile(board: Board, number: int, label: str) -> Cell:
+def _tile(grid: GridSheet, number: int, label: str) -> Cell:
     """A label and, below it, the cell of a number that stands out."""
     first = FIRST + 2 * number
-    board.merged(first, first + 1, label, **LABEL)
-    board.row += 1
-    board.merged(first, first + 1, "", size=17, bold=True, ground=SOFT, middle=True, height=27)
-    board.row -= 1
-    return board.ws.cell(board.row + 1, first)
+    grid.merged(first, first + 1, label, **LABEL)
+    grid.row += 1
+    grid.merged(first, first + 1, "", size=17, bold=True, ground=SOFT, middle=True, height=27)
+    grid.row -= 1
+    return grid.ws.cell(grid.row + 1, first)
 
 
 def _share(row: Row) -> Number:
@@ -161,34 +160,34 @@ MANY = (
 )  # fmt: skip
 
 
-def _top(board: Board, rows: Sequence[Row], many: bool) -> None:
+def _top(grid: GridSheet, rows: Sequence[Row], many: bool) -> None:
     """The five main findings, with a link to the evidence of each."""
     ranked = sorted(rows, key=_weight) if many else list(rows)
     shown = ranked[:TOP]
     if not shown:
         return
     more = len(rows) - len(shown)
-    board.heading("Top findings", f"and {more} more on the sheet Findings" if more > 0 else "")
+    grid.heading("Top findings", f"and {more} more on the sheet Findings" if more > 0 else "")
     for head, _, (first, last) in (spans := MANY if many else ONE):
-        board.merged(first, last, head, **HEADER, right=head in RIGHT, indent=head == "fix")
-    begin = board.row + 1
+        grid.merged(first, last, head, **HEADER, right=head in RIGHT, indent=head == "fix")
+    begin = grid.row + 1
     for number, row in enumerate(shown, 1):
-        board.row += 1
-        board.merged(FIRST, FIRST, number)
+        grid.row += 1
+        grid.merged(FIRST, FIRST, number)
         for head, get, (first, last) in spans[1:]:
             value = get(row)
             if isinstance(value, Link):
-                board.merged(first, last, value.text)
-                board.link(board.row, first, value)
+                grid.merged(first, last, value.text)
+                grid.link(grid.row, first, value)
                 continue
             unit = value.unit if isinstance(value, Number) else ""
             value = value.value if isinstance(value, Number) else value
-            board.merged(first, last, value, unit=unit, right=head in RIGHT, indent=head == "fix")
-        board.rule()
-    coloured(board, f"C{begin}:C{board.row}", LEVELS)
+            grid.merged(first, last, value, unit=unit, right=head in RIGHT, indent=head == "fix")
+        grid.rule()
+    coloured(grid, f"C{begin}:C{grid.row}", LEVELS)
     share = get_column_letter(next(first for head, _, (first, _) in spans if head == "share"))
-    bars(board, f"{share}{begin}:{share}{board.row}")
-    board.row += 1
+    bars(grid, f"{share}{begin}:{share}{grid.row}")
+    grid.row += 1
 
 
 def _weight(row: Row) -> tuple[bool, float, str, str]:
@@ -197,7 +196,7 @@ def _weight(row: Row) -> tuple[bool, float, str, str]:
     return (not f.invalidates, -share * f.confidence, f.code, row.capture)
 
 
-def _review(board: Board, tally: Tally, findings: int) -> None:
+def _review(grid: GridSheet, tally: Tally, findings: int) -> None:
     """How far the review is: formulas that follow what is filled in."""
     cells: dict[str, str] = {}
     if tally.decisions and findings:
@@ -212,14 +211,14 @@ def _review(board: Board, tally: Tally, findings: int) -> None:
     if not cells:
         return
     counted = [sheet for sheet, cells in (("Findings", tally.keys), ("Checklist", tally.answers)) if cells]
-    board.heading("Review", f"counted from what is filled in on {' and '.join(counted)}")
+    grid.heading("Review", f"counted from what is filled in on {' and '.join(counted)}")
     for i, (label, formula) in enumerate(cells.items()):
-        cell = _tile(board, i, label)
+        cell = _tile(grid, i, label)
         cell.value, cell.number_format = formula, "0"
-    board.row += 2
+    grid.row += 2
 
 
-def _about(board: Board, captures: Captures) -> None:
+def _about(grid: GridSheet, captures: Captures) -> None:
     """What was read, with what, and how to make this workbook again."""
     entries: list[tuple[str, str]] = []
     for d in captures.diagnoses[:1]:
@@ -236,11 +235,11 @@ def _about(board: Board, captures: Captures) -> None:
             entries += [("File", entry.path), ("Format", entry.format)]
             known = header_input(entry, d.main_steps if len(d.inputs) == 1 else ())
             entries += [(b.label.capitalize(), b.text) for b in known if isinstance(b, Labelled)]
-    board.heading("About")
+    grid.heading("About")
     for label, text in entries:
-        board.merged(FIRST, FIRST + 1, label, bold=label == "File", color=MUTED)
-        board.merged(FIRST + 2, LAST, text)
-        board.row += 1
+        grid.merged(FIRST, FIRST + 1, label, bold=label == "File", color=MUTED)
+        grid.merged(FIRST + 2, LAST, text)
+        grid.row += 1
 
 
 def _best(d: Diagnosis) -> str:
@@ -252,7 +251,7 @@ def _best(d: Diagnosis) -> str:
     return f"; {remedy_text(flag)} for {count} of them"
 
 
-def _caveats(board: Board, captures: Captures) -> None:
+def _caveats(grid: GridSheet, captures: Captures) -> None:
     """What is wrong with the captures themselves, and what they cannot answer."""
     lines: list[tuple[str, str]] = []
     for label, d in captures:
@@ -270,9 +269,9 @@ def _caveats(board: Board, captures: Captures) -> None:
             lines.append(("in order", text))
     if not lines:
         return
-    board.heading("Caveats", "the captures themselves, and what they cannot answer")
+    grid.heading("Caveats", "the captures themselves, and what they cannot answer")
     for label, text in lines:
-        board.merged(FIRST, FIRST + 1, label, bold=True, color=MUTED)
-        board.merged(FIRST + 2, LAST, text)
-        board.rule()
-        board.row += 1
+        grid.merged(FIRST, FIRST + 1, label, bold=True, color=MUTED)
+        grid.merged(FIRST + 2, LAST, text)
+        grid.rule()
+        grid.row += 1

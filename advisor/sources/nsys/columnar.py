@@ -76,7 +76,7 @@ class ColumnarFolder:
         import pyarrow as pa
 
         wanted = [*columns, *([keep.column] if keep else [])]
-        with self._damage_told(table):
+        with self._damage_reported(table):
             found = self._load(table, wanted)
             read = {name: _integers(found.column(name)) for name in dict.fromkeys(wanted)}
             odd = [c for c in map(found.column, read) if pa.types.is_floating(c.type)]
@@ -89,7 +89,7 @@ class ColumnarFolder:
 
     def records(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Rows of a small table, with the types that they have there."""
-        with self._damage_told(table):
+        with self._damage_reported(table):
             found = self._load(table, columns)
             return list(zip(*(_values(found.column(name)) for name in columns), strict=True))
 
@@ -97,13 +97,13 @@ class ColumnarFolder:
         """A column of bytes in the order of the file, also where it is declared as text."""
         import pyarrow as pa
 
-        with self._damage_told(table):
+        with self._damage_reported(table):
             found = self._load(table, [column]).column(column)
             return [] if pa.types.is_null(found.type) else list(found.cast(pa.large_binary()).to_pylist())
 
     def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
         """How many such rows there are, counted up to `at_most`."""
-        with self._damage_told(table):
+        with self._damage_reported(table):
             counted = int(np.count_nonzero(self._mask(table, rows)))
         return counted if at_most is None else min(counted, at_most)
 
@@ -115,7 +115,7 @@ class ColumnarFolder:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        with self._damage_told(table):
+        with self._damage_reported(table):
             texts = self._load(table, [column]).column(column)
             if unless is not None:
                 (other,) = self.read(table, [unless])
@@ -150,7 +150,7 @@ class ColumnarFolder:
         import pyarrow as pa
 
         if table not in self._pools:
-            with self._damage_told(table):
+            with self._damage_reported(table):
                 found = self._load(table, ["id", "value"])
                 ids = _integers(found.column("id"))
                 order = np.argsort(ids, kind="stable")
@@ -171,7 +171,7 @@ class ColumnarFolder:
         if table not in self._files:
             return 0, ()
         if table not in self._shapes:
-            with self._damage_told(table):
+            with self._damage_reported(table):
                 self._shapes[table] = _shape_of(self._files[table])
         return self._shapes[table]
 
@@ -189,16 +189,16 @@ class ColumnarFolder:
             return found
 
     @contextmanager
-    def _damage_told(self, table: str) -> Iterator[None]:
+    def _damage_reported(self, table: str) -> Iterator[None]:
         """Turns a damaged file into one line for the user."""
         import pyarrow as pa
 
         try:
             yield
         except (pa.ArrowException, OSError, SystemError) as error:
-            said = " ".join(str(error).split())[:120]
+            message = " ".join(str(error).split())[:120]
             raise InputError(
-                f"{self._files[table]}: the file is damaged ({said}); copy it again, or export "
+                f"{self._files[table]}: the file is damaged ({message}); copy it again, or export "
                 f"again: {self.hint}"
             ) from error
 

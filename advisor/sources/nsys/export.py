@@ -125,8 +125,8 @@ class NsysExport:
         if table == "diagnostics":
             return self._db.has(self._raw(DIAGNOSTICS))
         if table == "collectives":  # kernels carry no arguments; the NVTX ranges of NCCL may
-            told = nsys_collectives.recorded(self._db, self._raw(NVTX))
-            return told and self._has("kernels") and self._has("api_calls")
+            recorded = nsys_collectives.recorded(self._db, self._raw(NVTX))
+            return recorded and self._has("kernels") and self._has("api_calls")
         for raw, fills in JOINED_TABLES.get(table) or (ROW_TABLES[table],):
             # Without a start or an end, as in a mangled export, rows have no place in time.
             needed = {fills[name].raw[0] for name in ("start", "end") if name in fills}
@@ -235,8 +235,8 @@ class NsysExport:
     def _read_ranges(self, columns: Sequence[str]) -> Columns:
         raw = self._raw(NVTX)
         if "ranges" not in self._kept_rows:
-            told = self._read_filled(raw, {c: plain(c) for c in ("eventType", "end")})
-            kind, end = told["eventType"], told["end"]
+            filled = self._read_filled(raw, {c: plain(c) for c in ("eventType", "end")})
+            kind, end = filled["eventType"], filled["end"]
             kept = (np.isin(kind, list(NVTX_RANGES)) & (end != MISSING)) | (kind == NVTX_MARK)
             self._kept_rows["ranges"] = None if kept.all() else np.flatnonzero(kept)
         wanted = {c: RANGE_COLUMNS[c] for c in columns}

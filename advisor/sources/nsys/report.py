@@ -42,8 +42,8 @@ def export(report: Path, shown: Path, folder: Path) -> Path:
         ) from error
     if done.returncode == 0 and exported.is_file():
         return exported
-    said = (done.stderr.strip() or done.stdout.strip()).decode("utf-8", "replace").splitlines()
-    why = said[-1].strip()[:160] if said else f"exit code {done.returncode}"
+    output = (done.stderr.strip() or done.stdout.strip()).decode("utf-8", "replace").splitlines()
+    why = output[-1].strip()[:160] if output else f"exit code {done.returncode}"
     raise InputError(
         f"{shown}: nsys could not export it ({why}); an nsys at least as new as the report can: {by_hand}"
     )

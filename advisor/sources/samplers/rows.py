@@ -105,8 +105,10 @@ def recognise(lines: Sequence[str]) -> str | None:
             if _of_dcgm(names):
                 return DCGM_CSV
             # A single word such as `power` is in many tables: a time, a GPU or a dot speaks for it.
-            told = {n for n in names if n in FIELDS}
-            if any("." in n for n in told) or (set(names) & {*TIME, *DEVICE} and len(told) > 1):
+            known_fields = {n for n in names if n in FIELDS}
+            if any("." in n for n in known_fields) or (
+                set(names) & {*TIME, *DEVICE} and len(known_fields) > 1
+            ):
                 return SMI_CSV
     return None
 

@@ -55,7 +55,7 @@ class SqliteFile:
         self._columns: dict[str, tuple[str, ...]] = {}
         self._pages: PageReader | None = None
         try:
-            with self._damage_told(opening=True):
+            with self._damage_reported(opening=True):
                 kinds = self._db.execute("select type, name from sqlite_master").fetchall()
                 self.tables = frozenset(name for kind, name in kinds if kind == "table")
                 self.views = frozenset(name for kind, name in kinds if kind == "view")
@@ -106,7 +106,7 @@ class SqliteFile:
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query; for small tables and aggregates only."""
-        with self._damage_told():
+        with self._damage_reported():
             return self._db.execute(sql, tuple(values)).fetchall()
 
     def has(self, table: str) -> bool:
@@ -124,7 +124,7 @@ class SqliteFile:
 
     def read(self, table: str, columns: Sequence[str], keep: Keep | None = None) -> list[Ints]:
         """Integer columns in the order of the file, by pages where they are plain, else by SQL."""
-        with self._damage_told():
+        with self._damage_reported():
             if self._pages is not None:
                 with suppress(NotPlain):
                     return self._pages.read_columns(self._db, table, columns, keep, _FEW_PAGES)
@@ -166,7 +166,7 @@ class SqliteFile:
         if unless is not None:
             text = f"case when {as_integer(unless)} = {MISSING} then {text} end"
         sql = f"select {text} from {source_of_rows(table)} where {_condition(rows)}"
-        with self._damage_told():
+        with self._damage_reported():
             return sqlite_columns.fetch_text_codes(self._db, sql)
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
@@ -184,7 +184,7 @@ class SqliteFile:
         return max(int(self.rows(f"select max(id) from {quoted(table)}")[0][0] or 0), 0)
 
     @contextmanager
-    def _damage_told(self, opening: bool = False) -> Iterator[None]:
+    def _damage_reported(self, opening: bool = False) -> Iterator[None]:
         """Turns a damaged file, which SQLite may notice at any read, into one line for the user, and
         so a file that changes meanwhile."""
         try:
@@ -198,11 +198,11 @@ class SqliteFile:
                 raise  # a closed connection: our bug, not the user's file
             if code == sqlite3.SQLITE_ERROR and not opening:
                 raise  # a wrong statement; while opening it means a header of unknown format
-            said = " ".join(str(error).split())
+            message = " ".join(str(error).split())
             if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
-                raise InputError(f"{self.shown}: SQLite cannot open it ({said})") from error
+                raise InputError(f"{self.shown}: SQLite cannot open it ({message})") from error
             raise InputError(
-                f"{self.shown}: the database is damaged ({said}){self._way_out('; ')}"
+                f"{self.shown}: the database is damaged ({message}){self._way_out('; ')}"
             ) from error
 
     def _check_unchanged(self) -> None:
