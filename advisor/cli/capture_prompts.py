@@ -13,7 +13,7 @@ from advisor.cli.deliver import show
 from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.files import engines
 from advisor.model.capture_plan import TroubleNode, Troubles
-from advisor.reports.plan import node
+from advisor.reports.checkup import node
 
 #: The request with the answer in it, "back", or None where nothing is to be asked.
 Asked = PlanRequest | Literal["back"] | None

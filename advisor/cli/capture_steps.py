@@ -10,7 +10,7 @@ from typing import Any
 
 from advisor.cli.deliver import deliver_one, show
 from advisor.errors import InputError
-from advisor.reports import plan as plan_blocks
+from advisor.reports import checkup as plan_blocks
 from advisor.reports.files import STDOUT, check_targets, write_atomic
 
 

@@ -15,7 +15,7 @@ from advisor.reports.files import STDOUT, check_targets
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
-    from advisor.reports.compare_formats import Document
+    from advisor.reports.experiment_blocks import Document
 
 
 class Target(NamedTuple):
@@ -40,7 +40,7 @@ def check(target: Target, inputs: Sequence[str], kind: Kind = "document") -> Tar
 
 def deliver(document: Document, target: Target, verbosity: int = 0) -> None:
     """Print a document of this family, or write it to its files."""
-    from advisor.reports.compare_formats import report, workbook
+    from advisor.reports.experiment_blocks import report, workbook
 
     made = report(document, verbosity)
     save(made, "html", target.html, target.force)

@@ -1,10 +1,41 @@
-"""Progress on stderr: only on a terminal, only when it takes more than a second."""
+"""What stderr shows while a verb works: progress on a terminal, and notes, each once."""
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Timer
 from types import TracebackType
+
+from advisor.cli.messages import message
+
+
+class Notes(logging.Handler):
+    """Prints what the package logs, each line once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._shown: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text not in self._shown:
+            self._shown.add(text)
+            message(f"note: {text}")
+
+
+@contextmanager
+def notes_printed() -> Iterator[None]:
+    """Prints the notes of what runs inside."""
+    notes = Notes()
+    logging.getLogger("advisor").addHandler(notes)
+    try:
+        yield
+    finally:
+        logging.getLogger("advisor").removeHandler(notes)
+
 
 PATIENCE_S = 1.0
 

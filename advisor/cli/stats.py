@@ -83,7 +83,7 @@ def stats(
     from advisor.cli.output import write_bytes, write_page
     from advisor.cli.progress import Progress
     from advisor.pipeline.stats import stats_tables
-    from advisor.reports import stats_data, stats_text
+    from advisor.reports import stats_tables as printed
 
     output = target_of(output, force, traces)
     trace, other = as_pair(traces, together)
@@ -94,15 +94,15 @@ def stats(
 
         def write(page: Page) -> None:
             for table in tables:
-                stats_text.render(page, table, timeunit and timeunit.value, limit)
+                printed.render(page, table, timeunit and timeunit.value, limit)
 
         write_page(write, output, force)
         return
     kept = [t.head(limit or None) for t in tables]
     unit = timeunit.value if timeunit else "nsec"
     if settings.format == "csv":
-        text = stats_data.csv_text(kept, unit, raw)
+        text = printed.csv_text(kept, unit, raw)
         write_bytes(text.encode("utf-8", "backslashreplace"), output, force)
     else:
         name = trace.name if settings.redact else str(trace)
-        deliver(stats_data.report(name, kept, unit), settings.format, output, force)
+        deliver(printed.report(name, kept, unit), settings.format, output, force)

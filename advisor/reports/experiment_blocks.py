@@ -1,14 +1,24 @@
-"""Context scaling, engines side by side and the perfect-router experiment, as blocks."""
+"""Context scaling, engines side by side, the router experiment; how comparisons are delivered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from advisor.model.comparison import ContextScaling, FrameworkTable, Metric, RouterExperiment
+from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, Metric, RouterExperiment
 from advisor.model.facts import Cell
 from advisor.model.numbers import digits, milliseconds, signed, times, value_text
-from advisor.reports.blocks import Block, Command, Grid, Heading, Labelled, Paragraph, first
-from advisor.reports.compare_blocks import ROWS, advice, budget, change, comparable, sides, span, unknown
+from advisor.reports.blocks import Block, Command, Grid, Heading, Labelled, Paragraph, Report, first
+from advisor.reports.compare_blocks import (
+    ROWS,
+    advice,
+    budget,
+    change,
+    comparable,
+    comparison,
+    sides,
+    span,
+    unknown,
+)
 
 #: Engines that fit beside each other on 80 columns.
 ABREAST = 4
@@ -180,3 +190,41 @@ def router_help(
     yield Labelled("backends", ", ".join(backends))
     yield Labelled("mind", notice)
     yield Labelled("read", f"more than 10 % more throughput with {variable}=1: routing is uneven")
+
+
+#: What the page is called.
+TITLES = {
+    "comparison": "Before against after",
+    "context-scaling": "Short against long context",
+    "frameworks": "Serving engines side by side",
+    "moe-router": "Learned against perfect routing",
+}
+
+Document = Comparison | ContextScaling | FrameworkTable | RouterExperiment
+
+
+def report(document: Document, verbosity: int = 0) -> Report:
+    """A document of this family; HTML has every row."""
+    return Report(
+        (document,),
+        lambda _: blocks_of(document, verbosity),
+        TITLES[document.kind],
+        whole=lambda: blocks_of(document, 1),
+    )
+
+
+def blocks_of(document: Document, verbosity: int = 0) -> Iterator[Block]:
+    if isinstance(document, Comparison):
+        return comparison(document, verbosity)
+    if isinstance(document, ContextScaling):
+        return context(document, verbosity)
+    if isinstance(document, FrameworkTable):
+        return frameworks(document, verbosity)
+    return router(document, verbosity)
+
+
+def workbook(document: Document) -> bytes:
+    """The numbers as sheets."""
+    from advisor.reports.workbook.experiments import render
+
+    return render(document, TITLES[document.kind])

@@ -19,8 +19,8 @@ from advisor.compare.context import scaling
 from advisor.compare.frameworks import table
 from advisor.compare.router import experiment
 from advisor.model.comparison import Comparison
-from advisor.reports import compare_formats, github, junit, sarif, text
-from advisor.reports.compare_formats import Document, report
+from advisor.reports import experiment_blocks, github, junit, sarif, text
+from advisor.reports.experiment_blocks import Document, report
 from advisor.reports.html import report as html
 from advisor.reports.html.budget import change_view
 from advisor.reports.layout import Page
@@ -70,14 +70,14 @@ def test_a_page_is_whole_and_runs_nothing(documents: dict[str, Document], kind: 
 def test_the_same_document_gives_the_same_bytes(documents: dict[str, Document], kind: str) -> None:
     document = documents[kind]
     assert html.document(report(document)) == html.document(report(document))
-    assert compare_formats.workbook(document) == compare_formats.workbook(document)
+    assert experiment_blocks.workbook(document) == experiment_blocks.workbook(document)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
 def test_text_fits_80_columns(documents: dict[str, Document], kind: str, verbosity: int) -> None:
     page = Page()
-    text.write(page, compare_formats.blocks_of(documents[kind], verbosity))
+    text.write(page, experiment_blocks.blocks_of(documents[kind], verbosity))
     assert page.lines
     assert max(len(line.plain) for line in page.lines) <= 80
 
@@ -96,7 +96,7 @@ def test_bars_of_both_sides_have_one_scale(documents: dict[str, Document]) -> No
 
 
 def sheets(document: Document) -> Any:
-    return load_workbook(BytesIO(compare_formats.workbook(document)))
+    return load_workbook(BytesIO(experiment_blocks.workbook(document)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

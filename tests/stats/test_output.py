@@ -12,8 +12,7 @@ from advisor.cli.main import main
 from advisor.model.stats import StatsTable
 from advisor.reports import json_report
 from advisor.reports.layout import Page
-from advisor.reports.stats_data import csv_text, report
-from advisor.reports.stats_text import fitting, render
+from advisor.reports.stats_tables import csv_text, fitting, render, report
 from tests.stats.support import Captured, csv_rows, printed
 from tests.stats.test_oracle import COMMITTED
 from tests.stats.test_tails import loop
