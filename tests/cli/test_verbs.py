@@ -42,11 +42,14 @@ def test_explain_suggests_the_nearest_code(run: Run, capsys: Captured) -> None:
 
 def test_explain_finds_words_of_titles(run: Run, capsys: Captured) -> None:
     assert run("explain") == 0
-    assert "\nTST901  sample-rule" in capsys.readouterr().out
+    assert "\n  TST901  sample-rule" in capsys.readouterr().out
     assert run("explain", "command rul") == 0  # words begin like that
     assert capsys.readouterr().out.startswith("TST901 sample-rule\nA rule")
     assert run("explain", "tests") == 0
-    assert [line[:6] for line in capsys.readouterr().out.splitlines()] == ["TST900", "TST901"]
+    codes = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert codes == ["code", "TST900", "TST901"]
+    assert run("explain", "tests", "--format", "json") == 0
+    assert [rule["code"] for rule in json.loads(capsys.readouterr().out)] == codes[1:]
     assert run("explain", "--trace", "a.sqlite") == 2
     assert "--trace needs a CODE; 'advisor explain' lists them" in capsys.readouterr().err
 
