@@ -115,12 +115,12 @@ def matmuls(a: Analysis, device: int) -> Matmuls | None:
     known: dict[tuple[str, Product], int] = {}
     product = np.full(len(at), MISSING, np.int64)
     pair = origins.operator[at] * (len(origins.operand_texts) + 1) + origins.operands[at]
-    told = (origins.operator[at] >= 0) & (origins.operands[at] >= 0)
-    for key in np.unique(pair[told]).tolist():
+    with_operands = (origins.operator[at] >= 0) & (origins.operands[at] >= 0)
+    for key in np.unique(pair[with_operands]).tolist():
         operator, operands = divmod(key, len(origins.operand_texts) + 1)
         name = origins.operators[operator]
         if (found := product_of(name, origins.operand_texts[operands])) is not None:
-            product[told & (pair == key)] = known.setdefault((name, found), len(known))
+            product[with_operands & (pair == key)] = known.setdefault((name, found), len(known))
     if not known:
         return None
     return Matmuls(at, product, list(known), (a.ops.end - a.ops.start)[at].astype(float), reduction)
@@ -138,11 +138,11 @@ def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
     step = a.steps.op_step[found.at]
     inside = np.isin(step, a.window_steps)
     sized = np.array([p.size > 0 for _, p in found.products], bool)
-    told = (found.product >= 0) & sized[np.maximum(found.product, 0)]
+    with_operands = (found.product >= 0) & sized[np.maximum(found.product, 0)]
     whole = float(found.duration[inside].sum())
-    if not whole or float(found.duration[inside & ~told].sum()) > _UNKNOWN * whole:
+    if not whole or float(found.duration[inside & ~with_operands].sum()) > _UNKNOWN * whole:
         return None
     weights = np.array([p.weight_bytes for _, p in found.products])[np.maximum(found.product, 0)]
-    mine = inside & told & ~found.reduction
+    mine = inside & with_operands & ~found.reduction
     by_step = np.bincount(step[mine], weights[mine], minlength=len(a.steps))[a.window_steps]
     return int(np.median(by_step)) or None

@@ -133,8 +133,8 @@ def _operators(trace: Trace, ranges: Ranges, names: dict[str, int], sizes: dict[
     name, operands = (np.full(len(ranges.texts), MISSING, np.int64) for _ in range(2))
     for i in used:
         name[i] = names.setdefault(_TRAITS.sub("", ranges.texts[i]), len(names))
-        if written[i] and (told := _SIZES.search(ranges.texts[i])) is not None:
-            operands[i] = sizes.setdefault(told[1], len(sizes))
+        if written[i] and (sizes_of := _SIZES.search(ranges.texts[i])) is not None:
+            operands[i] = sizes.setdefault(sizes_of[1], len(sizes))
     ids, at = np.unique(found["operands_id"], return_inverse=True)
     number = [MISSING if i == MISSING else sizes.setdefault(trace.text(i), len(sizes)) for i in ids.tolist()]
     given = np.array(number, np.int64)[at] if len(ids) else ids

@@ -66,7 +66,7 @@ class Provenance:
             )
 
     @property
-    def told(self) -> str | None:
+    def in_words(self) -> str | None:
         """What the other recording is and how well it matches, in words."""
         other, match = self._a.other, self.match
         if other is None:

@@ -231,7 +231,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,
         busy_share=float(np.mean(busy)) if busy else None,
         startup_ms=a.startup.length / 1e6 if a.startup.length else None,
-        together=a.provenance.told,
+        together=a.provenance.in_words,
         warnings=a.trace.ledger.warnings(a.trace.warnings),
         ledger=a.trace.ledger.rows(),
     )

@@ -285,8 +285,10 @@ class Collector:
     def _operands(self, events: list[Event]) -> Ints:
         """Texts such as `[[16,1024],[1024,1024]] ["c10::BFloat16","c10::BFloat16"]` of operators
         whose shapes were recorded."""
-        told = ((e.args.sizes, e.args.types) if e.args and e.args.sizes else None for e in events)
-        texts = (None if t is None else " ".join(_ENCODER.encode(part).decode() for part in t) for t in told)
+        recorded = ((e.args.sizes, e.args.types) if e.args and e.args.sizes else None for e in events)
+        texts = (
+            None if t is None else " ".join(_ENCODER.encode(part).decode() for part in t) for t in recorded
+        )
         return np.array([MISSING if t is None else self.pool[t] for t in texts], np.int64)
 
     def _overheads(self, events: list[Event]) -> Columns | None:
