@@ -148,10 +148,10 @@ def in_equal_steps(before: Side, after: Side) -> tuple[Side, Side, tuple[str, ..
         for one, other, mine, theirs in ((before, after, b, a), (after, before, a, b)):
             k = _multiple(one, other, mine, theirs)
             if k > 1:
-                told = f"One step {one.name} is {k} steps {other.name}: its times count by {k}."
+                multiple_note = f"One step {one.name} is {k} steps {other.name}: its times count by {k}."
                 divided = Side(one.name, [_divided(d, k) for d in one.diagnoses])
                 sides = (divided, other) if one is before else (other, divided)
-                return *sides, (told,)
+                return *sides, (multiple_note,)
     return before, after, ()
 
 

@@ -278,14 +278,14 @@ def _held(finding: Finding) -> float:
 
 def _joined(stays: Finding, goes: Finding) -> Finding:
     """One finding with the advice of both, and the one estimate where only one has it."""
-    told = {r.id for r in stays.recommendations}
+    already_listed = {r.id for r in stays.recommendations}
     more = () if goes.kind == "symptom" else goes.recommendations
     own = Symptom(code=goes.code, cause=goes.cause, scope=goes.scope, message=goes.message)
     return stays.model_copy(
         update={
             "gain": goes.gain if saved_of(stays.gain) is None else stays.gain,
             "explains": (*stays.explains, own, *(s for s in goes.explains if s not in stays.explains)),
-            "recommendations": (*stays.recommendations, *(r for r in more if r.id not in told)),
+            "recommendations": (*stays.recommendations, *(r for r in more if r.id not in already_listed)),
             "alternatives": tuple({a.action: a for a in (*goes.alternatives, *stays.alternatives)}.values()),
         }
     )

@@ -77,8 +77,8 @@ def render(template: str, lookup: Callable[[Placeholder], Shown | None]) -> str:
         return UNKNOWN if found is None else show(found, wanted.format)
 
     def kept(match: re.Match[str]) -> str:
-        told = all(lookup(p) is not None for p in placeholders(match[1]))
-        return match[1] if told else ""
+        all_known = all(lookup(p) is not None for p in placeholders(match[1]))
+        return match[1] if all_known else ""
 
     return " ".join(_PLACEHOLDER.sub(one, _PASSAGE.sub(kept, template)).split())
 

@@ -238,8 +238,10 @@ def transfer_gain(alone: Gain, transfer: float, exposed: float) -> Gain:
         return alone
     part = min(transfer / exposed, 1.0)
     saved = [part * (1 - 1 / max(s, 1.0)) for s in (alone.speedup.low, alone.speedup.mid, alone.speedup.high)]
-    said = f"{part:.0%} of the exposed time is transfer; the waiting for late ranks stays"
-    return _gain(alone, alone.step_before_ms, (saved[0], saved[1], saved[2]), (*alone.assumptions, said))
+    assumption = f"{part:.0%} of the exposed time is transfer; the waiting for late ranks stays"
+    return _gain(
+        alone, alone.step_before_ms, (saved[0], saved[1], saved[2]), (*alone.assumptions, assumption)
+    )
 
 
 def with_gain(

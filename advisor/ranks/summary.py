@@ -175,28 +175,30 @@ def recognise(
     if _distinct(numbers):
         return _plan(paths, numbers, "the ranks in their names"), None
     seen = [_metadata(p, look) for p in paths]
-    told = [m.rank if m is not None and m.rank is not None else n for m, n in zip(seen, numbers, strict=True)]
+    named = [
+        m.rank if m is not None and m.rank is not None else n for m, n in zip(seen, numbers, strict=True)
+    ]
     sizes = {m.world_size for m in seen if m is not None} - {None}
     # A capture that cannot be read says nothing of its rank; it must not hide what the others say.
-    readable = [n for n, m in zip(told, seen, strict=True) if n is not None or m is not None]
+    readable = [n for n, m in zip(named, seen, strict=True) if n is not None or m is not None]
     if len(readable) > 1 and _distinct(readable) and len(sizes) <= 1:
-        return _plan(paths, told, "the ranks in their metadata"), None
+        return _plan(paths, named, "the ranks in their metadata"), None
     if forced:
-        if any(count > 1 for n, count in Counter(told).items() if n is not None):
-            twice = next(n for n, count in Counter(told).items() if n is not None and count > 1)
-            both = [str(p) for p, n in zip(paths, told, strict=True) if n == twice]
+        if any(count > 1 for n, count in Counter(named).items() if n is not None):
+            twice = next(n for n, count in Counter(named).items() if n is not None and count > 1)
+            both = [str(p) for p, n in zip(paths, named, strict=True) if n == twice]
             raise InputError(
                 f"--ranks: rank {twice} is given twice ({', '.join(both[:2])}); give the captures of one run"
             )
-        if not _distinct(told):
-            told = [None] * len(paths)
-        return _plan(paths, told, "--ranks"), None
+        if not _distinct(named):
+            named = [None] * len(paths)
+        return _plan(paths, named, "--ranks"), None
     if len(sizes) == 1 and None not in {m and m.world_size for m in seen}:
         (size,) = sizes
-        if size is not None and len(paths) <= size and all(n is None for n in told):
-            return _plan(paths, told, f"the world size {size} in their metadata"), None
-    known = sum(n is not None for n in told)
-    if 0 < known < len(paths) and _distinct([n for n in told if n is not None]):
+        if size is not None and len(paths) <= size and all(n is None for n in named):
+            return _plan(paths, named, f"the world size {size} in their metadata"), None
+    known = sum(n is not None for n in named)
+    if 0 < known < len(paths) and _distinct([n for n in named if n is not None]):
         return None, (f"{known} of {len(paths)} captures name their rank; give --ranks if they are one job")
     return None, None
 
