@@ -175,8 +175,8 @@ class Ledger(dict[tuple[LedgerKind, str, str], tuple[int, int]]):
     def rows(self) -> tuple[LedgerRow, ...]:
         return tuple(LedgerRow.of(*key, *numbers) for key, numbers in self.items())
 
-    def warnings(self, warnings_of: Iterable[str]) -> tuple[str, ...]:
+    def warnings(self, texts: Iterable[str]) -> tuple[str, ...]:
         """What a report must say beside `told`; a rule speaks of rows that cannot be true."""
-        known = tuple(warnings_of)
+        known = tuple(texts)
         new = (r for r in self.rows() if not any(text.startswith(r.what) for text in known))
         return (*known, *(str(r) for r in new if r.severity == "warning" and r.kind != "doubted"))
