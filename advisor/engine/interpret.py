@@ -150,21 +150,22 @@ class FactView:
     def fact(self, name: str, scope: Scope) -> Fact | None:
         """As :meth:`FactBase.get`, remembered."""
         at = (name, scope)
-        if at not in self._seen:
+        try:
+            return self._seen[at]
+        except KeyError:
             table = self.facts.facts
-            self._seen[at] = next(
-                (f for s in self.outer(scope) if (f := table.get((name, s))) is not None), None
-            )
-        return self._seen[at]
+            found = next((f for s in self.outer(scope) if (f := table.get((name, s))) is not None), None)
+            self._seen[at] = found
+            return found
 
     def atom(self, name: str, scope: Scope) -> Atom | None:
-        fact = self.fact(name, scope)
-        if fact is None:
-            return None
-        at = (name, fact.scope)
-        if at not in self._atoms:
-            self._atoms[at] = atom(fact.value)
-        return self._atoms[at]
+        at = (name, scope)
+        try:
+            return self._atoms[at]
+        except KeyError:
+            fact = self.fact(name, scope)
+            found = self._atoms[at] = None if fact is None else atom(fact.value)
+            return found
 
     def rows(self, entity: str) -> list[Row] | None:
         """The rows of a table; None where this capture has no such table."""

@@ -292,16 +292,20 @@ def best_lag(samples: Samples, busy: Spans) -> float:
     values = samples.values.get("sm_active")
     if values is None or np.isnan(values).any():
         return 0.0
-    cover = cache(lambda shift: Coverage(busy)(samples.time + shift))
+    covered = Coverage(busy)
+    cover = cache(lambda shift: covered(samples.time + shift))
+    flat = values.std() < 1e-3
+    apart = values - values.mean()
+    norm = math.sqrt(apart @ apart)
     shifts = np.arange(-2.0, 2.01, 0.25)
     correlations = []
     for shift in shifts.tolist():
         lo = round(shift * samples.period)
         occupied = (cover(lo + samples.period) - cover(lo)) / samples.period
-        if occupied.std() < 0.05 or values.std() < 1e-3:
-            correlations.append(0.0)
-            continue
-        correlations.append(float(np.corrcoef(occupied, values)[0, 1]))
+        occupied -= occupied.mean()
+        spread = math.sqrt(occupied @ occupied)
+        steady = spread < 0.05 * math.sqrt(len(occupied))
+        correlations.append(0.0 if flat or steady else float(occupied @ apart) / (spread * norm))
     top = int(np.argmax(correlations))
     return float(shifts[top]) if correlations[top] >= 0.5 else 0.0
 

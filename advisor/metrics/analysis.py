@@ -74,6 +74,7 @@ class Analysis:
         self._samples: dict[int, Samples | None] = {}
         self._groups: dict[int, tuple[Array, list[tuple[str, str]]]] = {}
         self._feeders: dict[int, int | None] = {}
+        self._work: dict[int, Array] = {}
 
     def on(self, device: int) -> Analysis:
         """The analysis of another device, which shares all that is not about one device."""
@@ -109,8 +110,8 @@ class Analysis:
         self.trace.columns(
             "api_calls", ("start", "end", "process", "thread", "correlation", "call", "name_id", "result")
         )
-        wanted = "start end device stream process correlation name_id short_name_id grid_x "
-        wanted += "grid_y grid_z blocks threads graph_node"
+        wanted = "start end device context stream process correlation name_id short_name_id grid_x "
+        wanted += "grid_y grid_z blocks threads registers shared_bytes graph_node"
         self.trace.columns("kernels", wanted.split())
         return operations(self.trace)
 
@@ -212,7 +213,7 @@ class Analysis:
         """Devices that did work in their window."""
         if self._device is not None:
             return [self._device]
-        used = np.unique(self.ops.device).tolist()
+        used = dense(self.ops.device)[0].tolist()
         return [int(d) for d in used if len(self.on(int(d)).device_ops(int(d)))]
 
     def device(self, number: int) -> Device:
@@ -305,8 +306,10 @@ class Analysis:
 
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
-        inside = self.on(device).in_window
-        return np.flatnonzero(inside & (self.ops.device == device))
+        if device not in self._work:
+            inside = self.on(device).in_window
+            self._work[device] = np.flatnonzero(inside & (self.ops.device == device))
+        return self._work[device]
 
     def device_kernels(self, device: int) -> Array:
         """Positions in `ops` of a device's kernels in the window."""

@@ -287,23 +287,30 @@ class _ThreadStates:
             state = state[np.searchsorted(start, pieces.start, "right") - 1]
             start, end = pieces
         self._start, self._end, self._state = start, end, state
+        # The commonest state is what the others leave of all.
+        held = np.bincount(state, minlength=len(THREAD_STATES))
+        most = int(held.argmax())
+        self._most = THREAD_STATES[most]
+        self._all = Coverage(Spans(start, end))
+        self._calls = {
+            THREAD_STATES[code]: Coverage(Spans(start[state == code], end[state == code]))
+            for code in np.flatnonzero(held).tolist()
+            if code != most
+        }
         self._coverage = {name: Coverage(spans) for name, spans in self._spans.items()}
-        self._mine: dict[str, Array] = {}
-        self._before: dict[str, Array] = {}
-        for code, name in enumerate(THREAD_STATES):
-            mine = state == code
-            if mine.any():
-                self._mine[name] = mine
-                total = np.cumsum(np.where(mine, end - start, 0))
-                self._before[name] = np.concatenate(([0], total))
 
     def split(self, lo: Array, hi: Array) -> dict[str, Array]:
         """ns of each [lo, hi) (ascending, disjoint) by state; `host` is what none explains."""
         out = {name: coverage.within(lo, hi) for name, coverage in self._coverage.items()}
-        out.update(self._measure(Spans(lo, hi)))
         rest = hi - lo
         for values in out.values():
             rest = rest - values
+        if len(self._start):
+            calls = {name: coverage.within(lo, hi) for name, coverage in self._calls.items()}
+            together = self._all.within(lo, hi)
+            rest = rest - together
+            calls[self._most] = together - sum(calls.values())
+            out.update(calls)
         out["host"] = rest
         out.setdefault("graph_launch_call", np.zeros(len(lo), np.int64))
         return out
@@ -328,21 +335,6 @@ class _ThreadStates:
             lo = end
         if lo < hi:
             yield host, lo, hi
-
-    def _measure(self, pieces: Spans) -> Iterator[tuple[str, Array]]:
-        """ns of each call state inside each piece. One pair of searches serves all states."""
-        k_lo = np.searchsorted(self._start, pieces.start, "right")
-        k_hi = np.searchsorted(self._start, pieces.end, "right")
-        i_lo, i_hi = np.maximum(k_lo - 1, 0), np.maximum(k_hi - 1, 0)
-        if len(self._start) == 0:
-            return
-        cut_lo = np.minimum(pieces.start, self._end[i_lo]) - self._start[i_lo]
-        cut_hi = np.minimum(pieces.end, self._end[i_hi]) - self._start[i_hi]
-        for name, mine in self._mine.items():
-            before = self._before[name]
-            lo = np.where(k_lo > 0, before[i_lo] + np.where(mine[i_lo], cut_lo, 0), 0)
-            hi = np.where(k_hi > 0, before[i_hi] + np.where(mine[i_hi], cut_hi, 0), 0)
-            yield name, hi - lo
 
 
 def thread_states(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
