@@ -74,7 +74,6 @@ class Analysis:
         self._samples: dict[int, Samples | None] = {}
         self._groups: dict[int, tuple[Array, list[tuple[str, str]]]] = {}
         self._feeders: dict[int, int | None] = {}
-        self._work: dict[int, Array] = {}
 
     def on(self, device: int) -> Analysis:
         """The analysis of another device, which shares all that is not about one device."""
@@ -306,10 +305,8 @@ class Analysis:
 
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
-        if device not in self._work:
-            inside = self.on(device).in_window
-            self._work[device] = np.flatnonzero(inside & (self.ops.device == device))
-        return self._work[device]
+        inside = self.on(device).in_window
+        return np.flatnonzero(inside & (self.ops.device == device))
 
     def device_kernels(self, device: int) -> Array:
         """Positions in `ops` of a device's kernels in the window."""

@@ -188,15 +188,17 @@ def _edges(found: Gaps) -> tuple[Array, Array, Array]:
 
 def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, Array]:
     """Idle ns of each gap by part; over the parts they add up to the gap's length."""
-    zero = np.zeros(len(found), np.int64)
+    # The parts of a gap add up to its length, so sums of them fit as well; they stay to the end.
+    short = int(found.length.max(initial=0)) <= np.iinfo(np.int32).max
+    zero = np.zeros(len(found), np.int32 if short else np.int64)
     zero.setflags(write=False)  # shared by the parts that hold nothing
     out: dict[str, Array] = dict.fromkeys(IDLE_PARTS, zero)
 
     def book(part: str, at: Array, values: Array) -> None:
         if values.any():
             if out[part] is zero:
-                out[part] = np.zeros(len(found), np.int64)
-            out[part][at] += values
+                out[part] = np.zeros_like(zero)
+            out[part][at] += values.astype(zero.dtype)
 
     before, until, after = _edges(found)
     for edge, lengths in ((before, until - found.start), (after, found.end - until)):
