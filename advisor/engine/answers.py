@@ -81,9 +81,7 @@ def why_not(inference: Inference) -> Why:
             return f"not judged: {by.cause} comes first"
         looked = [o for o in about if o.state != "fired"]
         if looked:
-            return _worded(
-                explainer, min(nearest_first(looked), key=lambda o: _order(inference, o, part.part))
-            )
+            return _worded(explainer, min(nearest_first(looked), key=lambda o: _order(inference, o, part)))
         if about:
             return "what was found holds less than half of it"
         return f"no rule speaks of it: {CATALOGUE[f'budget.{part.part}_ratio'].meaning}"
@@ -91,16 +89,16 @@ def why_not(inference: Inference) -> Why:
     return why
 
 
-def _order(inference: Inference, outcome: Outcome, part: str) -> tuple[bool, bool, bool, bool, float]:
+def _order(inference: Inference, outcome: Outcome, part: Part) -> tuple[bool, bool, bool, bool, bool]:
     """A judged rule is more informative than one that was not, one for captures of this kind more than
     one for others, a cause more than a symptom, one about this part more than one that also speaks of
-    it, and of idle time the one that holds most of it."""
+    it, and of idle time one that holds most of it; of several the nearest."""
     spec = inference.program.by_code[outcome.code].spec
     impact = impact_of(inference, spec, outcome.scope)
     share = (impact.share if impact else None) or 0.0
-    own = spec.impact is not None and spec.impact.part == part
-    held = 0.0 if part in BUSY else -share
-    return outcome.state == "unknown", _of_another_kind(outcome), spec.kind == "symptom", not own, held
+    own = spec.impact is not None and spec.impact.part == part.part
+    little = part.part not in BUSY and share < MOST * part.share
+    return outcome.state == "unknown", _of_another_kind(outcome), spec.kind == "symptom", not own, little
 
 
 def _of_another_kind(outcome: Outcome) -> bool:

@@ -234,3 +234,4 @@ def rank_facts(a: Analysis, out: FactWriter) -> None:
         out.put("ranks.missing_count", max(size - 1, 0))
     elif a.budgets and not any(a.communication):
         out.put("ranks.missing_count", 0)
+        out.put("ranks.matched_count", 0)

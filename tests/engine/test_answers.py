@@ -66,6 +66,14 @@ def test_a_rule_for_captures_of_this_kind_comes_before_one_for_others() -> None:
     assert answer.why.startswith("waits did not fire")
 
 
+def test_of_several_rules_that_hold_most_of_the_time_the_nearest_is_named() -> None:
+    impact = {"fact": "f.input", "part": "sync"}
+    far = rule("HST106", "input", [ge("f.input", 0.1), ge("f.part", 0.5)], impact=impact)
+    answer = part({"f.sync": 0.06, "f.input": 0.07, "f.part": 0.01}, 0.07, far, WAIT)
+    assert answer.why is not None
+    assert answer.why.startswith("waits did not fire: f.sync is 6 %")
+
+
 def test_a_guard_is_named_as_what_stopped_the_rule() -> None:
     guarded = about("SYN101", "waits", "f.sync", "sync", unless=[ge("f.hidden", 0.01)])
     answer = part({"f.sync": 0.3, "f.hidden": 0.5}, 0.3, guarded)

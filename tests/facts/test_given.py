@@ -96,7 +96,8 @@ def of_weights(size: float, folder: Path) -> Diagnosis:
 )
 def test_weights_in_place_of_samples(tmp_path: Path, share: float, cause: str | None) -> None:
     d = of_weights(share * PEAK, tmp_path)
-    found = {f.cause for f in d.findings} & {"gemv-at-limit", "gemv-headroom"}
+    told = {f.cause for f in d.findings} | {s.cause for f in d.findings for s in f.explains}
+    found = told & {"gemv-at-limit", "gemv-headroom"}
     assert found == ({cause} if cause else set())
     if share <= 1:
         efficiency = next(f for f in d.facts if f.name == "phase.gemm_dram_ratio")
@@ -109,7 +110,10 @@ def test_weights_in_place_of_samples(tmp_path: Path, share: float, cause: str | 
 
 
 def test_weights_at_memory_speed_are_memory_bound(tmp_path: Path) -> None:
-    (found,) = (f for f in of_weights(0.86 * PEAK, tmp_path).findings if f.cause == "memory-bandwidth-bound")
+    d = of_weights(0.86 * PEAK, tmp_path)
+    (found,) = (f for f in d.findings if f.cause == "memory-bandwidth-bound")
+    assert "gemv-at-limit" in {s.cause for s in found.explains}
+    assert "gemv-at-limit" not in {f.cause for f in d.findings}
     assert "given weights" in found.message
     assert "(unknown)" not in found.message
     assert found.severity == "high"
