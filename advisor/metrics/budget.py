@@ -161,8 +161,9 @@ def _busy_parts(ops: Operations, communication: Array, direction: Array, window:
     return out
 
 
-#: Work starts within microseconds of its launch; what takes longer is held back on the device.
-HELD_NS = 1_000_000
+#: Work starts within microseconds of its launch, within 3 ms where its module is loaded first; what
+#: takes longer than this is held back on the device.
+HELD_NS = 10_000_000
 #: What `_edges` says of time that belongs to a thread.
 _THREAD = -1
 
