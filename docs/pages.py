@@ -327,7 +327,7 @@ def models(first: Any) -> list[Any]:
 def keys(model: Any) -> dict[str, Any]:
     """The keys of a pydantic model or dataclass with their annotations."""
     if not is_dataclass(model):
-        return {f.alias or name: f.annotation for name, f in model.model_fields.items()}
+        return {f.alias or name: f.annotation for name, f in model.model_fields.items() if not f.exclude}
     hints = get_type_hints(model, include_extras=True)
     left_out = {
         name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
@@ -90,7 +91,8 @@ def compare(
     named = [*(sources or ()), *(before or ()), *(after or ())]
     target = Target(settings.format, output, html, xlsx, force)
     target = check(target, named, "findings" if plain else "document")
-    options = chosen.options(settings, gate=gate, noise_floor=noise_floor)
+    drawn = html is not None or settings.format == "html"
+    options = replace(chosen.options(settings, gate=gate, noise_floor=noise_floor), drawn=drawn and plain)
     document: Comparison | ContextScaling | FrameworkTable
     with Progress("compare") as progress:
         if frameworks:

@@ -39,7 +39,7 @@ def report(
     check_targets({"-o": output, "--html": html, "--xlsx": xlsx}, force, paths, settings.format)
     before = read_review(review, xlsx)
     _check_codes(settings)
-    done, failed, job = diagnosed(paths, settings)
+    done, failed, job = diagnosed(paths, settings, html is not None or settings.format == "html")
     if not done:
         return 2
     many = (many or len(done) > 1) and not job
@@ -60,9 +60,12 @@ def report(
     return 2 if failed else _verdict(done, settings)
 
 
-def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], bool, bool]:
+def diagnosed(
+    paths: Sequence[Path], settings: Settings, drawn: bool = False
+) -> tuple[list[Diagnosis], bool, bool]:
     """A diagnosis of each capture, or one of the job that they are the ranks of (then the last is
-    true); the second is true where a capture could not be read. Saved diagnoses are what they are."""
+    true); the second is true where a capture could not be read. Saved diagnoses are what they are.
+    With `drawn` they hold the events that a page shows."""
     from advisor.cli.ranks import as_job
 
     saved = [path for path in paths if _is_saved(path)]
@@ -73,7 +76,7 @@ def diagnosed(paths: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis
     failed = False
     for path in paths:
         try:
-            done += _read(path, settings) if path in saved else [_one(path, settings)]
+            done += _read(path, settings) if path in saved else [_one(path, settings, drawn)]
         except AdvisorError as error:
             # One bad file among many must not hide what the others say.
             if len(paths) == 1:
@@ -122,12 +125,12 @@ def _read(path: Path, settings: Settings) -> tuple[Diagnosis, ...]:
     return read(path)
 
 
-def _one(path: Path, settings: Settings) -> Diagnosis:
+def _one(path: Path, settings: Settings, drawn: bool) -> Diagnosis:
     from advisor.cli.progress import Progress
     from advisor.pipeline.diagnose import diagnose
 
     with Progress(path.name) as progress:
-        return diagnose(path, settings, progress=progress)
+        return diagnose(path, settings, progress, drawn)
 
 
 def _check_codes(settings: Settings) -> None:

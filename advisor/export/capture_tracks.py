@@ -109,12 +109,7 @@ def _gpu_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) -
 
     track = _by(stream, ops.device, ops.process, ops.stream)
     layers = []
-    for kind, category, describe in (
-        (Kind.KERNEL, "kernel", _kernels),
-        (Kind.COPY, "copy", _copies),
-        (Kind.MEMSET, "memset", _memsets),
-        (Kind.GRAPH_RUN, "graph", _graph_runs),
-    ):
+    for kind, category, describe in KINDS:
         mine = np.flatnonzero(ops.kind == kind)
         if len(mine):
             described = describe(trace, ops.row[mine], ops.correlation[mine])
@@ -165,6 +160,14 @@ def _graph_runs(trace: Trace, row: Array, correlation: Array) -> Described:
     graph = trace.columns("graph_runs", ("graph",))["graph"][row]
     return _named("CUDA graph", row, {"graph": graph, "correlation": correlation})
 
+
+#: What runs on a GPU: kind, category, and what describes rows of its table.
+KINDS = (
+    (Kind.KERNEL, "kernel", _kernels),
+    (Kind.COPY, "copy", _copies),
+    (Kind.MEMSET, "memset", _memsets),
+    (Kind.GRAPH_RUN, "graph", _graph_runs),
+)
 
 # ------------------------------------------------------------------ host
 

@@ -7,11 +7,12 @@ cent); of a time, positive is slower.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from advisor.model.capture import Frozen
+from advisor.model.excerpt import Sketch
 from advisor.model.facts import Cell, Fact, Scope
 from advisor.model.findings import (
     SCHEMA_VERSION,
@@ -231,6 +232,8 @@ class Comparison(Judged):
     notes: tuple[str, ...] = ()
     #: Slow-downs that this verdict could hide; they stand among the notes, too.
     doubts: tuple[str, ...] = ()
+    #: For pages; no part of the JSON.
+    sketch: Annotated[Sketch | None, Field(exclude=True, repr=False)] = None
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         return ((c.status, c.code, c.title) for c in self.changes)

@@ -6,7 +6,7 @@ Stable JSON, schema version 1 (see docs/json.md). Keys may be added, none is ren
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ from advisor.model.advice import Option as Option
 from advisor.model.advice import ToDo as ToDo
 from advisor.model.advice import Verify as Verify
 from advisor.model.capture import Frozen, InputDevice, LedgerRow
+from advisor.model.excerpt import Excerpt
 from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.gain import Choice, Combined, Ranking
 from advisor.model.gain import Gain as Gain
@@ -33,10 +34,8 @@ UNREADABLE = "unreadable"
 
 
 def identity(code: str, scope: Scope) -> str:
-    """``LCH101@device=0,phase=decode``: the same in every capture of the same kind.
-
-    The process is left out, because its id is another one in every run.
-    """
+    """``LCH101@device=0,phase=decode``: the same in every capture of the same kind. The
+    process is left out: its id is another one in every run."""
     parts = ((k, v) for k, v in scope.without_process().as_dict().items() if v is not None)
     return f"{code}@{','.join(f'{key}={value}' for key, value in parts)}"
 
@@ -328,6 +327,7 @@ class Diagnosis(Shown):
     sensitivity: tuple[Flip, ...] | None = None
     work: Work | None = None
     baseline: Baseline | None = None
+    excerpts: Annotated[tuple[Excerpt, ...], Field(exclude=True, repr=False)] = ()
 
     @property
     def ticks(self) -> tuple[Healthy, ...]:

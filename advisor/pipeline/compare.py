@@ -22,11 +22,13 @@ Sources = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What the user may choose about a comparison. `folder` holds named baselines."""
+    """What the user may choose about a comparison. `folder` holds named baselines; what is to be
+    `drawn` as a page gets the events of typical steps."""
 
     diagnose: Options = field(default_factory=Options)
     folder: Path | None = None
     settings: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    drawn: bool = False
 
 
 def load(
@@ -45,7 +47,7 @@ def load(
             f"{source}: a folder; name a capture in it, or, for the ranks of a job, save their "
             f"diagnosis ('advisor {source} --format json -o FILE') and compare that"
         )
-    return (diagnose(path, chosen.diagnose, progress),)
+    return (diagnose(path, chosen.diagnose, progress, chosen.drawn),)
 
 
 def side(
@@ -78,11 +80,13 @@ def compare(
     Raises InputError for what cannot be read, RuleError for bad rules.
     """
     from advisor.compare.build import compare as build
+    from advisor.compare.sketch import sketch
 
     chosen = CompareOptions(options) if isinstance(options, Options) else options
     one = side("before", _named(before), chosen, progress)
     other = side("after", _named(after), chosen, progress)
-    return build(one, other, _rules(chosen))
+    made = build(one, other, _rules(chosen))
+    return made.model_copy(update={"sketch": sketch(one, other)}) if chosen and chosen.drawn else made
 
 
 def _named(sources: Sources) -> list[str]:

@@ -138,13 +138,21 @@ def analyse(
         yield Analysed(analysis, facts, inference, serving, chosen, waits)
 
 
-def diagnose(path: str | Path, options: Options | None = None, progress: Progress | None = None) -> Diagnosis:
-    """Diagnose one capture. `progress` gets the name of each stage as it begins.
+def diagnose(
+    path: str | Path, options: Options | None = None, progress: Progress | None = None, drawn: bool = False
+) -> Diagnosis:
+    """Diagnose one capture. `progress` gets the name of each stage as it begins. What is to be `drawn`
+    as a page gets the events of places.
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
     with analyse(path, options, progress) as done:
-        return assemble(done)
+        found = assemble(done)
+        if drawn:
+            from advisor.export.excerpts import excerpts
+
+            found = found.model_copy(update={"excerpts": excerpts(done.analysis, found.findings)})
+        return found
 
 
 def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusions:

@@ -58,7 +58,7 @@ def test_the_formats_of_a_verb_say_the_same(verb: str, capsys: Captured, tmp_pat
     page = Nesting()
     page.feed(made["html"])
     assert page.open == []
-    assert "<script" not in made["html"]
+    assert made["html"].count("<script") == 1
     words = [w for w in made["text"].split() if w.isalpha()]
     for other in ("markdown", "html"):
         missing = {w for w in words if w not in made[other]}

@@ -96,8 +96,8 @@ def step_chart(diagnosis: Diagnosis) -> StepChart | None:
     summary = {s.phase: s for s in diagnosis.main_steps}
     bins = min(max(round(2 * math.sqrt(len(times))), BINS[0]), BINS[1])
     edges = (edge_low, edge_high, bins)
-    counts = {n: _counts(times, [m.label == n for m in marks], *edges) for n in names}
-    most = max(max(c) for c in counts.values())
+    by_phase = {n: counts(times, [m.label == n for m in marks], *edges) for n in names}
+    most = max(max(c) for c in by_phase.values())
     phases = []
     for number, name in enumerate(names):
         mine = [(i, t) for i, t in enumerate(times) if marks[i].label == name]
@@ -111,11 +111,11 @@ def step_chart(diagnosis: Diagnosis) -> StepChart | None:
                 css=f"s{number % 4}",
                 count=known.count if known else len(mine),
                 bars="".join(_bar(LEFT + i * width, width, t / top) for i, t in mine),
-                histogram=_histogram(counts[name], most),
+                histogram=histogram(by_phase[name], most),
                 median=milliseconds(median),
                 p99=milliseconds(p99),
-                median_x=_place(median, edge_low, edge_high),
-                p99_x=_place(p99, edge_low, edge_high),
+                median_x=place(median, edge_low, edge_high),
+                p99_x=place(p99, edge_low, edge_high),
                 median_y=_y(median / top),
             )
         )
@@ -124,7 +124,7 @@ def step_chart(diagnosis: Diagnosis) -> StepChart | None:
         phases=phases,
         ticks=[(_y(f), milliseconds(top * f)) for f in (0.0, 0.5, 1.0)],
         x_ticks=_steps(len(times)),
-        time_ticks=[(_place(v, edge_low, edge_high), milliseconds(v)) for v in (low, (low + high) / 2, high)],
+        time_ticks=[(place(v, edge_low, edge_high), milliseconds(v)) for v in (low, (low + high) / 2, high)],
         shown=len(times),
         total=max(total, len(times)),
         most=most,
@@ -158,7 +158,7 @@ def latencies(kernels: Table) -> list[LatencyRow]:
     low = math.log10(min(r[1] for r in rows)) - 0.05
     high = math.log10(max(r[4] for r in rows)) + 0.05
 
-    def place(value: float) -> float:
+    def on_scale(value: float) -> float:
         return round(max(min(100 * (math.log10(value) - low) / (high - low), 100.0), 0.0), 2)
 
     out = []
@@ -174,10 +174,10 @@ def latencies(kernels: Table) -> list[LatencyRow]:
                 p99=value_text(p99, "ns"),
                 max=value_text(most, "ns"),
                 ratio=f"{times(most / p50)} x",
-                at_p50=place(p50),
-                at_p95=None if p95 is None else place(p95),
-                at_p99=place(p99),
-                at_max=place(most),
+                at_p50=on_scale(p50),
+                at_p95=None if p95 is None else on_scale(p95),
+                at_p99=on_scale(p99),
+                at_max=on_scale(most),
             )
         )
     return out
@@ -228,7 +228,8 @@ def _y(part: float) -> float:
     return round(HEIGHT - BOTTOM - part * (HEIGHT - BOTTOM - TOP), 1)
 
 
-def _place(value: float, low: float, high: float) -> float:
+def place(value: float, low: float, high: float) -> float:
+    """Where a value of an axis is drawn."""
     return round(max(min((value - low) / ((high - low) or 1.0), 1.0), 0.0) * (WIDTH - LEFT), 1) + LEFT
 
 
@@ -237,15 +238,17 @@ def _anchor(x: float) -> str:
     return "start" if x < LEFT + 50 else "end" if x > WIDTH - 50 else "middle"
 
 
-def _counts(times: Sequence[float], mine: Sequence[bool], low: float, high: float, bins: int) -> list[int]:
-    counts = [0] * bins
+def counts(times: Sequence[float], mine: Sequence[bool], low: float, high: float, bins: int) -> list[int]:
+    """Times of each bin between two edges."""
+    found = [0] * bins
     for time, is_mine in zip(times, mine, strict=True):
         if is_mine:
-            counts[min(int((time - low) / ((high - low) or 1.0) * bins), bins - 1)] += 1
-    return counts
+            found[min(int((time - low) / ((high - low) or 1.0) * bins), bins - 1)] += 1
+    return found
 
 
-def _histogram(counts: Sequence[int], most: int) -> str:
+def histogram(counts: Sequence[int], most: int) -> str:
+    """Bars of counts as an SVG path."""
     width = (WIDTH - LEFT) / len(counts)
     return "".join(_bar(LEFT + i * width, width, n / max(most, 1)) for i, n in enumerate(counts) if n)
 

@@ -31,15 +31,14 @@ from advisor.reports.layout import UNICODE, clean, cut_middle
 LEVELS = UNICODE.levels
 #: Signs of items; words beside them say the same.
 SIGNS = {"ok": "✓", "no": "✗", "partly": "~", "?": "?"} | LEVELS
-SCRIPTS = ("page.js", "timeline.js")
+SCRIPTS = ("page.js", "timeline.js", "events.js")
 
 
 def document(report: Report) -> bytes:
     """One page; several captures stand one after the other under a list of them."""
     known = environment()
     shown = parts(report)
-    drawn = any(p.diagnosis for p in shown)
-    script = "".join(_source(known, name) for name in SCRIPTS) if drawn else ""
+    script = "".join(_source(known, name) for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = known.get_template("page.html.j2").render(
         parts=shown,
@@ -67,6 +66,7 @@ def environment() -> Environment:
         "budgets": budget_view,
         "cut": cut_middle,
         "embedded": embedded,
+        "in_page": in_page,
         "is_link": _is_link,
         "ms": milliseconds,
         "pattern": piece_pattern,
@@ -94,6 +94,14 @@ def prose(text: str) -> Markup:
     )
 
 
+def in_page(value: Any) -> Markup:
+    """JSON that ends no element."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)
+
+
 class Embedded(NamedTuple):
     """The document in a page: for its scripts to draw, and packed to be saved from it."""
 
@@ -107,11 +115,8 @@ def embedded(diagnosis: Diagnosis) -> Embedded:
     document = json_report.render([diagnosis])
     whole = json.loads(document.decode("utf-8", "backslashreplace"))
     parts = {key: whole[key] for key in ("inputs", "findings", "timeline")}
-    text = json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
     packed = base64.b64encode(gzip.compress(document, mtime=0)).decode()
-    return Embedded(Markup(text), packed)
+    return Embedded(in_page(parts), packed)
 
 
 def _is_link(url: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -11,7 +11,7 @@ from typing import Any
 from advisor.model.comparison import Comparison, ContextScaling
 from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis
-from advisor.model.numbers import heading_parts, value_text
+from advisor.model.numbers import heading_parts, signed, value_text
 from advisor.reports import gain_text, phrases, ranks_text, summary, tail
 from advisor.reports.blocks import (
     Bars,
@@ -31,6 +31,8 @@ from advisor.reports.finding_text import Detail, grid
 from advisor.reports.header import header
 from advisor.reports.html.budget import BudgetView, change_view
 from advisor.reports.html.charts import estimates, latencies, step_chart
+from advisor.reports.html.events import drawn as drawn_events
+from advisor.reports.html.sketch import sketch_view
 from advisor.reports.layout import clean, cut_middle, name_text
 
 #: Captures of a job that are described one by one.
@@ -46,6 +48,7 @@ LINKS = {
     "Findings": ("findings", "Findings"),
     "Budget of the window": ("budget", "Budget"),
     "Timeline of the window": ("timeline", "Timeline"),
+    "Events": ("exact", "Events"),
     "Top kernels": ("kernels", "Kernels"),
     "Latency distributions": ("latency", "Latency"),
     "Healthy": ("healthy", "Healthy"),
@@ -132,7 +135,7 @@ def parts(report: Report) -> list[Part]:
         shown = [_diagnosis(f"c{i}", d) for i, d in enumerate(found)]
         if len(shown) == 1:
             return shown
-        listed = _sections(INDEX, summary.table(found))
+        listed = _sections(INDEX, _with_change(summary.table(found), found))
         return [Part(INDEX, f"{len(found)} captures", listed), *shown]
     doc = report.documents[0]
     drawn: dict[str, BudgetView] = {}
@@ -141,7 +144,40 @@ def parts(report: Report) -> list[Part]:
         if (view := change_view(doc.budget, names)) is not None:
             drawn = {"Budget": view}
     blocks = report.whole() if report.whole else report.blocks(WIDTH)
-    return [Part("c0", report.title, _sections("c0", blocks, drawn))]
+    sections = _sections("c0", blocks, drawn)
+    sections[1:1] = _sketched(doc)
+    return [Part("c0", report.title, sections)]
+
+
+def _sketched(doc: object) -> list[Section]:
+    """The sections of a comparison that only a page has."""
+    view = sketch_view(doc)
+    if view is None:
+        return []
+    note = f"{view.phase}, how many steps take how long, on one scale (ms)"
+    made = [Section("c0-times", "Step times", note, "Step times", [Picture("sketch", view)])]
+    if view.events is not None:
+        drawn = Picture("events", view.events)
+        made.append(
+            Section("c0-exact", "Events", "a typical step of each side, from one 0", "Events", [drawn])
+        )
+    return made
+
+
+def _with_change(blocks: Iterable[Block], found: Sequence[Diagnosis]) -> Iterator[Block]:
+    """The list of captures with the change of the step against that of the first."""
+    first = found[0].inputs[0].step_ms
+    for block in blocks:
+        if isinstance(block, Grid) and first:
+            steps = [d.inputs[0].step_ms for d in found]
+            change = [
+                "-" if s is None or not i else f"{signed(s / first - 1)} %" for i, s in enumerate(steps)
+            ]
+            at = block.heads.index("step ms") + 1
+            rows = ((*r[:at], c, *r[at:]) for r, c in zip(block.rows, change, strict=True))
+            heads = (*block.heads[:at], "against the first", *block.heads[at:])
+            block = replace(block, heads=heads, rows=tuple(rows))
+        yield block
 
 
 def _sections(
@@ -190,6 +226,9 @@ def _blocks(d: Diagnosis) -> Iterator[Block | Picture]:
     if lanes := _lanes(d):
         yield Heading("Timeline of the window")
         yield Picture("timeline", (lanes, phrases.clock(*d.inputs)))
+    if d.excerpts:
+        yield Heading("Events", "each kernel, copy, CUDA call and range, exactly")
+        yield Picture("events", drawn_events(d))
     if d.findings:
         yield Heading("Findings")
     yield from entries(d, Detail())

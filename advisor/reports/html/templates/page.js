@@ -64,6 +64,35 @@ function saving() {
   }));
 }
 
+// What scrolls sideways can be reached by the keyboard.
+function scrolling() {
+  const mark = () => $$(".scroll:not([role])").forEach((box) => {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  });
+  addEventListener("resize", mark);
+  addEventListener("toggle", mark, true);
+  mark();
+}
+
+// A button at each command, which copies it.
+function copying() {
+  $$("code.cmd, pre.cmd").forEach((command) => {
+    const text = command.textContent.trim();
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: "copy" });
+    button.setAttribute("aria-label", `Copy ${text.slice(0, 60)}`);
+    button.addEventListener("click", async () => {
+      try { await navigator.clipboard.writeText(text); } catch {
+        getSelection().selectAllChildren(command);
+        document.execCommand("copy");
+      }
+      button.textContent = "copied";
+      setTimeout(() => { button.textContent = "copy"; }, 1500);
+    });
+    command.after(button);
+  });
+}
+
 function sortedBy(rows, column, descending) {
   const value = (row) => {
     const cell = row.cells[column];

@@ -233,6 +233,7 @@ class Timeline {
     if (ranges[place]) {
       const r = ranges[place], room = Math.max((r.end_ns - r.start_ns) * 2, this.least * 3);
       this.show(r.start_ns - room, r.end_ns + room);
+      this.section.closest(".capture").dispatchEvent(new CustomEvent("place", { detail: r }));
       this.tell(`${place + 1} of ${ranges.length}: ${seconds(r.start_ns)} for ${length(r.end_ns - r.start_ns)}${r.label ? `, ${r.label}` : ""}`);
     } else this.draw();
   }
@@ -306,6 +307,8 @@ class Timeline {
       $$("[data-number]", e).forEach((b) => b.addEventListener("click", () => {
         this.pick(index, Number(b.dataset.number));
         this.section.scrollIntoView({ block: "nearest" });
+        const shown = $("[data-events]", capture);
+        if (shown) shown.scrollIntoView({ block: "nearest" });
       }));
     });
   }
@@ -317,10 +320,3 @@ function timelines() {
     section.timeline = new Timeline(section, doc);
   });
 }
-
-themes();
-folding();
-saving();
-tables();
-timelines();
-document.documentElement.dataset.ready = Math.round(performance.now());

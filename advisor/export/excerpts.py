@@ -1,0 +1,152 @@
+"""The events of the worst places of each finding and of one typical step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+import numpy as np
+
+from advisor.export.capture_tracks import KINDS, Described
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.pauses import step_times
+from advisor.model.arrays import Array
+from advisor.model.excerpt import Event, Excerpt
+from advisor.model.facts import Interval
+from advisor.model.findings import Finding
+from advisor.sources.schema import MISSING, OPERATIONS
+
+#: Excerpts, and events of each; the step takes as many as so many places would.
+PLACES, EVENTS, STEP = 50, 200, 20
+#: What is shown before and after a place: half of its length, and at least this (ns).
+ROOM_NS = 20_000
+
+
+def excerpts(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Excerpt, ...]:
+    """The typical step first, then places, the first of each finding before the second of any."""
+    steps = typical_steps(analysis)
+    places = list(_worst(findings))[: PLACES - (STEP if steps else 0)]
+    return tuple(
+        [_cut(analysis, title, start, end, STEP * EVENTS) for title, start, end in steps]
+        + [_place(analysis, place) for place in places]
+    )
+
+
+def typical_steps(analysis: Analysis) -> list[tuple[str, int, int]]:
+    """Title, start and end of the step next to the median of the phase that takes most time."""
+    if not analysis.step_count:
+        return []
+    times, phases = step_times(analysis), analysis.window_phases
+    phase = max(np.unique(phases).tolist(), key=lambda p: times[phases == p].sum())
+    mine = np.flatnonzero(phases == phase)
+    at = int(mine[np.argmin(np.abs(times[mine] - np.median(times[mine])))])
+    step = int(analysis.window_steps[at])
+    begin, end = int(analysis.steps.begin[step]), int(analysis.steps.gpu_end[step])
+    # The host may run ahead of the device; the step shows where its calls began, within reason.
+    issued = int(analysis.steps.host_start[step])
+    return [(f"typical {phase or 'step'}", min(begin, max(issued, 2 * begin - end)), end)]
+
+
+def _worst(findings: Sequence[Finding]) -> Iterator[Interval]:
+    seen = set()
+    for row in zip_longest(*(f.time_ranges for f in findings)):
+        for place in row:
+            if place is not None and (place.start_ns, place.end_ns) not in seen:
+                seen.add((place.start_ns, place.end_ns))
+                yield place
+
+
+def _place(analysis: Analysis, place: Interval) -> Excerpt:
+    start, end = place.start_ns, place.end_ns
+    room = max((end - start) // 2, ROOM_NS)
+    return _cut(analysis, place.label, start - room, end + room, EVENTS, (start, end))
+
+
+def _cut(
+    analysis: Analysis, title: str, low: int, high: int, most: int, place: tuple[int, int] | None = None
+) -> Excerpt:
+    """Events that overlap the stretch; of more than `most` the longest, as far as they lie in it."""
+    parts = [p for p in _parts(analysis, low, high) if len(p[1])]
+    source = np.repeat(np.arange(len(parts)), [len(p[1]) for p in parts])
+    start, end = (np.concatenate([np.empty(0, np.int64), *(p[i] for p in parts)]) for i in (2, 3))
+    kept = np.argsort(np.maximum(start, low) - np.minimum(end, high), kind="stable")[:most]
+    known: dict[str, int] = {"": 0}
+    rows: list[tuple[str, int, int, str, str, tuple[object, ...]]] = []
+    first = np.concatenate(([0], np.cumsum([len(p[1]) for p in parts])))
+    for i, (kind, row, begins, ends) in enumerate(parts):
+        at = np.sort(kept[source[kept] == i]) - first[i]
+        rows += _described(analysis, kind, row[at], begins[at], ends[at])
+    rows.sort(key=lambda r: (r[0].startswith("thread"), r[0], r[1], -r[2]))
+    tracks = list(dict.fromkeys(r[0] for r in rows))
+    calls = {r[5]: i for i, r in enumerate(rows) if r[5][0] == "call"}
+
+    def text(value: str) -> int:
+        return known.setdefault(value, len(known))
+
+    events = tuple(
+        Event(tracks.index(t), s - low, e - s, text(n), text(note), calls.get(("call", key[1]), -1))
+        if key[0] == "work"
+        else Event(tracks.index(t), s - low, e - s, text(n), text(note))
+        for t, s, e, n, note, key in rows
+    )
+    return Excerpt(title, low, high, tuple(tracks), tuple(known), events, len(start), place)
+
+
+def _parts(analysis: Analysis, low: int, high: int) -> Iterator[tuple[str, Array, Array, Array]]:
+    """Kind, rows, starts and ends of what overlaps the stretch."""
+    spans = {"work": (analysis.ops.start, analysis.ops.end)}
+    for table in filter(analysis.trace.has, ("api_calls", "ranges")):
+        columns = analysis.trace.columns(table, ("start", "end"))
+        spans[table] = columns["start"], columns["end"]
+    for name, (start, end) in spans.items():
+        at = np.flatnonzero((start < high) & (end > low))
+        yield name, at, start[at], end[at]
+
+
+def _described(
+    analysis: Analysis, kind: str, row: Array, start: Array, end: Array
+) -> list[tuple[str, int, int, str, str, tuple[object, ...]]]:
+    """Track, start, end, name, details, and what joins work to its call."""
+    trace, ops = analysis.trace, analysis.ops
+    times = start.tolist(), end.tolist()
+    if kind == "work":
+        names, notes = [""] * len(row), [""] * len(row)
+        for which, _, describe in KINDS:
+            mine = np.flatnonzero(ops.kind[row] == which)
+            found = describe(trace, ops.row[row[mine]], ops.correlation[row[mine]])
+            for i, name, note in zip(mine.tolist(), *_texts(found), strict=True):
+                names[i], notes[i] = name, note
+        several = len(np.unique(ops.process)) > 1
+        tracks = [
+            f"GPU {d}, stream {s}" + (f", process {p}" if several else "")
+            for d, s, p in zip(*(c[row].tolist() for c in (ops.device, ops.stream, ops.process)), strict=True)
+        ]
+        keys = [("work", None if c == MISSING else c) for c in ops.api[row].tolist()]
+        return list(zip(tracks, *times, names, notes, keys, strict=True))
+    column = "name_id" if kind == "api_calls" else "text_id"
+    more = ("result",) if kind == "api_calls" else ("domain",)
+    columns = trace.columns(kind, ("thread", column, *more))
+    last = columns[more[0]][row].tolist()
+    names = trace.texts(columns[column][row].tolist())
+    if kind == "api_calls":
+        what, notes = ["CUDA calls"] * len(last), [f"result {r}" if r > 0 else "" for r in last]
+    else:
+        what, notes = ["operators" if d == OPERATIONS else "NVTX" for d in last], [""] * len(last)
+    tracks = [f"thread {t}, {w}" for t, w in zip(columns["thread"][row].tolist(), what, strict=True)]
+    keys = [("call" if kind == "api_calls" else "range", r) for r in row.tolist()]
+    return list(zip(tracks, *times, names, notes, keys, strict=True))
+
+
+def _texts(found: Described) -> tuple[list[str], list[str]]:
+    """Names, and the details of each row but its correlation, which the arrow shows."""
+    name, names, notes = found
+    shown = [
+        [
+            "" if v == MISSING else f"{n.name} {n.texts[v] if n.texts is not None else format(v, ',')}"
+            for v in n.values.tolist()
+        ]
+        for n in notes
+        if n.name != "correlation"
+    ]
+    details = [", ".join(filter(None, row)) for row in zip(*shown, strict=True)] or [""] * len(name)
+    return [names[i] for i in name.tolist()], details
