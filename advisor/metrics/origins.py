@@ -105,8 +105,9 @@ def find_origins(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> Or
         # The innermost operator has the sizes of the kernel; one without any asks those around it.
         sized = here & (operators["operands"] >= 0)
         inner = innermost(when, operators["start"][sized], operators["end"][sized], np.flatnonzero(sized))
-        same = (inner >= 0) & (operators["name"][np.maximum(inner, 0)] == rows["operator"][mine])
-        rows["operands"][mine] = np.where(same, operators["operands"][np.maximum(inner, 0)], MISSING)
+        found, inner = mine[inner >= 0], inner[inner >= 0]
+        same = operators["name"][inner] == rows["operator"][found]
+        rows["operands"][found[same]] = operators["operands"][inner[same]]
         here = functions["thread"] == each
         rows["line"][mine] = innermost(when, functions["start"][here], functions["end"][here], line_of[here])
         here = called["thread"] == each

@@ -18,7 +18,12 @@ from advisor.model.options import Options
 CALLS: list[tuple[Path, Options]] = []
 
 
-def diagnose(path: Path, options: Options | None = None, progress: Any = None) -> Diagnosis:
+def diagnose(
+    path: Path,
+    options: Options | None = None,
+    progress: Any = None,
+    drawn: bool = False,  # noqa: ARG001
+) -> Diagnosis:
     """What the name of the file asks for: an error, an interruption, or the sample diagnosis."""
     from tests.reports.fixture import DIAGNOSIS
 

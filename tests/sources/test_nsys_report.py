@@ -174,6 +174,7 @@ def test_an_export_that_is_interrupted_leaves_nothing(
         [sys.executable, "-m", "advisor", str(report)],
         env=os.environ | {"TMPDIR": str(scratch)},
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup has it ignored
     ) as process:
         while not mark.exists():
             assert process.poll() is None
