@@ -31,7 +31,7 @@ from advisor.reports.layout import UNICODE, clean, cut_middle
 LEVELS = UNICODE.levels
 #: Signs of items; words beside them say the same.
 SIGNS = {"ok": "✓", "no": "✗", "partly": "~", "?": "?"} | LEVELS
-SCRIPTS = ("page.js", "timeline.js", "events.js")
+SCRIPTS = ("page.js", "viewport.js", "timeline.js", "events.js")
 
 
 def document(report: Report) -> bytes:

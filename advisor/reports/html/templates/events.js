@@ -3,9 +3,10 @@ const BAR = 15, HEAD = 17;
 const KIND = (track) => /: thread|^thread/.test(track) ? (/NVTX|operators/.test(track) ? "lane4" : "lane3") : "lane2";
 const exact = (ns) => `${(ns / 1e3).toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 })} us`;
 
-class Events {
+class Events extends Viewport {
   constructor(section, data) {
-    Object.assign(this, { section, texts: data.texts, excerpts: data.excerpts });
+    super();
+    Object.assign(this, { section, least: 200, texts: data.texts, excerpts: data.excerpts });
     for (const [name, selector] of Object.entries({ canvas: "canvas", details: "dl", note: ".details p", readout: ".readout", field: "input[type=search]", count: ".count", choice: "[data-excerpt]" })) this[name] = $(selector, section);
     this.listen();
     redraws.push(() => this.draw());
@@ -52,39 +53,12 @@ class Events {
   x(ns) { return 8 + (ns - this.a) / (this.b - this.a) * (this.width - 16); }
   ns(x) { return this.a + (x - 8) / (this.width - 16) * (this.b - this.a); }
 
-  show(a, b) {
-    const whole = this.high - this.low, span = Math.min(Math.max(b - a, Math.min(200, whole)), whole);
-    this.a = Math.min(Math.max((a + b) / 2 - span / 2, this.low), this.high - span);
-    this.b = this.a + span;
-    this.draw();
-  }
-
-  zoom(factor, at = this.picked === null ? (this.a + this.b) / 2 : this.events[this.picked].start) {
-    this.show(at - (at - this.a) * factor, at + (this.b - at) * factor);
-  }
-
-  move(part) { const d = (this.b - this.a) * part; this.show(this.a + d, this.b + d); }
-
-  colour(name) {
-    const style = getComputedStyle(this.section);
-    return style.getPropertyValue(`--${name}`).trim();
-  }
+  focus() { return this.picked === null ? super.focus() : this.events[this.picked].start; }
 
   draw() {
-    const box = this.canvas.getBoundingClientRect(), ratio = Math.max(devicePixelRatio || 1, 2);
-    this.width = box.width || 900;
-    const height = this.canvas.clientHeight;
-    this.canvas.width = Math.round(this.width * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    const g = this.g = this.canvas.getContext("2d");
-    g.scale(ratio, ratio);
-    const c = {};
-    for (const n of ["bg", "fg", "muted", "grid", "soft", "hit", "lane2", "lane3", "lane4"]) c[n] = this.colour(n);
-    g.fillStyle = c.bg;
-    g.fillRect(0, 0, this.width, height);
-    g.font = "12px system-ui, sans-serif";
-    g.textBaseline = "middle";
-    this.axis(g, c, height);
+    const height = this.clear(["bg", "fg", "muted", "grid", "soft", "hit", "lane2", "lane3", "lane4"]);
+    const { g, c } = this;
+    this.ticks(height, Math.max(Math.floor(this.width / 110), 2), 24, (t) => (t ? length(Math.round(t)) : "0"));
     const { place, start } = this.excerpt;
     if (place) {
       g.globalAlpha = 0.13; g.fillStyle = c.hit;
@@ -125,19 +99,6 @@ class Events {
     const all = this.excerpt.total > this.events.length ? `, the ${this.events.length} longest of ${this.excerpt.total} events` : `, ${this.events.length} events`;
     const text = `${exact(this.a)} to ${exact(this.b)} of ${length(this.high - this.low)}${all}`;
     if (this.readout.textContent !== text) this.readout.textContent = text;
-  }
-
-  axis(g, c, height) {
-    const span = this.b - this.a, most = Math.max(Math.floor(this.width / 110), 2);
-    let step = 10 ** Math.floor(Math.log10(span / most));
-    step = [1, 2, 5, 10].map((m) => m * step).find((s) => span / s <= most) || step * 10;
-    g.textAlign = "center";
-    for (let t = Math.ceil(this.a / step) * step; t <= this.b; t += step) {
-      const x = this.x(t);
-      g.strokeStyle = c.grid; g.beginPath(); g.moveTo(x, AXIS - 3); g.lineTo(x, height); g.stroke();
-      g.fillStyle = c.muted;
-      if (x > 24 && x < this.width - 24) g.fillText(t ? length(Math.round(t)) : "0", x, AXIS / 2);
-    }
   }
 
   at(event) {
@@ -202,35 +163,12 @@ class Events {
     return i >= 0;
   }
 
-  act(name) {
-    if (name === "in") this.zoom(0.5);
-    else if (name === "out") this.zoom(2);
-    else if (name === "left") this.move(-0.25);
-    else if (name === "right") this.move(0.25);
-    else if (name === "all") this.show(this.low, this.high);
-    else this.step(name === "next" ? 1 : -1);
-  }
-
   listen() {
     const { canvas, section } = this;
-    const keys = { "+": "in", "=": "in", "-": "out", _: "out", ArrowLeft: "left", ArrowRight: "right", 0: "all", Home: "all", n: "next", p: "previous" };
-    canvas.addEventListener("keydown", (e) => {
-      if (e.ctrlKey || e.metaKey || e.altKey) return;
-      if (e.key === "Escape") this.pick(null);
-      else if (e.key === "/") this.field.focus();
-      else if (keys[e.key]) this.act(keys[e.key]);
-      else return;
-      e.preventDefault();
-    });
+    this.navigate("act", { Escape: () => this.pick(null), "/": () => this.field.focus() });
     this.field.addEventListener("input", () => this.find());
     this.field.addEventListener("keydown", (e) => { if (e.key === "Enter") this.step(e.shiftKey ? -1 : 1); });
-    $$("[data-act]", section).forEach((b) => b.addEventListener("click", () => this.act(b.dataset.act)));
     if (this.choice) this.choice.addEventListener("change", () => this.open(Number(this.choice.value)));
-    canvas.addEventListener("wheel", (e) => {
-      if (e.ctrlKey || e.metaKey) { e.preventDefault(); this.zoom(Math.exp(Math.sign(e.deltaY) * 0.25), this.ns(e.offsetX)); }
-      else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) { e.preventDefault(); this.move((e.deltaX || e.deltaY) / 800); }
-    }, { passive: false });
-    canvas.addEventListener("dblclick", (e) => this.zoom(0.4, this.ns(e.offsetX)));
     canvas.addEventListener("pointerdown", (e) => {
       if (e.button) return;
       this.drag = { from: e.offsetX, a: this.a, b: this.b, far: 0 };

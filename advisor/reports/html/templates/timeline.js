@@ -1,10 +1,9 @@
 // The timeline: lanes of the document on a canvas, with zoom, places of findings and a readout.
-const AXIS = 22, MARKS = 16, ROW = 11, LANE = 34;
-const seconds = (ns) => `${(ns / 1e9).toFixed(6)}s`;
-const length = (ns) => ns >= 1e9 ? `${(ns / 1e9).toFixed(3)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(1)} us`;
+const MARKS = 16, ROW = 11, LANE = 34;
 
-class Timeline {
+class Timeline extends Viewport {
   constructor(section, doc) {
+    super();
     this.section = section;
     // Places of a rank are in its own session time, which is not that of the common axis.
     this.findings = doc.inputs.some((i) => i.rank != null) ? [] : doc.findings;
@@ -34,41 +33,13 @@ class Timeline {
     this.draw();
   }
 
-  colour(name) {
-    const probe = this.probe || (this.probe = this.section.appendChild(Object.assign(document.createElement("i"), { hidden: true })));
-    probe.style.color = `var(--${name})`;
-    return getComputedStyle(probe).color;
-  }
-
   x(ns) { return this.gutter + (ns - this.a) / (this.b - this.a) * (this.width - this.gutter - 8); }
   ns(x) { return this.a + (x - this.gutter) / (this.width - this.gutter - 8) * (this.b - this.a); }
 
-  show(a, b) {
-    const whole = this.high - this.low;
-    const span = Math.min(Math.max(b - a, Math.min(this.least, whole)), whole);
-    const middle = (a + b) / 2;
-    this.a = Math.min(Math.max(middle - span / 2, this.low), this.high - span);
-    this.b = this.a + span;
-    this.draw();
-  }
-
-  zoom(factor, at = (this.a + this.b) / 2) { this.show(at - (at - this.a) * factor, at + (this.b - at) * factor); }
-  move(part) { const d = (this.b - this.a) * part; this.show(this.a + d, this.b + d); }
-
   draw() {
-    const box = this.canvas.getBoundingClientRect(), ratio = this.ratio = Math.max(devicePixelRatio || 1, 2);
-    this.width = box.width || 900;
+    const height = this.clear(["bg", "fg", "muted", "line", "grid", "soft", "hit", "lane1", "lane2", "lane3", "lane4", "lane5", "lane6"]);
+    const { g, c } = this;
     this.gutter = this.width < 520 ? 92 : 132;
-    const height = this.canvas.clientHeight;
-    this.canvas.width = Math.round(this.width * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    const g = this.g = this.canvas.getContext("2d");
-    g.scale(ratio, ratio);
-    const c = this.c = {};
-    for (const n of ["bg", "fg", "muted", "line", "grid", "soft", "hit", "lane1", "lane2", "lane3", "lane4", "lane5", "lane6"]) c[n] = this.colour(n);
-    g.fillStyle = c.bg;
-    g.fillRect(0, 0, this.width, height);
-    g.font = "12px system-ui, sans-serif";
     this.axis(height);
     this.steps();
     this.hits();
@@ -86,17 +57,9 @@ class Timeline {
   }
 
   axis(height) {
-    const { g, c } = this, span = this.b - this.a, most = Math.max(Math.floor((this.width - this.gutter) / 120), 2);
-    let step = 10 ** Math.floor(Math.log10(span / most));
-    step = [1, 2, 5, 10].map((m) => m * step).find((s) => span / s <= most) || step * 10;
-    const digits = Math.min(Math.max(9 - Math.floor(Math.log10(step)), 0), 9);
-    g.textAlign = "center"; g.textBaseline = "middle";
-    for (let t = Math.ceil(this.a / step) * step; t <= this.b; t += step) {
-      const x = this.x(t);
-      g.strokeStyle = c.grid; g.beginPath(); g.moveTo(x, AXIS - 3); g.lineTo(x, height); g.stroke();
-      g.fillStyle = c.muted;
-      if (x > this.gutter + 20 && x < this.width - 24) g.fillText(`${(t / 1e9).toFixed(digits)}s`, x, AXIS / 2);
-    }
+    const most = Math.max(Math.floor((this.width - this.gutter) / 120), 2);
+    const digits = (step) => Math.min(Math.max(9 - Math.floor(Math.log10(step)), 0), 9);
+    this.ticks(height, most, this.gutter + 20, (t, step) => `${(t / 1e9).toFixed(digits(step))}s`);
   }
 
   label(text, y, colour = this.c.muted) {
@@ -245,33 +208,11 @@ class Timeline {
     this.pick(this.picked, this.place < 0 ? (by > 0 ? 0 : n - 1) : (this.place + by + n) % n);
   }
 
-  act(name) {
-    if (name === "in") this.zoom(0.5);
-    else if (name === "out") this.zoom(2);
-    else if (name === "left") this.move(-0.25);
-    else if (name === "right") this.move(0.25);
-    else if (name === "all") this.show(this.low, this.high);
-    else this.step(name === "next" ? 1 : -1);
-  }
-
   listen() {
     const { canvas } = this;
-    const keys = { "+": "in", "=": "in", "-": "out", _: "out", ArrowLeft: "left", ArrowRight: "right", 0: "all", Home: "all", n: "next", p: "previous" };
-    canvas.addEventListener("keydown", (e) => {
-      if (e.ctrlKey || e.metaKey || e.altKey) return;
-      if (e.key === "Escape") { this.pick(null); this.heat(null); }
-      else if (keys[e.key]) this.act(keys[e.key]);
-      else return;
-      e.preventDefault();
-    });
-    $$("[data-zoom]", this.section).forEach((b) => b.addEventListener("click", () => this.act(b.dataset.zoom)));
+    this.navigate("zoom", { Escape: () => { this.pick(null); this.heat(null); } });
     $("[data-highlight]", this.section).addEventListener("change", (e) => this.pick(e.target.value === "" ? null : Number(e.target.value)));
     $("[data-pin]", this.section).addEventListener("change", (e) => this.section.classList.toggle("pinned", e.target.checked));
-    canvas.addEventListener("wheel", (e) => {
-      if (e.ctrlKey || e.metaKey) { e.preventDefault(); this.zoom(Math.exp(Math.sign(e.deltaY) * 0.25), this.ns(e.offsetX)); }
-      else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) { e.preventDefault(); this.move((e.deltaX || e.deltaY) / 800); }
-    }, { passive: false });
-    canvas.addEventListener("dblclick", (e) => this.zoom(0.4, this.ns(e.offsetX)));
     canvas.addEventListener("pointerdown", (e) => {
       if (e.button) return;
       this.drag = { from: e.offsetX, to: e.offsetX, a: this.a, b: this.b, select: !e.shiftKey };
