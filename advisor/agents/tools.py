@@ -97,7 +97,7 @@ class Tools:
             from advisor.gain.catalog import catalogue
 
             return self._answer({"whatifs": {n: w.title for n, w in catalogue().whatifs.items()}}, redact)
-        from advisor.pipeline.stats import whatif
+        from advisor.pipeline.whatif import whatif
 
         with self._lock:
             found = whatif(self._file(path), fixes)
@@ -143,7 +143,7 @@ class Tools:
             from advisor.knowledge.capture import capture_goals
 
             return self._answer({"goals": {g.id: g.question for g in capture_goals().goals}}, redact)
-        from advisor.pipeline.doctor import plan
+        from advisor.pipeline.plan import plan
 
         found = plan(goal, command or (), engine=engine, phase=_phase(phase), place=place)
         kept = {"title", "question", "steps", "variables", "pitfalls"}

@@ -49,7 +49,7 @@ def whatif(
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
     output = target_of(output, force, [trace])
     from advisor.cli.progress import Progress
-    from advisor.pipeline.stats import whatif as ask
+    from advisor.pipeline.whatif import whatif as ask
     from advisor.reports.gain_text import whatif as said
 
     with Progress(trace.name) as progress:

@@ -279,7 +279,7 @@ DIAGNOSIS_OPS = 20_000
 MOST_OPS = 200_000
 #: Steps before the ones that are measured, so that the first of these starts as it did.
 _LEAD = 1
-#: The step times must vary less than this between stretches to be told apart.
+#: Steps that a stretch holds at least.
 _LEAST_STEPS = 3
 
 

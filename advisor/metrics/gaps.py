@@ -130,7 +130,7 @@ class GapName(NamedTuple):
 def name_of_gaps(
     trace: Trace, ranges: Ranges, thread: int, gaps: Spans, around: Collection[int]
 ) -> GapName | None:
-    """The name that explains the gaps (ascending, disjoint) of a thread: of those that cover at
+    """The name that explains the gaps (ascending, disjoint) of a thread: of the names that cover at
     least half as much as any does, the one with the largest share of its own time in gaps, if that
     is more than half. `around` are texts of `ranges` that stand around whole steps."""
     if not len(gaps):

@@ -21,8 +21,8 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Events between two times of the capture (ns); `total` counts those that lie there, of which
-    the longest are kept. `place` is the place of a finding that is shown, None for a step."""
+    """Events between two times of the capture (ns): the longest of the `total` that lie there. `place` is
+    the place of a finding that is shown, None for a step."""
 
     title: str
     start_ns: int

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor import __version__
-from advisor.engine.infer import default_engine
-from advisor.engine.load import builtin_dir, load_rules
-from advisor.gain.question import answer, parse_fixes
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.stats.reports import make_report, report_names
 from advisor.metrics.stats.sums import NameStyle
-from advisor.metrics.window import Selection
-from advisor.model.findings import Tool
 from advisor.model.stats import StatsTable
-from advisor.model.whatif import WhatIfReport
-from advisor.pipeline import document
-from advisor.pipeline.diagnose import Options, Progress, analysis_of, opened
-from advisor.pipeline.given import given_step_ns, given_weights
+from advisor.pipeline.diagnose import Options, Progress, analysis_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,32 +41,3 @@ def stats_tables(
                 progress(name)
             tables.append(make_report(analysis, name, names))
     return tables
-
-
-# --- ``advisor.whatif``: what changes that the user names would win in a capture ------------------
-
-
-def whatif(
-    path: str | Path,
-    fixes: str | Sequence[str],
-    options: Options | None = None,
-    progress: Progress | None = None,
-) -> WhatIfReport:
-    """What a change would win, or several, applied in order: ``whatif("t.sqlite", "batch:n=8")``.
-
-    Raises InputError for an unknown fix, and for a capture that allows no estimate.
-    """
-    chosen = options or Options()
-    say = progress or (lambda _: None)
-    fixes = [fixes] if isinstance(fixes, str) else fixes
-    parsed = parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
-    weights = given_weights(chosen.weight_bytes)
-    unprofiled = given_step_ns(chosen.unprofiled_step)
-    say("reading")
-    with opened(path, chosen) as trace:
-        analysis = Analysis(trace, Selection(chosen.window, chosen.nvtx, chosen.phase))
-        serving = document.serving_engine(analysis, chosen.serving_engine)
-        source = document.input_of(analysis, serving)
-        say("replaying")
-        tool = Tool(version=__version__, engine=chosen.engine or default_engine())
-        return answer(analysis, parsed, tool, source, weights, unprofiled)

@@ -41,8 +41,8 @@ class Query:
     def rows(self, table: str) -> Array:
         """Row numbers of a table that count, ascending.
 
-        GPU work counts where it overlaps the window outside its holes. Host rows of a phase are
-        those that start in the host ranges of its steps, because the host runs ahead of the GPU.
+        GPU work counts where it overlaps the window outside its holes. Host rows belong to the phase in
+        whose host ranges they start, because the host runs ahead of the GPU.
         """
         trace = self.a.trace
         if self.whole or not trace.has(table):
