@@ -110,8 +110,8 @@ def _from_files(folder: Path, keys: Collection[str]) -> dict[str, Any]:
     project = _read(folder / "pyproject.toml")
     section = project.get("tool", {}).get("advisor", {})
     own = _read(folder / "advisor.toml")
-    if set(own) == {"tool"}:  # as in pyproject.toml
-        own = own["tool"].get("advisor", {})
+    if own.keys() == {"tool"} and own["tool"].keys() == {"advisor"}:  # as in pyproject.toml
+        own = own["tool"]["advisor"]
     for source, table in (("pyproject.toml, [tool.advisor]", section), ("advisor.toml", own)):
         if not isinstance(table, dict):
             raise InputError(f"{source}: must be a table of options")

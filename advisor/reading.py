@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ def read_bytes(path: Path, at_most: int = MOST_BYTES) -> bytes:
 def read_text(path: Path, at_most: int = MOST_BYTES) -> str:
     """The same as text; raises UnicodeDecodeError for anything but UTF-8."""
     return read_bytes(path, at_most).decode("utf-8")
+
+
+def similar(path: Path) -> str:
+    """`; did you mean '...'?` with the file beside a missing one whose name is nearest, else nothing."""
+    there = sorted(path.parent.iterdir()) if path.parent.is_dir() else ()
+    stems = {p.name.partition(".")[0]: p for p in there}
+    near = get_close_matches(path.name.partition(".")[0], stems, 1, 0.75)
+    return f"; did you mean '{stems[near[0]]}'?" if near else ""
 
 
 def parse_json(text: str | bytes) -> Any:

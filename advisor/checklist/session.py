@@ -15,7 +15,7 @@ from advisor.checklist.items import command_of
 from advisor.errors import InputError, invalid_choice
 from advisor.knowledge.checklist import checklist_items
 from advisor.model.checklist import ANSWERS, Answer, CheckEntry, Checklist
-from advisor.reading import MOST_WRITTEN_BYTES, parse_json, read_text
+from advisor.reading import MOST_WRITTEN_BYTES, parse_json, read_text, similar
 from advisor.reports.files import write_atomic
 
 # --- answers that people gave: from a file, from a session, from a reviewed workbook --------------
@@ -80,7 +80,7 @@ def load(path: Path) -> dict[str, Any]:
         text = read_text(path, MOST_WRITTEN_BYTES)
         content = parse_json(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"{path}: no such file{similar(path)}") from None
     except (OSError, UnicodeDecodeError) as fault:
         raise InputError(f"{path}: cannot be read ({fault})") from fault
     except (ValueError, RecursionError, yaml.YAMLError) as fault:

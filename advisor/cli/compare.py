@@ -105,7 +105,7 @@ def compare(
                 progress,
             )
         elif context:
-            sides = chosen.sides(sources, before, after)
+            sides = chosen.sides(sources, before, after, "SHORT LONG")
             document = run.context(*sides, chosen.lengths(tokens), options, progress)
         else:
             document = run.compare(*chosen.sides(sources, before, after), options, progress)

@@ -42,7 +42,9 @@ def percent(text: str, option: str) -> float:
     return share
 
 
-def sides(sources: Texts, before: Texts, after: Texts) -> tuple[list[str], list[str]]:
+def sides(
+    sources: Texts, before: Texts, after: Texts, names: str = "BEFORE AFTER"
+) -> tuple[list[str], list[str]]:
     """The two sides: two sources, or what follows --before and --after."""
     given, left, right = list(sources or ()), list(before or ()), list(after or ())
     if left or right:
@@ -56,7 +58,7 @@ def sides(sources: Texts, before: Texts, after: Texts) -> tuple[list[str], list[
         return left, right
     if len(given) != 2:
         hint = "" if len(given) < 2 else "; several captures a side: --before A1 A2 --after B1 B2"
-        raise InputError(f"expected two captures (BEFORE AFTER), got {len(given)}{hint}")
+        raise InputError(f"expected two captures ({names}), got {len(given)}{hint}")
     return [given[0]], [given[1]]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import typer
 
 from advisor.cli.settings import takes
@@ -14,4 +17,6 @@ def demo(settings: Settings) -> None:
     from advisor.cli.report import report
     from advisor.knowledge.files import demo_capture
 
-    raise typer.Exit(report([demo_capture()], settings))
+    # The shorter of both: the path is the title of the report, and part of the next command.
+    path = str(demo_capture())
+    raise typer.Exit(report([Path(min(os.path.relpath(path), path, key=len))], settings))

@@ -6,11 +6,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from shutil import which
 
+from advisor.cli.messages import message
 from advisor.errors import InputError
+from advisor.reading import similar
 
 SUFFIXES = (".sqlite", ".sqlite.xz", ".sqlite.gz")
 #: Other JSON lies about, too, so these are looked into.
@@ -51,10 +52,7 @@ def check_exists(path: Path) -> None:
     """Raise InputError for a path that leads nowhere, with the nearest name beside it."""
     if path.exists():
         return
-    stems = {_stem(p): p for p in sorted(path.parent.iterdir())} if path.parent.is_dir() else {}
-    near = get_close_matches(_stem(path), stems, 1, 0.75)
-    hint = f"; did you mean '{stems[near[0]]}'?" if near else ""
-    raise InputError(f"{path}: no such file or folder{hint}")
+    raise InputError(f"{path}: no such file or folder{similar(path)}")
 
 
 def as_pair(paths: Sequence[Path], together: bool) -> tuple[Path, Path | None]:
@@ -68,10 +66,6 @@ def as_pair(paths: Sequence[Path], together: bool) -> tuple[Path, Path | None]:
     if together:
         raise InputError(f"--together takes two recordings of one program, not {len(paths)}")
     raise InputError(f"takes one capture, not {len(paths)}; for two recordings of one program add --together")
-
-
-def _stem(path: Path) -> str:
-    return path.name.partition(".")[0]
 
 
 def _folders(root: Path) -> Iterator[Path]:
@@ -88,7 +82,6 @@ def _folders(root: Path) -> Iterator[Path]:
 
 
 def _read_stdin() -> None:
-    from advisor.cli.messages import message
     from advisor.sources.open import take_stdin
 
     if sys.stdin.isatty():
@@ -139,8 +132,11 @@ def _is_capture(path: Path) -> bool:
 
 
 def _reports(folder: Path, captures: Sequence[Path]) -> list[Path]:
-    """Reports of nsys that are not exported yet, where there is an nsys to read them."""
-    if which("nsys") is None:
-        return []
+    """Reports of nsys that are not exported yet, where there is an nsys to read them; else they are named."""
     exported = {path.name.partition(".")[0] for path in captures}
-    return [p for p in sorted(folder.glob("*.nsys-rep")) if p.name.partition(".")[0] not in exported]
+    found = [p for p in sorted(folder.glob("*.nsys-rep")) if p.name.partition(".")[0] not in exported]
+    if not found or which("nsys"):
+        return found
+    for path in found:
+        message(f"note: {path}: left out, there is no nsys to export it: nsys export --type sqlite {path}")
+    return []

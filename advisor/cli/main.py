@@ -111,12 +111,24 @@ def main(args: Sequence[str]) -> int:
         return _failed(error)
 
 
-#: What typer says of a value that is not of the type of its option.
-_INVALID = re.compile(r"Invalid value for '(.+?)': Input should be a valid (integer|number).*", re.DOTALL)
+#: What typer says of a command line, and our words for it; an empty suggestion is left out.
+_PLAIN = {
+    r"Invalid value for '(.+?)': Input should be a valid integer.*": r"\1: expected a whole number",
+    r"Invalid value for '(.+?)': Input should be a valid number.*": r"\1: expected a number",
+    r"No such option: (\S+)(?: \(Possible options: (.+)\))?": r"unknown option \1; did you mean \2?",
+    r"No such command '(.+?)'(?:\. Did you mean '(.+)')?": r"'\1' is not a verb; did you mean '\2'?",
+    r"Missing (?:argument|option) '(.+?)'": r"\1 is missing",
+    r"Option '(.+?)' requires an argument": r"\1: expected a value",
+    r"Got unexpected extra argument(?:s|\(s\))? \((.+)\)": r"too many arguments: \1",
+}
 
 
-def _expected(found: re.Match[str]) -> str:
-    return f"{found[1]}: expected a {'whole ' if found[2] == 'integer' else ''}number"
+def _plain(text: str) -> str:
+    """The error of a command line in plain words."""
+    for pattern, words in _PLAIN.items():
+        if found := re.fullmatch(pattern, text, re.DOTALL):
+            return re.sub("; did you mean '?'?[?]$", "", found.expand(words))
+    return text
 
 
 #: A bug of ours (EX_SOFTWARE of sysexits.h), so that it is not taken for bad input.
@@ -136,7 +148,7 @@ def _failed(error: Exception) -> int:
         # A wrong option or argument, as typer (or the click below it) reports it.
         ctx = getattr(error, "ctx", None)
         path = ctx.command_path if ctx is not None else "advisor"
-        text = _INVALID.sub(_expected, error.format_message().rstrip("."))
+        text = _plain(error.format_message().rstrip(".?"))
         message(f"error: {text} (see '{path} --help')")
     elif isinstance(error, OSError) and error.strerror:
         name = f"{error.filename}: " if error.filename else ""

@@ -28,14 +28,14 @@ def redact(
     """
     from advisor.capture.redact import redact as run
     from advisor.cli.deliver import show
+    from advisor.cli.inputs import check_exists
     from advisor.cli.progress import Progress
     from advisor.errors import InputError
     from advisor.reading import read_text
     from advisor.reports.files import check_target
     from advisor.reports.listings import redacted
 
-    if not source.exists():
-        raise InputError(f"{source}: no such file")
+    check_exists(source)
     if source.is_dir():
         raise InputError(f"{source} is a folder; name one export")
     check_target(target, force, [source])

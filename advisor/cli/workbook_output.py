@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from advisor.cli.messages import message
 from advisor.cli.output import write_bytes
 from advisor.errors import InputError
-from advisor.reading import parse_json, read_text
+from advisor.reading import parse_json, read_text, similar
 
 if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis
@@ -40,7 +40,7 @@ def earlier_review(path: Path) -> Review:
     try:
         return Review.model_validate(parse_json(read_text(path)))
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"{path}: no such file{similar(path)}") from None
     except (OSError, ValueError) as fault:
         what = " ".join(str(fault).split())[:120]
         raise InputError(f"{path}: not what 'advisor review import' writes ({what})") from fault

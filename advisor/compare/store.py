@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from advisor.errors import InputError
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
-from advisor.reading import parse_json, read_bytes
+from advisor.reading import parse_json, read_bytes, similar
 
 #: Where baselines lie unless the user names another folder.
 FOLDER = Path(".advisor")
@@ -130,7 +130,7 @@ def locate(text: str, folder: Path, lead: str = "") -> Path:
     if found is None:
         known = ", ".join(names(folder))
         hint = f" (saved in {folder}: {known})" if known else f" in {folder}"
-        raise InputError(f"{lead}{text}: no such file, and no baseline of that name{hint}")
+        raise InputError(f"{lead}{text}: no such file, and no baseline of that name{hint}{similar(path)}")
     return found
 
 

@@ -15,6 +15,8 @@ Answer = Literal["yes", "no", "not_applicable", "later"]
 ANSWERS: tuple[Answer, ...] = ("yes", "no", "not_applicable", "later")
 #: Answers as people read them.
 WORDS: dict[str, str] = {"yes": "yes", "no": "no", "not_applicable": "not applicable", "later": "later"}
+#: Who signs what no person answered.
+AUTOMATIC = "the capture"
 
 
 class CheckEntry(Frozen):

@@ -71,9 +71,9 @@ class Number:
 @dataclass(frozen=True)
 class Grid:
     """A table; heads carry units as those of evidence do: ``before:ms``, ``share:ratio``. A column
-    `severity` shows levels with their sign, `level` the sign alone; `wrapped`: the last column may
-    take several lines. `title` marks it as evidence; `item` names what a row of a long table is, for
-    formats that can search in it."""
+    `severity` shows levels with their sign, `level` the sign alone, `called from` is never cut;
+    `wrapped`: the last column may take several lines. `title` marks it as evidence; `item` names what
+    a row of a long table is, for formats that can search in it."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell | Number, ...], ...]

@@ -218,11 +218,13 @@ class Page:
         indent: int = 2,
         styles: Mapping[str, str] = MappingProxyType({}),
         wrapped: bool = False,
+        whole: bool = False,
     ) -> None:
         """Aligned columns of ``(cells, is_number)``; text columns share what numbers leave over.
 
         Columns for which there is no room are left out, from the right. `styles` are by the text
-        of a cell; with `wrapped` the last column goes on in the next line instead of being cut.
+        of a cell; with `wrapped` the last column goes on in the next line instead of being cut, with
+        `whole` what the first has no room for stands on lines of its own above the row.
         """
         if not columns or not columns[0][0]:
             return
@@ -244,6 +246,8 @@ class Page:
             spare = [widths[i] - least[i] for i in range(len(widths))]
             if wrapped and spare[last]:
                 spare = [0] * last + spare[last:]
+            elif whole and spare[0]:
+                spare = spare[:1] + [0] * last
             if max(spare) == 0:
                 break
             widths[spare.index(max(spare))] -= 1
@@ -251,6 +255,10 @@ class Page:
         def row(cells: Sequence[str], style: str) -> None:
             out: list[Segment] = []
             below: list[str] = []
+            if whole and cell_len(name := name_text(clean(cells[0]))) > widths[0]:
+                for text in wrap(name, room):
+                    self.line(" " * indent, text)
+                cells = ["", *cells[1:]]
             for i, cell in enumerate(cells):
                 number = columns[i][1]
                 if i == last and wrapped:

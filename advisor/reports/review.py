@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.model.checklist import WORDS
+from advisor.model.checklist import AUTOMATIC, WORDS
 from advisor.model.numbers import amount, value_text
 from advisor.model.review import Decision, History, Review, State, Tracked
 from advisor.reports.blocks import Block, Heading, Item, Labelled, Paragraph, Title
@@ -27,12 +27,15 @@ def review(doc: Review) -> Iterator[Block]:
             yield Heading(title)
             yield from (_decision(d, several) for d in decisions)
     answered = [s for s in doc.checklist if s.answer]
-    if answered:
-        yield Heading("Checklist", f"{len(answered)} of {len(doc.checklist)} answered")
-    for s in answered:
-        signed = f"signed by {s.signed_by}{f', {s.signed_on}' if s.signed_on else ''}" if s.signed_by else ""
-        notes = tuple(n for n in (s.note, signed) if n)
-        yield Item(WORDS.get(s.answer, s.answer), code=s.question or s.id, notes=notes)
+    automatic = [s for s in answered if s.signed_by == AUTOMATIC]
+    signed = [s for s in answered if s.signed_by != AUTOMATIC]
+    for title, answers in (("Checklist", signed), ("Checklist, answered by the capture", automatic)):
+        if answers:
+            yield Heading(title, f"{len(answers)} of {amount(len(doc.checklist), 'question')}")
+        for s in answers:
+            by = f"signed by {s.signed_by}" if s.signed_by and s.signed_by != AUTOMATIC else ""
+            notes = tuple(n for n in (s.note, f"{by}, {s.signed_on}" if by and s.signed_on else by) if n)
+            yield Item(f"{s.question or s.id} {WORDS.get(s.answer, s.answer)}", notes=notes)
 
 
 def summary(doc: Review) -> str:

@@ -162,6 +162,7 @@ def _grid(page: Page, grid: Grid) -> None:
     cells = [[shown.get(head, {}).get(c, c) for c in texts] for head, texts, _ in made]
     styles = {words[v]: LEVEL_STYLE[v] for words in shown.values() for v in words}
     heads = ["" if m[0] == "level" else m[0] for m in made]
-    page.table(heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped)
+    whole = heads[0] == "called from"  # the functions are what a reader looks for
+    page.table(heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped, whole)
     if grid.more:
         page.line("  ", (f"... and {grid.more} more (-v)", "dim"))

@@ -9,6 +9,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture
+from advisor.reading import similar
 from advisor.scratch import Scratch
 from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
 from advisor.sources.nsys.report import export
@@ -73,7 +74,7 @@ def open_trace(path: str | Path) -> Trace:
     try:
         return Trace(_open_source(shown))
     except FileNotFoundError as error:
-        raise InputError(f"{shown}: no such file") from error
+        raise InputError(f"{shown}: no such file{similar(shown)}") from error
     except PermissionError as error:
         raise InputError(f"{shown}: permission denied; make it readable: chmod u+r FILE") from error
     except OSError as error:
@@ -223,7 +224,14 @@ def _refuse_folder(found: Found) -> Source:
 
 
 def _refuse_empty(found: Found) -> Source:
-    _refuse(found, "an empty file", f"export the capture again: {EXPORT_HINT}")
+    from advisor.sources.kineto.decode import EXPORT_HINT as WRITE
+
+    again = (
+        f"write the trace again: {WRITE}"
+        if found.name.endswith(".json")
+        else f"export it again: {EXPORT_HINT}"
+    )
+    _refuse(found, "an empty file", again)
 
 
 def _refuse_lfs(found: Found) -> Source:

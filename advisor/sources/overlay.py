@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from advisor.errors import InputError
+from advisor.reading import similar
 from advisor.sources.samplers.log import SampleLog, read_log
 from advisor.sources.schema import FLOAT_COLUMNS
 from advisor.sources.trace import Columns, Source, Trace
@@ -24,7 +25,7 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
     """`trace` with the samples of a sampler's log; closing it closes both. `offset_ns` says where
     the log begins in session time. Raises InputError where the two cannot be joined."""
     if not log.is_file():
-        raise InputError(f"--gpu-metrics: {log}: no such file")
+        raise InputError(f"--gpu-metrics: {log}: no such file{similar(log)}")
     return Trace(WithSamples(trace.source, read_log(log), offset_ns))
 
 

@@ -46,6 +46,19 @@ def test_a_folder_for_each_rank(tmp_path: Path) -> None:
     assert expand([tmp_path]) == ranks
 
 
+def test_reports_beside_captures_are_named_where_nothing_can_export_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, report = capture(tmp_path / "a.sqlite"), tmp_path / "b.nsys-rep"
+    for name in ("a.nsys-rep", "b.nsys-rep"):
+        (tmp_path / name).write_bytes(b"report")
+    monkeypatch.setattr("advisor.cli.inputs.which", lambda _: None)
+    assert expand([tmp_path]) == [there]
+    assert capsys.readouterr().err.count(f"nsys export --type sqlite {report}") == 1
+    monkeypatch.setattr("advisor.cli.inputs.which", lambda _: "/bin/nsys")
+    assert expand([tmp_path]) == [there, report]
+
+
 def test_a_folder_without_captures(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     with pytest.raises(InputError, match="no captures"):

@@ -194,6 +194,11 @@ def test_a_folder_that_cannot_be_one(run: Run, capsys: Captured, tmp_path: Path)
     assert capsys.readouterr().err == ("advisor: error: file is a file; expected a folder of baselines\n")
 
 
+def test_what_is_missing_is_called_as_the_question_calls_it(run: Run, capsys: Captured) -> None:
+    assert run("compare", "--context", "base") == 2
+    assert "expected two captures (SHORT LONG), got 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "args",
     [

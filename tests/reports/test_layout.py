@@ -65,6 +65,14 @@ def test_columns_without_room_are_left_out() -> None:
     assert page.lines[1].plain.endswith("1,234,567")
 
 
+def test_a_name_without_room_stands_whole_above_its_row() -> None:
+    page, name = Page(40), "main > batch::Scheduler::executeStep > Rotary::forward"
+    page.table(("called from", "calls"), [([name, "main"], False), (["176", "9"], True)], whole=True)
+    shown = [line.plain.split() for line in page.lines[1:]]
+    assert [word for line in shown[:-2] for word in line] == name.split()
+    assert shown[-2:] == [["176"], ["main", "9"]]
+
+
 COMMANDS = [
     "ncu --set full --kernel-name 'regex:^a b$' --launch-count 5 python serve.py --batch 1",
     "ncu --kernel-name regex:" + "x" * 120 + " python -c 'print(1)'",

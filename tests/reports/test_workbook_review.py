@@ -14,7 +14,8 @@ from openpyxl.utils import get_column_letter
 
 from advisor.checklist.items import capture_facts, checklist
 from advisor.errors import InputError
-from advisor.model.review import Review
+from advisor.model.checklist import AUTOMATIC
+from advisor.model.review import Review, SignOff
 from advisor.reports import markdown
 from advisor.reports import text as writer
 from advisor.reports.layout import Page
@@ -159,6 +160,7 @@ def test_what_is_no_workbook_of_ours(book: Workbook, tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             read(tmp_path / name, "1")
         assert "\n" not in str(error.value)
+        assert "zip" not in str(error.value)
     del book["Checklist"]
     head, at = heads(book["Findings"], "Decision")
     book["Findings"].cell(head, at["Key"]).value = "Something"
@@ -180,6 +182,32 @@ def test_markdown_for_the_minutes(book: Workbook, tmp_path: Path) -> None:
 # --- the command line ------------------------------------------------------------------------
 
 
+def test_an_untouched_workbook_says_so(run: Run, capsys: Captured) -> None:
+    assert run("a.sqlite", "--xlsx", "r.xlsx", "-q") == 0
+    capsys.readouterr()
+    assert run("review", "import", "r.xlsx") == 0
+    out, err = capsys.readouterr()
+    assert "3 findings: 3 open" in out
+    assert err == "advisor: note: r.xlsx: no owner, decision, due date or comment is filled in yet\n"
+
+
+def test_answers_of_the_capture_stand_apart_from_those_of_people() -> None:
+    answered = [
+        SignOff(
+            id="a",
+            question="Is the GPU visible to the program that is profiled, on every host?",
+            answer="yes",
+            signed_by=who,
+        )
+        for who in ("Ada", AUTOMATIC)
+    ]
+    shown = writer.plain(blocks(Review(tool=DIAGNOSIS.tool, workbook="r.xlsx", checklist=tuple(answered))))
+    people, capture = shown.split("Checklist, answered by the capture")
+    assert "signed by Ada" in people
+    assert "signed" not in capture
+    assert shown.count("host? yes") == 2
+
+
 def test_diagnose_writes_import_reads(run: Run, capsys: Captured, tmp_path: Path) -> None:
     assert run("a.sqlite", "--xlsx", "r.xlsx", "-q") == 0
     book = load_workbook(tmp_path / "r.xlsx")
@@ -192,7 +220,9 @@ def test_diagnose_writes_import_reads(run: Run, capsys: Captured, tmp_path: Path
     assert (tmp_path / "n.xlsx").read_bytes() == (tmp_path / "m.xlsx").read_bytes()
     capsys.readouterr()
     assert run("review", "import", "n.xlsx") == 0
-    assert "Ada | Bob" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "Ada | Bob" in out
+    assert err == ""
     assert run("checklist", "--answers", "r.json", "--no-input", "--format", "json") == 0
     entries = json.loads(capsys.readouterr().out)["entries"]
     assert {e["id"]: e["answer"] for e in entries if e["answer"]} == {"load-levels": "not_applicable"}

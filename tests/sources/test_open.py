@@ -197,6 +197,9 @@ def test_an_empty_file(tmp_path: Path) -> None:
     message = refused(path)
     assert "empty file" in message
     assert "nsys export" in message
+    trace = tmp_path / "trace.json"
+    trace.touch()
+    assert "prof.export_chrome_trace" in refused(trace)
 
 
 def test_a_git_lfs_pointer(tmp_path: Path) -> None:

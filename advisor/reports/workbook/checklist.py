@@ -8,7 +8,7 @@ from typing import NamedTuple
 from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 
-from advisor.model.checklist import ANSWERS, WORDS, CheckEntry, Checklist, Stage
+from advisor.model.checklist import ANSWERS, AUTOMATIC, WORDS, CheckEntry, Checklist, Stage
 from advisor.model.review import Review, SignOff
 from advisor.reports.workbook.findings import choose, coloured, to_fill_in
 from advisor.reports.workbook.sheet import Area, Sheet, field
@@ -18,7 +18,6 @@ from advisor.reports.workbook.style import FONT, GOOD, GOOD_BG, LEVELS
 QUESTION, ANSWER, NOTE, SIGNED, DAY, ID, MEASURED = (
     "Question", "Answer", "Note", "Signed by", "Date", "Id", "Measured",
 )  # fmt: skip
-AUTOMATIC = "the capture"
 HINT = "Answer what is open, sign what you checked; 'advisor review import' reads it back."
 _COLOURS = {
     "yes": (GOOD, GOOD_BG), "no": LEVELS["high"], "not applicable": LEVELS["info"],

@@ -18,7 +18,7 @@ from advisor.errors import InputError
 from advisor.model.checklist import WORDS
 from advisor.model.findings import Tool
 from advisor.model.review import DECISIONS, CellProblem, Decision, Review, SignOff
-from advisor.reading import MOST_BYTES
+from advisor.reading import MOST_BYTES, similar
 from advisor.reports.workbook.checklist import ANSWER, DAY, ID, MEASURED, NOTE, QUESTION, SIGNED, signed
 from advisor.reports.workbook.findings import (
     CAPTURE,
@@ -104,7 +104,7 @@ def _open(path: Path) -> Workbook:
     from openpyxl import load_workbook
 
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: no such file{similar(path)}")
     try:
         with zipfile.ZipFile(path) as package:
             size = sum(member.file_size for member in package.infolist())
@@ -125,8 +125,10 @@ def _open(path: Path) -> Workbook:
 
 
 def _unreadable(path: Path, fault: Exception) -> InputError:
+    if isinstance(fault, zipfile.BadZipFile):
+        return InputError(f"{path}: not an Excel workbook (.xlsx); give the one that --xlsx wrote")
     what = " ".join(str(fault).split())[:120]
-    return InputError(f"{path}: not a workbook that can be read ({what})")
+    return InputError(f"{path}: the workbook cannot be read ({what}); save it again as .xlsx")
 
 
 def _rows(book: Workbook, title: str, wanted: Sequence[str], problems: list[CellProblem]) -> Iterator[Row]:
