@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -126,6 +124,8 @@ def _from_files(folder: Path, keys: Collection[str]) -> dict[str, Any]:
 
 
 def _near(name: str) -> str:
+    from difflib import get_close_matches
+
     known = [k.replace("_", "-") for k in SETTINGS]
     near = get_close_matches(name.replace("_", "-"), known, 1)
     return f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
@@ -133,7 +133,10 @@ def _near(name: str) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_text(path))
+        text = read_text(path)
+        import tomllib  # most folders have no such file
+
+        return tomllib.loads(text)
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as error:

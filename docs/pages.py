@@ -251,7 +251,7 @@ def verbs() -> list[tuple[str, ...]]:
 def _group() -> Any:
     from typer.main import get_command
 
-    from advisor.cli.main import app
+    from advisor.cli.app import app
 
     return get_command(app)
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -18,15 +17,6 @@ import typer
 from typer.core import TyperGroup
 
 from advisor.errors import InputError
-
-
-@dataclass(frozen=True)
-class Verb:
-    """Where a verb lives: a function, or a `typer.Typer` with verbs of its own."""
-
-    module: str
-    attribute: str
-    help: str
 
 
 class Stopped(Exception):
@@ -52,8 +42,12 @@ def _stops() -> Iterator[None]:
 class LazyGroup(TyperGroup):
     """Verbs from a table; anything else is input of the default verb."""
 
-    verbs: ClassVar[Mapping[str, Verb]] = {}
+    verbs: ClassVar[Mapping[str, tuple[str, str, str]]] = {}
     default: ClassVar[str] = ""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        _check_given_only(self)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(self.verbs)
@@ -62,7 +56,8 @@ class LazyGroup(TyperGroup):
         verb = self.verbs.get(cmd_name)
         if verb is None:
             return None
-        target = getattr(import_module(verb.module), verb.attribute)
+        module, attribute, _ = verb
+        target = getattr(import_module(module), attribute)
         if not isinstance(target, typer.Typer):
             only = typer.Typer(add_completion=False, rich_markup_mode=None)
             only.command(cmd_name, context_settings=HELP)(target)
@@ -71,11 +66,8 @@ class LazyGroup(TyperGroup):
         command.name = cmd_name
         for each in (command, *getattr(command, "commands", {}).values()):
             _spell_usage(each)
+            _check_given_only(each)
         return command
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, verb.help) for name, verb in self.verbs.items()])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default verb in front of anything that is neither a verb nor our own option."""
@@ -102,6 +94,27 @@ def _spell_usage(command: Any) -> None:
         command.collect_usage_pieces = lambda _ctx: ["[OPTIONS]", *arguments]
 
 
+def _check_given_only(command: Any) -> None:
+    """Keep typer from building a pydantic check for every option that was not given: `--help` and
+    `--list` spend most of their time on these."""
+    listed = command.get_params
+
+    def checked(parameter: Any, check: Any, ctx: Any, value: Any) -> Any:
+        if value is not None or parameter.required:
+            return check(ctx, value)
+        absent = () if parameter.multiple or parameter.nargs == -1 else None
+        return parameter.callback(ctx, parameter, absent) if parameter.callback else absent
+
+    def get_params(ctx: Any) -> list[Any]:
+        parameters: list[Any] = listed(ctx)
+        for each in parameters:
+            if "process_value" not in vars(each):
+                each.process_value = partial(checked, each, each.process_value)
+        return parameters
+
+    command.get_params = get_params
+
+
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -124,6 +137,8 @@ def _refuse_mistyped(word: str, verbs: list[str]) -> None:
     """`advisor explian` is a slip of the finger, not a file without suffix."""
     if "." in word or os.sep in word or os.path.exists(word):
         return
+    from difflib import get_close_matches
+
     near = get_close_matches(word, verbs, 1, 0.7)
     if near:
         raise InputError(f"'{word}' is neither a file nor a verb; did you mean '{near[0]}'?")

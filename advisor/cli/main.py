@@ -1,4 +1,8 @@
-"""Entry point: verbs, errors in one line, exit codes."""
+"""Entry point: verbs, errors in one line, exit codes.
+
+What answers `--help` and `--version` needs neither typer nor the analysis: both are imported by the
+functions that use them.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,17 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, NoReturn
-
-import typer
 
 from advisor import __version__
 from advisor.cli import messages
-from advisor.cli.lazy import HELP, LazyGroup, Stopped, Verb
 from advisor.cli.messages import message
 from advisor.errors import AdvisorError
+
+TYPE_CHECKING = False  # `typing` takes as long to import as all of this
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
 
 # pydantic searches all installed packages for plugins, which takes longer than `--help` does.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -24,83 +28,89 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 # an eighth of the processor time for the triangle of 130,000 samples, and starts sooner.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+#: Where a verb lives (a function, or a `typer.Typer` with verbs of its own), and what it does.
 VERBS = {
-    "diagnose": Verb("advisor.cli.diagnose", "diagnose", "Find causes in captures (the default)."),
-    "demo": Verb("advisor.cli.demo", "demo", "Diagnose the capture that ships with advisor."),
-    "show": Verb("advisor.cli.show", "show", "Show one finding in full."),
-    "explain": Verb("advisor.cli.explain", "explain", "Explain a rule, or why it fired or not."),
-    "doctor": Verb("advisor.cli.doctor", "doctor", "Check a capture, and how to record it better."),
-    "stats": Verb("advisor.cli.stats", "stats", "Print tables of a capture, as nsys stats does."),
-    "whatif": Verb("advisor.cli.whatif", "whatif", "Predict what a change would win."),
-    "capture": Verb("advisor.cli.capture", "capture", "Plan a capture: nsys command for a goal."),
-    "checklist": Verb("advisor.cli.checklist", "checklist", "Go through a sound analysis."),
-    "review": Verb("advisor.cli.review_history", "app", "Decisions of reviews, and what became of findings."),
-    "compare": Verb("advisor.cli.compare", "app", "Compare captures: before and after, engines."),
-    "moe": Verb("advisor.cli.moe", "app", "Judge the perfect-router experiment of an MoE model."),
-    "baseline": Verb("advisor.cli.baseline", "app", "Keep diagnoses by name, to compare with."),
-    "export": Verb("advisor.cli.export", "app", "Write an overlay for Perfetto."),
-    "mcp": Verb("advisor.cli.mcp", "mcp", "Serve the verbs to agents (Model Context Protocol)."),
-    "redact": Verb("advisor.cli.redact", "redact", "Copy a capture without private data."),
-    "facts": Verb("advisor.cli.facts", "facts", "List the facts, or their values in a capture."),
-    "rules": Verb("advisor.cli.rules", "app", "List, check, test and document rules."),
+    "diagnose": ("advisor.cli.diagnose", "diagnose", "Find causes in captures (the default)."),
+    "demo": ("advisor.cli.demo", "demo", "Diagnose the capture that ships with advisor."),
+    "show": ("advisor.cli.show", "show", "Show one finding in full."),
+    "explain": ("advisor.cli.explain", "explain", "Explain a rule, or why it fired or not."),
+    "doctor": ("advisor.cli.doctor", "doctor", "Check a capture, and how to record it better."),
+    "stats": ("advisor.cli.stats", "stats", "Print tables of a capture, as nsys stats does."),
+    "whatif": ("advisor.cli.whatif", "whatif", "Predict what a change would win."),
+    "capture": ("advisor.cli.capture", "capture", "Plan a capture: nsys command for a goal."),
+    "checklist": ("advisor.cli.checklist", "checklist", "Go through a sound analysis."),
+    "review": ("advisor.cli.review_history", "app", "Decisions of reviews, and what became of findings."),
+    "compare": ("advisor.cli.compare", "app", "Compare captures: before and after, engines."),
+    "moe": ("advisor.cli.moe", "app", "Judge the perfect-router experiment of an MoE model."),
+    "baseline": ("advisor.cli.baseline", "app", "Keep diagnoses by name, to compare with."),
+    "export": ("advisor.cli.export", "app", "Write an overlay for Perfetto."),
+    "mcp": ("advisor.cli.mcp", "mcp", "Serve the verbs to agents (Model Context Protocol)."),
+    "redact": ("advisor.cli.redact", "redact", "Copy a capture without private data."),
+    "facts": ("advisor.cli.facts", "facts", "List the facts, or their values in a capture."),
+    "rules": ("advisor.cli.rules", "app", "List, check, test and document rules."),
 }
 
-
-class Advisor(LazyGroup):
-    verbs = VERBS
-    default = "diagnose"
-
-
-app = typer.Typer(
-    cls=Advisor,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings=HELP,
-    subcommand_metavar="[VERB] TRACE...",
-    epilog="Exit codes: 0 done, 1 a finding at or above --fail-on, 2 cannot run, "
-    "70 a bug in advisor, 130 interrupted.",
+_TEXT = (
+    "Find out why GPU inference is slow.",
+    "advisor reads an Nsight Systems export or a PyTorch profiler trace and says what holds the GPU back, "
+    "with the numbers that prove it and what to change. `advisor TRACE` is `advisor diagnose TRACE`.",
+)
+_OPTIONS = {
+    "--version": "Print the version.",
+    "--debug": "Show a traceback where something fails.",
+    "--install-completion": "Install completion for the current shell.",
+    "--show-completion": "Show completion for the current shell, to copy it or customize the installation.",
+    "-h, --help": "Show this message and exit.",
+}
+_EXIT_CODES = (
+    "Exit codes: 0 done, 1 a finding at or above --fail-on, 2 cannot run, 70 a bug in advisor, "
+    "130 interrupted."
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"advisor {__version__}")
-        raise typer.Exit
+def help_text() -> str:
+    """What `advisor --help` prints: up to 78 columns, as typer prints the help of a verb."""
+    from textwrap import fill
 
+    columns = 80
+    with suppress(OSError, ValueError):
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
+    width = max(min(columns, 80) - 2, 50)
 
-@app.callback(invoke_without_command=True)
-def _group(
-    ctx: typer.Context,
-    version: Annotated[  # noqa: ARG001
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-    debug: Annotated[  # noqa: ARG001
-        bool, typer.Option("--debug", help="Show a traceback where something fails.")
-    ] = False,
-) -> None:
-    """Find out why GPU inference is slow.
+    def table(title: str, rows: Mapping[str, str]) -> str:
+        indent = max(map(len, rows)) + 4
+        lines = [
+            fill(text, width, initial_indent=f"  {name}".ljust(indent), subsequent_indent=" " * indent)
+            for name, text in rows.items()
+        ]
+        return "\n".join([f"{title}:", *lines])
 
-    advisor reads an Nsight Systems export or a PyTorch profiler trace and says what holds the
-    GPU back, with the numbers that prove it and what to change. `advisor TRACE` is
-    `advisor diagnose TRACE`.
-    """
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help(), err=True)
-        raise typer.Exit(2)
+    def paragraph(text: str) -> str:
+        return fill(text, width, initial_indent="  ", subsequent_indent="  ")
+
+    return "\n\n".join(
+        [
+            "Usage: advisor [OPTIONS] [VERB] TRACE...",
+            *map(paragraph, _TEXT),
+            table("Options", _OPTIONS),
+            table("Verbs", {name: text for name, (_, _, text) in VERBS.items()}),
+            paragraph(_EXIT_CODES),
+        ]
+    )
 
 
 def main(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code, prints every error as one line."""
     # Taken out here, so that it works at any place of any verb.
     messages.debug = debug = "--debug" in args
+    words = [a for a in args if a != "--debug"]
     try:
-        result = app([a for a in args if a != "--debug"], "advisor", standalone_mode=False)
-        sys.stdout.flush()
-        return result if isinstance(result, int) else 0
-    except Stopped as stopped:
-        if stopped.exit_code:
-            message("interrupted")
-        return stopped.exit_code
+        if words in (["--help"], ["-h"], ["--version"]):
+            print(f"advisor {__version__}" if words == ["--version"] else help_text(), flush=True)
+            return 0
+        from advisor.cli.app import run_verb
+
+        return run_verb(words)
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:
@@ -142,8 +152,6 @@ def _failed(error: Exception) -> int:
         lines = str(error).splitlines() or [""]
         head = lines.pop(0) if len(lines) == 1 else f"{len(lines)} problems"
         message("\n".join([f"error: {head}", *lines]))
-    elif isinstance(error, typer.Abort):
-        return 130
     elif hasattr(error, "format_message"):
         # A wrong option or argument, as typer (or the click below it) reports it.
         ctx = getattr(error, "ctx", None)

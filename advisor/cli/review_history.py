@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,9 @@ from advisor.cli.review import app
 from advisor.cli.settings import takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.model.review import History
+
+if TYPE_CHECKING:
+    from advisor.model.review import History
 
 Day = Annotated[str | None, typer.Option("--date", metavar="DAY", help="2026-11-22 (default: today).")]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from advisor.model.capture import Frozen
 
@@ -28,6 +27,8 @@ class Shown(Frozen):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         rows = "".join(
             f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in self._rows()
         )

@@ -270,7 +270,8 @@ def check_command(command: str) -> None:
     """The verb and the options of a command line of ours."""
     from typer.main import get_command
 
-    from advisor.cli.main import VERBS, app
+    from advisor.cli.app import app
+    from advisor.cli.main import VERBS
 
     words = command.split("#")[0].split()
     verb = words[1] if words[1] in VERBS else "diagnose"

@@ -253,7 +253,8 @@ def test_every_option_is_documented(run: Run, capsys: Captured) -> None:
 def test_options_of_the_analysis_are_the_same_for_every_verb() -> None:
     from typer.main import get_command
 
-    from advisor.cli.main import VERBS, app
+    from advisor.cli.app import app
+    from advisor.cli.main import VERBS
     from advisor.config import SETTINGS
 
     shared = ("window", "nvtx", "phase", "weight_bytes", "serving_engine", "param")
