@@ -36,7 +36,7 @@ class TimeUnit(StrEnum):
 REPORTS = (
     "kernels", "tail", "api", "api-gpu", "launch", "launch-trace", "copies", "copy-sizes", "unified",
     "collectives", "nvtx", "nvtx-pushpop", "nvtx-kernels", "nvtx-gpu", "nvtx-gpu-trace", "osrt",
-    "trace", "longest", "histogram", "pace", "heatmap", "modules", "budget",
+    "trace", "longest", "histogram", "pace", "heatmap", "modules", "layers", "budget",
 )  # fmt: skip
 
 

@@ -292,7 +292,8 @@ def _notes(
             )
     by_engine: dict[str, list[str]] = {}
     for doc, side in zip(docs, sides, strict=True):
-        for name in side.texts("serving_engine")[:1]:
+        given = doc.name.lower()
+        for name in [given] if given in engines() else side.texts("serving_engine")[:1]:
             by_engine.setdefault(name, []).append(doc.name)
     for name, users in by_engine.items():
         data = engines().get(name)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import ATTENTION, MATMUL
+from advisor.metrics.kernels import ATTENTION, MATMUL, is_helper
 from advisor.metrics.pauses import step_times
 from advisor.metrics.sizes import step_sizes
 from advisor.model.arrays import Array
@@ -16,8 +16,6 @@ from advisor.model.findings import Diagnosis
 from advisor.model.work import MAX_KERNELS, MAX_SAMPLES, KernelName, KernelWork, PhaseWork, Work
 from advisor.sources.schema import MISSING
 
-#: Helpers of a main kernel, as our own operation names call them.
-_HELPERS = ("reduction", "reduce", "combine", "merge", "scheduling")
 #: A block repeats where the calls a step of this share of the kernels are a multiple of it.
 _REPEATS = 0.6
 #: Fewer repetitions than this are no layers.
@@ -148,11 +146,7 @@ class _KernelTable:
             if calls[i]
         )
         attention, matmul = (
-            sum(
-                int(calls[i])
-                for i, k in enumerate(self._known)
-                if k.family in wanted and not any(h in k.operation for h in _HELPERS)
-            )
+            sum(int(calls[i]) for i, k in enumerate(self._known) if k.family in wanted and not is_helper(k))
             / steps
             for wanted in (ATTENTION, MATMUL)
         )

@@ -13,6 +13,7 @@ from advisor.facts.evidence import evidence
 from advisor.facts.experts import expert_facts
 from advisor.facts.host import host_facts
 from advisor.facts.in_use import in_use_facts
+from advisor.facts.layers import layer_facts
 from advisor.facts.memory import memory_facts
 from advisor.facts.operations import operation_facts
 from advisor.facts.phases import phase_facts
@@ -59,6 +60,7 @@ def build_facts(
         in_use_facts(own, device, out)
         shape_facts(own, device, out)
         expert_facts(own, device, out)
+        layer_facts(own, device, out)
         host_facts(own, device, out)
         memory_facts(own, device, out)
         copy_facts(own, device, out)

@@ -19,6 +19,7 @@ from advisor.facts import (
     host,
     in_use,
     integrity,
+    layers,
     memory,
     operations,
     phases,
@@ -39,7 +40,7 @@ IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 _DECLARED = (
     *capture.FACTS, *stacks.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *in_use.FACTS, *shapes.FACTS, *host.FACTS,
     *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *products.FACTS, *rates.FACTS,
-    *provenance.FACTS, *callsites.FACTS, *experts.FACTS, *operations.FACTS, *clocks.FACTS, *communication.FACTS, *sums.FACTS,
+    *provenance.FACTS, *callsites.FACTS, *experts.FACTS, *layers.FACTS, *operations.FACTS, *clocks.FACTS, *communication.FACTS, *sums.FACTS,
 )  # fmt: skip
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}

@@ -9,6 +9,7 @@ from advisor.facts.spec import Entry, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import dense, shape_key
+from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
@@ -27,7 +28,7 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     phase, and the table of those names."""
     if not a.trace.has("kernels") or a.step_count < 2:
         return
-    at, step = _kernels_of_one_phase(a, device)
+    at, step = kernels_of_one_phase(a, device)
     if len(at) == 0:
         return
     row, name = a.ops.row[at], a.op_name[at]
@@ -66,20 +67,6 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
         ("kernel", "operation", "grids", "least blocks", "most blocks", "calls", "share:ratio"),
         rows,
     )
-
-
-def _kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:
-    """Positions of the device's kernels in the window's steps of the commonest phase, and their
-    steps, numbered from 0 without holes."""
-    phases = np.array(a.steps.phase)
-    common = max(set(a.steps.phase), key=lambda p: (a.steps.phase.count(p), p))
-    chosen = np.zeros(len(a.steps) + 1, bool)
-    chosen[a.window_steps] = phases[a.window_steps] == common
-    at = a.device_kernels(device)
-    step = a.steps.op_step[at]
-    inside = chosen[step]
-    number = np.cumsum(chosen) - 1
-    return at[inside], number[step[inside]]
 
 
 def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:

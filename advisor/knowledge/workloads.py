@@ -1,7 +1,9 @@
-"""Loader of ``workloads.yaml``: what speaks for a kind of program, and who launched the kernels."""
+"""Loader of ``workloads.yaml``: what speaks for a kind of program, who launched the kernels, and how layers
+of a model are named."""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Annotated, Literal, Self
 
@@ -13,6 +15,7 @@ from advisor.knowledge.shapes import Data, Family, File, Pattern, Text
 Kind = Literal["ranges", "operators", "modules", "kernels", "families", "command", "structure"]
 Feature = Literal["named_phases", "decode_attention", "few_tokens", "names", "launches", "framework"]
 Share = Annotated[float, Field(ge=0, le=1)]
+LayerPart = Literal["attention", "ffn"]
 #: Least and most, both included; None leaves a side open.
 Bounds = tuple[float | None, float | None]
 
@@ -55,6 +58,17 @@ class WorkloadFile(File):
     decisive: float = Field(gt=0)
     frameworks: tuple[Framework, ...]
     workloads: tuple[Workload, ...] = Field(min_length=1)
+    layers: Pattern
+    parts: dict[LayerPart, Pattern]
+
+    def layer(self, text: str) -> tuple[int | None, str]:
+        """The number of the layer that a range names, and the text that follows it (all without a number)."""
+        hit = re.search(self.layers, text)
+        return (int(hit[1]), text[hit.end() :]) if hit else (None, text)
+
+    def part(self, text: str) -> LayerPart | None:
+        """The part of a layer that a range or a class of modules names."""
+        return next((part for part, pattern in self.parts.items() if re.search(pattern, text)), None)
 
 
 @cache

@@ -18,11 +18,18 @@ from advisor.sources.trace import Trace
 UNFUSED = frozenset(("elementwise", "activation", "norm", "rope", "copy", "softmax", "index", "quantise"))
 MATMUL = frozenset(("gemm", "gemv", "conv", "moe"))
 ATTENTION = frozenset(("attention",))
+#: Helpers of a main kernel, as our own operation names call them.
+_HELPERS = ("reduction", "reduce", "combine", "merge", "scheduling")
 
 
 def is_unknown(kernel: KernelFamily) -> bool:
     """True where only a catch-all takes the name: the kernel may be of any family."""
     return kernel.operation.startswith("other")
+
+
+def is_helper(kernel: KernelFamily) -> bool:
+    """True for the reduction or combining kernel beside a matrix product or attention kernel."""
+    return kernel.family in MATMUL | ATTENTION and any(h in kernel.operation for h in _HELPERS)
 
 
 def weight_bits(kernel: KernelFamily) -> int:

@@ -9,7 +9,7 @@ products of experts are wide however few tokens each of them gets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from advisor.metrics.sums import sums_of
 from advisor.model.arrays import Array
 from advisor.sources.schema import Summed
 from advisor.sources.trace import Trace
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
 
 #: A step is of one phase when this much of its telling kernel time says so.
 _CLEAR = 0.7
@@ -137,3 +140,17 @@ def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ..
     if set(steps.phase) - {"unknown"} or not trace.has("kernels"):
         return steps.phase, np.asarray(steps.gpu_end - steps.gpu_start)
     return guess_phases(trace, names, np.zeros(len(names.index), np.int64), 1), np.ones(1)
+
+
+def kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:
+    """Positions of the device's kernels in the window's steps of the commonest phase, and their
+    steps, numbered from 0 without holes."""
+    phases = np.array(a.steps.phase)
+    common = max(set(a.steps.phase), key=lambda p: (a.steps.phase.count(p), p))
+    chosen = np.zeros(len(a.steps) + 1, bool)
+    chosen[a.window_steps] = phases[a.window_steps] == common
+    at = a.device_kernels(device)
+    step = a.steps.op_step[at]
+    inside = chosen[step]
+    number = np.cumsum(chosen) - 1
+    return at[inside], number[step[inside]]

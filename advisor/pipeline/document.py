@@ -290,7 +290,7 @@ def steps(a: Analysis) -> tuple[StepSummary, ...]:
 _MAIN_TABLES = {
     "kernels": "kernels.top", "families": "kernels.families", "api": "api.top", "copies": "copies.classes",
     "steps": "steps.phases", "activity": "activity.groups", "modules": "origins.modules",
-    "places": "origins.places", "matmuls": "kernels.matmuls",
+    "places": "origins.places", "matmuls": "kernels.matmuls", "layers": "layers.parts",
 }  # fmt: skip
 
 

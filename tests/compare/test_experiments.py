@@ -153,6 +153,10 @@ def test_names_come_from_the_user_the_kernels_or_the_file(tmp_path: Path) -> Non
     one, two = (side(n, diagnosed(tmp_path / f"{n}.sqlite", seed=i)) for i, n in enumerate("ab"))
     found = table([(None, one), (None, two), ("mine", two)], {}, {})
     assert [c.name for c in found.columns] == ["pytorch", "pytorch-2", "mine"]
+    traits = [
+        n.partition(". ")[0] for n in table([("TGI", one), ("b", two)], {}, {}).notes if "fusion: " in n
+    ]
+    assert traits == ["TGI: Text Generation Inference", "b: PyTorch"]  # of the name, else of the kernels
     with pytest.raises(InputError, match="there is no column 'nim'"):
         table([(None, one), (None, two)], {"nim": 30.0}, {})
 

@@ -1,10 +1,11 @@
-"""GPU time by Python module, as the PyTorch profiler records them with ``with_stack=True``."""
+"""GPU time by Python module (PyTorch profiler, ``with_stack=True``) and by layer of the model."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
+from advisor.metrics.layers import find_layers
 from advisor.metrics.origins import module_tree
 from advisor.metrics.stats.sums import Query
 
@@ -26,4 +27,23 @@ def modules(q: Query) -> pd.DataFrame:
     if rows:
         held = sum(r.total_ns for r in rows if r.level == 0)
         frame.attrs["note"] = f"{held / whole:.1%} of the GPU time lies in modules"
+    return frame
+
+
+def layers(q: Query) -> pd.DataFrame:
+    """Layers of the main device: medians over the steps of the commonest phase."""
+    found = find_layers(q.a, q.a.main_device)
+    if found is None:
+        return pd.DataFrame()
+    times = found.times((q.a.ops.end - q.a.ops.start)[found.at])
+    attention, ffn, other = np.median(times, axis=0).T
+    total = np.median(times.sum(axis=2), axis=0)
+    frame = pd.DataFrame(
+        {
+            "Layer": np.arange(found.count), "Steps": len(times), "Total (ns)": total,
+            "Share (%)": 100 * total / max(total.sum(), 1), "Attention (ns)": attention, "FFN (ns)": ffn,
+            "Other (ns)": other,
+        }
+    )  # fmt: skip
+    frame.attrs["note"] = f"layers by the {found.by}; medians over {len(times)} steps of the commonest phase"
     return frame

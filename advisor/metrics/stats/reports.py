@@ -20,7 +20,7 @@ from advisor.metrics.stats.launch import (
     projection_trace,
     trace,
 )
-from advisor.metrics.stats.modules import modules
+from advisor.metrics.stats.modules import layers, modules
 from advisor.metrics.stats.spread import COINCIDES, budget, heatmap, histogram, pace, tail
 from advisor.metrics.stats.sums import (
     NameStyle,
@@ -185,6 +185,11 @@ REPORTS: dict[str, Report] = {
         "GPU time by Python module", modules,
         _ranks("Module 0, GPU Ops 2, Self (ns) 0, Total (ns) 0, Total (%) 0, Level 6"),
         {"Python modules": ("modules",)}, "torch.profiler.profile(with_stack=True)", steady=True,
+    ),
+    "layers": Report(
+        "Kernel time by layer", layers,
+        _ranks("Layer 0, Steps 3, Total (ns) 0, Share (%) 1, Attention (ns) 0, FFN (ns) 0, Other (ns) 0"),
+        _KERNELS, _NODES, steady=True,
     ),
     "heatmap": Report(
         "Activity over time", heatmap,

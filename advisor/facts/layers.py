@@ -1,0 +1,80 @@
+"""Facts about the layers of a model: how many there are, and what their parts take."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, Need, group
+from advisor.facts.writer import FactWriter
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.layers import PARTS, find_layers, in_norms
+from advisor.model.arrays import Array
+from advisor.model.facts import Scope
+
+_ROWS = 30
+_LAYERS = Need(
+    "no layers with attention show in modules, ranges, or the order of the kernels",
+    "torch.profiler.profile(with_stack=True), or ranges that number the layers",
+)
+_HOW = "median over layers and steps of the commonest phase"
+
+FACTS = (
+    *group("device", "", [
+        Entry("layer.count", "count", "kernels", "Layers of a step that hold attention", "modules of one class, numbered ranges, or repeats of the kernels"),
+        Entry("layer.source", "text", "kernels", "How the layers were found: by Python modules, ranges, or the order of the kernels", "the first of them that shows any"),
+        Entry("layer.time_ns", "ns", "kernels", "Kernel time of a layer", _HOW),
+        Entry("layer.attention_ns", "ns", "kernels", "Kernel time of the attention part of a layer, with its projections", _HOW),
+        Entry("layer.ffn_ns", "ns", "kernels", "Kernel time of the feed-forward network or the experts of a layer", _HOW),
+        Entry("layer.norm_ratio", "ratio", "kernels", "Share of the kernel time of layers in norms and activations that are kernels of their own", "time by family"),
+        Entry("layer.cache_join_ratio", "ratio", "kernels", "Share of the kernel time of layers in concatenations that append to the KV cache", "concatenations with attention next, without rotation, product or cache write between"),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS, _LAYERS)),
+)  # fmt: skip
+
+
+def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    found = find_layers(a, device) if a.trace.has("kernels") else None
+    if found is None:
+        return
+    scope = Scope(device=device)
+    length = a.ops.end - a.ops.start
+    duration = length[found.at]
+    times = found.times(duration)
+    whole = float(duration.sum()) or 1.0
+    attention, ffn, _ = np.median(times, axis=(0, 1)).tolist()
+    out.put_all(
+        {
+            "layer.count": found.count,
+            "layer.source": found.by,
+            "layer.time_ns": float(np.median(times.sum(axis=2))),
+            "layer.attention_ns": attention,
+            "layer.ffn_ns": ffn or None,
+            "layer.norm_ratio": float(duration[in_norms(a, found)].sum()) / whole,
+            "layer.cache_join_ratio": float(length[found.joins].sum()) / whole,
+        },
+        scope,
+    )
+    labels = np.array(a.names.operations, object)[a.op_name[found.at]]
+    labels[np.isin(found.at, found.joins)] = "KV cache append by concatenation"
+    rows = []
+    for part, name in enumerate(PARTS):
+        mine = found.part == part
+        kinds, of = np.unique(labels[mine].astype(str), return_inverse=True)
+        rows += _rows(name, kinds.tolist(), of, duration[mine], times.shape[0] * found.count, whole)
+    out.table(
+        "layers.parts",
+        scope,
+        f"What a layer of {found.count} takes, by the {found.by}",
+        ("part", "operation", "a layer", "time a layer:us", "share:ratio"),
+        sorted(rows, key=lambda row: -row[4])[:_ROWS],
+    )
+
+
+def _rows(
+    part: str, kinds: list[str], of: Array, duration: Array, layers: int, whole: float
+) -> list[tuple[str, str, float, float, float]]:
+    time, count = np.bincount(of, duration, len(kinds)), np.bincount(of, minlength=len(kinds))
+    return [
+        (part, kind, count[i] / layers, time[i] / layers / 1e3, time[i] / whole)
+        for i, kind in enumerate(kinds)
+    ]

@@ -1,0 +1,257 @@
+"""Layers of a model inside its steps, and the part of each that a kernel works for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.knowledge.files import KernelFamily
+from advisor.knowledge.workloads import workload_knowledge
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.host import innermost
+from advisor.metrics.kernels import ATTENTION, is_helper
+from advisor.metrics.operations import Kind
+from advisor.metrics.phases import kernels_of_one_phase
+from advisor.model.arrays import Array
+from advisor.sources.schema import MISSING
+
+PARTS = ("attention", "ffn", "other")
+_ATTENTION, _FFN, _OTHER = range(3)
+#: Fewer repetitions than this are no layers; they hold so much of the kernel time.
+FEWEST, _HELD = 3, 0.5
+#: Layers by order: this share of the steps agrees on their number, and this share of them ends in a
+#: feed-forward network.
+_AGREE = 0.75
+#: Sequences of kernels that are looked at.
+_SEQUENCES = 200
+#: What a kernel of a family is to the order of a layer.
+_PRODUCT, _CORE, _SOFTMAX, _NORM, _ACTIVATION, _EXPERTS, _CACHE, _ROTATION, _HELPER, _JOIN = range(1, 11)
+_SIGNS = {
+    "gemm": _PRODUCT, "gemv": _PRODUCT, "softmax": _SOFTMAX, "norm": _NORM, "activation": _ACTIVATION,
+    "moe": _EXPERTS, "kv_cache": _CACHE, "rope": _ROTATION,
+}  # fmt: skip
+_ARITHMETIC = frozenset(("multiply", "add", "subtract"))
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Kernels (positions `at` in `ops`) that lie in layers: the number of the `layer` in its step (or
+    the object, or range), the `part` of it (position in PARTS), the `step` (numbered from 0). `joins`
+    are kernels that append to the KV cache by concatenation, by position in `ops`."""
+
+    by: str
+    at: Array
+    step: Array
+    layer: Array
+    part: Array
+    joins: Array
+
+    @property
+    def count(self) -> int:
+        return int(self.layer.max()) + 1
+
+    def times(self, duration: Array) -> Array:
+        """Kernel time (ns) by step, layer and part."""
+        steps = int(self.step.max()) + 1
+        shape = (steps, self.count, len(PARTS))
+        key = np.ravel_multi_index((self.step, self.layer, self.part), shape)
+        return np.bincount(key, duration, steps * self.count * len(PARTS)).reshape(shape)
+
+
+def find_layers(a: Analysis, device: int) -> Layers | None:
+    """Layers by Python modules, else by ranges that number them, else by the order of the kernels in steps
+    of the commonest phase; None where nothing shows them, or they hold less than half of the kernel time."""
+    if a.step_count:
+        at, step = kernels_of_one_phase(a, device)
+    else:
+        at = a.device_kernels(device)
+        step = np.zeros(len(at), np.int64)
+    if not len(at):
+        return None
+    duration = (a.ops.end - a.ops.start)[at]
+    signs = np.array([_sign(k) for k in a.names.known])[a.op_name[at]]
+    order = np.argsort(step, kind="stable")
+    at, step, duration, signs = at[order], step[order], duration[order], signs[order]
+    bounds = np.searchsorted(step, np.arange(int(step.max()) + 2))
+    runs = [signs[lo:hi] for lo, hi in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+    joins = at[np.concatenate([_joins(run) for run in runs])]
+    found = (_by_modules(a, at), _by_ranges(a, at), _by_order(runs) if a.step_count else None)
+    for by, labels in zip(("Python modules", "ranges", "order of the kernels"), found, strict=True):
+        if labels is None:
+            continue
+        layer, part = labels
+        inside = layer >= 0
+        known, number = np.unique(layer[inside], return_inverse=True)
+        held = duration[inside].sum() >= _HELD * duration.sum()
+        if len(known) >= FEWEST and held and (part[inside] == _ATTENTION).any():
+            return Layers(by, at[inside], step[inside], number, part[inside], joins)
+    return None
+
+
+def _sign(kernel: KernelFamily) -> int:
+    if kernel.family in ATTENTION:
+        return _HELPER if is_helper(kernel) else _CORE
+    if kernel.operation == "concatenate":
+        return _JOIN
+    if kernel.family == "elementwise" and kernel.operation in _ARITHMETIC:
+        return _ROTATION
+    return _HELPER if is_helper(kernel) else _SIGNS.get(kernel.family, 0)
+
+
+def _joins(signs: Array) -> Array:
+    """Which kernels concatenate keys or values to a cache: attention follows, without a rotation (whose
+    halves are concatenated, too), a write to a static cache or a product between."""
+    join = signs == _JOIN
+    decisive = np.flatnonzero(np.isin(signs, (_CORE, _PRODUCT, _ROTATION, _CACHE)))
+    if not join.any() or not len(decisive):
+        return np.zeros(len(signs), bool)
+    following = np.searchsorted(decisive, np.arange(len(signs)))
+    last = np.append(signs[decisive], 0)[following]
+    return np.asarray(join & (last == _CORE))
+
+
+# ------------------------------------------------------------------------------- by names
+
+
+def _by_modules(a: Analysis, at: Array) -> tuple[Array, Array] | None:
+    """Of modules of one class below the same parent, the outermost ones that hold attention are layers."""
+    found = a.provenance.ops
+    if found is None or not found.modules:
+        return None
+    names, modules = workload_knowledge(), found.modules
+    group: dict[tuple[int, str], list[int]] = {}
+    below: list[set[str | None]] = [set() for _ in modules]
+    for i, module in enumerate(modules):
+        group.setdefault((module.parent, module.kind), []).append(i)
+    own = [names.part(module.kind) for module in modules]
+    for i in range(len(modules) - 1, -1, -1):  # parents come first
+        if modules[i].parent >= 0:
+            below[modules[i].parent] |= below[i] | {own[i]}
+    layer, part, count = [MISSING] * len(modules), [_OTHER] * len(modules), 0
+    for i, module in enumerate(modules):
+        if module.parent >= 0 and layer[module.parent] >= 0:
+            layer[i], part[i] = layer[module.parent], part[module.parent]
+            if part[i] == _OTHER and (named := own[i]) is not None:
+                part[i] = PARTS.index(named)
+        elif own[i] is None and len(group[module.parent, module.kind]) >= FEWEST and "attention" in below[i]:
+            layer[i], count = count, count + 1
+    of = found.module[at]
+    return tuple(np.append(np.array(v, np.int64), MISSING)[of] for v in (layer, part))  # type: ignore[return-value]
+
+
+def _by_ranges(a: Analysis, at: Array) -> tuple[Array, Array] | None:
+    """Ranges with the number of a layer around the launch, and the outermost one that names its part."""
+    names, ranges = workload_knowledge(), a.ranges
+    read = {i: names.layer(text) for i, text in enumerate(ranges.texts) if not ranges.by_profiler[i]}
+    layers = {i: number for i, (number, _) in read.items() if number is not None}
+    if len(set(layers.values())) < FEWEST or not a.trace.has("api_calls"):
+        return None
+    named_parts = {i: names.part(rest) for i, (_, rest) in read.items()}
+    parts = {i: PARTS.index(name) for i, name in named_parts.items() if name is not None}
+    api = a.ops.api[at]
+    calls = a.trace.columns("api_calls", ("thread", "start"))
+    layer, part = np.full(len(at), MISSING, np.int64), np.full(len(at), _OTHER, np.int64)
+    thread = np.where(api >= 0, calls["thread"][api], MISSING)
+    for each in np.unique(thread[api >= 0]).tolist():
+        mine = np.flatnonzero(thread == each)
+        mine = mine[np.argsort(calls["start"][api[mine]], kind="stable")]
+        when = calls["start"][api[mine]]
+        for named, out, depth in ((layers, layer, 64), (parts, part, 1)):
+            rows = ranges.rows(list(named))
+            own = rows["thread"] == each
+            label = np.array([named[i] for i in rows["text"][own].tolist()], np.int64)
+            hit = innermost(when, rows["start"][own], rows["end"][own], label, depth)
+            out[mine] = np.where(hit >= 0, hit, out[mine])
+    return layer, part
+
+
+# ------------------------------------------------------------------------------- by order
+
+
+def _by_order(runs: Sequence[Array]) -> tuple[Array, Array] | None:
+    """Of the kernels of steps, whose signs these are. Steps of one sequence are looked at once."""
+    known: dict[bytes, tuple[Array, Array, int]] = {}
+    found = []
+    for signs in runs:
+        if (key := signs.tobytes()) not in known:
+            if len(known) == _SEQUENCES:
+                return None
+            known[key] = _in_sequence(signs)
+        found.append(known[key])
+    counts = np.array([count for _, _, count in found])
+    usual = int(np.median(counts))
+    if usual < FEWEST or float((counts == usual).mean()) < _AGREE:
+        return None
+    empty = [np.where(count == usual, layer, MISSING) for layer, _, count in found]
+    return np.concatenate(empty), np.concatenate([part for _, part, _ in found])
+
+
+def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
+    """Layer and part of each kernel of a step, and the number of layers; 0 where they cannot be labels.
+
+    Attention is what lies between the first product after a feed-forward network and the product that
+    follows the attention kernel (with softmax as a kernel of its own the second one, after that with the
+    values). The feed-forward network reaches from the next product or expert kernel to the last product
+    between the last activation and the norm after it (without norms the first product), or the last expert
+    kernel; where neither is a kernel, to the last product before the last norm.
+    """
+    size = len(signs)
+    layer, part = np.full(size, MISSING, np.int64), np.full(size, _OTHER, np.int64)
+    where = {sign: np.flatnonzero(signs == sign) for sign in range(1, 11)}
+    products, experts = where[_PRODUCT], where[_EXPERTS]
+    anchors, own = (where[_CORE], 1) if len(where[_CORE]) else (where[_SOFTMAX], 2)
+    anchors = anchors[np.diff(np.searchsorted(products, anchors), prepend=-1) > 0]
+    if len(anchors) < FEWEST or (own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))):
+        return layer, part, 0  # a softmax may also be that of a router
+    ends: list[int] = []  # of the attention part and of the layer, in turn
+    for anchor, limit in zip(anchors.tolist(), [*anchors[1:].tolist(), size], strict=True):
+
+        def within(at: Array, low: int, high: int = limit) -> Array:
+            return np.asarray(at[np.searchsorted(at, low, "right") : np.searchsorted(at, high)])
+
+        after = within(products, anchor)
+        if len(after) < own:
+            return layer, part, 0
+        out = int(after[own - 1])
+        active, expert = within(where[_ACTIVATION], out), within(experts, out)
+        if len(active):  # the up projection may follow the activation of the gate
+            begun = int(active[-1])
+            norm = [*within(where[_NORM], begun).tolist(), limit][0]
+            down = within(products, begun).tolist()
+            last = [p for p in down if p < norm < limit][-1:] or down[:1]
+        else:
+            norms = within(where[_NORM], out, int(after[-1]))
+            last = (
+                within(products, out, int(norms[-1]))[-1:].tolist() if len(norms) and not len(expert) else []
+            )
+        last += expert[-1:].tolist()
+        ends += [out, max(last, default=out)]
+    ends = [_with_helpers(signs, at) for at in ends]
+    if np.mean([lo == hi for lo, hi in zip(ends[::2], ends[1::2], strict=True)]) > 1 - _AGREE:
+        return layer, part, 0
+    before = [a - e for a, e in zip(anchors[1:].tolist(), ends[1::2], strict=False)]
+    start = max(int(anchors[0]) - int(np.median(before)), -1)
+    heavy = np.union1d(products, experts)
+    for k, (out, end) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
+        layer[start + 1 : end + 1] = k
+        for low, high, kind in ((start, out, _ATTENTION), (out, end, _FFN)):
+            first = heavy[np.searchsorted(heavy, low, "right") :][:1]
+            if len(first) and first[0] <= high:
+                part[first[0] : high + 1] = kind
+        start = end
+    return layer, part, len(anchors)
+
+
+def _with_helpers(signs: Array, at: int) -> int:
+    """The end of what begins at `at`: reductions and combining kernels belong to it."""
+    while at + 1 < len(signs) and signs[at + 1] == _HELPER:
+        at += 1
+    return at
+
+
+def in_norms(a: Analysis, found: Layers) -> Array:
+    """Which of the kernels of layers are norms or activations."""
+    mask = a.names.mask(lambda k: k.family in ("norm", "activation"))
+    return np.asarray(mask[a.op_name[found.at]] & (a.ops.kind[found.at] == Kind.KERNEL))
