@@ -10,7 +10,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.damage import Losses, find_losses
+from advisor.metrics.damage import Losses
 from advisor.model.facts import TRACE
 
 _LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.*(?:full|overflow)|overflowed")
@@ -89,7 +89,7 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
         out.put("capture.opaque_graph_ratio", 1.0 if runs else None)
         out.put("capture.hidden_graph_ratio", 0.0 if runs else None)
         return []
-    losses = find_losses(a.trace, a.ops)
+    losses = a.losses
     share = losses.lost_launches / max(losses.launches, 1)
     out.put("capture.launch_without_kernel_ratio", share)
     share = losses.lost_kernels / max(kernels + runs + losses.lost_kernels, 1)

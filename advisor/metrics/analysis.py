@@ -18,7 +18,7 @@ from advisor.metrics.activity import (
     launch_kinds,
 )
 from advisor.metrics.budget import DeviceBudget, HostStates, device_budget, host_states
-from advisor.metrics.damage import Damage, capture_ranges, find_damage
+from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
 from advisor.metrics.host import Ranges, Threads, calls_by_thread
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, kernel_names
@@ -47,7 +47,7 @@ from advisor.sources.trace import Trace
 #: What views of other devices share.
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses",
-    "startup", "damage", "communication", "roles", "states", "provenance",
+    "startup", "damage", "communication", "roles", "states", "provenance", "losses",
 )  # fmt: skip
 
 
@@ -106,9 +106,8 @@ class Analysis:
     @cached_property
     def ops(self) -> Operations:
         # One pass over each big table: what later stages need of it is read along.
-        self.trace.columns(
-            "api_calls", ("start", "end", "process", "thread", "correlation", "call", "name_id", "result")
-        )
+        calls = "start end process thread correlation call name_id result"
+        self.trace.columns("api_calls", calls.split())
         wanted = "start end device context stream process correlation name_id short_name_id grid_x "
         wanted += "grid_y grid_z blocks threads registers shared_bytes graph_node"
         self.trace.columns("kernels", wanted.split())
@@ -152,14 +151,13 @@ class Analysis:
         """What looks most like steps, with the confidence that it is."""
         kernels = self.trace.has("kernels")
         heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
-        work = Work(self.trace, self.ops, self.main_process, self.main_device, self.op_name, heavy)
-        known = self.names.known if kernels else []
-        kinds = ["loss" if k.operation == "loss" else k.family for k in known]
+        mine = self.main_process, self.main_device
+        work = Work(self.trace, self.ops, *mine, self.op_name, heavy, self.losses.share)
+        kinds = ["loss" if k.operation == "loss" else k.family for k in self.names.known]
         found = find_steps(work, self.ranges, step_patterns(), kinds)
-        if len(found) == 0 or not kernels:
+        if not len(found) or not kernels:
             return found
-        model = self.program.is_language_model
-        return with_phases(found, self.trace, self.ops, self.names, model)
+        return with_phases(found, self.trace, self.ops, self.names, self.program.is_language_model)
 
     @cached_property
     def program(self) -> Judgement:
@@ -184,6 +182,10 @@ class Analysis:
     @cached_property
     def damage(self) -> Damage:
         return find_damage(self.trace, self.steps)
+
+    @cached_property
+    def losses(self) -> Losses:
+        return find_losses(self.trace, self.ops)
 
     @cached_property
     def pauses(self) -> Spans:
@@ -212,8 +214,8 @@ class Analysis:
         """Devices that did work in their window."""
         if self._device is not None:
             return [self._device]
-        used = dense(self.ops.device)[0].tolist()
-        return [int(d) for d in used if len(self.on(int(d)).device_ops(int(d)))]
+        used = map(int, dense(self.ops.device)[0])
+        return [d for d in used if len(self.on(d).device_ops(d))]
 
     def device(self, number: int) -> Device:
         """What the capture says of a device; an empty description where it says nothing."""
@@ -393,7 +395,6 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        wanted = np.zeros(len(Call), bool)
-        wanted[list(kinds)] = True
         rows = self.calls_in_window
-        return np.asarray(rows[wanted[self.trace.columns("api_calls", ("call",))["call"][rows]]])
+        call = self.trace.columns("api_calls", ("call",))["call"][rows]
+        return np.asarray(rows[np.isin(call, kinds)])

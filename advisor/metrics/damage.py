@@ -118,6 +118,12 @@ class Losses:
     kernels: int = 0
     lost_calls: int = 0
 
+    @property
+    def share(self) -> float:
+        """Share of the launches, of kernels or of graphs, whose work is missing."""
+        graphs = self.lost_graphs / max(self.graph_launches, 1)
+        return max(self.lost_launches / max(self.launches, 1), graphs)
+
 
 def find_losses(trace: Trace, ops: Operations) -> Losses:
     """Counts launches without work. Needs `api_calls`."""

@@ -43,8 +43,6 @@ def found(export: Export, folder: Path) -> tuple[int, bool]:
     [
         pytest.param([*LAYER * 12, *[*BACK, ADAM] * 12], False, id="an optimizer in every layer"),
         pytest.param([*LAYER * 12, LOSS, *[*BACK, ADAM] * 12], True, id="with a loss in every step"),
-        pytest.param([*LAYER * 5, *BACK * 5, ADAM, *LAYER * 8, *BACK * 8, ADAM], False, id="two networks"),
-        pytest.param([*[*LAYER * 2, ARGMAX] * 4, *LAYER * 16, ARGMAX], False, id="drafts"),
         pytest.param([*[*LAYER, ARGMAX, *BACK] * 8, LAYER[1]], False, id="routers by argmax"),
         pytest.param([*LAYER * 12, "gelu_kernel"], False, id="no kernel comes once a pass"),
     ],

@@ -5,18 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
-from advisor.metrics.steps.levels import step_levels
+from advisor.metrics.steps.levels import repeated_kernels, step_levels
 from advisor.metrics.steps.markers import Marker, confirmations, contradicts, find_markers
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
-from advisor.metrics.steps.nested import outer_steps
+from advisor.metrics.steps.nested import outer_steps, usual_size
 from advisor.metrics.steps.ranges import inner_work, named_ranges, repeated_functions, repeated_ranges
 from advisor.metrics.steps.sequence import (
+    FRAGMENT,
     MIN_REPEATS,
+    SPREAD,
+    constant_stride,
+    copied,
     copy_sequences,
     kernel_sequences,
     layer_sequences,
@@ -25,7 +30,7 @@ from advisor.metrics.steps.sequence import (
     segmented,
 )
 from advisor.model.arrays import Array
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import DTOH, MISSING
 
 #: Unmarked steps must hold this share of the GPU time.
 _COVERED = 0.67
@@ -33,6 +38,12 @@ _COVERED = 0.67
 _CONFIRMED = 0.3
 #: What repeats holds one inner range in so many of its parts: it is a layer, or a micro-batch.
 _INNER = 0.8
+#: Layers within parts that each have one input or one result: surer than what repeats alone.
+_FED = 0.7
+#: No more ends of parts may be expected among the lost kernels.
+_LOST_ENDS, _UNSURE = 0.1, 0.5
+#: Methods whose parts end with an operation, which may be lost.
+_BY_WORK = ("graph launches", "kernel sequence", "markers", "copies")
 
 
 def find_steps(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequence[str]) -> Steps:
@@ -56,8 +67,9 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     markers = find_markers(work, ranges, patterns, kinds)
     inner = inner_work(work, ranges, patterns)
     attention = work.named(np.array([kind == "attention" for kind in kinds], bool))
-    for steps, is_outer in _with_outer(work, _candidates(work, ranges, patterns, markers)):
-        if work.share_inside(steps.op_step) < _COVERED:
+    for found, is_outer in _with_outer(work, _candidates(work, ranges, patterns, markers)):
+        steps = _with_first_pass(work, markers, found)
+        if work.share_inside(steps.op_step) < _COVERED or _lacks_ends(steps):
             continue
         visible = _visible(work, markers, steps)
         if contradicts(visible, steps.op_step, len(steps)) or _is_inner(inner, steps):
@@ -72,8 +84,12 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
         if confirming:
             sure = min(steps.confidence + _CONFIRMED, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
+        elif is_outer is None and _fed_once(work, steps, kinds):
+            steps = replace(steps, confidence=_FED)
         elif whole or marked.ranges_seen > 1:
             continue  # what repeats in the only marked iteration may well be layers
+        if steps.method in _BY_WORK and work.lost * len(steps) > _LOST_ENDS:
+            steps = replace(steps, confidence=min(steps.confidence, _UNSURE))
         return _marked(steps, marked)
     if whole:
         return marked
@@ -82,9 +98,57 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
         return marked
     if len(marked) == 1:
         return _marked(_whole(work, marked.phase, marked.ranges_seen), marked)
-    if work.is_model and markers and all(m.passes == 1 for m in markers):
+    if work.is_model and markers and (_updates_once(markers) or all(m.passes == 1 for m in markers)):
         return _marked(_whole(work, ("unknown",), 0), marked)
     return marked
+
+
+def _updates_once(markers: Sequence[Marker]) -> bool:
+    """True where weights are updated once: one iteration, however many micro-batches it has."""
+    return any(m.kind == "optimizer" and m.passes == 1 for m in markers)
+
+
+def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Steps:
+    """The steps with the pass before them, where what marks their passes comes there once: a prompt
+    runs other kernels than the tokens after it."""
+    if steps.method not in _BY_WORK or not len(steps):
+        return steps
+    before = work.mine & (steps.op_step < 0) & (work.launched < steps.host_start[0])
+    size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
+    told = [m for m in markers if confirmations([m], steps.op_step, len(steps))]
+    passes = {len(np.unique(m.group[before[m.at]])) for m in told}
+    if before.sum() < FRAGMENT * np.median(size) or passes != {1}:
+        return steps
+    first = timed(work, np.where(before, 0, MISSING), 1, steps.method, 0.0)
+    both: dict[str, Any] = {
+        name: np.concatenate((getattr(first, name), getattr(steps, name)))
+        for name in ("host_start", "host_end", "gpu_start", "gpu_end")
+    }
+    op_step = np.where(steps.op_step >= 0, steps.op_step + 1, first.op_step)
+    return replace(steps, phase=first.phase + steps.phase, op_step=op_step, **both)
+
+
+def _lacks_ends(steps: Steps) -> bool:
+    """True where some parts are as long as several of the others: what ends a part was lost there."""
+    if steps.method not in _BY_WORK:
+        return False
+    parts = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
+    times = parts / max(usual_size(parts), 1)
+    return bool(((times > 1.5) & (np.abs(times - np.rint(times)) <= SPREAD * times)).any())
+
+
+def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
+    """True where parts that hold layers, all of one size, each look up their inputs or hand their
+    result to the host once: tokens or images."""
+    parts = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))[1:-1]
+    if not len(parts) or np.ptp(parts) > SPREAD * np.median(parts) or not any(repeated_kernels(work, steps)):
+        return False
+    at = [work.named(np.array([kind == "index" for kind in kinds], bool))]
+    if work.trace.has("copies"):
+        at.append(copied(work, DTOH))
+    once = [Marker("", a, work.groups(a)) for a in at if len(a)]
+    odd = np.flatnonzero(parts != np.median(parts))
+    return bool(confirmations(once, steps.op_step, len(steps))) and not constant_stride(odd, len(parts))
 
 
 def _with_outer(work: Work, candidates: Iterator[Steps]) -> Iterator[tuple[Steps, bool | None]]:

@@ -87,7 +87,7 @@ def confirmations(markers: Sequence[Marker], op_step: Array, count: int) -> int:
     for marker in markers:
         inside = op_step[marker.at]
         clusters = np.unique(marker.group[inside >= 0])
-        found += _share(marker, op_step, count) >= _HELD and len(clusters) <= 1.2 * count + 1
+        found += _share(marker, op_step, count) >= _HELD and len(clusters) <= count
     return found
 
 

@@ -103,6 +103,8 @@ class Work:
     name: Array
     #: Whether a name (by that position) is a matrix product, convolution or attention.
     heavy: Array
+    #: Share of the launches whose work is missing.
+    lost: float = 0.0
 
     @cached_property
     def mine(self) -> Array:

@@ -35,7 +35,7 @@ def outer_steps(work: Work, steps: Steps) -> Steps | None:
         return None
     size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
     layered = any(repeated_kernels(work, steps))
-    odd = np.abs(size - _usual(size)) > (SPREAD * _usual(size) if layered else 0)
+    odd = np.abs(size - usual_size(size)) > (SPREAD * usual_size(size) if layered or work.lost else 0)
     # The capture may begin and end within a part.
     odd[[0, -1]] = False
     at = _first_of_each(np.flatnonzero(odd))
@@ -81,7 +81,7 @@ def _pauses(work: Work, steps: Steps) -> Array:
     return longest
 
 
-def _usual(size: Array) -> float:
+def usual_size(size: Array) -> float:
     """The size that most parts have, or nearly."""
     known = np.unique(size)
     ranked = np.sort(size)

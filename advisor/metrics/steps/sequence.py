@@ -26,7 +26,7 @@ PAUSE_NS, LONGER = 5_000, 2.0
 #: A step before the first return holds so much of a period; one after the last boundary so much.
 _WHOLE, ENDED = 0.9, 0.75
 #: What is shorter than this share of the usual step is none, but what came before the first.
-_FRAGMENT = 0.5
+FRAGMENT = 0.5
 
 
 def opaque_graphs(work: Work) -> Steps | None:
@@ -194,10 +194,10 @@ def _without_fragments(last: Array, main: Array) -> Array:
     at = np.searchsorted(main, last)
     size = np.diff(at, prepend=-1)
     usual, tail = float(np.median(size[1:])), len(main) - 1 - int(at[-1])
-    first = int(np.argmax(size >= _FRAGMENT * usual))
+    first = int(np.argmax(size >= FRAGMENT * usual))
     if first and abs(size[0] + tail - usual) <= SPREAD * usual:
         return np.asarray(main[at + tail])
-    whole = tail >= (_FRAGMENT if first else ENDED) * usual
+    whole = tail >= (FRAGMENT if first else ENDED) * usual
     return np.append(last[first:], main[-1]) if whole else last[first:]
 
 
