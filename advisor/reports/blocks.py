@@ -111,6 +111,16 @@ class Bars:
 
 
 @dataclass(frozen=True)
+class Heat:
+    """Activity over time: lanes (name, mean in %, shares of 0 to 1 by bin, None where unknown), and the
+    times at which they begin and end."""
+
+    lanes: tuple[tuple[str, str, tuple[float | None, ...]], ...]
+    begin: str
+    end: str
+
+
+@dataclass(frozen=True)
 class Item:
     """One of a list: a sign (ok, no, partly, a level or another), a code, a text and remarks on it;
     `tick`: done or not, in a list of things to do; `below` hangs under it."""
@@ -184,6 +194,7 @@ Block = (
     | Grid
     | Places
     | Bars
+    | Heat
     | Item
     | Do
     | Rule

@@ -16,6 +16,7 @@ from advisor.model.numbers import milliseconds, percent
 from advisor.reports import blocks as b
 from advisor.reports.budget_bar import unanswered, words
 from advisor.reports.layout import clean, cut_middle, name_text
+from advisor.reports.text import plain
 
 #: A comment on GitHub may hold 65,536 characters; counted in bytes, to be on the safe side.
 LIMIT = 64_000
@@ -90,6 +91,8 @@ def _block(block: b.Block, level: int) -> str:
             return f"Next: {code(line)}"
         case b.Bars(budgets, brief):
             return "" if brief else _budget(budgets)
+        case b.Heat():
+            return f"```text\n{plain([block])}\n```"
         case b.Grid():
             return _grid(block)
         case b.Fold(shown, note, inside):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,9 @@ from advisor.model import numbers as figures
 from advisor.model.capture import Frozen
 from advisor.model.stats import StatsTable, rounded, unit_of
 from advisor.reports import budget_bar
-from advisor.reports.blocks import Block, Grid, Heading, Paragraph, Report, Title
+from advisor.reports.blocks import Block, Grid, Heading, Heat, Paragraph, Report, Title
 from advisor.reports.layout import Page, cut_middle, name_text, pad
+from advisor.reports.text import heat
 
 #: Rows (kernels of a histogram) that text shows by default.
 ROWS = {"histogram": 8, "tail": 15}
@@ -34,8 +36,6 @@ SPREAD = re.compile("([TAQK]?)(Avg|Med|Min|Max|StdDev|P\\d\\d)")
 #: Columns of this rank are for programs.
 DATA_ONLY = 6
 GAP = 2
-#: Signs of a heat map: nothing, then a quarter more each.
-SHADES, PLAIN_SHADES = " ░▒▓█", " .:=#"
 BAR = 30
 
 #: How a number is written, by its unit.
@@ -69,7 +69,7 @@ def render(page: Page, table: StatsTable, timeunit: str | None = None, limit: in
     if len(shown):
         page.blank()
         if kind == "heatmap":
-            _heatmap(page, shown)
+            heat(page, _heat(shown.frame))
         else:
             (_histogram if table.group else _table)(page, shown, timeunit)
     if table.note:
@@ -194,22 +194,16 @@ def _tail_notes(frame: pd.DataFrame) -> list[str]:
     return out
 
 
-def _heatmap(page: Page, table: StatsTable) -> None:
-    """A line a lane, darker where more of a bin is busy."""
-    shades = SHADES if page.glyphs.bar == "█" else PLAIN_SHADES
-    wide = max(cell_len(name) for name in table.frame["Lane"].unique())
-    for name, part in table.frame.groupby("Lane", sort=False):
-        share = part["Busy (%)"].to_numpy(float) / 100.0
-        level = np.ceil(np.nan_to_num(share.clip(0, 1)) * (len(shades) - 1)).astype(int)
-        known = share[~np.isnan(share)]
-        mean = FORMS["%"](float(known.mean()) * 100.0 if len(known) else 0.0)
-        page.line(
-            f"  {pad(str(name), wide)}  ", ("".join(shades[i] for i in level), "green"), f"  {mean:>5} %"
-        )
-    first, last = table.frame["Start (ns)"].iloc[0], table.frame["End (ns)"].iloc[-1]
-    page.wrapped(
-        f"{figures.session_time(first)} to {figures.session_time(last)}", [" " * (wide + 4)], wide + 4, "dim"
-    )
+def _heat(frame: pd.DataFrame) -> Heat:
+    """The lanes of a heat map."""
+    lanes = []
+    for name, part in frame.groupby("Lane", sort=False):
+        share = (part["Busy (%)"] / 100.0).clip(0, 1)
+        mean = 100.0 * share.mean() if share.notna().any() else 0.0
+        shares = tuple(None if math.isnan(v) else v for v in share.tolist())
+        lanes.append((str(name), FORMS["%"](float(mean)), shares))
+    begin, end = frame["Start (ns)"].min(), frame["End (ns)"].max()
+    return Heat(tuple(lanes), figures.session_time(begin), figures.session_time(end))
 
 
 def _histogram(page: Page, table: StatsTable, timeunit: str | None) -> None:
@@ -300,13 +294,16 @@ def report(path: str, tables: Sequence[StatsTable], timeunit: str = "nsec") -> R
         about = {"report": table.report, "title": table.title, "scope": table.scope, "note": table.note}
         reports.append(about | {"rows": pd.DataFrame(shown).to_dict("records")})
     document = Tables(input=path, reports=tuple(reports))
-    return Report((document,), lambda _: _blocks(document), "Tables of a capture")
+    maps = {t.report: _heat(t.frame) for t in tables if t.report == "heatmap" and len(t)}
+    return Report((document,), lambda _: _blocks(document, maps), "Tables of a capture")
 
 
-def _blocks(document: Tables) -> Iterator[Block]:
+def _blocks(document: Tables, maps: Mapping[str, Heat]) -> Iterator[Block]:
     yield Title(document.input)
     for table in document.reports:
         yield Heading(table["title"], table["report"])
         yield Paragraph("; ".join(t for t in (table["scope"], table["note"]) if t))
-        if table["rows"]:
+        if table["report"] in maps:
+            yield maps[table["report"]]
+        elif table["rows"]:
             yield Grid(tuple(table["rows"][0]), tuple(tuple(row.values()) for row in table["rows"]))

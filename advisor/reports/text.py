@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
 
 from advisor.reports import budget_bar
 from advisor.reports.blocks import (
@@ -17,6 +20,7 @@ from advisor.reports.blocks import (
     Gap,
     Grid,
     Heading,
+    Heat,
     Item,
     Labelled,
     Next,
@@ -31,6 +35,8 @@ from advisor.reports.layout import Glyphs, Page, cut_middle, pad, shell_lines
 
 #: Texts hang this far behind their labels.
 LABEL = 10
+#: Signs of a heat map: nothing, then a quarter more each.
+SHADES, PLAIN_SHADES = " ░▒▓█", " .:=#"
 
 
 def document(report: Report) -> bytes:
@@ -68,6 +74,8 @@ def write(page: Page, blocks: Iterable[Block], indent: int = 2) -> None:
                     page.line((line, "bold"))
             case Bars(budgets, brief):
                 (budget_bar.brief if brief else budget_bar.full)(page, budgets)
+            case Heat():
+                heat(page, block)
             case Rule():
                 page.blank()
                 page.line(page.glyphs.rule * page.width)
@@ -90,6 +98,16 @@ def write(page: Page, blocks: Iterable[Block], indent: int = 2) -> None:
                     page.labelled("evidence", block.title, indent, LABEL)
                 _grid(page, block)
         before = block
+
+
+def heat(page: Page, block: Heat) -> None:
+    """A line a lane, darker where more of a bin is busy."""
+    shades = SHADES if page.glyphs.bar == "█" else PLAIN_SHADES
+    wide = max(cell_len(name) for name, _, _ in block.lanes)
+    for name, mean, shares in block.lanes:
+        signs = "".join(shades[math.ceil((share or 0) * (len(shades) - 1))] for share in shares)
+        page.line(f"  {pad(name, wide)}  ", (signs, "green"), f"  {mean:>5} %")
+    page.wrapped(f"{block.begin} to {block.end}", [" " * (wide + 4)], wide + 4, "dim")
 
 
 def _item(page: Page, item: Item) -> None:

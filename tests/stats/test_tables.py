@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from advisor.cli.stats import REPORTS as NAMES
 from advisor.errors import InputError
 from advisor.metrics.stats.reports import REPORTS, report_names
 from advisor.pipeline.diagnose import Options
+from advisor.reports.html import report as html
+from advisor.reports.stats_tables import report
 from tests.builder import Export
 from tests.stats.support import rows, table
 
@@ -129,6 +132,11 @@ def test_activity_over_time(tmp_path: Path) -> None:
     window = found["End (ns)"].max() - found["Start (ns)"].min()
     assert list(busy.index) == ["kernels", "copies"]
     assert busy["copies"] * window / 100 == pytest.approx(3 * 4_000, rel=0.01)
+    page = html.document(report("t", [table(decode(), tmp_path, "heatmap")])).decode()
+    drawn = re.findall(r'<rect x="(\d+)" width="1" height="1" fill-opacity="([\d.]+)"', page)
+    assert [float(level) for _, level in drawn] == pytest.approx(
+        [round(b / 100, 3) for b in found["Busy (%)"] if b], abs=1e-3
+    )
 
 
 def test_kernels(tmp_path: Path) -> None:
@@ -184,8 +192,12 @@ def test_api(tmp_path: Path) -> None:
 
 def test_two_versions_of_a_call_keep_their_names(tmp_path: Path) -> None:
     export = Export().process(1)
-    export.call("cuFoo_v2", 0, 1_000).call("cuFoo_v3", 5_000, 2_000).call("cuBar_v2", 9_000, 500)
-    assert rows(table(export, tmp_path, "api"), "Name") == [("cuFoo_v3",), ("cuFoo_v2",), ("cuBar",)]
+    export.call("cuFoo_v2000", 0, 1_000).call("cuFoo_v3000", 5_000, 2_000).call("cuBar_v11060", 9_000, 500)
+    assert rows(table(export, tmp_path, "api"), "Name") == [
+        ("cuFoo_v3000",),
+        ("cuFoo_v2000",),
+        ("cuBar_v11060",),
+    ]
 
 
 def test_launch(tmp_path: Path) -> None:

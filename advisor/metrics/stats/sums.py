@@ -131,7 +131,8 @@ COPY_OPERATIONS = {
 MEMSET = 1 << 30
 BYTES_PER_MB = 1e6
 
-_VERSION = re.compile(r"_v\d+$")
+#: Versions of four digits, as the reports of nsys leave them out; `_v11060` and `_v2` stay there.
+_VERSION = re.compile(r"_v\d{4}$")
 
 
 def sums(values: pd.Series, by: Any, prefix: str = "", unit: str = "ns") -> pd.DataFrame:
