@@ -28,7 +28,9 @@ def diagnose(
     xlsx: flags.Xlsx = None,
     review: Annotated[
         Path | None,
-        typer.Option("--review", metavar="FILE", help="Start it from an earlier one's decisions."),
+        typer.Option(
+            "--review", metavar="FILE", help="Start from an earlier one, or a folder with a history."
+        ),
     ] = None,
     force: flags.Force = False,
     together: flags.Together = False,

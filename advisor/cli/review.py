@@ -40,8 +40,8 @@ def import_(
     found = workbook_review.read(workbook, __version__)
     title = f"Review of {found.workbook}"
     deliver_one(found, partial(said, found), title, settings.format, output, force)
-    if not any(d.owner or d.decision or d.due or d.comment for d in found.decisions):
-        message(f"note: {workbook}: no owner, decision, due date or comment is filled in yet")
+    if not any(d.touched for d in found.decisions):
+        message(f"note: {workbook}: nothing is decided in it yet")
     for problem in found.problems:
         message(f"error: {workbook}: {problem.cell}: {problem.text}")
     if found.problems:

@@ -58,7 +58,7 @@ def record(
         found = load(source, CompareOptions(folder=folder), progress)
     if len(found) != 1:
         raise InputError(f"{source}: holds {len(found)} diagnoses; record one")
-    present = [n.strip() for n in names.split(",") if n.strip()]
+    present = [n.strip() for n in names.split(",") if n.strip()] or (decided.names if decided else ())
     _write(folder, history.recorded(before, found[0], today, present, decided))
     _show(folder, today)
 

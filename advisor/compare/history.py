@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -11,9 +13,13 @@ from advisor.compare.baseline import Before, change
 from advisor.compare.differences import absence
 from advisor.compare.store import fault_text
 from advisor.errors import InputError
-from advisor.model.findings import Diagnosis, Finding
+from advisor.model.facts import LEVELS
+from advisor.model.findings import SEVERITIES, Diagnosis, Finding
 from advisor.model.review import Decision, History, Meeting, Review, Suppression, Tracked
 from advisor.reading import parse_json, read_bytes
+
+#: What a meeting fills in for a finding.
+DECIDED = ("decision", "owner", "due", "comment", "recommendations")
 
 
 def path_of(folder: Path) -> Path:
@@ -43,10 +49,31 @@ def recorded(
     tracked = [_present(before.get(name), finding, day) for name, finding in now.items()]
     tracked += [_absent(t, diagnosis) for name, t in before.items() if name not in now]
     if review is not None:
-        tracked = [_decided(t, review.of(t.finding)) for t in tracked]
+        tracked = [_decided(t, review.of(t.finding), now.get(t.finding)) for t in tracked]
     capture = ", ".join(i.path for i in diagnosis.inputs)
     meeting = Meeting(day=day, capture=capture, verdict=diagnosis.verdict, names=tuple(names))
     return History(meetings=(*history.meetings, meeting), findings=tuple(tracked))
+
+
+def of_review(review: Review) -> History:
+    """What a review decided, as a history of one meeting: what the next capture is compared with."""
+    meeting = Meeting(
+        day=review.day or "", capture=", ".join(review.captures), verdict="", names=review.names
+    )
+    found: dict[str, Tracked] = {}
+    for d in review.decisions:
+        if d.severity in SEVERITIES and (d.finding not in found or d.touched):
+            seen = {"scope": _scope(d.finding), "since": meeting.day, "seen": meeting.day}
+            state = "closed" if d.closed else "same"
+            known = {**d.model_dump(exclude={"capture", "closed"}), **seen, "state": state}
+            found[d.finding] = Tracked.model_validate(known)
+    return History(meetings=(meeting,), findings=tuple(found.values()))
+
+
+def _scope(finding: str) -> dict[str, str]:
+    """The scope in ``LCH101@device=0,phase=decode``."""
+    levels = "|".join(name for name in LEVELS if name != "trace")
+    return dict(re.findall(rf"(?:^|,)({levels})=(.*?)(?=,(?:{levels})=|$)", finding.partition("@")[2]))
 
 
 def suppressed(history: History, finding: str, reason: str, until: str) -> History:
@@ -76,13 +103,14 @@ def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
     )
     if before is None:
         return found
+    found = found.model_copy(update={"was": before.share})
     back = before.state == "closed"
     old = Before(before.code, before.scope, before.severity, before.share)
     state = "new" if back else change(old, finding) or "same"
-    kept = {n: getattr(before, n) for n in ("decision", "owner", "due", "comment", "reopened", "suppressed")}
+    kept = {n: getattr(before, n) for n in (*DECIDED, "reopened", "suppressed")}
     if state in ("new", "worse"):
         # What was decided was decided about something smaller.
-        kept |= {"decision": "", "reopened": before.decision or before.reopened, "suppressed": None}
+        kept |= _reopened(before.decision or before.reopened) | {"suppressed": None}
     return found.model_copy(update={**kept, "state": state, "since": day if back else before.since})
 
 
@@ -92,8 +120,18 @@ def _absent(before: Tracked, diagnosis: Diagnosis) -> Tracked:
     return before.model_copy(update={"state": state})
 
 
-def _decided(tracked: Tracked, decision: Decision | None) -> Tracked:
-    if decision is None or not (decision.decision or decision.owner or decision.due or decision.comment):
+def _reopened(decision: str) -> dict[str, Any]:
+    return {"decision": "", "recommendations": (), "reopened": decision}
+
+
+def _decided(tracked: Tracked, decision: Decision | None, now: Finding | None) -> Tracked:
+    """With what was decided, unless that was decided when the finding was smaller."""
+    if decision is None or not decision.touched:
         return tracked
-    given = {name: getattr(decision, name) for name in ("decision", "owner", "due", "comment")}
-    return tracked.model_copy(update={**given, "reopened": "" if decision.decision else tracked.reopened})
+    given = {name: getattr(decision, name) for name in DECIDED}
+    given["reopened"] = "" if decision.decision else tracked.reopened
+    if now is not None and decision.severity in SEVERITIES:
+        then = Before(tracked.code, tracked.scope, decision.severity, decision.share)
+        if change(then, now) == "worse":
+            given |= _reopened(decision.decision or tracked.reopened)
+    return tracked.model_copy(update=given)

@@ -15,9 +15,18 @@ from advisor.model.findings import SCHEMA_VERSION, Severity, Tool
 DECISIONS = ("accept", "reject", "defer", "done", "needs data")
 
 
+class Choice(Frozen):
+    """What was decided about one recommendation of a finding; `advice` is its id."""
+
+    advice: str
+    action: str = ""
+    owner: str = ""
+    decision: str = ""
+
+
 class Decision(Frozen):
     """A finding with what was decided; `finding` is its code and scope, the same in every capture
-    of the same kind."""
+    of the same kind. `closed`: it was gone already, and is listed with what was decided before."""
 
     capture: str
     finding: str
@@ -30,10 +39,17 @@ class Decision(Frozen):
     decision: str = ""
     due: str | None = None
     comment: str = ""
+    recommendations: tuple[Choice, ...] = ()
+    closed: bool = False
 
     @property
     def open(self) -> bool:
-        return not self.decision
+        return not (self.decision or self.closed)
+
+    @property
+    def touched(self) -> bool:
+        """Whether anybody has filled in anything."""
+        return bool(self.decision or self.owner or self.due or self.comment or self.recommendations)
 
 
 class SignOff(Frozen):
@@ -57,12 +73,14 @@ class CellProblem(Frozen):
 
 
 class Review(Frozen):
-    """`problems`: what was left out of the decisions and answers."""
+    """`names` and `day`: who met when. `problems`: what was left out of the decisions and answers."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
     workbook: str
     captures: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    day: str | None = None
     decisions: tuple[Decision, ...] = ()
     checklist: tuple[SignOff, ...] = ()
     problems: tuple[CellProblem, ...] = ()
@@ -88,8 +106,8 @@ class Suppression(Frozen):
 
 class Tracked(Frozen):
     """A finding in the latest capture that was recorded, or the latest that had it. `unknown`: the
-    latest capture could not answer. `reopened` is the decision that its getting worse undid. Days
-    are texts: 2026-11-22."""
+    latest capture could not answer. `share` is of the window, `was` its share in the capture before.
+    `reopened` is the decision that its getting worse undid. Days are texts: 2026-11-22."""
 
     finding: str
     code: str
@@ -98,6 +116,7 @@ class Tracked(Frozen):
     scope: Scope = Scope()
     severity: Severity
     share: float | None = None
+    was: float | None = None
     state: State
     since: str
     seen: str
@@ -105,6 +124,7 @@ class Tracked(Frozen):
     owner: str = ""
     due: str | None = None
     comment: str = ""
+    recommendations: tuple[Choice, ...] = ()
     reopened: str = ""
     suppressed: Suppression | None = None
 
@@ -132,6 +152,10 @@ class History(Frozen):
     schema_version: int = SCHEMA_VERSION
     meetings: tuple[Meeting, ...] = ()
     findings: tuple[Tracked, ...] = ()
+
+    def of(self, finding: str) -> Tracked | None:
+        """The finding of this code and scope, if it was ever seen."""
+        return next((t for t in self.findings if t.finding == finding), None)
 
     def in_state(self, state: State) -> tuple[Tracked, ...]:
         return tuple(t for t in self.findings if t.state == state)

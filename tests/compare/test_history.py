@@ -11,8 +11,9 @@ import pytest
 from advisor.cli.main import main
 from advisor.compare import history
 from advisor.errors import InputError
-from advisor.model.findings import Diagnosis, Tool
-from advisor.model.review import Decision, History, Review
+from advisor.model.facts import Scope
+from advisor.model.findings import Diagnosis, Tool, identity
+from advisor.model.review import Choice, Decision, History, Review
 from advisor.reports import json_report
 from tests.reports.fixture import DIAGNOSIS
 
@@ -73,6 +74,38 @@ def test_a_decision_stays_until_the_finding_is_worse() -> None:
     assert (kept.decision, kept.owner, kept.due) == ("accept", "Ada", FRIDAY)
     (again,) = after(low, high, review=review).findings
     assert (again.decision, again.reopened, again.owner) == ("", "accept", "Ada")
+
+
+def test_a_decision_about_something_smaller_does_not_hold() -> None:
+    """Friday's capture is recorded with what Monday's meeting decided."""
+    low, high = having(first(severity="low")), having(first(severity="high"))
+    for severity, decision, reopened in (("low", "", "accept"), ("high", "accept", "")):
+        review = decided(decision="accept", owner="Ada", severity=severity)
+        (found,) = history.recorded(after(low), high, FRIDAY, review=review).findings
+        assert (found.decision, found.reopened, found.owner) == (decision, reopened, "Ada")
+
+
+def test_a_review_is_a_history_of_one_meeting() -> None:
+    choice = Choice(advice="graphs", decision="accept")
+    review = decided(decision="accept", severity="low", share=0.1, recommendations=(choice,))
+    past = history.of_review(review.model_copy(update={"names": ("Ada",), "day": MONDAY}))
+    assert (past.meetings[0].day, past.meetings[0].names) == (MONDAY, ("Ada",))
+    (before,) = past.findings
+    assert (before.finding, before.scope, before.state) == (FIRST.identity, FIRST.scope, "same")
+    assert before.recommendations == (choice,)
+    (now,) = history.recorded(past, having(first(severity="high")), FRIDAY).findings
+    assert (now.state, now.was, now.reopened, now.recommendations) == ("worse", 0.1, "accept", ())
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [Scope(), Scope(rank=3, device=1, phase="decode"), Scope(device=0, operation="add, phase=x (1=2)")],
+)
+def test_the_scope_of_a_finding_is_read_back(scope: Scope) -> None:
+    review = decided(severity="low")
+    found = review.decisions[0].model_copy(update={"finding": identity("LCH101", scope)})
+    (tracked,) = history.of_review(review.model_copy(update={"decisions": (found,)})).findings
+    assert tracked.scope == scope
 
 
 def test_a_decision_on_a_finding_that_is_gone_stays_to_be_seen() -> None:

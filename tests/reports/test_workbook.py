@@ -194,7 +194,7 @@ def test_summary(book: Workbook) -> None:
     assert any(str(v).startswith("Launch-bound decode") for v in values)
     assert 9.92 in values
     assert 0.553 in values
-    assert "=COUNTA(Findings!$Q$6:$Q$8)" in values
+    assert "=COUNTA(Findings!$R$6:$R$8)" in values
     assert any("capture with --gpu-metrics-devices=all for 2 of them" in str(v) for v in values)
     (chart,) = sheet._charts
     assert [s.tx.strRef.f for s in chart.series]

@@ -13,11 +13,14 @@ from openpyxl import Workbook, load_workbook
 from openpyxl.utils import get_column_letter
 
 from advisor.checklist.items import capture_facts, checklist
+from advisor.compare import history
 from advisor.errors import InputError
 from advisor.model.checklist import AUTOMATIC
-from advisor.model.review import Review, SignOff
+from advisor.model.facts import Table
+from advisor.model.review import History, Review, SignOff
 from advisor.reports import markdown
 from advisor.reports import text as writer
+from advisor.reports.json_report import document_bytes
 from advisor.reports.layout import Page
 from advisor.reports.review import review as blocks
 from advisor.reports.workbook import book as workbook
@@ -188,7 +191,85 @@ def test_an_untouched_workbook_says_so(run: Run, capsys: Captured) -> None:
     assert run("review", "import", "r.xlsx") == 0
     out, err = capsys.readouterr()
     assert "3 findings: 3 open" in out
-    assert err == "advisor: note: r.xlsx: no owner, decision, due date or comment is filled in yet\n"
+    assert err == "advisor: note: r.xlsx: nothing is decided in it yet\n"
+
+
+def meet(book: Workbook, decision: str) -> None:
+    """A meeting of two: a decision on the first finding and on its first recommendation."""
+    summary = book["Summary"]
+    for cell in [
+        c for row in summary.iter_rows() for c in row if c.value in ("Present", "Date of the review")
+    ]:
+        said = "Ada; Grace" if cell.value == "Present" else datetime.date(2026, 11, 2)
+        summary.cell(cell.row, cell.column + 2).value = said
+    for name in ("Findings", "Recommendations"):
+        head, at = heads(book[name], "Decision")
+        book[name].cell(head + 1, at["Decision"]).value = decision
+        book[name].cell(head + 1, at["Owner"]).value = "Ada"
+
+
+def opened(path: Path) -> tuple[Workbook, list[dict[str, Any]]]:
+    """A workbook, and the rows of the sheet that it opens with."""
+    book = load_workbook(path)
+    sheet = book[book.sheetnames[0]]
+    head, at = heads(sheet, "State")
+    rows = range(head + 1, sheet.max_row + 1)
+    return book, [{name: sheet.cell(row, column).value for name, column in at.items()} for row in rows]
+
+
+def test_two_meetings(run: Run, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finding is gone at the second meeting and back at the third."""
+    assert run("a.sqlite", "--xlsx", "one.xlsx", "-q") == 0
+    book = load_workbook(tmp_path / "one.xlsx")
+    assert book.sheetnames[0] == "Summary"
+    meet(book, "accept")
+    book.save(tmp_path / "one.xlsx")
+    first, *others = DIAGNOSIS.findings
+    capsys.readouterr()
+    assert run("review", "import", "one.xlsx") == 0
+    out = capsys.readouterr().out
+    assert "meeting   2026-11-02, Ada, Grace" in out
+    assert ": accept, Ada\n" in out
+
+    gone = DIAGNOSIS.model_copy(update={"findings": tuple(others)})
+    monkeypatch.setattr("tests.reports.fixture.DIAGNOSIS", gone)
+    assert run("a.sqlite", "--xlsx", "two.xlsx", "--review", "one.xlsx", "-q") == 0
+    book, rows = opened(tmp_path / "two.xlsx")
+    assert book.sheetnames[:2] == ["Since the last review", "Summary"]
+    assert len(book.sheetnames) <= 10
+    assert {r["Code"]: r["State"] for r in rows} == {first.code: "closed"} | {f.code: "same" for f in others}
+    closed = rows[-1]
+    assert (closed["Decision"], closed["Owner"], closed["Share"]) == ("accept", "Ada", None)
+    assert "2026-11-02; present: Ada, Grace" in str([c.value for c in book.worksheets[0]["A"]])
+
+    monkeypatch.setattr("tests.reports.fixture.DIAGNOSIS", DIAGNOSIS)
+    assert run("a.sqlite", "--xlsx", "three.xlsx", "--review", "two.xlsx", "-q") == 0
+    _, rows = opened(tmp_path / "three.xlsx")
+    (back,) = (r for r in rows if r["Code"] == first.code)
+    assert (back["State"], back["Decision"], back["Was decided"]) == ("new", None, "accept (open again)")
+
+
+def test_a_workbook_from_the_history_of_a_folder(run: Run, capsys: Captured, tmp_path: Path) -> None:
+    path = history.path_of(tmp_path / ".advisor")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(document_bytes(history.recorded(History(), DIAGNOSIS, "2026-11-02", ["Ada"])))
+    assert run("a.sqlite", "--xlsx", "next.xlsx", "--review", ".advisor", "-q") == 0
+    _, rows = opened(tmp_path / "next.xlsx")
+    assert {r["State"] for r in rows} == {"same"}
+    capsys.readouterr()
+    assert run("a.sqlite", "--xlsx", "x.xlsx", "--review", ".") == 2
+    assert "holds no history of reviews" in capsys.readouterr().err
+
+
+def test_ranks_have_a_sheet_with_the_steps_below() -> None:
+    table = Table(title="Ranks", columns=("rank", "busy:ratio"), rows=((0, 0.5), (1, 0.25)))
+    job = DIAGNOSIS.model_copy(update={"tables": {**DIAGNOSIS.tables, "ranks": table}})
+    book = load_workbook(io.BytesIO(workbook.render([job], checklist=checklist(capture_facts([job])))))
+    assert "Steps" not in book.sheetnames
+    assert len(book.sheetnames) <= 10
+    values = [cell.value for row in book["Ranks"].iter_rows() for cell in row]
+    assert 0.25 in values
+    assert "Budget" in values
 
 
 def test_answers_of_the_capture_stand_apart_from_those_of_people() -> None:

@@ -12,7 +12,9 @@ from openpyxl import Workbook
 
 from advisor.model.checklist import Checklist
 from advisor.model.findings import Diagnosis
-from advisor.model.review import Review
+from advisor.model.review import History, Review
+from advisor.reports.ranks_text import CAPTION
+from advisor.reports.review import sentence as history_sentence
 from advisor.reports.workbook import checklist as workbook_checklist
 from advisor.reports.workbook import tables
 from advisor.reports.workbook.captures import captures_of, rows_of
@@ -21,11 +23,13 @@ from advisor.reports.workbook.evidence import evidence
 from advisor.reports.workbook.findings import DECISION, KEY, NOTE, findings, recommendations
 from advisor.reports.workbook.package import package
 from advisor.reports.workbook.sheet import Sheet
+from advisor.reports.workbook.since import SINCE, since_review
 from advisor.reports.workbook.summary import Tally, summary
 
 #: Sheets of diagnoses, in order: the note below the title, and the colour of the tab.
 SHEETS = {
     "Comparison": ("", "1F3A57"),
+    "Ranks": (CAPTION, "1F3A57"),
     "Findings": (NOTE, "A81C12"),
     "Recommendations": ("", None),
     "Checklist": (workbook_checklist.HINT, "B8860B"),
@@ -43,8 +47,12 @@ def render(
     many: bool = False,  # noqa: ARG001
     checklist: Checklist | None = None,
     review: Review | None = None,
+    since: History | None = None,
+    day: str = "",
 ) -> bytes:
-    """The workbook of these diagnoses; `review` fills in what was decided before."""
+    """The workbook of these diagnoses; `review` fills in what was answered and decided before. With
+    `since`, what has become of findings until the last of them, it opens with that; `day` says which
+    of them are overdue."""
     book = Workbook()
     captures = captures_of(diagnoses)
     first = book.active
@@ -52,28 +60,44 @@ def render(
     first.title = "Summary"
     first.sheet_properties.tabColor = "1F3A57"
     made: dict[str, Sheet] = {}
+    ranks = len(diagnoses) == 1 and "ranks" in diagnoses[0].tables
+    if since is not None:
+        tracked = book.create_sheet(SINCE, 0)
+        tracked.sheet_properties.tabColor = "7A1FA0"
+        since_review(Sheet(tracked, tracked.title, history_sentence(since, day)), since, day)
+        book.active = 0
     for name, (note, color) in SHEETS.items():
-        # The steps of several captures stand below their comparison.
-        wanted = {"Steps": len(diagnoses) == 1, "Comparison": captures.many, "Checklist": bool(checklist)}
+        # Ten sheets at most: steps stand below a comparison or ranks, thresholds below the rules.
+        wanted = {
+            "Ranks": ranks,
+            "Steps": len(diagnoses) == 1 and not ranks,
+            "Comparison": captures.many,
+            "Checklist": bool(checklist),
+            "Thresholds": bool(diagnoses) and since is None,
+        }
         if wanted.get(name, bool(diagnoses)):
             made[name] = Sheet(book.create_sheet(name), name, note)
             made[name].ws.sheet_properties.tabColor = color
+    before = since or review
     cells: dict[str, str] = {}
-    rows = rows_of(captures, cells)
+    advice: dict[tuple[str, str], str] = {}
+    rows = rows_of(captures, cells, advice)
     tally: dict[str, str] = {}
     if diagnoses:
         cells |= evidence(made["Evidence"], rows, captures.many)
-        area, at = findings(made["Findings"], captures, rows, review)
+        advice |= recommendations(made["Recommendations"], captures, rows, before)
+        area, at = findings(made["Findings"], captures, rows, before)
         for name, head in (("decisions", DECISION), ("keys", KEY)):
             tally[name] = f"Findings!{area.column(at[head], absolute=True)}"
-        recommendations(made["Recommendations"], captures, rows)
         tables.kernels(made["Kernels"], captures)
         if captures.many:
             comparison(made["Comparison"], captures)
-        tables.steps(made["Comparison" if captures.many else "Steps"], captures)
+        if ranks:
+            made["Ranks"].evidence(diagnoses[0].tables["ranks"], filter=True, freeze=True)
+        tables.steps(made["Comparison" if captures.many else "Ranks" if ranks else "Steps"], captures)
         tables.rules(made["Rules"], captures)
         tables.facts(made["Facts"], captures)
-        tables.thresholds(made["Thresholds"], captures)
+        tables.thresholds(made.get("Thresholds"), made["Rules"], captures)
     if checklist is not None:
         area, column = workbook_checklist.checklist(made["Checklist"], checklist, review)
         tally["answers"] = f"Checklist!{area.column(column, absolute=True)}"

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from advisor.model.findings import Diagnosis, Finding
+from advisor.model.numbers import amount
 from advisor.reports import phrases
 from advisor.reports.workbook.sheet import Area, Column, Field, Link, Sheet
 
@@ -64,12 +65,21 @@ class Captures:
 
 @dataclass(frozen=True)
 class Row:
-    """A finding of one of the captures; `cells` says where the evidence of each code begins."""
+    """A finding of one of the captures; `cells` says where the evidence of each code begins, `advice`
+    where the recommendations of each finding do."""
 
     label: str
     diagnosis: Diagnosis
     finding: Finding
     cells: dict[str, str]
+    advice: dict[tuple[str, str], str]
+
+    @property
+    def actions(self) -> Link | None:
+        """How many recommendations there are, as a link to them."""
+        cell = self.advice.get((self.label, self.finding.identity))
+        count = amount(len(self.finding.recommendations), "action")
+        return Link(count, sheet="Recommendations", cell=cell) if cell else None
 
     @property
     def proof(self) -> Link:
@@ -81,9 +91,9 @@ class Row:
         return ", ".join(i.path for i in self.diagnosis.inputs)
 
 
-def rows_of(captures: Captures, cells: dict[str, str]) -> list[Row]:
+def rows_of(captures: Captures, cells: dict[str, str], advice: dict[tuple[str, str], str]) -> list[Row]:
     """All findings, capture by capture, in their order."""
-    return [Row(label, d, f, cells) for label, d in captures for f in d.findings]
+    return [Row(label, d, f, cells, advice) for label, d in captures for f in d.findings]
 
 
 def captures_of(diagnoses: Sequence[Diagnosis]) -> Captures:

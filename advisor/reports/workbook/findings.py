@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
-from openpyxl.formatting.rule import CellIsRule, DataBarRule
+from openpyxl.formatting.rule import CellIsRule, DataBarRule, FormulaRule
 from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.datavalidation import DataValidation
@@ -14,7 +14,7 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from advisor.model.advice import Advice, Option, Verify
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.numbers import fact_unit
-from advisor.model.review import DECISIONS, Review
+from advisor.model.review import DECISIONS, SETTLED, History, Review
 from advisor.reports import phrases
 from advisor.reports.finding_text import verify_text
 from advisor.reports.workbook.captures import Captures, Row
@@ -24,10 +24,10 @@ from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, L
 #: Headers that `advisor review import` looks for.
 CODE, CAUSE, FINDING, SEVERITY, SHARE = "Code", "Cause", "Finding", "Severity", "Share"
 OWNER, DECISION, DUE, COMMENT = "Owner", "Decision", "Due", "Comment"
-KEY, CAPTURE, SPEED, BASELINE = "Key", "Capture file", "Speed-up", "Baseline"
+KEY, CAPTURE, SPEED, BASELINE, ACTION = "Key", "Capture file", "Speed-up", "Baseline", "Action"
 NOTE = "Fill in the yellow columns; 'advisor review import' reads them back."
 
-_DECIDED = {
+DECIDED = {
     "accept": (GOOD, GOOD_BG), "done": (GOOD, GOOD_BG), "reject": LEVELS["info"],
     "defer": LEVELS["medium"], "needs data": LEVELS["low"],
 }  # fmt: skip
@@ -46,27 +46,28 @@ def speedup(finding: Finding) -> tuple[float | None, str]:
     return gain.speedup.mid, "throughput" if gain.measure == "throughput" else "times"
 
 
+#: What people fill in comes early: it is in sight without scrolling.
 FIELDS = (
     field("#", 4, "finding.rank", "id"), field(SEVERITY, 10, "finding.severity"), field(CODE, 9, "proof"),
     field(CAUSE, 18, "finding.cause", wrap=True), field(FINDING, 30, "finding.title", wrap=True),
+    field(SHARE, 9, lambda r: r.finding.impact and r.finding.impact.share, "ratio"),
+    *(field(head, width, lambda _: None) for head, width in ((OWNER, 14), (DECISION, 12), (DUE, 11))),
+    field(COMMENT, 26, lambda _: None, wrap=True), field("Actions", 10, "actions"),
+    field("Fix", 38, lambda r: next((a.action for a in r.finding.recommendations), None), wrap=True),
+    field(SPEED, 13, lambda r: Number(*speedup(r.finding))), field(BASELINE, 10, "finding.baseline"),
     field("What was measured", 46, "finding.message", wrap=True),
     field("Where", 14, lambda r: phrases.scope(r.finding) or "whole capture", wrap=True),
-    field(SHARE, 9, lambda r: r.finding.impact and r.finding.impact.share, "ratio"),
     field("ms a step", 9, lambda r: r.finding.impact and r.finding.impact.ms, "fixed"),
-    field("Confidence", 11, "finding.confidence", "ratio"),
-    field(SPEED, 13, lambda r: Number(*speedup(r.finding))),
-    field(BASELINE, 10, "finding.baseline"),
-    field("Fix", 38, lambda r: next((a.action for a in r.finding.recommendations), None), wrap=True),
-    *(field(head, width, lambda _: None) for head, width in ((OWNER, 14), (DECISION, 12), (DUE, 11))),
-    field(COMMENT, 26, lambda _: None, wrap=True), field(KEY, 20, "finding.identity"),
+    field("Confidence", 11, "finding.confidence", "ratio"), field(KEY, 20, "finding.identity"),
     field(CAPTURE, 20, "capture"),
 )  # fmt: skip
 
 
 def findings(
-    sheet: Sheet, captures: Captures, rows: Sequence[Row], review: Review | None
+    sheet: Sheet, captures: Captures, rows: Sequence[Row], before: Review | History | None
 ) -> tuple[Area, dict[str, int]]:
-    """The table; returns where it stands and the column of each header."""
+    """The table, filled in with what was decided before; returns where it stands and the column of
+    each header."""
     marked = any(r.finding.baseline for r in rows)
     fields = [f for f in FIELDS if marked or f.head != BASELINE]
     area = captures.table(sheet, fields, _of(rows), filter=True, freeze=True, empty="nothing was found")
@@ -78,16 +79,22 @@ def findings(
             coloured(sheet, area.column(at[BASELINE]), _NEW)
         to_fill_in(sheet, area, [at[h] for h in (OWNER, DECISION, DUE, COMMENT)], at[DUE], at[COMMENT])
         choose(sheet, area.column(at[DECISION]), DECISIONS, "Decision")
-        coloured(sheet, area.column(at[DECISION]), _DECIDED)
+        coloured(sheet, area.column(at[DECISION]), DECIDED)
+        due, decision = (f"${get_column_letter(at[h])}{area.first}" for h in (DUE, DECISION))
+        settled = ",".join(f'{decision}<>"{word}"' for word in SETTLED)
+        overdue = FormulaRule(
+            formula=[f"AND(ISNUMBER({due}),{due}<TODAY(),{settled})"], font=_ink(LEVELS["high"][0])
+        )
+        sheet.ws.conditional_formatting.add(area.column(at[DUE]), overdue)
     for number, row in enumerate(rows, area.first):
-        decided = review.of(row.finding.identity) if review is not None else None
+        decided = before.of(row.finding.identity) if before is not None else None
         if decided is None:
             continue
         known = {OWNER: decided.owner, DECISION: decided.decision, COMMENT: decided.comment}
         for head, value in known.items():
             put(sheet.ws.cell(number, at[head]), value)
         if decided.due:
-            sheet.ws.cell(number, at[DUE]).value = _date(decided.due)
+            sheet.ws.cell(number, at[DUE]).value = day_of(decided.due)
             sheet.ws.cell(number, at[DUE]).number_format = DATE
     sheet.page(large=True)
     for head in (KEY, CAPTURE):
@@ -100,21 +107,24 @@ def _of(rows: Sequence[Row]) -> Callable[[Diagnosis], list[Row]]:
     return lambda d: [r for r in rows if r.diagnosis is d]
 
 
-def _date(text: str) -> date | str:
+def day_of(text: str) -> date | str:
     try:
         return date.fromisoformat(text)
     except ValueError:
         return text
 
 
-def to_fill_in(sheet: Sheet, area: Area, columns: Sequence[int], day: int, wrapped: int) -> None:
-    """Yellow cells for people; the column `day` takes dates."""
+def to_fill_in(sheet: Sheet, area: Area, columns: Sequence[int], day: int = 0, wrapped: int = 0) -> None:
+    """Yellow cells for people; the column `day` takes dates, if there is one."""
     for row in range(area.first, area.last + 1):
         for column in columns:
             cell = sheet.ws.cell(row, column)
             cell.fill = fill(FILL_IN)
             cell.alignment = align(wrap=column == wrapped, indent=1)
-        sheet.ws.cell(row, day).number_format = DATE
+        if day:
+            sheet.ws.cell(row, day).number_format = DATE
+    if not day:
+        return
     dates = DataValidation(**_DATES)
     sheet.ws.add_data_validation(dates)
     dates.add(area.column(day))
@@ -131,9 +141,12 @@ def choose(sheet: Sheet, cells: str, words: Sequence[str], title: str) -> None:
 def coloured(sheet: Sheet, cells: str, colours: Mapping[str, tuple[str, str]]) -> None:
     """Words (-> ink and ground) as conditional formats, so that they follow an edit."""
     for word, (ink, ground) in colours.items():
-        look = Font(name=FONT, color=ink, bold=True)
-        rule = CellIsRule(operator="equal", formula=[f'"{word}"'], font=look, fill=fill(ground))
+        rule = CellIsRule(operator="equal", formula=[f'"{word}"'], font=_ink(ink), fill=fill(ground))
         sheet.ws.conditional_formatting.add(cells, rule)
+
+
+def _ink(color: str) -> Font:
+    return Font(name=FONT, color=color, bold=True)
 
 
 def bars(sheet: Sheet, cells: str, color: str = "A9C7E8") -> None:
@@ -155,11 +168,16 @@ class _Advice(NamedTuple):
     def verify(self) -> Verify | None:
         return self.advice.verify
 
+    @property
+    def key(self) -> str:
+        return f"{self.row.finding.identity}#{self.advice.id}"
+
 
 #: The first recommendation of a finding carries the estimated speed-up.
 ADVICE = (
     field("#", 5, "row.finding.rank", "id"), field(SEVERITY, 10, "row.finding.severity"),
-    field(CODE, 10, "row.proof"), field("Action", 52, "advice.action", wrap=True),
+    field(CODE, 10, "row.proof"), field(ACTION, 52, "advice.action", wrap=True),
+    field(OWNER, 14, lambda _: None), field(DECISION, 12, lambda _: None),
     field("Option of the engine", 60, lambda a: "\n".join(map(_option, a.advice.options)), wrap=True),
     field("Effort", 9, "advice.effort"),
     field(SHARE, 9, lambda a: a.row.finding.impact and a.row.finding.impact.share, "ratio"),
@@ -167,19 +185,42 @@ ADVICE = (
     field("Verify: fact", 26, lambda a: a.verify and a.verify.fact, wrap=True),
     field("must", 10, lambda a: a.verify and verify_text(a.verify).split(" ")[1].rstrip(",")),
     field("now", 12, lambda a: a.verify and Number(a.verify.now, fact_unit(a.verify.fact, a.verify.unit))),
+    field(KEY, 20, "key"),
 )  # fmt: skip
 
 
-def recommendations(sheet: Sheet, captures: Captures, rows: Sequence[Row]) -> None:
-    """One row a recommendation, with the line of the engine in use and how to verify."""
+def recommendations(
+    sheet: Sheet, captures: Captures, rows: Sequence[Row], before: Review | History | None
+) -> dict[tuple[str, str], str]:
+    """One row a recommendation, with the line of the engine in use, how to verify, and room for a
+    decision; returns the cell of the first of each finding, by capture and finding."""
     of = _of(rows)
+    listed: list[_Advice] = []
 
     def advice(d: Diagnosis) -> list[_Advice]:
-        return [_Advice(r, a, i == 0) for r in of(d) for i, a in enumerate(r.finding.recommendations)]
+        found = [_Advice(r, a, i == 0) for r in of(d) for i, a in enumerate(r.finding.recommendations)]
+        listed.extend(found)
+        return found
 
     area = captures.table(sheet, ADVICE, advice, filter=True, freeze=True, empty="nothing to recommend")
-    coloured(sheet, area.column(2 + captures.many), LEVELS)
-    bars(sheet, area.column(7 + captures.many))
+    at = {c.head: i for i, c in enumerate([*captures.column(), *ADVICE], 1)}
+    coloured(sheet, area.column(at[SEVERITY]), LEVELS)
+    bars(sheet, area.column(at[SHARE]))
+    sheet.ws.column_dimensions[get_column_letter(at[KEY])].hidden = True
+    if not listed:
+        return {}
+    to_fill_in(sheet, area, [at[OWNER], at[DECISION]])
+    choose(sheet, area.column(at[DECISION]), DECISIONS, "Decision")
+    coloured(sheet, area.column(at[DECISION]), DECIDED)
+    cells: dict[tuple[str, str], str] = {}
+    for number, each in enumerate(listed, area.first):
+        cells.setdefault((each.row.label, each.row.finding.identity), f"A{number}")
+        decided = before.of(each.row.finding.identity) if before is not None else None
+        for choice in decided.recommendations if decided is not None else ():
+            if choice.advice == each.advice.id:
+                put(sheet.ws.cell(number, at[OWNER]), choice.owner)
+                put(sheet.ws.cell(number, at[DECISION]), choice.decision)
+    return cells
 
 
 def _option(option: Option) -> str:

@@ -5,11 +5,12 @@ Columns are found by their headers, so that rows may be sorted and columns moved
 
 from __future__ import annotations
 
+import re
 import warnings
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from advisor.errors import InputError
 from advisor.model.checklist import WORDS
 from advisor.model.findings import Tool
-from advisor.model.review import DECISIONS, CellProblem, Decision, Review, SignOff
+from advisor.model.review import DECISIONS, CellProblem, Choice, Decision, Review, SignOff
 from advisor.reading import MOST_BYTES, similar
 from advisor.reports.workbook.checklist import ANSWER, DAY, ID, MEASURED, NOTE, QUESTION, SIGNED, signed
 from advisor.reports.workbook.findings import (
+    ACTION,
     CAPTURE,
     CAUSE,
     CODE,
@@ -33,11 +35,14 @@ from advisor.reports.workbook.findings import (
     SEVERITY,
     SHARE,
 )
+from advisor.reports.workbook.since import DUE_ON, LAST_SHARE, SINCE, STATE
+from advisor.reports.workbook.summary import DAY as MET
+from advisor.reports.workbook.summary import MEETING, NAMES
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
 
-FINDINGS, CHECKLIST = "Findings", "Checklist"
+FINDINGS, CHECKLIST, ADVICE = "Findings", "Checklist", "Recommendations"
 #: Headers are looked for in this many rows.
 TOP = 60
 
@@ -59,13 +64,7 @@ class Row(NamedTuple):
         return self.values[at] if at < len(self.values) else None
 
     def day(self, header: str) -> str | None:
-        """A date as text; what somebody typed in place of one stays as it is."""
-        value = self.value(header)
-        if isinstance(value, datetime):
-            return value.date().isoformat()
-        if isinstance(value, date):
-            return value.isoformat()
-        return self.text(header) or None
+        return day_text(self.value(header))
 
     def problem(self, header: str, text: str) -> CellProblem:
         from openpyxl.utils import get_column_letter
@@ -74,13 +73,21 @@ class Row(NamedTuple):
         return CellProblem(cell=f"{self.sheet}!{column}{self.number}", text=text)
 
 
+def day_text(value: Any) -> str | None:
+    """A date as text; what somebody typed in place of one stays as it is."""
+    if isinstance(value, datetime):
+        value = value.date()
+    return str(value or "").strip() or None
+
+
 def read(path: Path, version: str) -> Review:
     """The review in a workbook. What cannot be understood is among its `problems`, and the rest is
     read; raises InputError for any file but a review workbook."""
     book = _open(path)
     problems: list[CellProblem] = []
     try:
-        decisions = tuple(_decisions(book, problems))
+        decisions = (*_decisions(book, problems), *_closed(book))
+        names, day = _meeting(book)
         answers = tuple(_answers(book, problems))
     except (ValueError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile, zlib.error, EOFError) as fault:
         # A sheet is parsed as it is read.
@@ -94,6 +101,8 @@ def read(path: Path, version: str) -> Review:
         tool=Tool(version=version, engine="review"),
         workbook=path.name,
         captures=tuple(captures),
+        names=names,
+        day=day,
         decisions=decisions,
         checklist=answers,
         problems=tuple(problems),
@@ -154,23 +163,60 @@ def _rows(book: Workbook, title: str, wanted: Sequence[str], problems: list[Cell
 
 
 def _decisions(book: Workbook, problems: list[CellProblem]) -> Iterator[Decision]:
+    chosen = _choices(book, problems)
     for row in _rows(book, FINDINGS, (CODE, DECISION, KEY), problems):
-        if not (key := row.text(KEY)):
-            continue
-        share = row.value(SHARE)
-        yield Decision(
-            capture=row.text(CAPTURE),
-            finding=key,
-            code=row.text(CODE),
-            cause=row.text(CAUSE),
-            title=row.text(FINDING),
-            severity=row.text(SEVERITY),
-            share=float(share) if isinstance(share, int | float) else None,
-            owner=row.text(OWNER),
-            decision=_word(row, DECISION, row.text(DECISION).lower(), DECISIONS, problems),
-            due=row.day(DUE),
-            comment=row.text(COMMENT),
-        )
+        if row.text(KEY):
+            word = _word(row, DECISION, row.text(DECISION).lower(), DECISIONS, problems)
+            yield _decision(row, DUE, decision=word, recommendations=tuple(chosen.get(row.text(KEY), ())))
+
+
+def _closed(book: Workbook) -> Iterator[Decision]:
+    """What was gone already, with what was decided about it."""
+    for row in _rows(book, SINCE, (STATE, KEY), []):
+        if row.text(STATE) == "closed":
+            yield _decision(row, DUE_ON, decision=row.text(DECISION), closed=True)
+
+
+def _decision(row: Row, due: str, **known: Any) -> Decision:
+    share = row.value(SHARE) or row.value(LAST_SHARE)
+    return Decision(
+        capture=row.text(CAPTURE),
+        finding=row.text(KEY),
+        code=row.text(CODE),
+        cause=row.text(CAUSE),
+        title=row.text(FINDING),
+        severity=row.text(SEVERITY),
+        share=float(share) if isinstance(share, int | float) else None,
+        owner=row.text(OWNER),
+        due=row.day(due),
+        comment=row.text(COMMENT),
+        **known,
+    )
+
+
+def _choices(book: Workbook, problems: list[CellProblem]) -> dict[str, list[Choice]]:
+    """What was decided about single recommendations, by finding."""
+    found: dict[str, list[Choice]] = {}
+    if ADVICE not in book.sheetnames:
+        return found
+    for row in _rows(book, ADVICE, (ACTION, DECISION, KEY), []):
+        finding, _, advice = row.text(KEY).rpartition("#")
+        word = _word(row, DECISION, row.text(DECISION).lower(), DECISIONS, problems)
+        if advice and (word or row.text(OWNER)):
+            choice = Choice(advice=advice, action=row.text(ACTION), owner=row.text(OWNER), decision=word)
+            found.setdefault(finding, []).append(choice)
+    return found
+
+
+def _meeting(book: Workbook) -> tuple[tuple[str, ...], str | None]:
+    """Who was there, and the day."""
+    filled: dict[str, Any] = {}
+    for cells in book["Summary"].iter_rows(values_only=True) if "Summary" in book.sheetnames else ():
+        for label, (first, _) in MEETING.items():
+            if label in cells and len(cells) >= first:
+                filled[label] = cells[first - 1]
+    names = [n.strip() for n in re.split("[,;\n]", str(filled.get(NAMES) or "")) if n.strip()]
+    return tuple(names), day_text(filled.get(MET))
 
 
 def _answers(book: Workbook, problems: list[CellProblem]) -> Iterator[SignOff]:

@@ -21,7 +21,20 @@ from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.chart import budget
 from advisor.reports.workbook.findings import bars, coloured, speedup
 from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet, Link, Number
-from advisor.reports.workbook.style import BAND, GOOD, GOOD_BG, HEADER, LABEL, LEVELS, MUTED, SOFT, fill, put
+from advisor.reports.workbook.style import (
+    BAND,
+    DATE,
+    FILL_IN,
+    GOOD,
+    GOOD_BG,
+    HEADER,
+    LABEL,
+    LEVELS,
+    MUTED,
+    SOFT,
+    fill,
+    put,
+)
 
 if TYPE_CHECKING:
     from openpyxl.cell.cell import Cell
@@ -30,6 +43,9 @@ if TYPE_CHECKING:
 TOP = 5
 #: Heads of the columns that are numbers.
 RIGHT = ("share", "speed-up")
+#: The line for the meeting: labels that `advisor review import` looks for, and where to fill in.
+NAMES, DAY = "Present", "Date of the review"
+MEETING = {DAY: (4, 5), NAMES: (8, LAST)}
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,7 @@ def summary(worksheet: Worksheet, captures: Captures, rows: Sequence[Row], tally
         budget(grid, captures)
         _caveats(grid, captures)
     _review(grid, tally, len(rows))
+    worksheet.row_breaks.append(Break(id=grid.row))
     _about(grid, captures)
     worksheet.print_area = f"A1:{get_column_letter(LAST)}{grid.row}"
 
@@ -215,7 +232,14 @@ def _review(grid: GridSheet, tally: Tally, findings: int) -> None:
     for i, (label, formula) in enumerate(cells.items()):
         cell = _tile(grid, i, label)
         cell.value, cell.number_format = formula, "0"
-    grid.row += 2
+    grid.row += 3
+    if not tally.decisions:
+        return
+    for label, (first, last) in MEETING.items():
+        grid.merged(first - 2, first - 1, label, bold=True)
+        grid.merged(first, last, None, ground=FILL_IN)
+    grid.ws.cell(grid.row, MEETING[DAY][0]).number_format = DATE
+    grid.row += 1
 
 
 def _about(grid: GridSheet, captures: Captures) -> None:

@@ -148,9 +148,13 @@ def facts(sheet: Sheet, captures: Captures) -> None:
     captures.table(sheet, FACTS, lambda d: d.facts, filter=True, freeze=True)
 
 
-def thresholds(sheet: Sheet, captures: Captures) -> None:
-    """Every threshold with the value that was compared with it; changed ones stand out."""
-    area = captures.table(sheet, THRESHOLDS, _compared, filter=True, freeze=True)
+def thresholds(own: Sheet | None, below: Sheet, captures: Captures) -> None:
+    """Every threshold with the value that was compared with it; changed ones stand out. Without a
+    sheet of their own they stand below the rules."""
+    sheet = own or below
+    if own is None:
+        sheet.heading("Thresholds")
+    area = captures.table(sheet, THRESHOLDS, _compared, filter=own is not None, freeze=own is not None)
     value, default = ("$D", "$E") if captures.many else ("$C", "$D")
     changed = f"{value}{area.first}<>{default}{area.first}"
     rule = FormulaRule(formula=[changed], fill=fill(LEVELS["medium"][1]))
