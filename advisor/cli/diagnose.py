@@ -56,8 +56,8 @@ def diagnose(
         settings = replace(settings, gpu_metrics=None)
     if not traces:
         raise InputError("no TRACE was given; see 'advisor diagnose --help'")
-    files = expand(traces)
-    if together:
+    files = expand(traces, together)
+    if together and not (len(files) == 1 < len(traces)):
         first, other = as_pair(files, together)
         files, settings = [first], replace(settings, together=other)
     # A folder that nsys exported is one capture; any other one stands for those in it.

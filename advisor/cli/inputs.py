@@ -18,7 +18,7 @@ SUFFIXES = (".sqlite", ".sqlite.xz", ".sqlite.gz")
 JSON_SUFFIXES = (".json", ".json.gz", ".json.xz")
 
 
-def expand(paths: Sequence[Path]) -> list[Path]:
+def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
     """The captures: files as given, folders as the captures in them and in their subfolders, each once.
     One that is missing among several is for the reader to name: the others can still be judged."""
     from advisor.sources.open import STDIN, is_export_folder
@@ -45,7 +45,43 @@ def expand(paths: Sequence[Path]) -> list[Path]:
                 f"folder or below it; make one with 'nsys export --type sqlite {report}'"
             )
         found += inside
-    return list(dict.fromkeys(found))
+    return _as_one_recording(list(dict.fromkeys(found)), together)
+
+
+def _as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
+    """The paths, with tables that `nsys stats` printed into several files as one capture: where no two files
+    have the same report they are of one recording; with `together` they are said to be."""
+    from advisor.sources.open import hold
+    from advisor.sources.packed import HEAD_BYTES
+    from advisor.sources.pasted.reader import decoded, is_tables
+    from advisor.sources.pasted.tables import read_tables
+
+    texts: dict[Path, str] = {}
+    for path in paths if len(paths) > 1 else ():
+        if path.is_file() and is_tables(path.open("rb").read(HEAD_BYTES)):
+            texts[path] = decoded(path.read_bytes())
+    seen: dict[str, Path] = {}
+    for path, text in texts.items():
+        tables = read_tables(text)
+        for table in tables:
+            first = seen.setdefault(table.kind, path)
+            if first != path and together:
+                raise InputError(f"--together: {first} and {path} both have sums of {table.report}")
+            if first != path:
+                return list(paths)
+        if not tables and together:
+            raise InputError(f"--together: {path}: no table of nsys stats with a row that can be read")
+        if not tables:
+            return list(paths)
+    if len(texts) < 2:
+        return list(paths)
+    joined = Path(" + ".join(str(path) if i == 0 else path.name for i, path in enumerate(texts)))
+    # nsys names files for their reports, which headings alone do not always tell.
+    hold(
+        joined,
+        "\n\n".join(f"# {path.name.replace('_cuda', ' cuda')}\n{t}" for path, t in texts.items()).encode(),
+    )
+    return [joined if path in texts else path for path in paths if path not in [*texts][1:]]
 
 
 def check_exists(path: Path) -> None:
@@ -82,11 +118,11 @@ def _folders(root: Path) -> Iterator[Path]:
 
 
 def _read_stdin() -> None:
-    from advisor.sources.open import take_stdin
+    from advisor.sources.open import STDIN, hold
 
     if sys.stdin.isatty():
         message("paste the tables; Ctrl-D on a line of its own ends them")
-    take_stdin(sys.stdin.buffer.read())
+    hold(STDIN, sys.stdin.buffer.read())
 
 
 def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:

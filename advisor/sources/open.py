@@ -30,14 +30,15 @@ _OTHER_PACKERS = {
 }
 
 
-#: What the user calls standard input, and what came from it: its reader is the command line.
+#: What the user calls standard input.
 STDIN = Path("-")
-_piped: list[bytes] = []
+#: Content that is no file of its own: of standard input, and of several files of one recording.
+_held: dict[Path, bytes] = {}
 
 
-def take_stdin(data: bytes) -> None:
-    """Let `STDIN` name a capture of this content, as often as it is opened."""
-    _piped[:] = [data]
+def hold(path: Path, data: bytes) -> None:
+    """Let `path` name a capture of this content, as often as it is opened."""
+    _held[path] = data
 
 
 class Found(NamedTuple):
@@ -87,8 +88,8 @@ def needs_export(path: str | Path) -> bool:
 
 
 def _open_source(shown: Path) -> Source:
-    if shown == STDIN and _piped:
-        return _open_stdin(_piped[0])
+    if shown in _held:
+        return _open_held(shown)
     if shown.is_dir():
         return _recognised(Found(shown, shown, b""))
     if shown.exists() and not shown.is_file():
@@ -101,16 +102,16 @@ def _open_source(shown: Path) -> Source:
     return _recognised(Found(shown, shown, head))
 
 
-def _open_stdin(data: bytes) -> Source:
+def _open_held(shown: Path) -> Source:
     folder = Scratch()
-    copy = folder.path / "stdin"
-    copy.write_bytes(data)
+    copy = folder.path / "content"
+    copy.write_bytes(_held[shown])
     try:
         source = _Unpacked(_open_source(copy), folder)
     except InputError as error:
         folder.close()
-        raise InputError(str(error).replace(str(copy), str(STDIN))) from error
-    source.capture = source.capture.model_copy(update={"path": str(STDIN)})
+        raise InputError(str(error).replace(str(copy), str(shown))) from error
+    source.capture = source.capture.model_copy(update={"path": str(shown)})
     return source
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.inputs import expand
+from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.sources.open import open_trace
 from advisor.sources.pasted.headings import number
@@ -182,6 +183,33 @@ def test_what_holds_no_sums_says_so_in_one_line(tmp_path: Path, what: str) -> No
     assert "\n" not in said
     assert "pasted.txt: " in said
     assert len(said) < 250
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_beside_a_good_file_it_is_one_line_too(
+    tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = tmp_path / "kern.csv", tmp_path / "bad.txt"
+    good.write_text(as_csv(KERNELS))
+    bad.write_text(MALFORMED[what])
+    assert main(["diagnose", str(good), str(bad), "--together"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "bad.txt" in line
+
+
+def test_files_without_a_report_in_common_are_one_recording(tmp_path: Path) -> None:
+    files = [
+        tmp_path / name for name in ("stats_cuda_gpu_kern_sum.csv", "stats_cuda_api_sum.csv", "again.csv")
+    ]
+    for path, one in zip(files, (KERNELS, CALLS_, KERNELS), strict=True):
+        path.write_text(as_csv(one))
+    (joined,) = expand(files[:2])
+    with open_trace(joined) as trace:
+        assert trace.capture.path.endswith("kern_sum.csv + stats_cuda_api_sum.csv")
+        assert sorted(set(trace.columns("sums", ("report",))["report"].tolist())) == [0, 1]
+    assert expand(files) == files  # kernels of two recordings
+    with pytest.raises(InputError, match=r"again\.csv both have sums of kernels"):
+        expand(files, together=True)
 
 
 def test_torn_lines_are_counted(tmp_path: Path) -> None:

@@ -54,11 +54,13 @@ class Row(NamedTuple):
 @dataclass
 class Table:
     """One table. `report` is what its rows are sums of: kernels, calls, copies, sizes, ranges,
-    host_calls, or queue; `torn` counts lines inside it that could not be read."""
+    host_calls, or queue; `torn` counts lines inside it that could not be read. Tables of one `kind` are
+    one report of nsys."""
 
     report: str
     rows: list[Row] = field(default_factory=list)
     torn: int = 0
+    kind: str = ""
 
 
 def read_tables(text: str) -> list[Table]:
@@ -68,6 +70,8 @@ def read_tables(text: str) -> list[Table]:
     found: dict[str, Table] = {}
     for one in sorted(raw, key=lambda r: r.derived):  # a report of its own before parts of others
         for table in one.tables():
+            fields = sorted({c.field for c in one.header.columns if c}) if one.derived else ()
+            table.kind = " ".join((table.report, *fields))
             if table.rows:
                 found.setdefault(table.report, table)
     return list(found.values())
