@@ -3,6 +3,7 @@ or why not."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +18,8 @@ from advisor.errors import InputError, RuleError
 
 
 @takes(
-    "code trace window nvtx phase weight_bytes serving_engine rules param engine redact format output "
-    "force verbose",
+    "code trace together window nvtx phase weight_bytes serving_engine rules param engine redact format "
+    "output force verbose",
     format=formats("Kind of answer."),
     verbose="Every place, branch and number.",
 )
@@ -29,8 +30,9 @@ def explain(
         str | None, typer.Argument(metavar="[CODE]", hidden=True, autocompletion=complete.rules)
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", "-t", metavar="TRACE", help="Why it fired there.")
+        list[Path] | None, typer.Option("--trace", "-t", metavar="TRACE", help="Why it fired there.")
     ] = None,
+    together: flags.Together = False,
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:
@@ -40,13 +42,13 @@ def explain(
     With --trace: why it fired in that capture, down to the facts with both numbers and where they
     come from; or why not and how far it missed; or what is missing and what would supply it.
     """
-    if trace is None:
+    if not trace:
         needing = [n for n in given if n not in ("rules", "verbose", "format")]
         _page(code, settings, needing, output, force)
         return
     if code is None:
         raise InputError("--trace needs a CODE; 'advisor explain' lists them")
-    answer(code, trace, settings, output, force)
+    answer(code, trace, settings, output, force, together=together)
 
 
 def _page(code: str | None, settings: Settings, needing: list[str], output: Path | None, force: bool) -> None:
@@ -78,14 +80,23 @@ def _page(code: str | None, settings: Settings, needing: list[str], output: Path
 
 
 def answer(
-    code: str, trace: Path, settings: Settings, output: Path | None, force: bool, full: bool = False
+    code: str,
+    traces: list[Path],
+    settings: Settings,
+    output: Path | None,
+    force: bool,
+    full: bool = False,
+    together: bool = False,
 ) -> None:
-    """What a rule makes of a capture; in `full` with its findings."""
+    """What a rule makes of a capture, or of two recordings of one program; in `full` with its findings."""
     from advisor.cli.deliver import check_output, deliver_one
+    from advisor.cli.inputs import as_pair
     from advisor.cli.progress import Progress
     from advisor.pipeline.explain import explain
     from advisor.reports.explanation import explanation
 
+    trace, other = as_pair(traces, together)
+    settings = replace(settings, together=other)
     output = check_output(output, force, trace)
     with Progress(trace.name) as progress:
         found = explain(trace, code, settings, progress)

@@ -11,11 +11,12 @@ from advisor.cli import complete, flags
 from advisor.cli.deliver import formats
 from advisor.cli.settings import takes
 from advisor.config import Settings
+from advisor.errors import InputError
 
 
 @takes(
-    "trace code window nvtx phase weight_bytes unprofiled_step serving_engine rules param engine redact "
-    "format output force verbose",
+    "trace code last window nvtx phase weight_bytes unprofiled_step serving_engine rules param engine redact "
+    "together format output force verbose",
     format=formats("Kind of answer."),
     verbose="How sure, and why, as well.",
 )
@@ -23,8 +24,12 @@ def show(
     settings: Settings,
     trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
     code: Annotated[
-        str, typer.Argument(metavar="[N|CODE]", hidden=True, autocompletion=complete.rules)
-    ] = "1",
+        str | None, typer.Argument(metavar="[N|CODE]", hidden=True, autocompletion=complete.rules)
+    ] = None,
+    last: Annotated[
+        str | None, typer.Argument(metavar="", hidden=True, autocompletion=complete.rules)
+    ] = None,
+    together: flags.Together = False,
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:
@@ -36,4 +41,9 @@ def show(
     """
     from advisor.cli.explain import answer
 
-    answer(code, trace, settings, output, force, full=True)
+    if last is not None and not together:
+        raise InputError(
+            "takes one capture and one N or CODE; for two recordings of one program add --together"
+        )
+    traces = [trace, *map(Path, [code] if together and code else [])]
+    answer((last if together else code) or "1", traces, settings, output, force, full=True, together=together)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,13 +18,13 @@ from advisor.errors import InputError
 
 
 @takes(
-    "trace fix list_ format output force window phase weight_bytes unprofiled_step rules redact",
+    "traces fix list_ together format output force window phase weight_bytes unprofiled_step rules redact",
     files=(),
     format=formats("Kind of report."),
 )
 def whatif(
     settings: Settings,
-    trace: Annotated[Path | None, typer.Argument(metavar="TRACE", hidden=True)] = None,
+    traces: Annotated[list[Path] | None, typer.Argument(metavar="TRACE", hidden=True)] = None,
     fix: Annotated[
         Texts,
         typer.Option(
@@ -33,6 +34,7 @@ def whatif(
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the what-ifs.")] = False,
+    together: flags.Together = False,
     output: flags.Output = None,
     force: flags.Force = False,
 ) -> None:
@@ -45,13 +47,16 @@ def whatif(
     if list_:
         _known(settings.format, target_of(output, force), force)
         return
-    if trace is None or not fix:
+    if not traces or not fix:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
-    output = target_of(output, force, [trace])
+    output = target_of(output, force, traces)
+    from advisor.cli.inputs import as_pair
     from advisor.cli.progress import Progress
     from advisor.pipeline.whatif import whatif as ask
     from advisor.reports.gain_text import whatif as said
 
+    trace, other = as_pair(traces, together)
+    settings = replace(settings, together=other)
     with Progress(trace.name) as progress:
         report = ask(trace, fix, settings, progress)
     deliver_one(report, partial(said, report), "What a change wins", settings.format, output, force)

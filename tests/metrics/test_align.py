@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.facts.build import build_facts
 from advisor.knowledge.files import gpu
@@ -147,6 +148,24 @@ def test_other_batch_keeps_lines_but_no_sizes(tmp_path: Path) -> None:
         assert (found.operands < 0).all()
         with pytest.raises(InputError, match=r"0% of the kernels .* launch shape"):
             a.provenance.check()
+
+
+def test_every_verb_about_one_capture_takes_two_recordings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pair = [str(nsys().write("r.sqlite")), str(profile().write("t.json"))]
+    for args in (
+        ["show", *pair, "KRN101"],
+        ["explain", "KRN101", "--trace", pair[1], "--trace", pair[0]],
+        ["whatif", *pair, "--fix", "cuda_graphs"],
+    ):
+        assert main([*args, "--together"]) == 0
+        assert "r.sqlite" in capsys.readouterr().out
+    assert main(["show", pair[0], "--together"]) == 2
+    assert "--together takes two recordings of one program, not 1" in capsys.readouterr().err
+    assert main(["show", *pair, "KRN101"]) == 2
+    assert "add --together" in capsys.readouterr().err
 
 
 def test_another_program_is_refused(tmp_path: Path) -> None:
