@@ -15,7 +15,7 @@ from advisor.export.trace_file import Layer, Note, TraceFile
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.model.findings import Diagnosis
 from advisor.sources.schema import ALLOCATED, COPY_KIND_NAMES, MISSING, OPERATIONS, SAMPLE_RATIOS
 from advisor.sources.trace import Trace
@@ -101,7 +101,7 @@ class _Tracks:
 
 def _gpu_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) -> Iterator[bytes]:
     """Kernels, copies, memsets and graph runs by device, process and stream, joined to their calls."""
-    several = len(np.unique(ops.process)) > 1
+    several = len(distinct(ops.process)) > 1
 
     def stream(device: int, process: int, number: int) -> int:
         name = f"stream {number}" + (f", process {process}" if several else "")
@@ -219,7 +219,7 @@ def _counters(file: TraceFile, tracks: _Tracks, trace: Trace) -> Iterator[bytes]
         key = trace.columns("samples", ("time", "device"))
         for column, (name, unit) in _COUNTERS.items():
             value = trace.columns("samples", (column,))[column]
-            for device in np.unique(key["device"]).tolist():
+            for device in distinct(key["device"]).tolist():
                 mine = (key["device"] == device) & ~np.isnan(value)
                 if mine.any():
                     track = tracks.below(tracks.device(device), name, _counter(unit))
@@ -229,7 +229,7 @@ def _counters(file: TraceFile, tracks: _Tracks, trace: Trace) -> Iterator[bytes]
     if trace.has("allocations"):
         rows = trace.columns("allocations", ("time", "device", "bytes", "kind"))
         change = np.where(rows["kind"] == ALLOCATED, rows["bytes"], -rows["bytes"])
-        for device in np.unique(rows["device"]).tolist():
+        for device in distinct(rows["device"]).tolist():
             mine = np.flatnonzero(rows["device"] == device)
             mine = mine[np.argsort(rows["time"][mine], kind="stable")]
             track = tracks.below(tracks.device(device), "allocated since the capture began", _counter("B"))

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.export.capture_tracks import KINDS, Described
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.pauses import step_times
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.model.excerpt import Event, Excerpt
 from advisor.model.facts import Interval
 from advisor.model.findings import Finding
@@ -116,7 +116,7 @@ def _described(
             found = describe(trace, ops.row[row[mine]], ops.correlation[row[mine]])
             for i, name, note in zip(mine.tolist(), *_texts(found), strict=True):
                 names[i], notes[i] = name, note
-        several = len(np.unique(ops.process)) > 1
+        several = len(distinct(ops.process)) > 1
         tracks = [
             f"GPU {d}, stream {s}" + (f", process {p}" if several else "")
             for d, s, p in zip(*(c[row].tolist() for c in (ops.device, ops.stream, ops.process)), strict=True)

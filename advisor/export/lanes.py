@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def lanes(start: Array, end: Array, track: Array, order: Order | None = None) ->
     # An end belongs to the latest open beginning of its level: the same interval, if all nest.
     level = np.cumsum(opens) + (opens < 0)
     pairs = rows[np.argsort(level, kind="stable")].reshape(-1, 2)
-    for name in np.unique(track[pairs[pairs[:, 0] != pairs[:, 1]]]).tolist():
+    for name in distinct(track[pairs[pairs[:, 0] != pairs[:, 1]]]).tolist():
         mine = order.begins[track[order.begins] == name]
         lane[mine] = _first_free(start[mine].tolist(), end[mine].tolist())
     return lane

@@ -11,7 +11,7 @@ from advisor.knowledge.files import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import (
     COPY_KIND_NAMES,
@@ -181,8 +181,8 @@ def _classes(a: Analysis, scope: Scope, out: FactWriter, columns: tuple[Array, .
     kind, host_side, size, start, end = columns
     budget = a.budgets[scope.device or 0]
     rows = []
-    for direction in np.unique(kind).tolist():
-        for memory in np.unique(host_side[kind == direction]).tolist():
+    for direction in distinct(kind).tolist():
+        for memory in distinct(host_side[kind == direction]).tolist():
             mine = (kind == direction) & (host_side == memory)
             spans = budget.window.cut(union(start[mine], end[mine]))
             time = float((end - start)[mine].sum())

@@ -16,7 +16,7 @@ from advisor.metrics.gaps import name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, slow_steps
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Scope
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
@@ -242,7 +242,7 @@ def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array]:
     for ahead in range(1, _WAIT_WITHIN + 1):
         i = np.minimum(position + ahead, len(calls.call) - 1)
         followed |= calls.call[i] == Call.SYNC
-    return at[small & (followed | blocks)], np.unique(api[blocks])
+    return at[small & (followed | blocks)], distinct(api[blocks])
 
 
 def _synchronous_allocations(a: Analysis, feeder: int) -> Array:

@@ -10,7 +10,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import dense, shape_key
 from advisor.metrics.phases import kernels_of_one_phase
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Scope
 
 _ROWS = 10
@@ -53,7 +53,7 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
             [
                 a.names.texts[i],
                 a.names.operations[i],
-                len(np.unique(shape[mine])),
+                len(distinct(shape[mine])),
                 int(blocks.min()),
                 int(blocks.max()),
                 int(mine.sum()),

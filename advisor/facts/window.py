@@ -10,6 +10,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import joined, union
 from advisor.metrics.window import OutsideWork, outside_work
+from advisor.model.arrays import distinct
 from advisor.model.facts import TRACE, Value
 from advisor.model.numbers import session_time
 
@@ -33,7 +34,7 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
     if not len(a.ops):
         return
     chosen = a.selection
-    by_device = [_outside(a.on(int(d))) for d in np.unique(a.ops.device).tolist()]
+    by_device = [_outside(a.on(int(d))) for d in distinct(a.ops.device).tolist()]
     inside = sum(found.inside for found in by_device)
     outside = sum(found.outside for found in by_device)
     out.put_all(

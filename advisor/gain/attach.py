@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-import numpy as np
-
 from advisor.errors import InputError
 from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
@@ -14,6 +12,7 @@ from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
+from advisor.model.arrays import distinct
 from advisor.model.findings import Finding
 from advisor.model.gain import WORTH, Choice, Combined, CombinedStep, Gain, Span, saved_by
 
@@ -258,7 +257,7 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             f"tracing made the kernels of graphs {replayer.inflation:.2f} times as long: the same "
             "ones took less outside graphs in this capture"
         )
-    if len(np.unique(replayer.work.device)) > 1:
+    if len(distinct(replayer.work.device)) > 1:
         out.append("the fix is made on every device")
     if len(inputs.origin) > 1:
         out.append("host threads keep their own pace: what they wait for among themselves stays")

@@ -31,7 +31,7 @@ from advisor.gain.profiler import (
 from advisor.gain.replay import DIAGNOSIS_OPS, Excerpt, Played, choose_steps, recorded_ends, replay
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.model.findings import Span
 
 #: Interquartile range of a normal distribution over its standard deviation.
@@ -229,7 +229,7 @@ class Replayer:
         time = (ends[at] - ends[at - 1]).astype(float)
         phase = np.array([steps.phase[i] for i in at.tolist()])
         spread, weight = 0.0, 0.0
-        for one in np.unique(phase).tolist():
+        for one in distinct(phase).tolist():
             mine = time[phase == one]
             if len(mine) < 2:
                 continue

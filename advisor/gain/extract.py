@@ -21,7 +21,7 @@ from advisor.gain.waits import CallTimes, find_waits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
 
 #: Calls that issue work, wait or allocate; all others are host time.
@@ -96,7 +96,7 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int) -> CallTimes:
     issues = np.zeros(len(columns["start"]), bool)
     issues[ops.api[ops.api >= 0]] = True
     inside = np.flatnonzero((columns["start"] >= lo) & (columns["start"] < hi))
-    for thread in np.unique(columns["thread"][inside]).tolist():
+    for thread in distinct(columns["thread"][inside]).tolist():
         calls = a.threads.of(thread)
         i, j = np.searchsorted(calls.start, (lo, hi))
         if i == j:
@@ -173,11 +173,11 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
 def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
     """Where one thread of a process stopped and another went on: both made no call for a while,
     the one after, the other before. Autograd and executor threads take turns like this."""
-    if len(np.unique(calls.thread)) < 2:
+    if len(distinct(calls.thread)) < 2:
         return no_handovers(), calls
     count = len(calls)
     following = np.full(count, np.inf)  # host time behind each call until its thread's next one
-    for thread in np.unique(calls.thread).tolist():
+    for thread in distinct(calls.thread).tolist():
         mine = np.flatnonzero(calls.thread == thread)
         following[mine[:-1]] = calls.pre[mine[1:]]
     call = np.arange(1, count)
@@ -322,7 +322,7 @@ def _typical(late: Array, gap: Array, submitted: Array, previous: Array, usual: 
 def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
     """Operations that waited for another stream: neither their launch nor their predecessor
     explains when they started, and another operation had just ended."""
-    if len(np.unique(ops.stream)) < 2:
+    if len(distinct(ops.stream)) < 2:
         return no_joins(), ops
     late = np.where(np.isfinite(ops.latency), ops.latency, 0.0)
     candidates = np.flatnonzero(
@@ -367,5 +367,5 @@ def _main_stream(a: Analysis, ops: Ops, taken: Operations, excerpt: Excerpt) -> 
     """The dense stream on which the steps end; NONE where they end on several."""
     ends = a.steps.gpu_end[excerpt.first : excerpt.last + 1]
     hit = (ops.step != NONE) & np.isin(taken.end, ends)
-    streams = np.unique(ops.stream[hit])
+    streams = distinct(ops.stream[hit])
     return int(streams[0]) if len(streams) == 1 else NONE

@@ -15,7 +15,7 @@ from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, HTOD, Call
 
 #: Overlap that is poor and that is very good, around the one asked for (peers-7).
@@ -131,7 +131,7 @@ def _off_the_path(inputs: Inputs, mine: Array) -> Inputs:
     or not at all. An operation costs the host `launch_floor` at least."""
     inputs = _unblocked(inputs, mine)
     calls = inputs.calls
-    at = np.unique(inputs.ops.calls_of(mine))
+    at = distinct(inputs.ops.calls_of(mine))
     own, pre = calls.own.copy(), calls.pre.copy()
     own[at] = 0.0
     pre[at] = np.maximum(pre[at] - constant("launch_floor"), 0.0)

@@ -12,6 +12,7 @@ from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.experts import loose_experts
 from advisor.metrics.operations import Kind
+from advisor.model.arrays import distinct
 from advisor.sources.schema import Call
 
 
@@ -22,7 +23,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     inside = np.zeros(len(work), bool)
     stays = np.ones(len(work))
     start = work.a.ops.start[work.at]
-    for device in np.unique(work.device).tolist():
+    for device in distinct(work.device).tolist():
         found = loose_experts(work.a, device)
         if found is None or len(found.start) == 0:
             continue

@@ -12,7 +12,7 @@ from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.gaps import LONG_HOST_NS
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, Call
 
 #: A read-back is a copy to the host of at most this many bytes.
@@ -96,7 +96,7 @@ def _pieces(inputs: Inputs, eager: Array) -> tuple[Array, Array]:
         place = np.arange(len(mine))
         inside = (place >= lo[at]) & (place <= hi[at]) & member[mine] & ~waits[mine]
         inside |= launch & ~waits[mine]
-        used = np.unique(at[inside])
+        used = distinct(at[inside])
         number = np.full(len(keys), NONE)
         number[used] = np.arange(len(used)) + len(first)
         piece[mine[inside]] = number[at[inside]]
@@ -165,7 +165,7 @@ def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 def _hands_over_nothing(inputs: Inputs, work: Work) -> Array:
     """Mask of the waits for work of steps that copy nothing to the host."""
     step = inputs.ops.step
-    return np.asarray(~np.isin(step[inputs.waits.op], np.unique(step[work.to_host])))
+    return np.asarray(~np.isin(step[inputs.waits.op], distinct(step[work.to_host])))
 
 
 def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

@@ -14,23 +14,34 @@ a second (benchmarks/gains.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from advisor.gain.inputs import Inputs
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 
 
-@dataclass(frozen=True)
 class Played:
     """When everything happened: one entry a call and an operation of the inputs, ns."""
 
-    call_start: Array
-    call_end: Array
-    op_start: Array
-    op_end: Array
+    def __init__(self, replay: _Replay, op_end: Array) -> None:
+        self._replay = replay
+        self.op_start, self.op_end = op_end - replay.inputs.ops.duration, op_end
+
+    @cached_property
+    def _calls(self) -> tuple[Array, Array]:
+        return self._replay.calls()  # step times do not need them
+
+    @property
+    def call_start(self) -> Array:
+        return self._calls[0]
+
+    @property
+    def call_end(self) -> Array:
+        return self._calls[1]
 
 
 def replay(inputs: Inputs) -> Played:
@@ -67,8 +78,7 @@ class _Replay:
         for stream, at in _groups(ops.stream, self.order):
             reached = np.maximum.accumulate(np.maximum(asked[at], inputs.ready[stream]))
             end[at] = reached + self.total[at]
-        call_start, call_end = self._calls()
-        return Played(call_start, call_end, end - ops.duration, end)
+        return Played(self, end)
 
     def _walk(self) -> tuple[Array, Array]:
         """Carries stream and clock state from segment to segment. Returns the shift of each
@@ -93,7 +103,7 @@ class _Replay:
             highest.tolist(),
             strict=True,
         )
-        keeps = np.unique(np.concatenate((waits.op, joins.on)))
+        keeps = distinct(np.concatenate((waits.op, joins.on)))
         keep_at = np.argsort(of_op[keeps], kind="stable") if len(keeps) else keeps
         keep = list(
             zip(
@@ -196,7 +206,7 @@ class _Replay:
         self.wait_shift, self.hand_shift = np.array(wait_shift), np.array(hand_shift)
         return shift_of_op, np.array(joined)
 
-    def _calls(self) -> tuple[Array, Array]:
+    def calls(self) -> tuple[Array, Array]:
         """Begin and end of every call: its clock, shifted by its thread's latest wait or handover.
         A handover shifts its call's begin, a wait the end alone."""
         calls, waits, hands = self.inputs.calls, self.inputs.waits, self.inputs.handovers
@@ -205,7 +215,7 @@ class _Replay:
         order = np.argsort(at, kind="stable")
         at, shifts = at[order], np.concatenate((self.hand_shift, self.wait_shift))[order]
         thread = calls.thread[at // 2] if len(at) else at
-        for one in np.unique(thread).tolist():
+        for one in distinct(thread).tolist():
             mine = np.flatnonzero(calls.thread == one)
             shift = np.concatenate(([0.0], shifts[thread == one]))
             place = at[thread == one]

@@ -16,7 +16,7 @@ from advisor.gain.catalog import constant
 from advisor.gain.inputs import NONE, Ops, Waits, canonical_waits, no_waits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import Call
 
 #: Host and device clocks are aligned to some microseconds only.
@@ -63,7 +63,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     usual = float(np.median(lag[waited])) if waited.any() else constant("sync_return")
     lag = np.where(waited, lag, np.minimum(lag, usual))
     own = own.copy()
-    for kind in np.unique(times.kind[call[waited]]).tolist():
+    for kind in distinct(times.kind[call[waited]]).tolist():
         mine = call[waited & (times.kind[call] == kind)]
         free = (times.kind == kind) & ~np.isin(np.arange(len(own)), mine)
         usual_call = constant("copy_call" if kind == Call.COPY else "sync_call")
@@ -87,7 +87,7 @@ def _synchronised(
     best = np.full(len(asks), NONE)
     best_end = np.full(len(asks), -1, np.int64)
     until = times.end[asks] + _SKEW_NS
-    for stream in np.unique(ops.stream).tolist():
+    for stream in distinct(ops.stream).tolist():
         at = np.flatnonzero(ops.stream == stream)
         last = at[np.append(np.diff(ops.call[at]) > 0, True)]  # last operation of each call
         k = np.searchsorted(ops.call[last], asks, "left") - 1
@@ -137,7 +137,7 @@ def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array)
     has = (first_op < len(ops)) & (ops.call[np.minimum(first_op, len(ops) - 1)] == long)
     long, first_op = long[has], first_op[has]
     blocked: list[tuple[int, int]] = []
-    for stream in np.unique(ops.stream[first_op]).tolist():
+    for stream in distinct(ops.stream[first_op]).tolist():
         at = np.flatnonzero(ops.stream == stream)
         ends = np.maximum.accumulate(taken.end[at])
         mine = ops.stream[first_op] == stream

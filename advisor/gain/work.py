@@ -18,7 +18,7 @@ from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 
 #: Copies from here on measure the link; smaller ones its latency.
@@ -62,7 +62,7 @@ class Work:
     def steps(self) -> int:
         """Replayed steps that hold work."""
         step = self.taken.inputs.ops.step
-        return max(len(np.unique(step[step != NONE])), 1)
+        return max(len(distinct(step[step != NONE])), 1)
 
     def select(self, wanted: Callable[[KernelFamily], object]) -> Array:
         """Mask of the kernels for whose names `wanted` is true."""
@@ -234,7 +234,7 @@ class Work:
         both, else the mean over all of them (that of the window over their share of it, so at most
         too high); NaN without samples."""
         dram, tensor = self.dram[0].copy(), self.tensor.copy()
-        for device in np.unique(self.device[self.matmul]).tolist():
+        for device in distinct(self.device[self.matmul]).tolist():
             samples = self.a.samples(device)
             mine = self.matmul & (self.device == device) & (np.isnan(dram) | np.isnan(tensor))
             if samples is None or not mine.any():

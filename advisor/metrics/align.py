@@ -15,7 +15,7 @@ import numpy as np
 
 from advisor.metrics.kernels import dense, is_unknown
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.calls import base_name
 from advisor.sources.schema import MISSING
 
@@ -75,7 +75,7 @@ def align(a: Analysis, b: Analysis) -> Match:
     used = np.isin(theirs, found[found >= 0])
     if steps:  # of a step that ran often one is enough
         step = b.steps.op_step[theirs]
-        used = used[np.isin(step, np.unique(step[used]))]
+        used = used[np.isin(step, distinct(step[used]))]
     return Match(
         found,
         "steps" if steps else "order",

@@ -27,7 +27,7 @@ from advisor.metrics.intervals import (
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.model import parts
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -203,12 +203,12 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
 
     before, until, after = _edges(found)
     for edge, lengths in ((before, until - found.start), (after, found.end - until)):
-        for code in np.unique(edge[lengths > 0]).tolist():
+        for code in distinct(edge[lengths > 0]).tolist():
             if code != _THREAD:
                 at = np.flatnonzero(edge == code)
                 book(IDLE_PARTS[code], at, lengths[at])
     host = before == _THREAD
-    for thread in np.unique(found.thread[host]).tolist():
+    for thread in distinct(found.thread[host]).tolist():
         mine = np.flatnonzero(host & (found.thread == thread))
         states_of = _ThreadStates(threads, thread, int(found.process[mine[0]]), states)
         for at in np.array_split(mine, max(len(mine) // _CHUNK, 1)):

@@ -11,7 +11,7 @@ from advisor.metrics.intervals import EMPTY, Spans, union
 from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -164,7 +164,7 @@ def _without_calls(ops: Operations) -> tuple[int, int]:
     outside; a process without any call was not traced."""
     kernel, joined = ops.kind == Kind.KERNEL, ops.api >= 0
     among = callless = 0
-    for process in np.unique(ops.process[kernel & joined]).tolist():
+    for process in distinct(ops.process[kernel & joined]).tolist():
         own = kernel & (ops.process == process)
         start = ops.start[own & joined]
         inside = own & (ops.start >= start.min()) & (ops.start <= start.max())
@@ -191,7 +191,7 @@ def _into_graphs(trace: Trace) -> Array:
     edge = np.array(["StreamBeginCapture" in n for n in names], np.int64)
     edge -= np.array(["StreamEndCapture" in n for n in names], np.int64)
     if edge.any():
-        for thread in np.unique(calls["thread"][edge[index] != 0]).tolist():
+        for thread in distinct(calls["thread"][edge[index] != 0]).tolist():
             mine = np.flatnonzero(calls["thread"] == thread)
             mine = mine[np.argsort(calls["start"][mine], kind="stable")]
             inside[mine[np.cumsum(edge[index[mine]]) > 0]] = True
@@ -209,9 +209,9 @@ def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
     start = calls["start"]
     longest = int((ops.end[ran] - start[ops.api[ran]]).max())
     end = int(start.max())
-    for process in np.unique(calls["process"][unmatched]).tolist():
+    for process in distinct(calls["process"][unmatched]).tolist():
         own = calls["process"] == process
-        for thread in np.unique(calls["thread"][unmatched & own]).tolist():
+        for thread in distinct(calls["thread"][unmatched & own]).tolist():
             mine = own & (calls["thread"] == thread)
             api = ops.api[ran]
             last_ran = start[api[mine[api]]].max(initial=np.iinfo(np.int64).min)

@@ -12,7 +12,7 @@ from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import Coverage, Spans, gaps, subtract, union
 from advisor.metrics.operations import Operations
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -72,7 +72,7 @@ def device_gaps(
         & (ops.correlation[at] == ops.correlation[prev])
         & (ops.process[at] == ops.process[prev])
     )
-    stepped = np.isin(ops.process[at], np.unique(ops.process[op_step >= 0]))
+    stepped = np.isin(ops.process[at], distinct(ops.process[op_step >= 0]))
     crosses = has_prev & (op_step[at] != op_step[prev])
     migrated = known & migration[at]
     api = np.where(known & ~migrated, ops.api[at], MISSING)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 
 Ints = NDArray[np.int64]
 
@@ -56,7 +56,7 @@ def joined(*sets: Spans) -> Spans:
 
 def union_by(key: Array, start: Array, end: Array) -> dict[int, Spans]:
     """The union of the intervals of each value of the key."""
-    return {int(k): union(start[key == k], end[key == k]) for k in np.unique(key).tolist()}
+    return {int(k): union(start[key == k], end[key == k]) for k in distinct(key).tolist()}
 
 
 def clip(spans: Spans, lo: int, hi: int) -> Spans:

@@ -14,7 +14,7 @@ from advisor.metrics.host import innermost
 from advisor.metrics.kernels import ATTENTION, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING
 
 PARTS = ("attention", "ffn", "other")
@@ -154,7 +154,7 @@ def _by_ranges(a: Analysis, at: Array) -> tuple[Array, Array] | None:
     calls = a.trace.columns("api_calls", ("thread", "start"))
     layer, part = np.full(len(at), MISSING, np.int64), np.full(len(at), _OTHER, np.int64)
     thread = np.where(api >= 0, calls["thread"][api], MISSING)
-    for each in np.unique(thread[api >= 0]).tolist():
+    for each in distinct(thread[api >= 0]).tolist():
         mine = np.flatnonzero(thread == each)
         mine = mine[np.argsort(calls["start"][api[mine]], kind="stable")]
         when = calls["start"][api[mine]]

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING
 
 #: A second kernel of the product before it.
@@ -116,7 +116,7 @@ def matmuls(a: Analysis, device: int) -> Matmuls | None:
     product = np.full(len(at), MISSING, np.int64)
     pair = origins.operator[at] * (len(origins.operand_texts) + 1) + origins.operands[at]
     with_operands = (origins.operator[at] >= 0) & (origins.operands[at] >= 0)
-    for key in np.unique(pair[with_operands]).tolist():
+    for key in distinct(pair[with_operands]).tolist():
         operator, operands = divmod(key, len(origins.operand_texts) + 1)
         name = origins.operators[operator]
         if (found := product_of(name, origins.operand_texts[operands])) is not None:

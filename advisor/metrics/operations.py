@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -95,7 +95,7 @@ def call_keys(
 
     Processes are numbered densely, so that the keys stay in a range that a table can index.
     """
-    known = np.unique(np.concatenate((np.unique(process), np.unique(other_process))))
+    known = distinct(np.concatenate((distinct(process), distinct(other_process))))
     if max(int(correlation.max(initial=0)), int(other_correlation.max(initial=0))) > _LARGE_ID:
         both = np.concatenate((correlation, other_correlation))
         ids, at = np.unique(both, return_inverse=True)

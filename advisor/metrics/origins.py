@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.metrics.host import Ranges, innermost
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, OPERATIONS
 from advisor.sources.trace import Columns, Trace
 
@@ -94,7 +94,7 @@ def find_origins(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> Or
     called = trace.columns("modules", ("start", "end", "thread", "text_id"))
     operators = _operators(trace, ranges, names, sizes)
     known: dict[Module, int] = {}
-    for each in np.unique(thread).tolist():
+    for each in distinct(thread).tolist():
         mine = np.flatnonzero(thread == each)
         mine = mine[np.argsort(time[mine], kind="stable")]
         when = time[mine]
@@ -130,7 +130,7 @@ def _operators(trace: Trace, ranges: Ranges, names: dict[str, int], sizes: dict[
         chosen |= written[text]
     found = {n: v[chosen] for n, v in columns.items()}
     text = text[chosen]
-    used = np.unique(text).tolist()
+    used = distinct(text).tolist()
     name, operands = (np.full(len(ranges.texts), MISSING, np.int64) for _ in range(2))
     for i in used:
         name[i] = names.setdefault(_TRAITS.sub("", ranges.texts[i]), len(names))

@@ -12,7 +12,7 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.metrics.align import Match, align, match_calls
 from advisor.metrics.origins import Origins, find_origins, is_operator_text
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, OPERATIONS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Provenance:
         if self.match is not None:
             return self.match.quality
         api = self._a.ops.api[self._a.ops.api >= 0]
-        found = self.calls(np.unique(api)) if len(api) else None
+        found = self.calls(distinct(api)) if len(api) else None
         return 0.0 if found is None else float(found.known.mean())
 
     def check(self) -> None:
@@ -117,7 +117,7 @@ class Provenance:
         if begun[0] is None or begun[1] is None or not _names_any(other):
             return None
         threads = other.trace.columns("ranges", ("thread", "domain"))
-        named = np.unique(threads["thread"][threads["domain"] == OPERATIONS])
+        named = distinct(threads["thread"][threads["domain"] == OPERATIONS])
         if len(named) == 1 and not np.isin(named, thread).any():  # a container counts threads anew
             thread = np.full(len(thread), named[0])
         return find_origins(other.trace, other.ranges, thread, time + begun[0] - begun[1])

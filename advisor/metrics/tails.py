@@ -15,7 +15,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import Distribution, distribution, shape_key
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
 
 #: A call is slow when it takes this many times the median of its like.
@@ -162,7 +162,7 @@ def _during_calls(a: Analysis, at: Array, kinds: tuple[Call, ...]) -> Array:
     calls = a.trace.columns("api_calls", ("start", "end", "process", "call"))
     chosen = np.flatnonzero(np.isin(calls["call"], kinds))
     process = a.ops.process[at]
-    for one in np.unique(process).tolist():
+    for one in distinct(process).tolist():
         mine = chosen[calls["process"][chosen] == one]
         here = np.flatnonzero(process == one)
         spans = union(calls["start"][mine], calls["end"][mine])
@@ -179,7 +179,7 @@ def _other_streams(a: Analysis, kernels: Array, at: Array) -> Array:
     ops = a.ops
     stream = (ops.process << 32) | (ops.stream & 0xFFFFFFFF)
     count = _overlapping(ops.start[kernels], ops.end[kernels], ops.start[at], ops.end[at])
-    for one in np.unique(stream[at]).tolist():
+    for one in distinct(stream[at]).tolist():
         own, here = kernels[stream[kernels] == one], np.flatnonzero(stream[at] == one)
         count[here] -= _overlapping(ops.start[own], ops.end[own], ops.start[at[here]], ops.end[at[here]])
     return count > 0

@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 #: One column of a table; its docstring or name says of what kind and in which unit.
 Array = NDArray[Any]
+
+
+def distinct(values: Array) -> Array:
+    """The different values in ascending order, as `np.unique` has them, which hashes or sorts and
+    imports masked arrays: integers that lie close are looked up in a table."""
+    if len(values) and values.dtype.kind == "i":
+        lo, hi = int(values.min()), int(values.max())
+        if lo == hi:
+            return values[:1].copy()
+        if hi - lo <= 4 * len(values) + 1000:
+            seen = np.zeros(hi - lo + 1, bool)
+            seen[values - np.int64(lo)] = True
+            return np.asarray(np.flatnonzero(seen) + lo, values.dtype)
+    ranked: Array = np.sort(values)
+    return np.asarray(ranked[np.append(np.ones(len(ranked[:1]), bool), ranked[1:] != ranked[:-1])])

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 class Frozen(BaseModel):
     """Base of the shared models: immutable, and strict about unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Checks are built on first use: a diagnosis needs those of a third of the models.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Device(Frozen):

@@ -74,7 +74,7 @@ class Scope:
         """A total order in which a wider scope comes before the scopes that it encloses."""
         return tuple(
             (0, "") if v is None else (1, f"{v:012d}" if isinstance(v, int) else str(v))
-            for v in self.as_dict().values()
+            for v in (self.rank, self.device, self.process, self.phase, self.operation)
         )
 
     def label(self) -> str:

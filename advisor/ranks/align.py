@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence
 from advisor.ranks.rows import UNKNOWN, RankRows
 
@@ -225,7 +225,7 @@ def _rated(theirs: Array, code_a: Array, mine: Array, code_b: Array, clock: Cloc
     within = int(((mine >= theirs[0]) & (mine <= theirs[-1])).sum())
     agreed = int(belongs(apart[same], theirs, within).sum())
     score = 0.0
-    for code in np.unique(code_b[own]).tolist():  # rare kinds are not where others are by chance
+    for code in distinct(code_b[own]).tolist():  # rare kinds are not where others are by chance
         mine_ = same & (code_b[own] == code)
         if mine_.any():
             gap = spacing(theirs[code_a == code])

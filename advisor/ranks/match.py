@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.ranks.align import Clock, belongs, nearest_pairs
 from advisor.ranks.rows import UNKNOWN, RankRows
 
@@ -64,7 +64,7 @@ def match(ranks: Sequence[RankRows], clocks: Sequence[Clock]) -> Matches:
     keyed = _keys(ranks)
     kind = _kinds(ranks)
     families = list(_by_key(keyed, of))
-    for code in np.unique(kind[keyed == UNKNOWN]).tolist():
+    for code in distinct(kind[keyed == UNKNOWN]).tolist():
         calls = []
         for i in range(len(ranks)):
             mine = np.arange(first[i], first[i + 1])
@@ -105,11 +105,11 @@ def _keys(ranks: Sequence[RankRows]) -> Array:
 def _by_key(keys: Array, of: Array) -> Iterator[_Family]:
     known = np.flatnonzero(keys != UNKNOWN)
     group = keys[known] >> 40
-    for one in np.unique(group).tolist():
+    for one in distinct(group).tolist():
         mine = known[group == one]
         numbers, place = np.unique(keys[mine], return_inverse=True)
         family = _Family(len(numbers), [], [])
-        for rank in np.unique(of[mine]).tolist():
+        for rank in distinct(of[mine]).tolist():
             here = of[mine] == rank
             family.calls.append(mine[here])
             family.places.append(place[here])

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from advisor.errors import InputError
+from advisor.model.arrays import distinct
 from advisor.reading import similar
 from advisor.sources.samplers.log import SampleLog, read_log
 from advisor.sources.schema import FLOAT_COLUMNS
@@ -90,7 +91,7 @@ class WithSamples:
         own = self._source.read_columns("samples", list(dict.fromkeys(("time", "device", *columns))))
         lacking = [n for n in columns if n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
         log = self._log_columns(("time", "device", *lacking))
-        for device in np.unique(log["device"]).tolist() if lacking else ():
+        for device in distinct(log["device"]).tolist() if lacking else ():
             theirs = np.flatnonzero(log["device"] == device)
             mine = np.flatnonzero(own["device"] == device)
             time = log["time"][theirs] + self._shift

@@ -29,7 +29,7 @@ from advisor.metrics.steps.sequence import (
     periodic_graphs,
     segmented,
 )
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, MISSING
 
 #: Unmarked steps must hold this share of the GPU time.
@@ -116,7 +116,7 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
     before = work.mine & (steps.op_step < 0) & (work.launched < steps.host_start[0])
     size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
     told = [m for m in markers if confirmations([m], steps.op_step, len(steps))]
-    passes = {len(np.unique(m.group[before[m.at]])) for m in told}
+    passes = {len(distinct(m.group[before[m.at]])) for m in told}
     if before.sum() < FRAGMENT * np.median(size) or passes != {1}:
         return steps
     first = timed(work, np.where(before, 0, MISSING), 1, steps.method, 0.0)
@@ -166,7 +166,7 @@ def _visible(work: Work, markers: Sequence[Marker], steps: Steps) -> list[Marker
     kernels: one that only comes in passes launched kernel by kernel says nothing of graph runs."""
     if steps.method != "graph launches":
         return list(markers)
-    replays = np.unique(steps.op_step[work.mine & (work.ops.graph_node != 0)])
+    replays = distinct(steps.op_step[work.mine & (work.ops.graph_node != 0)])
     return [m for m in markers if np.isin(steps.op_step[m.at], replays).any()]
 
 
@@ -222,7 +222,7 @@ def _by_marker(work: Work, marker: Marker, confidence: float, level: str) -> Ste
         last = np.append(starts[1:] - 1, np.flatnonzero(work.mine)[-1])
     else:
         last = marker.ends()
-    return segmented(work, np.unique(last), "markers", confidence, level=level)
+    return segmented(work, distinct(last), "markers", confidence, level=level)
 
 
 def _is_inner(inner: Array, steps: Steps) -> bool:
@@ -231,7 +231,7 @@ def _is_inner(inner: Array, steps: Steps) -> bool:
         return False
     held = steps.op_step[inner]
     held = held[held >= 0]
-    return len(np.unique(held)) >= _INNER * len(steps) and len(held) <= 1.5 * len(steps) + 1
+    return len(distinct(held)) >= _INNER * len(steps) and len(held) <= 1.5 * len(steps) + 1
 
 
 def _whole(work: Work, phase: tuple[str, ...], seen: int) -> Steps:

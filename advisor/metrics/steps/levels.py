@@ -10,7 +10,7 @@ from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.steps.model import Level, Steps, Work, graph_launches
 from advisor.metrics.steps.sequence import MIN_REPEATS
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 
 #: A level comes equally often in this share of the steps.
 _ALIKE = 0.8
@@ -51,7 +51,7 @@ def _inner_ranges(work: Work, steps: Steps, ranges: Ranges, patterns: StepPatter
     kind = kind_of[rows["text"]]
     at = np.searchsorted(steps.host_start, rows["start"], "right") - 1
     inside = (rows["process"] == work.process) & (rows["start"] < steps.host_end[np.maximum(at, 0)])
-    for number in np.unique(kind).tolist():
+    for number in distinct(kind).tolist():
         mine = inside & (kind == number)
         if (count := _per_step(at[mine], steps)) > 1:
             yield Level(f"ranges {kinds[number]}", count)
@@ -66,7 +66,7 @@ def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
     if len(sequence) < MIN_REPEATS * _MIN_LAYER:
         return
     names, count = np.unique(sequence, return_counts=True)
-    for n in np.unique(count[(count >= MIN_REPEATS)]).tolist():
+    for n in distinct(count[(count >= MIN_REPEATS)]).tolist():
         for name in names[count == n].tolist():
             period = np.diff(np.flatnonzero(sequence == name))
             length = int(np.median(period))

@@ -14,7 +14,7 @@ import numpy as np
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.steps.model import Work
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 
 #: Kinds of kernels that come once a pass.
 _KINDS = ("embedding", "sampling", "optimizer", "loss")
@@ -37,7 +37,7 @@ class Marker:
     def passes(self) -> int:
         """How many passes these events tell of: those without a matrix product or attention between
         them are one."""
-        return len(np.unique(self.group))
+        return len(distinct(self.group))
 
     def ends(self) -> Array:
         """The last event of each pass."""
@@ -63,7 +63,7 @@ def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequ
             at.setdefault(kind, []).append(work.named(wanted))
     found = []
     for kind in sorted(at):
-        positions = np.unique(np.concatenate(at[kind]))
+        positions = distinct(np.concatenate(at[kind]))
         if len(positions):
             found.append(Marker(kind, positions, work.groups(positions)))
     return found
@@ -86,7 +86,7 @@ def confirmations(markers: Sequence[Marker], op_step: Array, count: int) -> int:
     found = 0
     for marker in markers:
         inside = op_step[marker.at]
-        clusters = np.unique(marker.group[inside >= 0])
+        clusters = distinct(marker.group[inside >= 0])
         found += _share(marker, op_step, count) >= _HELD and len(clusters) <= count
     return found
 
@@ -94,4 +94,4 @@ def confirmations(markers: Sequence[Marker], op_step: Array, count: int) -> int:
 def _share(marker: Marker, op_step: Array, count: int) -> float:
     """Share of the parts that hold the marker."""
     held = op_step[marker.at]
-    return len(np.unique(held[held >= 0])) / max(count, 1)
+    return len(distinct(held[held >= 0])) / max(count, 1)

@@ -19,7 +19,7 @@ from advisor.metrics.steps.sequence import (
     copied,
     segmented,
 )
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH
 
 #: Parts that hold layers are passes of a model, of which at most so many make a step: drafts and their
@@ -62,7 +62,7 @@ def _read_back(work: Work, steps: Steps) -> bool:
     if not work.trace.has("copies"):
         return False
     held = steps.op_step[copied(work, DTOH)]
-    return len(np.unique(held[held >= 0])) >= ENDED * len(steps)
+    return len(distinct(held[held >= 0])) >= ENDED * len(steps)
 
 
 def _first_of_each(at: Array) -> Array:
@@ -83,7 +83,7 @@ def _pauses(work: Work, steps: Steps) -> Array:
 
 def usual_size(size: Array) -> float:
     """The size that most parts have, or nearly."""
-    known = np.unique(size)
+    known = distinct(size)
     ranked = np.sort(size)
     most = np.searchsorted(ranked, known * (1 + SPREAD), "right") - np.searchsorted(
         ranked, known * (1 - SPREAD), "left"

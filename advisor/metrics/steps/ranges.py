@@ -11,7 +11,7 @@ import numpy as np
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.steps.model import Steps, Work, no_steps, opaque_bounds, timed
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 #: Steps that hold less of the GPU time between them mark a part of the pass only.
@@ -47,7 +47,7 @@ def named_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Steps:
     # A pass (one forward) describes a step better than the loop around it, unless passes are
     # annotated only in part.
     for wanted_pass in (True, False):
-        for thread in np.unique(rows["thread"][kind == wanted_pass]).tolist():
+        for thread in distinct(rows["thread"][kind == wanted_pass]).tolist():
             chosen = np.flatnonzero((kind == wanted_pass) & (rows["thread"] == thread))
             steps = _steps_of(work, rows, chosen, thread, phases)
             steps = replace(steps, level="step" if wanted_pass else "iteration")
@@ -159,10 +159,10 @@ def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Itera
     rows = {n: v[mine] for n, v in rows.items()}
     kind = kind_of[rows["text"]]
     found: list[tuple[int, Steps]] = []
-    for number in np.unique(kind).tolist():
+    for number in distinct(kind).tolist():
         if number in left_out:
             continue
-        for thread in np.unique(rows["thread"][kind == number]).tolist():
+        for thread in distinct(rows["thread"][kind == number]).tolist():
             chosen = np.flatnonzero((kind == number) & (rows["thread"] == thread))
             if len(chosen) < _MIN_REPEATS:
                 continue

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from advisor.model.arrays import distinct
 from advisor.sources.kineto.columns import Ints
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns
@@ -32,7 +33,7 @@ def small_ids(tables: Tables) -> None:
     used = [tables[t] for t in (*_ON_GPU, "api_calls") if t in tables]
     if max((int(c["correlation"].max()) for c in used), default=0) < _LARGE_ID:
         return
-    known = np.unique(np.concatenate([c["correlation"] for c in used]))
+    known = distinct(np.concatenate([c["correlation"] for c in used]))
     known = known[known != MISSING]
     for columns in used:
         ids = columns["correlation"]
@@ -80,7 +81,7 @@ def processes_of_ranks(tables: Tables) -> dict[int, int]:
     if "label" not in calls:
         return {}
     found = {}
-    for label in np.unique(calls["label"][calls["label"] != MISSING]).tolist():
+    for label in distinct(calls["label"][calls["label"] != MISSING]).tolist():
         processes, count = np.unique(calls["process"][calls["label"] == label], return_counts=True)
         found[label] = int(processes[np.argmax(count)])
     return found
@@ -90,11 +91,11 @@ def set_processes(tables: Tables, ranks: Mapping[int, int]) -> list[int]:
     """Gives GPU work the process that issued it: events on a GPU carry its number only, or the label
     of a rank in `ranks`. Returns the processes that called CUDA."""
     calls = tables.get("api_calls")
-    hosts = np.unique(calls["process"]) if calls is not None else np.empty(0, np.int64)
+    hosts = distinct(calls["process"]) if calls is not None else np.empty(0, np.int64)
     hosts = hosts[hosts != MISSING]
     alone = int(hosts[0]) if len(hosts) == 1 else MISSING
     if len(hosts) == 0 and "ranges" in tables:
-        annotated = np.unique(tables["ranges"]["process"])
+        annotated = distinct(tables["ranges"]["process"])
         alone = int(annotated[0]) if len(annotated) == 1 else MISSING
     for table in _ON_GPU:
         if table not in tables:
@@ -146,8 +147,8 @@ def set_graph_nodes(tables: Tables) -> bool:
     }
     if calls is not None:
         keys = launches.pop("api_calls")
-        graphs = np.unique(keys[(calls["call"] == Call.GRAPH_LAUNCH) & (keys != MISSING)])
-        known = np.unique(keys)
+        graphs = distinct(keys[(calls["call"] == Call.GRAPH_LAUNCH) & (keys != MISSING)])
+        known = distinct(keys)
     else:
         graphs = known = np.empty(0, np.int64)
     if "kernels" in launches:

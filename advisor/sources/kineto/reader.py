@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device
 from advisor.sources.calls import classify
 from advisor.sources.kineto import join as kineto_join
@@ -115,7 +116,7 @@ def _devices_in_use(tables: Tables) -> list[int]:
     found: set[int] = set()
     for table in GPU_WORK:
         if table in tables:
-            found.update(np.unique(tables[table]["device"]).tolist())
+            found.update(distinct(tables[table]["device"]).tolist())
     return sorted(found - {MISSING})
 
 

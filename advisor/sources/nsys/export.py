@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from advisor.errors import InputError
+from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device
 from advisor.sources.calls import classify, inner_rows, shared_bases
 from advisor.sources.nsys import collectives as nsys_collectives
 from advisor.sources.nsys import samples as nsys_samples
-from advisor.sources.nsys.metadata import distinct, read_capture, read_devices
+from advisor.sources.nsys.metadata import read_capture, read_devices
 from advisor.sources.nsys.strings import StringPool
 from advisor.sources.nsys.tables import (
     CUDA_CALLCHAINS,
@@ -184,14 +185,14 @@ class NsysExport:
             read["callchain"] = self._chain_ids(read["callchain"])
         read = self._kept("api_calls", read)
         if "call" in columns:
-            ids = distinct(read["call"])
+            ids = distinct(read["call"]).tolist()
             classes = [int(classify(text)) for text in self._strings.text(ids)]
             read["call"] = _replaced(read["call"], ids, classes)
         return {c: read[c] for c in columns}
 
     def _outer_calls(self, name_ids: Ints) -> Ints | None:
         """Rows to keep where the export holds a call once per layer, else None (all rows)."""
-        ids = distinct(name_ids)
+        ids = distinct(name_ids).tolist()
         codes = shared_bases(self._strings.text(ids))
         if max(codes, default=MISSING) == MISSING:
             return None
@@ -252,7 +253,7 @@ class NsysExport:
         """
         if "text" not in self._db.columns(raw) or not (ids == MISSING).any():
             return ids
-        known = [i for i in distinct(ids) if i != MISSING]
+        known = [i for i in distinct(ids).tolist() if i != MISSING]
         codes, texts = self._db.text_codes(raw, "text", rows, "textId" if known else None)
         return self._strings.merged(ids, known, codes, texts)
 
@@ -261,7 +262,7 @@ class NsysExport:
             kernels = self.read_columns(
                 "kernels", ("start", "device", "stream", "process", "correlation", "name_id")
             )
-            names = distinct(kernels["name_id"])
+            names = distinct(kernels["name_id"]).tolist()
             texts = self._strings.text(names)
             of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
             calls = self.read_columns("api_calls", ("start", "process", "thread", "correlation", "call"))
@@ -295,7 +296,7 @@ class NsysExport:
             rows = named_rows(self._db, "ENUM_CUPTI_OVERHEAD_TYPE", ("id", "label"))
             labels = OVERHEAD_TYPES | {row["id"]: str(row["label"]) for row in rows}
             nameless = read["kind_id"] == MISSING
-            for code in distinct(read[OVERHEAD_TYPE][nameless]):
+            for code in distinct(read[OVERHEAD_TYPE][nameless]).tolist():
                 named = self._strings.intern(labels.get(code, "Unknown"))
                 read["kind_id"][nameless & (read[OVERHEAD_TYPE] == code)] = named
         return {c: read[c] for c in columns}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device
 from advisor.sources.nsys.recorder import NSYS
 from advisor.sources.nsys.tables import (
@@ -163,18 +164,6 @@ def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
     return tuple(devices[number] for number in sorted(devices)), DeviceMap(known)
 
 
-def distinct(values: Ints) -> list[int]:
-    """Sorted distinct values; by flags where they are dense, which spares a sort of the column."""
-    if not len(values):
-        return []
-    low, high = int(np.min(values)), int(np.max(values))
-    if high - low > 4 * len(values) + (1 << 20):
-        return [int(v) for v in np.unique(values)]
-    seen = np.zeros(high - low + 1, np.bool_)
-    seen[values - low] = True
-    return [int(v) + low for v in np.flatnonzero(seen)]
-
-
 def _pairs(raw: RawTables, table: str) -> list[tuple[str, str]]:
     rows = named_rows(raw, table, ("name", "value"))
     return [(str(r["name"]), "" if r["value"] is None else str(r["value"])) for r in rows]
@@ -252,7 +241,7 @@ def _processes(raw: RawTables) -> tuple[tuple[int, str], ...]:
 def _processes_in_use(raw: RawTables) -> set[int]:
     for table, column in (*((t, "globalPid") for t in _GPU_WORK), (RUNTIME, "globalTid")):
         if column in raw.columns(table):
-            found = set(distinct(process_of(raw.read(table, [column])[0]))) - {MISSING}
+            found = set(distinct(process_of(raw.read(table, [column])[0])).tolist()) - {MISSING}
             if found:
                 return found
     return set()
@@ -262,7 +251,7 @@ def _devices_in_use(raw: RawTables) -> list[int]:
     found: set[int] = set()
     for table in _GPU_WORK:
         if "deviceId" in raw.columns(table):
-            found.update(distinct(raw.read(table, ["deviceId"])[0]))
+            found.update(distinct(raw.read(table, ["deviceId"])[0]).tolist())
     return sorted(found - {MISSING})
 
 

@@ -1,0 +1,36 @@
+"""The different values of a column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.model.arrays import distinct
+
+
+@given(st.lists(st.sampled_from([-(2**63), -5, -1, 0, 1, 2, 127, 2**40, 2**63 - 1])))
+def test_integers_near_and_far_are_those_of_unique(values: list[int]) -> None:
+    column = np.array(values, np.int64)
+    assert distinct(column).tolist() == np.unique(column).tolist()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([], np.int64),
+        np.array([127, -128, 127], np.int8),
+        np.array([7, 7, 7]),
+        np.array([2.5, -1.0, 2.5]),
+        np.array(["prefill", "decode", "prefill"]),
+        np.array([True, False, True]),
+    ],
+    ids=lambda column: str(column.dtype),
+)
+def test_each_type_is_kept(column: Any) -> None:
+    found, expected = distinct(column), np.unique(column)
+    assert found.tolist() == expected.tolist()
+    assert found.dtype == expected.dtype
