@@ -14,7 +14,7 @@ from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
 from advisor.engine.judge import impact_of, withholder
 from advisor.engine.states import cause_of
-from advisor.facts.catalog import CATALOGUE
+from advisor.facts.spec import PART_MEANINGS
 from advisor.model.findings import Budget, Finding, Part
 from advisor.model.gain import WORTH
 from advisor.model.parts import BUSY
@@ -84,7 +84,7 @@ def why_not(inference: Inference) -> Why:
             return _worded(explainer, min(nearest_first(looked), key=lambda o: _order(inference, o, part)))
         if about:
             return "what was found holds less than half of it"
-        return f"no rule speaks of it: {CATALOGUE[f'budget.{part.part}_ratio'].meaning}"
+        return f"no rule speaks of it ({PART_MEANINGS[part.part]})"
 
     return why
 

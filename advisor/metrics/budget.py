@@ -171,15 +171,15 @@ _THREAD = -1
 def _edges(found: Gaps) -> tuple[Array, Array, Array]:
     """Each gap cut in two: the part before the cut (`_THREAD`: what the thread did), the time of
     the cut, and the part after it; parts by their place in IDLE_PARTS."""
-    orphan = ~found.internal & (found.call == MISSING)
-    open_ = ~(found.internal | orphan)
+    migrated = found.migrated & ~found.internal
+    orphan = ~found.internal & (found.call == MISSING) & ~(migrated & (found.thread != MISSING))
+    open_ = ~(found.internal | orphan | migrated)
     queued = open_ & (found.call_end <= found.start)
     before = np.full(len(found), _THREAD, np.int8)
     for part, mask in (("graph_internal", found.internal), ("unknown", orphan), ("queued", queued)):
         before[mask] = IDLE_PARTS.index(part)
-    # No thread issued migrations: the driver did, upon a fault. Else back from the end: launch
-    # latency after the call's return, queueing where that is long; all of it if the call returned before.
-    migrated = orphan & found.migrated
+    # The driver issued migrations, upon a fault. Else back from the end: launch latency after the
+    # call's return, queueing where that is long; all of it if the call returned before.
     until = np.where(open_ & ~queued, np.minimum(found.call_end, found.end), found.end)
     until = np.where(migrated, np.maximum(found.start, found.end - FAULT_NS), until)
     latency, memory, queue = map(IDLE_PARTS.index, ("launch_latency", "unified_memory", "queued"))
@@ -213,7 +213,9 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
         states_of = _ThreadStates(threads, thread, int(found.process[mine[0]]), states)
         for at in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
             part = states_of.split(found.start[at], until[at])
-            code = part.pop("host")
+            host_code = part.pop("host")
+            part["host_on_pages"] = np.where(found.migrated[at], host_code, 0)
+            code = host_code - part["host_on_pages"]
             apart = found.crosses_step[at] | (code >= found.long_host[at])
             part["host_gap"] = np.where(apart, code, 0)
             part["host_between_launches"] = np.where(apart, 0, code)
@@ -243,7 +245,8 @@ def gap_slices(
         else:
             if thread not in known:
                 known[thread] = _ThreadStates(threads, thread, int(found.process[i]), states)
-            host = "host_gap" if booked["host_gap"][i] else "host_between_launches"
+            kinds = ("host_gap", "host_on_pages", "host_between_launches")
+            host = next((kind for kind in kinds if booked[kind][i]), kinds[-1])
             slices = list(
                 _cut_launches(known[thread].slices(start, cut, host), int(booked["graph_launch_call"][i]))
             )

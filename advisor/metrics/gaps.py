@@ -82,6 +82,10 @@ def device_gaps(
         call_start, call_end, call, thread = (
             np.where(api >= 0, calls[n][row], MISSING) for n in ("start", "end", "call", "thread")
         )
+        if migrated.any():
+            # The driver moves pages upon a fault: of the host thread that called CUDA last.
+            last = np.searchsorted(calls["start"], idle.start[migrated], "right") - 1
+            thread[migrated] = np.where(last >= 0, calls["thread"][last], MISSING)
     else:
         call_start = call_end = call = thread = np.full(len(idle), MISSING, np.int64)
     call_kind, thread = call.astype(np.int8), thread.astype(np.int32)

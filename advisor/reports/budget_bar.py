@@ -58,17 +58,17 @@ def full(page: Page, budgets: Sequence[Budget]) -> None:
 
 
 def unanswered(budgets: Sequence[Budget], least: float = 0.0) -> list[str]:
-    """Why no finding speaks of the parts that hold 3 % (or `least`) and more: one sentence a part, for
-    the device on which it is largest."""
+    """Why no finding speaks of the parts that hold 3 % (or `least`) and more: one sentence a reason,
+    with each part's share on the device where it is largest."""
     largest: dict[str, Part] = {}
     for part in (p for b in budgets for p in b.parts if p.why and not p.findings):
         if part.part not in largest or largest[part.part].share < part.share:
             largest[part.part] = part
-    return [
-        clean(f"No finding about {words(p.part)} ({percent(p.share)}): {p.why}.")
-        for p in largest.values()
-        if p.share >= least
-    ]
+    by_reason: dict[str | None, list[str]] = {}
+    for part in sorted(largest.values(), key=lambda p: -p.share):
+        if part.share >= least:
+            by_reason.setdefault(part.why, []).append(f"{words(part.part)} ({percent(part.share)})")
+    return [clean(f"No finding about {', '.join(parts)}: {why}.") for why, parts in by_reason.items()]
 
 
 def brief(page: Page, budgets: Sequence[Budget]) -> None:

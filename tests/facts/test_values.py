@@ -725,6 +725,7 @@ def test_unified_memory(tmp_path: Path) -> None:
             "unified.unasked_ratio": 0.5,
             "budget.migration_ratio": 0.030,
             "budget.unified_memory_ratio": 0.080,
+            "budget.host_on_pages_ratio": 0.0,
             "unified.exposed_ratio": 0.110,
             "unified.lost_ratio": 0.130,
         },
