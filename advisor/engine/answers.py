@@ -89,16 +89,18 @@ def why_not(inference: Inference) -> Why:
     return why
 
 
-def _order(inference: Inference, outcome: Outcome, part: Part) -> tuple[bool, bool, bool, bool, bool]:
-    """A judged rule is more informative than one that was not, one for captures of this kind more than
-    one for others, a cause more than a symptom, one about this part more than one that also speaks of
-    it, and of idle time one that holds most of it; of several the nearest."""
+def _order(inference: Inference, outcome: Outcome, part: Part) -> tuple[bool, ...]:
+    """Of compute a limit is more informative than a fault, for the device works; a rule for captures of
+    this kind more than one for others, a judged one more than one that was not, a cause more than a
+    symptom, one about this part more than one that also speaks of it, and of idle time one that holds
+    most of it; of several the nearest."""
     spec = inference.program.by_code[outcome.code].spec
     impact = impact_of(inference, spec, outcome.scope)
     share = (impact.share if impact else None) or 0.0
     own = spec.impact is not None and spec.impact.part == part.part
     little = part.part not in BUSY and share < MOST * part.share
-    return outcome.state == "unknown", _of_another_kind(outcome), spec.kind == "symptom", not own, little
+    fault = part.part == "compute" and spec.kind != "limit"
+    return fault, _of_another_kind(outcome), outcome.state == "unknown", spec.kind == "symptom", not own, little
 
 
 def _of_another_kind(outcome: Outcome) -> bool:
@@ -120,6 +122,7 @@ def _worded(explainer: Explainer, outcome: Outcome) -> str:
         return f"{cause} fired, and {better} explains the same better"
     if outcome.state == "unknown":
         because = "; ".join(dict.fromkeys(w for m in outcome.missing if (w := explainer.why(m))))
-        because = because and f" ({because})"
-        return f"{cause} could not be judged, for lack of {', '.join(outcome.missing)}{because}"
+        return f"{cause} could not be judged" + (
+            f": {because}" if because else f", for lack of {', '.join(outcome.missing)}"
+        )
     return f"{cause} did not fire: {obstacle(explainer.tree(outcome).reasons)}"
