@@ -100,7 +100,8 @@ def _order(inference: Inference, outcome: Outcome, part: Part) -> tuple[bool, ..
     own = spec.impact is not None and spec.impact.part == part.part
     little = part.part not in BUSY and share < MOST * part.share
     fault = part.part == "compute" and spec.kind != "limit"
-    return fault, _of_another_kind(outcome), outcome.state == "unknown", spec.kind == "symptom", not own, little
+    unjudged, symptom = outcome.state == "unknown", spec.kind == "symptom"
+    return fault, _of_another_kind(outcome), unjudged, symptom, not own, little
 
 
 def _of_another_kind(outcome: Outcome) -> bool:

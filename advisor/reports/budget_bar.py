@@ -12,8 +12,8 @@ from advisor.reports.layout import GLUE, Page, Segment, clean, pad
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
 #: Parts from this share on are named in the short form, which has so many bars; it says why no finding
-#: speaks of those from `LARGE` on.
-WORTH, BRIEF, LARGE = 0.03, 2, 0.1
+#: speaks of those from `LARGE` on, and of compute, which is what the device is for, from `MOST` on.
+WORTH, BRIEF, LARGE, MOST = 0.03, 2, 0.1, 0.5
 COLUMNS = 8
 NAME = 20
 
@@ -57,16 +57,16 @@ def full(page: Page, budgets: Sequence[Budget]) -> None:
         page.wrapped(sentence, ["    "], 6, "dim")
 
 
-def unanswered(budgets: Sequence[Budget], least: float = 0.0) -> list[str]:
-    """Why no finding speaks of the parts that hold 3 % (or `least`) and more: one sentence a reason,
-    with each part's share on the device where it is largest."""
+def unanswered(budgets: Sequence[Budget], brief: bool = False) -> list[str]:
+    """Why no finding speaks of the parts that hold 3 % and more, of the large ones if `brief`: one
+    sentence a reason, with each part's share on the device where it is largest."""
     largest: dict[str, Part] = {}
     for part in (p for b in budgets for p in b.parts if p.why and not p.findings):
         if part.part not in largest or largest[part.part].share < part.share:
             largest[part.part] = part
     by_reason: dict[str | None, list[str]] = {}
     for part in sorted(largest.values(), key=lambda p: -p.share):
-        if part.share >= least:
+        if not brief or part.share >= (MOST if part.part == "compute" else LARGE):
             by_reason.setdefault(part.why, []).append(f"{words(part.part)} ({percent(part.share)})")
     return [clean(f"No finding about {', '.join(parts)}: {why}.") for why, parts in by_reason.items()]
 
@@ -88,7 +88,7 @@ def brief(page: Page, budgets: Sequence[Budget]) -> None:
         ends = dict.fromkeys(percent(s) for s in (min(held), max(held)))
         texts.append(f"{given[part][0]}{GLUE}{words(part)} {' to '.join(ends)}".replace(" ", GLUE))
     page.labelled("", ", ".join(texts))
-    for sentence in unanswered(budgets, LARGE):
+    for sentence in unanswered(budgets, brief=True):
         page.labelled("", sentence)
 
 
