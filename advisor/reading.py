@@ -1,4 +1,4 @@
-"""Side inputs, whole: files that a person names beside a capture, never without a limit."""
+"""Reading: side inputs, whole and never without a limit, and what is being read now."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ MOST_BYTES = 64 << 20
 MOST_WRITTEN_BYTES = 1 << 20
 #: What stands for open descriptors (`/dev/stdin`, `<(command)`): a pipe there ends by itself.
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+
+
+class Reading:
+    """What this process is at, for whoever shows progress, and the bytes that it has read."""
+
+    doing = "reading"
+    count = 0
+
+
+READING = Reading()
 
 
 def read_bytes(path: Path, at_most: int = MOST_BYTES) -> bytes:

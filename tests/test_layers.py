@@ -106,7 +106,13 @@ def test_no_upward_import(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(PACKAGE.glob("sources/sqlite/*.py")), ids=name_of)
 def test_the_sqlite_reader_knows_no_format(path: Path) -> None:
     found = [target for _, target in imports(name_of(path), path.read_text(encoding="utf-8"))]
-    allowed = ("advisor.errors", "advisor.scratch", "advisor.model.arrays", "advisor.sources.sqlite")
+    allowed = (
+        "advisor.errors",
+        "advisor.reading",
+        "advisor.scratch",
+        "advisor.model.arrays",
+        "advisor.sources.sqlite",
+    )
     allowed += ("advisor.sources.raw", "advisor.sources.schema", "advisor.sources.trace")
     assert [t for t in found if not t.startswith(allowed)] == []
     assert "nsys" not in path.read_text(encoding="utf-8")

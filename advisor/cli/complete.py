@@ -15,6 +15,12 @@ def rules() -> list[str]:
     return [r.code for r in known] + [r.cause for r in known]
 
 
+def codes(incomplete: str) -> list[str]:
+    """Codes behind those that a list has already."""
+    done = incomplete[: incomplete.rfind(",") + 1]
+    return [f"{done}{name}" for name in rules() if name.isupper()]
+
+
 def fixes() -> list[str]:
     """What-ifs, and the codes and causes that stand for one."""
     from advisor.gain.catalog import catalogue

@@ -6,10 +6,12 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Timer
+from threading import Event, Thread
+from time import monotonic
 from types import TracebackType
 
 from advisor.cli.messages import message
+from advisor.reading import READING
 
 
 class Notes(logging.Handler):
@@ -37,46 +39,57 @@ def notes_printed() -> Iterator[None]:
         logging.getLogger("advisor").removeHandler(notes)
 
 
-PATIENCE_S = 1.0
+#: Nothing is shown of what takes no longer; then the line is written anew so often.
+PATIENCE_S, EVERY_S = 1.0, 0.5
 
 
 class Progress:
-    """Shows ``name: stage`` on one line that is wiped at the end."""
+    """Shows ``name: reading kernels, 120 MiB, 12 s`` on one line that is wiped at the end."""
 
     def __init__(self, name: str) -> None:
         from advisor.reports.layout import clean
 
-        self._name = clean(name)
+        self._name = clean(name)[-30:]
         self._stage = "reading"
-        self._shown = False
-        self._timer = Timer(PATIENCE_S, self._first) if sys.stderr.isatty() else None
+        self._begun = monotonic()
+        self._before = READING.count
+        self._ended = Event()
+        self._thread = Thread(target=self._show, daemon=True) if sys.stderr.isatty() else None
 
     def __call__(self, stage: str) -> None:
         """Tell what is being done now."""
         self._stage = stage
-        if self._shown:
-            self._write()
 
     def __enter__(self) -> Progress:
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
+        READING.doing = self._stage
+        if self._thread is not None:
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _show(self) -> None:
+        if self._ended.wait(PATIENCE_S):
+            return
+        while True:
+            sys.stderr.write(f"\r\x1b[K{self.line()[:79]}")
             sys.stderr.flush()
-
-    def _first(self) -> None:
-        self._shown = True
-        self._write()
-
-    def _write(self) -> None:
-        sys.stderr.write(f"\r\x1b[K{self._name[-40:]}: {self._stage[:36]}")
+            if self._ended.wait(EVERY_S):
+                break
+        sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
+
+    def line(self) -> str:
+        """The stage, or what is being read or measured; bytes read, and time since the beginning."""
+        from advisor.model.numbers import value_text
+
+        doing = READING.doing if self._stage == "reading" else self._stage[:36]
+        count = READING.count - self._before
+        parts = (doing, value_text(count, "bytes") if count else "")
+        elapsed = f"{monotonic() - self._begun:.0f} s"
+        return f"{self._name}: {', '.join(p for p in (*parts, elapsed) if p)}"

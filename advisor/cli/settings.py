@@ -16,6 +16,8 @@ from advisor.model.options import Flag
 _COMPLETIONS: Mapping[str, Callable[..., list[str]]] = {
     "nvtx": complete.ranges,
     "serving_engine": complete.engines,
+    "select": complete.codes,
+    "ignore": complete.codes,
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from advisor.errors import InputError
+from advisor.reading import READING
 from advisor.sources.sqlite.file import MAGIC, stated_size
 
 #: How much of a file is read to detect its kind.
@@ -62,6 +63,7 @@ def unpack(
             if shutil.disk_usage(copy.parent).free < _SPARE_BYTES + len(chunk):
                 raise OSError(errno.ENOSPC, "no space left")
             file.write(chunk)
+            READING.count += len(chunk)
     return head
 
 

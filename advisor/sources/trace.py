@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.model.arrays import Array
 from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
+from advisor.reading import READING
 from advisor.sources.schema import TABLES
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ class Trace:
         return {n: kept[n][inside] for n in wanted}
 
     def _read(self, table: str, names: Sequence[str]) -> Columns:
+        READING.doing = f"reading {table.replace('_', ' ')}"
         columns = self.source.read_columns(table, names)
+        READING.doing = "measuring"
         if "start" not in TABLES[table]:
             return columns
         if table not in self._near:

@@ -44,6 +44,7 @@ def completed(line: str, folder: Path) -> list[str]:
         ("advisor whatif a.sqlite --fix cuda_g", "cuda_graphs"),
         ("advisor capture --engine vl", "vllm"),
         ("advisor diagnose a.sqlite --nvtx dec", "decode_step"),
+        ("advisor diagnose a.sqlite --select LCH101,SYN10", "LCH101,SYN101"),
         ("advisor diagnose absent.sqlite --nvtx dec", None),
     ],
 )

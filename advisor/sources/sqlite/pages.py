@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from advisor.reading import READING
 from advisor.sources.raw import Ints, Keep
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite.columns import quoted
@@ -155,6 +156,7 @@ class PageReader:
             if not count:
                 raise NotPlain("the file ends early")
             got += count
+        READING.count += got
 
     def _leaves(self, root: int) -> Ints:
         """Numbers of the table's leaf pages in the order of rows."""
