@@ -44,6 +44,9 @@ _LATE = 0.5
 _COLD_HEAD = 0.5
 #: A step is warm-up when this share of it is cold and it takes so many times the median.
 _COLD_STEP, _SLOW_STEP = 0.1, 1.3
+#: So are first steps in which the device idles for so many times the median (compilation on the
+#: host, for example, makes no call that shows it).
+_FIRST_STEPS = 3.0
 
 
 class Event(NamedTuple):
@@ -309,14 +312,20 @@ def _upload(trace: Trace, ops: Operations, limit: int) -> Event | None:
     return Event("upload", what, int(start.min()), int(end.max()))
 
 
-def cold_steps(steps: Steps, startup: Startup) -> int:
+def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
     """How many steps at the beginning are warm-up: the first, which is up to 1.8 x slower, and
-    those after it that are cold and slow; the last is always kept. What may be no step at all, but
-    a layer, is warm-up only where it is cold."""
+    those after it that are cold and slow, or leave the device idle for far longer than the last
+    ones of their phase take; the last is always kept. What may be no step at all, but a layer, is
+    warm-up only where it is cold."""
     if len(steps) < 2:
         return 0
-    length = steps.gpu_end - steps.begin
+    length, usual = steps.gpu_end - steps.begin, float(np.median((steps.gpu_end - steps.begin)[1:]))
     cold = Coverage(startup.spans).within(steps.begin, steps.gpu_end)
-    slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * float(np.median(length[1:])))
-    slow[0] |= steps.believed
+    slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * usual)
+    if steps.believed:
+        inside = steps.op_step >= 0
+        busy = np.bincount(steps.op_step[inside], (ops.end - ops.start)[inside], len(steps))
+        alike = np.array(steps.phase) == steps.phase[-1]
+        slow |= alike & (length - busy > _FIRST_STEPS * usual)
+        slow[0] = True
     return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)

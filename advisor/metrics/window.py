@@ -140,7 +140,7 @@ def steady_window(
     """The steps without the first, which is up to 1.8 x slower; where no steps are certain, first to
     last GPU operation after start-up and after what is cold of whatever repeats. Stretches at the
     edges that were lost are cut off."""
-    dropped = cold_steps(steps, startup)
+    dropped = cold_steps(steps, startup, ops)
     if steps.believed and len(steps) >= 2:
         lo, hi = int(steps.gpu_end[dropped - 1]), int(steps.gpu_end[-1])
         method = "steps without the first" + (f" {dropped}" if dropped > 1 else "")

@@ -58,6 +58,22 @@ def test_warm_up_steps_are_dropped_by_time_and_the_last_is_kept(tmp_path: Path) 
     assert (len(a.steps), a.step_count) == (5, 3)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "kept"),
+    [
+        pytest.param([9000, 8000, 6000, *[1000] * 8], 7, id="three slow first iterations"),
+        pytest.param([9000, *[1000] * 8], 7, id="one, whose idle time ends with the next"),
+        pytest.param([1000, 1000, 8000, *[1000] * 8], 10, id="a slow one among even ones"),
+        pytest.param([3000, 2500, *[1000] * 8], 9, id="hardly slower"),
+    ],
+)
+def test_first_iterations_far_slower_than_the_rest_are_warm_up(
+    tmp_path: Path, lengths: list[int], kept: int
+) -> None:
+    """Without any call that shows why: the host compiles, for example."""
+    assert analysis(steps(lengths), tmp_path).step_count == kept
+
+
 def test_of_two_cold_steps_the_last_is_kept(tmp_path: Path) -> None:
     a = analysis(steps([3000, 2500], {0: 2000, 1: 1500}), tmp_path)
     assert a.step_count == 1

@@ -48,6 +48,28 @@ def launch_bound(**how: Any) -> Machine:
     return m
 
 
+@pytest.mark.parametrize(
+    ("kernel", "between", "pause", "actions"),
+    [
+        pytest.param(30, 50, 0, ["fuse-small-kernels"], id="launching"),
+        pytest.param(100, 106, 230, ["fuse-small-kernels", "move-host-work-off-loop"], id="both"),
+    ],
+)
+def test_idle_time_that_no_cause_explains_is_answered_by_its_parts(
+    tmp_path: Path, kernel: int, between: int, pause: int, actions: list[str]
+) -> None:
+    """Kernels of 30 us are no launch-bound program, and less than a tenth of host code no host gap."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"iteration {i}"):
+            for _ in range(20):
+                m.launch(GEMM, kernel)
+                m.work(between)
+        m.work(pause)
+    (idle,) = (f for f in diagnosed(m, tmp_path).findings if f.cause == "gpu-idle")
+    assert [r.id for r in idle.recommendations] == [*actions, "look-at-largest-gaps"]
+
+
 def test_decode_launched_one_by_one(tmp_path: Path) -> None:
     d = diagnosed(launch_bound(), tmp_path)
     expect(d, "launch-bound", never=(*GPU_LIMITS, *SYNCS, "under-filled-gpu", "dynamic-shapes"))
