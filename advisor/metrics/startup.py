@@ -229,13 +229,8 @@ def _events(trace: Trace, kind: str, rows: Array) -> list[Event]:
 
 def _by_thread(calls: Columns, rows: Array, ranges: Columns | None) -> dict[int, Spans]:
     """Cold host time by thread: the calls, and whole ranges."""
-    key, start, end = (calls[n][rows] for n in ("thread", "start", "end"))
-    if ranges is not None:
-        key, start, end = (
-            np.concatenate((called, ranges[n]))
-            for called, n in zip((key, start, end), ("thread", "start", "end"), strict=True)
-        )
-    return union_by(key, start, end)
+    sources = [{n: calls[n][rows] for n in ("thread", "start", "end")}, *([ranges] if ranges else [])]
+    return union_by(*(np.concatenate([s[n] for s in sources]) for n in ("thread", "start", "end")))
 
 
 def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict[str, Spans]:
@@ -243,13 +238,11 @@ def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict
     out: dict[str, Spans] = {}
     taken = EMPTY
     for kind in KINDS:
+        times = [(e.start, e.end) for e in events if e.kind == kind]
+        start, end = np.array(times, np.int64).reshape(-1, 2).T
         if kind in found:
-            own = union(calls["start"][found[kind]], calls["end"][found[kind]])
-        else:
-            mine = [e for e in events if e.kind == kind]
-            own = union(
-                np.array([e.start for e in mine], np.int64), np.array([e.end for e in mine], np.int64)
-            )
+            start, end = (calls[n][found[kind]] for n in ("start", "end"))
+        own = union(start, end)
         alone = subtract(own, taken)
         if alone.total:
             out[kind] = alone
@@ -263,9 +256,9 @@ def _head(begin: int, limit: int, events: list[Event]) -> int:
     early = sorted((e for e in events if e.end <= limit), key=lambda e: e.end)
     if not early:
         return begin
-    whole = [e.end for e in early if e.kind in ("ranges", "upload", "allocation")]
-    loads = [e.end for e in early if e.what.startswith(("cuLibrary", "cuModule", "hipModule"))]
-    end = max([begin, *whole, *loads])
+    loads = ("cuLibrary", "cuModule", "hipModule")
+    whole = [e for e in early if e.kind in ("ranges", "upload", "allocation") or e.what.startswith(loads)]
+    end = max([begin, *(e.end for e in whole)])
     covered = Coverage(union(np.array([e.start for e in early]), np.array([e.end for e in early])))
     ends = np.array([e.end for e in early])
     cold = covered.within(np.full(len(ends), begin), ends)

@@ -57,12 +57,10 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     marked = named_ranges(work, ranges, patterns)
     if opaque := opaque_graphs(work):
         return marked if len(marked) else opaque
-    if marked.method == "opaque graph launches" or len(marked) >= 2:
-        return marked
-    if marked.empty and not len(marked):
-        return marked
-    whole = len(marked) == 1 and _is_pass(work, marked)
-    if whole and marked.level == "step":
+    # One marked step that is what the capture is about: what repeats in it are layers.
+    whole = len(marked) == 1 and work.share_inside(marked.op_step) > 0.5
+    enough = len(marked) >= 2 or (whole and marked.level == "step")
+    if enough or marked.method == "opaque graph launches" or (marked.empty and not len(marked)):
         return marked
     markers = find_markers(work, ranges, patterns, kinds)
     inner = inner_work(work, ranges, patterns)
@@ -88,24 +86,21 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
             steps = replace(steps, confidence=_FED)
         elif whole or marked.ranges_seen > 1:
             continue  # what repeats in the only marked iteration may well be layers
-        if steps.method in _BY_WORK and work.lost * len(steps) > _LOST_ENDS:
+        # The calls that launch graphs are there although the work of some is lost.
+        certain = steps.method not in _BY_WORK or (steps.method == "graph launches" and not is_outer)
+        if not certain and work.lost * len(steps) > _LOST_ENDS:
             steps = replace(steps, confidence=min(steps.confidence, _UNSURE))
         return _marked(steps, marked)
-    if whole:
-        return marked
-    if marked.ranges_seen > 1:
-        # Other passes were recorded, and their work was not.
+    # Where several were seen, other passes were recorded, and their work was not.
+    if whole or marked.ranges_seen > 1:
         return marked
     if len(marked) == 1:
         return _marked(_whole(work, marked.phase, marked.ranges_seen), marked)
-    if work.is_model and markers and (_updates_once(markers) or all(m.passes == 1 for m in markers)):
+    # Weights that are updated once are those of one iteration, however many micro-batches it has.
+    once = any(m.kind == "optimizer" and m.passes == 1 for m in markers) or {m.passes for m in markers} == {1}
+    if work.is_model and once:
         return _marked(_whole(work, ("unknown",), 0), marked)
     return marked
-
-
-def _updates_once(markers: Sequence[Marker]) -> bool:
-    """True where weights are updated once: one iteration, however many micro-batches it has."""
-    return any(m.kind == "optimizer" and m.passes == 1 for m in markers)
 
 
 def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Steps:
@@ -120,10 +115,8 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
     if before.sum() < FRAGMENT * np.median(size) or passes != {1}:
         return steps
     first = timed(work, np.where(before, 0, MISSING), 1, steps.method, 0.0)
-    both: dict[str, Any] = {
-        name: np.concatenate((getattr(first, name), getattr(steps, name)))
-        for name in ("host_start", "host_end", "gpu_start", "gpu_end")
-    }
+    times = ("host_start", "host_end", "gpu_start", "gpu_end")
+    both: dict[str, Any] = {n: np.concatenate((getattr(first, n), getattr(steps, n))) for n in times}
     op_step = np.where(steps.op_step >= 0, steps.op_step + 1, first.op_step)
     return replace(steps, phase=first.phase + steps.phase, op_step=op_step, **both)
 
@@ -173,11 +166,6 @@ def _visible(work: Work, markers: Sequence[Marker], steps: Steps) -> list[Marker
 def _marked(steps: Steps, marked: Steps) -> Steps:
     """The steps, and the lost events that the ranges show."""
     return replace(steps, empty=marked.empty, ranges_seen=marked.ranges_seen or steps.ranges_seen)
-
-
-def _is_pass(work: Work, steps: Steps) -> bool:
-    """True where one marked step is what the capture is about: what repeats in it are layers."""
-    return 2 * work.share_inside(steps.op_step) > 1.0
 
 
 def _candidates(

@@ -52,7 +52,10 @@ def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequ
     """The markers of a process on a device, by operators and ranges, else by kernels. `kinds` are
     those of the kernel names."""
     at: dict[str, list[Array]] = {}
-    for kind, chosen in _named(ranges, patterns).items():
+    named: dict[str, list[int]] = {}
+    for i, kind in ranges.matching(patterns.marker).items():
+        named.setdefault(kind, []).append(i)
+    for kind, chosen in named.items():
         rows = ranges.rows(chosen)
         mine = rows["process"] == work.process
         at.setdefault(kind, []).extend(work.issued_in(rows["start"][mine], rows["end"][mine]))
@@ -69,13 +72,6 @@ def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequ
     return found
 
 
-def _named(ranges: Ranges, patterns: StepPatterns) -> dict[str, list[int]]:
-    out: dict[str, list[int]] = {}
-    for i, kind in ranges.matching(patterns.marker).items():
-        out.setdefault(kind, []).append(i)
-    return out
-
-
 def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
     """True where most parts of a segmentation lack a marker: what repeats lies inside a pass."""
     return any(_share(m, op_step, count) < _MISSED for m in markers)
@@ -83,12 +79,10 @@ def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
 
 def confirmations(markers: Sequence[Marker], op_step: Array, count: int) -> int:
     """How many of the markers come in almost every part, and once."""
-    found = 0
-    for marker in markers:
-        inside = op_step[marker.at]
-        clusters = distinct(marker.group[inside >= 0])
-        found += _share(marker, op_step, count) >= _HELD and len(clusters) <= count
-    return found
+    clusters = [len(distinct(m.group[op_step[m.at] >= 0])) for m in markers]
+    return sum(
+        _share(m, op_step, count) >= _HELD and n <= count for m, n in zip(markers, clusters, strict=True)
+    )
 
 
 def _share(marker: Marker, op_step: Array, count: int) -> float:

@@ -253,12 +253,15 @@ def _bounds(start: Array, end: Array, group: Array, chosen: Array | slice, count
     return first, last
 
 
-def opaque_bounds(launch: Array, calls: Columns) -> tuple[Array, Array]:
-    """Even division of the time from the first graph launch to the end of the last call: graphs
-    without rows leave launches, which run ahead of the device, and a wait at the end."""
-    until = int(calls["end"].max(initial=0))
-    edges = np.linspace(int(launch[0]), until, len(launch) + 1).astype(np.int64)
-    return edges[:-1], edges[1:]
+def opaque_steps(
+    work: Work, start: Array, end: Array, op_step: Array, phase: tuple[str, ...], **more: Any
+) -> Steps:
+    """Steps of graphs without rows, by host times alone: the launches run ahead of the device, so the
+    time from the first of them to the end of the last call is divided evenly."""
+    until = int(work.calls["end"].max(initial=0))
+    edges = np.linspace(int(start[0]), until, len(start) + 1).astype(np.int64)
+    gpu = edges[:-1], edges[1:]
+    return Steps("opaque graph launches", 0.6, phase, start, end, *gpu, op_step, work.process, **more)
 
 
 def graph_launches(work: Work) -> Array:

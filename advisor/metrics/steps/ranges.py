@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
-from advisor.metrics.steps.model import Steps, Work, no_steps, opaque_bounds, timed
+from advisor.metrics.steps.model import Steps, Work, no_steps, opaque_steps, timed
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
@@ -83,60 +83,31 @@ def _steps_of(
     graph = calls["call"][mine] == Call.GRAPH_LAUNCH
     if len(ops) == 0 and bool((graph & inside).any()):
         keep = np.flatnonzero(np.bincount(at[inside & graph], minlength=len(start)) > 0)
-        return Steps(
-            "opaque graph launches",
-            0.6,
-            tuple(phases[i] for i in keep),
-            start[keep],
-            end[keep],
-            *opaque_bounds(start[keep], calls),
-            op_step,
-            process=work.process,
-            **marks,
-        )
+        phases = tuple(phases[i] for i in keep)
+        return opaque_steps(work, start[keep], end[keep], op_step, phases, **marks)
     keep = np.flatnonzero(works)
     if len(keep) == 0:
         return no_steps(len(ops), empty, len(start))
     renumber = np.full(len(start), MISSING, np.int64)
     renumber[keep] = np.arange(len(keep))
     op_step = np.where(op_step >= 0, renumber[np.maximum(op_step, 0)], MISSING)
-    return timed(
-        work,
-        op_step,
-        len(keep),
-        "ranges",
-        0.95,
-        phase=tuple(phases[i] for i in keep),
-        host=(start[keep], end[keep]),
-        **marks,
-    )
+    phases, host = tuple(phases[i] for i in keep), (start[keep], end[keep])
+    return timed(work, op_step, len(keep), "ranges", 0.95, phase=phases, host=host, **marks)
 
 
 def _completed(work: Work, steps: Steps) -> Steps:
     """Ranges that mark a part of the pass (the forward of a training step): with the work up to the
     next one, and a single one with all there is."""
-    if len(steps) == 0 or steps.method != "ranges":
-        return steps
-    if work.share_inside(steps.op_step) >= _PART:
-        return steps
-    if len(steps) == 1:
+    inside = work.share_inside(steps.op_step)
+    if len(steps) <= 1 or steps.method != "ranges" or inside >= _PART:
         return steps
     at = np.searchsorted(steps.host_start, work.launched, "right") - 1
     whole = np.where(at >= 0, at, MISSING)
-    if work.share_inside(whole) <= work.share_inside(steps.op_step):
+    if work.share_inside(whole) <= inside:
         return steps
-    return timed(
-        work,
-        whole,
-        len(steps),
-        "ranges",
-        0.85,
-        phase=steps.phase,
-        host=(steps.host_start, steps.host_end),
-        thread=steps.thread,
-        empty=steps.empty,
-        ranges_seen=steps.ranges_seen,
-    )
+    host = steps.host_start, steps.host_end
+    longer = timed(work, whole, len(steps), "ranges", 0.85, phase=steps.phase, host=host)
+    return replace(longer, thread=steps.thread, empty=steps.empty, ranges_seen=steps.ranges_seen)
 
 
 def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Iterator[Steps]:
@@ -145,15 +116,8 @@ def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Itera
     if len(ranges) == 0 or not len(work.calls["start"]):
         return
     kinds, kind_of = ranges.kinds
-    left_out = {
-        kind
-        for kind, text in enumerate(kinds)
-        if patterns.step(text)
-        or patterns.role(text)
-        or patterns.marker(text)
-        or patterns.is_inner(text)
-        or patterns.is_container(text)
-    }
+    parts = (patterns.step, patterns.role, patterns.marker, patterns.is_inner, patterns.is_container)
+    left_out = {kind for kind, text in enumerate(kinds) if any(is_part(text) for is_part in parts)}
     rows = ranges.rows(list(range(len(ranges.texts))))
     mine = (rows["process"] == work.process) & (rows["domain"] > OPERATIONS)
     rows = {n: v[mine] for n, v in rows.items()}

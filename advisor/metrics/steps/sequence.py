@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from advisor.metrics.operations import Kind
-from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_bounds, timed
+from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_steps, timed
 from advisor.model.arrays import Array
 from advisor.sources.schema import DTOH, HTOD, MISSING
 
@@ -35,17 +35,8 @@ def opaque_graphs(work: Work) -> Steps | None:
     if len(launch) < MIN_REPEATS or len(work.ops):
         return None
     start, end, thread = _of_main_thread(work, launch)
-    return Steps(
-        "opaque graph launches",
-        0.6,
-        ("unknown",) * len(start),
-        start,
-        end,
-        *opaque_bounds(start, work.calls),
-        np.full(len(work.ops), MISSING, np.int64),
-        process=work.process,
-        thread=thread,
-    )
+    outside = np.full(len(work.ops), MISSING, np.int64)
+    return opaque_steps(work, start, end, outside, ("unknown",) * len(start), thread=thread)
 
 
 def periodic_graphs(work: Work) -> Steps | None:
