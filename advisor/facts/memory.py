@@ -8,10 +8,12 @@ from advisor.facts import needs
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.origins import find_origins
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 from advisor.sources.schema import ALLOCATED, MANAGED, MANAGED_STATIC, PAGEABLE, PINNED
 
+_ROWS = 10
 #: Host memory, and managed memory, which may exceed the device.
 _NOT_ON_DEVICE = (PAGEABLE, PINNED, MANAGED, MANAGED_STATIC)
 
@@ -42,23 +44,26 @@ FACTS = (
 
 
 def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Sampled use of the device memory, and what the recorded allocations hold of it."""
+    """Sampled use of the device memory, and what the recorded allocations hold of it: those of the other
+    recording where this one has none."""
     scope, size = Scope(device=device), a.device(device).memory_bytes
+    there, own = _recording(a, device)
     peaks = []
     used = _sampled(a, device)
     if len(used):
         peaks.append(float(used.max()))
         if size:
             out.put("memory.used_ratio", peaks[-1] / size, scope)
-    time, level = _allocated(a, device)
+    time, level = _allocated(there, own)
     if len(level):
         # Whatever was freed without an allocation in the capture was there when it began.
         peaks.append(float(level.max() - min(level.min(), 0)))
     if peaks:
         out.put("memory.peak_bytes", max(peaks), scope)
         out.put("memory.least_used_ratio", min(max(peaks) / size, 1.0) if size else None, scope)
-    if a.trace.has("allocations") and a.step_count >= 4:
-        first, last, between = _quarters(a, time, level)
+    _places(there, own, out, scope)
+    if there.trace.has("allocations") and there.step_count >= 4:
+        first, last, between = _quarters(there, time, level)
         grown = last - first
         # A capture that begins mid-process misses what was allocated before it, so growth is held
         # against at least one per cent of the device.
@@ -69,6 +74,35 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
             if grown > 0:
                 left = max(size - max(peaks, default=0.0), 0.0)
                 out.put("memory.full_in_ns", left / grown * between, scope)
+
+
+def _recording(a: Analysis, device: int) -> tuple[Analysis, int]:
+    """The recording that holds the allocations, and the number of the device there."""
+    other = a.other
+    if other is None or a.trace.has("allocations") or not other.trace.has("allocations"):
+        return a, device
+    return other, device if device in other.devices else other.main_device
+
+
+def _places(a: Analysis, device: int, out: FactWriter, scope: Scope) -> None:
+    """The code that was running when an allocator took memory from the device, as PyTorch records it: the
+    events do not name their thread, so it is that of the launches."""
+    thread = a.feeder(device)
+    if thread is None or not a.trace.has("allocations") or not a.ranges.by_profiler.any():
+        return
+    events = a.trace.columns("allocations", ("time", "device", "bytes", "kind"))
+    lo, hi = a.host_window
+    inside = (events["time"] >= lo) & (events["time"] < hi) & (events["device"] == device)
+    inside &= events["kind"] == ALLOCATED
+    found = find_origins(a.trace, a.ranges, np.full(int(inside.sum()), thread), events["time"][inside])
+    taken: dict[str, list[int]] = {}
+    for i, size in enumerate(events["bytes"][inside].tolist()):
+        row = taken.setdefault(found.place(i) or "-", [0, 0])
+        row[0], row[1] = row[0] + 1, row[1] + size
+    rows = [(place, count, size) for place, (count, size) in taken.items()]
+    heads = ("allocated from", "times", "taken:bytes")
+    title = "Code that makes the allocator take device memory"
+    out.table("memory.places", scope, title, heads, sorted(rows, key=lambda r: -r[2])[:_ROWS])
 
 
 def _sampled(a: Analysis, device: int) -> Array:

@@ -262,6 +262,25 @@ def test_place_of_most_launches_and_allocations(tmp_path: Path) -> None:
         )
 
 
+def test_memory_events_of_the_other_recording_count_where_this_one_has_none(tmp_path: Path) -> None:
+    """The allocator holds 1 GB, and takes 1 GB more in the first line of every step."""
+    other = profile(steps=8)
+    for step in range(8):
+        other.memory(step * 2 * STEP + 5_000, (step + 1) * 10**9)
+    with (
+        open_trace(nsys().write(tmp_path / "r.sqlite")) as first,
+        open_trace(other.write(tmp_path / "t.json")) as second,
+    ):
+        analysis = Analysis(first)
+        analysis.other = Analysis(second)
+        base = build_facts(analysis)
+    expect_values(base, {"memory.growth_bytes": 6e9})
+    table = base.table("memory.places", Scope(device=0))
+    assert table is not None
+    ((place, times, taken),) = table.rows
+    assert (place, times, taken) == (f"{LAYER[0][2]} in Layer > {LAYER[0][3]}", 7, 7 * 10**9)
+
+
 def test_module_tree_of_a_pair(tmp_path: Path) -> None:
     """Self time is that of a module's own launches, total time also of those inside it."""
     other = profile().write(tmp_path / "t.json")
