@@ -110,8 +110,8 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
         return steps
     before = work.mine & (steps.op_step < 0) & (work.launched < steps.host_start[0])
     size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
-    told = [m for m in markers if confirmations([m], steps.op_step, len(steps))]
-    passes = {len(distinct(m.group[before[m.at]])) for m in told}
+    confirmed = [m for m in markers if confirmations([m], steps.op_step, len(steps))]
+    passes = {len(distinct(m.group[before[m.at]])) for m in confirmed}
     if before.sum() < FRAGMENT * np.median(size) or passes != {1}:
         return steps
     first = timed(work, np.where(before, 0, MISSING), 1, steps.method, 0.0)
