@@ -144,12 +144,12 @@ def _by_modules(a: Analysis, at: Array) -> tuple[Array, Array] | None:
 def _by_ranges(a: Analysis, at: Array) -> tuple[Array, Array] | None:
     """Ranges with the number of a layer around the launch, and the outermost one that names its part."""
     names, ranges = workload_knowledge(), a.ranges
-    read = {i: names.layer(text) for i, text in enumerate(ranges.texts) if not ranges.by_profiler[i]}
-    layers = {i: number for i, (number, _) in read.items() if number is not None}
+    layers = ranges.matching(lambda text: names.layer(text)[0])
+    layers = {i: number for i, number in layers.items() if not ranges.by_profiler[i]}
     if len(set(layers.values())) < FEWEST or not a.trace.has("api_calls"):
         return None
-    named_parts = {i: names.part(rest) for i, (_, rest) in read.items()}
-    parts = {i: PARTS.index(name) for i, name in named_parts.items() if name is not None}
+    named_parts = ranges.matching(lambda text: names.part(names.layer(text)[1]))
+    parts = {i: PARTS.index(name) for i, name in named_parts.items() if not ranges.by_profiler[i]}
     api = a.ops.api[at]
     calls = a.trace.columns("api_calls", ("thread", "start"))
     layer, part = np.full(len(at), MISSING, np.int64), np.full(len(at), _OTHER, np.int64)
