@@ -185,13 +185,10 @@ def _graph_calls(trace: Trace, calls: Columns, length: Array) -> list[int]:
     """Calls that build graphs, where these are then replayed."""
     other = np.flatnonzero((calls["call"] == Call.OTHER) & (length >= _MODULE_NS))
     names = trace.texts(calls["name_id"][other].tolist())
-    built = [i for i, name in zip(other.tolist(), names, strict=True) if _builds_graph(name)]
+    builders = ("GraphInstantiate", "EndCapture", "GraphUpload")
+    built = [i for i, name in zip(other.tolist(), names, strict=True) if any(b in name for b in builders)]
     replays = int((calls["call"] == Call.GRAPH_LAUNCH).sum())
     return built if len(built) <= max(_SETUP_CALLS, replays // 2) else []
-
-
-def _builds_graph(name: str) -> bool:
-    return "GraphInstantiate" in name or "EndCapture" in name or "GraphUpload" in name
 
 
 def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Array) -> Array:
@@ -268,9 +265,8 @@ def _head(begin: int, limit: int, events: list[Event]) -> int:
 
 def _teardown(calls: Columns, ops: Operations) -> Spans:
     """Frees and unloads after the last GPU work."""
-    last = (calls["start"] >= int(ops.end.max())) & np.isin(
-        calls["call"], (Call.FREE, Call.MODULE, Call.OTHER)
-    )
+    last = np.isin(calls["call"], (Call.FREE, Call.MODULE, Call.OTHER))
+    last &= calls["start"] >= int(ops.end.max())
     return union(calls["start"][last], calls["end"][last])
 
 

@@ -199,9 +199,12 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
     left = subtract(busy, gaps(window.holes, window.start, window.end))
     inside = busy.total - left.total
     left = subtract(left, startup.spans)
-    first = _first_step(steps, window)
-    if len(first) and not _does_other_work(busy, steps):
-        left, first = subtract(left, first), EMPTY
+    first = EMPTY
+    if len(steps) >= 2 and steps.gpu_end[0] <= window.start:
+        first = Spans(steps.gpu_start[:1], steps.gpu_end[:1])
+        worked = Coverage(busy).within(steps.begin, steps.gpu_end)
+        if worked[0] <= _OTHER_WORK * worked[1:].max():
+            left, first = subtract(left, first), EMPTY
     places = {}
     for name, where in {
         "launched inside the window, ran after it": clip(launched, window.end, _END),
@@ -213,15 +216,3 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
         places[name] = intersect(left, where)
         left = subtract(left, where)
     return OutsideWork(inside, places)
-
-
-def _first_step(steps: Steps, window: Window) -> Spans:
-    """The first step, where the window begins after it."""
-    if len(steps) < 2 or steps.gpu_end[0] > window.start:
-        return EMPTY
-    return Spans(steps.gpu_start[:1], steps.gpu_end[:1])
-
-
-def _does_other_work(busy: Spans, steps: Steps) -> bool:
-    worked = Coverage(busy).within(steps.begin, steps.gpu_end)
-    return bool(worked[0] > _OTHER_WORK * worked[1:].max())

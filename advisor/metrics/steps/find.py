@@ -109,10 +109,9 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
     if steps.method not in _BY_WORK or not len(steps):
         return steps
     before = work.mine & (steps.op_step < 0) & (work.launched < steps.host_start[0])
-    size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
     confirmed = [m for m in markers if confirmations([m], steps.op_step, len(steps))]
     passes = {len(distinct(m.group[before[m.at]])) for m in confirmed}
-    if before.sum() < FRAGMENT * np.median(size) or passes != {1}:
+    if before.sum() < FRAGMENT * np.median(steps.size) or passes != {1}:
         return steps
     first = timed(work, np.where(before, 0, MISSING), 1, steps.method, 0.0)
     times = ("host_start", "host_end", "gpu_start", "gpu_end")
@@ -125,20 +124,17 @@ def _lacks_ends(steps: Steps) -> bool:
     """True where some parts are as long as several of the others: what ends a part was lost there."""
     if steps.method not in _BY_WORK:
         return False
-    parts = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
-    times = parts / max(usual_size(parts), 1)
+    times = steps.size / max(usual_size(steps.size), 1)
     return bool(((times > 1.5) & (np.abs(times - np.rint(times)) <= SPREAD * times)).any())
 
 
 def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
     """True where parts that hold layers, all of one size, each look up their inputs or hand their
     result to the host once: tokens or images."""
-    parts = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))[1:-1]
+    parts = steps.size[1:-1]
     if not len(parts) or np.ptp(parts) > SPREAD * np.median(parts) or not any(repeated_kernels(work, steps)):
         return False
-    at = [work.named(np.array([kind == "index" for kind in kinds], bool))]
-    if work.trace.has("copies"):
-        at.append(copied(work, DTOH))
+    at = work.named(np.array([kind == "index" for kind in kinds], bool)), copied(work, DTOH)
     once = [Marker("", a, work.groups(a)) for a in at if len(a)]
     odd = np.flatnonzero(parts != np.median(parts))
     return bool(confirmations(once, steps.op_step, len(steps))) and not constant_stride(odd, len(parts))
@@ -186,8 +182,7 @@ def _candidates(
         agreed = len(markers) > 1 and len({m.passes for m in markers}) == 1
         if marker is not None and marker.passes >= (2 if agreed else MIN_REPEATS):
             steps = _by_marker(work, marker, 0.5, "step")
-            size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
-            if np.median(size) >= MIN_LENGTH:
+            if np.median(steps.size) >= MIN_LENGTH:
                 yield steps
     yield from layer_sequences(work)
     yield from copy_sequences(work)

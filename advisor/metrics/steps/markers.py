@@ -79,9 +79,9 @@ def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
 
 def confirmations(markers: Sequence[Marker], op_step: Array, count: int) -> int:
     """How many of the markers come in almost every part, and once."""
-    clusters = [len(distinct(m.group[op_step[m.at] >= 0])) for m in markers]
     return sum(
-        _share(m, op_step, count) >= _HELD and n <= count for m, n in zip(markers, clusters, strict=True)
+        _share(m, op_step, count) >= _HELD and len(distinct(m.group[op_step[m.at] >= 0])) <= count
+        for m in markers
     )
 
 

@@ -72,6 +72,11 @@ class Steps:
         return self.confidence >= BELIEVED
 
     @property
+    def size(self) -> Array:
+        """How many operations each step has."""
+        return np.bincount(self.op_step[self.op_step >= 0], minlength=len(self))
+
+    @property
     def begin(self) -> Array:
         """When the device begins with each step: at the end of the one before it."""
         return np.concatenate((self.gpu_start[:1], self.gpu_end[:-1]))

@@ -33,7 +33,7 @@ def outer_steps(work: Work, steps: Steps) -> Steps | None:
     """The longer parts that these lie in, None where nothing shows any."""
     if len(steps) < 2 * MIN_REPEATS:
         return None
-    size = np.bincount(steps.op_step[steps.op_step >= 0], minlength=len(steps))
+    size = steps.size
     layered = any(repeated_kernels(work, steps))
     odd = np.abs(size - usual_size(size)) > (SPREAD * usual_size(size) if layered or work.lost else 0)
     # The capture may begin and end within a part.
@@ -59,8 +59,6 @@ def outer_steps(work: Work, steps: Steps) -> Steps | None:
 
 def _read_back(work: Work, steps: Steps) -> bool:
     """True where results of almost every part go to the host, which decides what comes next."""
-    if not work.trace.has("copies"):
-        return False
     held = steps.op_step[copied(work, DTOH)]
     return len(distinct(held[held >= 0])) >= ENDED * len(steps)
 

@@ -32,9 +32,7 @@ _MORE = 1.0 / 0.9
 def named_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Steps:
     """The steps of ranges whose name says that they are one."""
     none = no_steps(len(work.ops))
-    if len(ranges) == 0 or not len(work.calls["start"]):
-        return none
-    named = ranges.matching(patterns.step)
+    named = ranges.matching(patterns.step) if len(work.calls["start"]) else {}
     if not named:
         return none
     rows = ranges.rows(list(named))
@@ -122,7 +120,7 @@ def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Itera
     mine = (rows["process"] == work.process) & (rows["domain"] > OPERATIONS)
     rows = {n: v[mine] for n, v in rows.items()}
     kind = kind_of[rows["text"]]
-    found: list[tuple[int, Steps]] = []
+    found: list[Steps] = []
     for number in distinct(kind).tolist():
         if number in left_out:
             continue
@@ -133,8 +131,8 @@ def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Itera
             steps = replace(_steps_of(work, rows, chosen, thread, {}), confidence=_UNKNOWN_NAME)
             held = work.share_inside(steps.op_step, copies=True)
             if len(steps) >= _MIN_REPEATS and held >= _UNNAMED:
-                found.append((len(steps), steps))
-    yield from (steps for _, steps in sorted(found, key=lambda f: f[0]))
+                found.append(steps)
+    yield from sorted(found, key=len)
 
 
 def repeated_functions(work: Work, patterns: StepPatterns) -> Iterator[Steps]:
