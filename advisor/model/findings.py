@@ -1,7 +1,4 @@
-"""Outcomes of rules and the `Diagnosis`: the one document that every report is made from.
-
-Stable JSON, schema version 1 (see docs/json.md). Keys may be added, none is renamed.
-"""
+"""Outcomes of rules and the `Diagnosis` that reports are made from: keys may be added, none is renamed."""
 
 from __future__ import annotations
 
@@ -136,7 +133,7 @@ class Reference(Frozen):
     url: str | None = None
 
 
-class Finding(Frozen):
+class Finding(Shown):
     """A `limit` is what bounds a step that is run well: no fault. `baseline` says whether a saved
     diagnosis had it too, where one was given, and `changed` whether it has become worse or better."""
 
@@ -163,6 +160,9 @@ class Finding(Frozen):
     references: tuple[Reference, ...] = ()
     baseline: Literal["new", "known"] | None = None
     changed: Literal["worse", "better"] | None = None
+
+    def _sentence(self) -> str:
+        return f"{self.code} {self.cause}, {self.severity}: {self.title}"
 
     @property
     def identity(self) -> str:

@@ -63,6 +63,9 @@ class Trace:
         self.devices: tuple[Device, ...] = source.devices
         self.ledger: Ledger = source.ledger
 
+    def __repr__(self) -> str:
+        return f"<Trace: {self.capture.path}, {self.capture.format}, {len(self._tables)} tables>"
+
     def has(self, table: str) -> bool:
         """True when the capture holds rows of this table."""
         return table in self._tables
