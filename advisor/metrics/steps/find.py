@@ -41,7 +41,7 @@ _INNER = 0.8
 #: Layers within parts that each have one input or one result: surer than what repeats alone.
 _FED = 0.7
 #: No more ends of parts may be expected among the lost kernels.
-_LOST_ENDS, _UNSURE = 0.1, 0.5
+_LOST_ENDS, _UNSURE = 0.02, 0.5
 #: Methods whose parts end with an operation, which may be lost.
 _BY_WORK = ("graph launches", "kernel sequence", "markers", "copies")
 
