@@ -185,8 +185,8 @@ MODELS = f"{QUICK} pydantic"
         (("review", "--help"), QUICK),
         (("checklist", "--list"), f"{MODELS} yaml rich"),
         (("explain", "TST901", "--rules", RULES), f"{MODELS} yaml rich"),
-        (("capture", "tail"), f"{MODELS} rich"),
-        (("demo", "-q"), f"{MODELS} numpy rich durable msgspec"),
+        (("capture", "tail"), f"{MODELS} rich yaml"),
+        (("demo", "-q"), f"{MODELS} numpy rich durable msgspec yaml"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(map(str, value[:2])),
 )
