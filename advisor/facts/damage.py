@@ -36,7 +36,7 @@ FACTS = (
         Entry("capture.damaged_ratio", "ratio", "", "Share of the capture in which events were lost", "stretches after a jump of the correlation ids, and step ranges without any call or GPU work", columns={"api_calls": "start end process correlation"}),
         Entry("capture.correlation_jump", "count", "api_calls", "Largest jump between correlation ids of consecutive calls of one process", "max difference beyond what the call density explains", columns={"api_calls": "start process correlation"}),
         Entry("capture.empty_step_ratio", "ratio", "ranges api_calls", "Step ranges that hold neither a CUDA call nor GPU work", "ranges without calls on their thread", columns={"ranges": origin.RANGES, "api_calls": "start thread"}, needs=(_STEP_NAMES,)),
-        Entry("capture.lost_kernel_ratio", "ratio", "api_calls", "Kernels that are missing: successful kernel launches without a kernel and graph launches without a row where nodes were traced, over these and the kernels recorded", "join by (process, correlation); a lost graph counts as many kernels as the others have in the mean; what was still queued where the capture ends is not lost", columns={"api_calls": f"{origin.CALLS} result", "kernels": origin.JOIN, "graph_runs": origin.JOIN}),
+        Entry("capture.lost_kernel_ratio", "ratio", "api_calls", "Kernels that are missing: successful kernel launches without a kernel and graph launches without a row where nodes were traced, and nodes that some replays left out, over these and the kernels recorded", "join by (process, correlation); a lost graph counts as many kernels as the others have in the mean; nodes of a graph are numbered without a gap; what was still queued where the capture ends is not lost", columns={"api_calls": f"{origin.CALLS} result", "kernels": origin.JOIN, "graph_runs": origin.JOIN}),
         Entry("capture.lost_call_ratio", "ratio", "api_calls", "Kernels without the call that launched them, among kernels that have it", "kernels between the first and the last of a process with a call of the same (process, correlation)", columns={"api_calls": "process correlation call", "kernels": origin.JOIN}),
         Entry("capture.lost_event_count", "count", "", "Diagnostics that report lost or dropped events", "texts of the diagnostics table"),
         Entry("capture.uncounted_loss_count", "count", "", "Those of them that do not say how many events were lost", "texts of the diagnostics table"),
@@ -112,6 +112,9 @@ def _signs(losses: Losses, recorded: int) -> list[Sign]:
     if losses.lost_graphs:
         of = f"{losses.lost_graphs:,} of {losses.graph_launches:,} graph launches left no row"
         signs.append((of, float(losses.lost_graphs)))
+    if losses.lost_nodes:
+        of = f"{losses.lost_nodes:,} of {losses.nodes:,} nodes of graph replays left no row"
+        signs.append((of, float(losses.lost_nodes)))
     if losses.lost_calls:
         of = f"{losses.lost_calls:,} of {losses.kernels:,} kernels stand without their call"
         signs.append((of, float(losses.lost_calls)))

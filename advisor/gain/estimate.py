@@ -174,7 +174,8 @@ class Replayer:
         """Mean time of the measured steps, ns; no stream can run its work in less."""
         ends = self.step_ends(inputs, played)
         at = self.excerpt.measured - self.excerpt.first
-        mean = float((ends[at] - ends[at - 1]).mean())
+        at = at[np.isfinite(ends[at - 1])]  # a damaged capture may begin with steps that left no work
+        mean = float((ends[at] - ends[at - 1]).mean()) if len(at) else 0.0
         return max(mean, self.busiest(inputs))
 
     def busiest(self, inputs: Inputs) -> float:

@@ -21,6 +21,12 @@ _JUMP = 10_000
 _IDS_PER_CALL = 20
 #: A step range shorter than this share of the others may well do nothing.
 _SHORT_RANGE = 0.5
+#: nsys numbers a node by its graph in the upper half of this many bits and its place in the lower: the
+#: places of every graph of the labelled captures are 0 to n-1 without a gap.
+_PLACE_BITS = 32
+#: A graph of so few nodes says little; nodes that never left a row are lost from this share on, below
+#: they may be host functions or empty nodes, which leave none.
+_LEAST_NODES, _NEVER_SEEN = 8, 0.4
 #: Results of a call that did what it was asked to: cudaSuccess, cudaErrorNotReady, not recorded.
 GOOD_RESULTS = (0, 600, MISSING)
 
@@ -104,7 +110,8 @@ class Losses:
 
     `rowless_graphs` left nothing; `lost_graphs` should have left rows, `opaque_graphs` were
     recorded as one block or not at all because the capture was not asked for their nodes.
-    `lost_kernels` counts for each lost graph as many kernels as the others have in the mean.
+    `lost_kernels` counts for each lost graph as many kernels as the others have in the mean, and the
+    `lost_nodes` of replays that left some of their `nodes` and not the others.
     Of the `kernels` among those that have their call, `lost_calls` have none.
     """
 
@@ -115,6 +122,8 @@ class Losses:
     lost_graphs: int = 0
     opaque_graphs: int = 0
     lost_kernels: int = 0
+    nodes: int = 0
+    lost_nodes: int = 0
     kernels: int = 0
     lost_calls: int = 0
 
@@ -145,6 +154,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     replayed = kernels[graph & (kernels > 0)]
     nodes = round(float(replayed.mean())) if len(replayed) else 1
     among, callless = _without_calls(ops)
+    expected, lost_nodes = (0, 0) if trace.has("graph_runs") else _lost_nodes(ops)
     return Losses(
         launches=int(launch.sum()),
         lost_launches=int(lost.sum()),
@@ -152,10 +162,37 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
         rowless_graphs=int(rowless.sum()),
         lost_graphs=int(rowless.sum()) if by_row else 0,
         opaque_graphs=int((in_one_block if by_row else rowless).sum()),
-        lost_kernels=int(lost.sum()) + (int(rowless.sum()) * nodes if by_row else 0),
+        lost_kernels=int(lost.sum()) + (int(rowless.sum()) * nodes if by_row else 0) + lost_nodes,
+        nodes=expected,
+        lost_nodes=lost_nodes,
         kernels=among,
         lost_calls=callless,
     )
+
+
+def _lost_nodes(ops: Operations) -> tuple[int, int]:
+    """Rows that the replays of traced graphs should have left, and how many of these are missing. The
+    last replay of a process may be cut."""
+    at = np.flatnonzero(ops.graph_node >> _PLACE_BITS)
+    if not len(at):
+        return 0, 0
+    node, process = ops.graph_node[at], dense(ops.process[at])[1]
+    place = node & ((1 << _PLACE_BITS) - 1)
+    graph = dense((process << _PLACE_BITS) + (node >> _PLACE_BITS))[1]
+    _, first, replay = np.unique(
+        (graph << _PLACE_BITS) + dense(ops.correlation[at])[1], return_index=True, return_inverse=True
+    )
+    places = np.zeros(int(graph.max()) + 1, np.int64)
+    np.maximum.at(places, graph, place + 1)
+    seen = np.bincount(np.unique((graph << _PLACE_BITS) + place) >> _PLACE_BITS, minlength=len(places))
+    seen = np.where(places - seen >= _NEVER_SEEN * places, places, seen)
+    due = np.where(places >= _LEAST_NODES, seen, 0)[graph[first]]
+    began, process = ops.start[at][first], process[first]
+    last = np.full(int(process.max()) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(last, process, began)
+    due = np.where(began == last[process], 0, due)
+    missing = np.maximum(due - np.bincount(replay, minlength=len(first)), 0)
+    return int(due.sum()), int(missing.sum())
 
 
 def _without_calls(ops: Operations) -> tuple[int, int]:

@@ -135,6 +135,8 @@ CASES = [
     Case("no description of the GPU", "eager", e.dropped("TARGET_INFO_GPU"), "steps", stays="launch-bound"),
     Case("no copies", "eager", e.dropped(MEMCPY)),
     Case("half of the kernels lost", "eager", e.rows_lost(KERNEL, 2), "", "damaged-capture"),
+    Case("no kernels of a traced graph", "graph", e.dropped(KERNEL), "", "damaged-capture"),
+    Case("half of the nodes of each replay lost", "graph", e.rows_lost(KERNEL, 2), "", "damaged-capture"),
     *(
         Case(name, capture, edit, "", "damaged-capture", goes)
         for name, edit in (

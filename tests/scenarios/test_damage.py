@@ -208,3 +208,35 @@ def test_what_the_release_and_the_gpu_can_do_tells_the_rest(
     d = diagnosed(lost(on_gb10(release, capability)).traced(*sources), tmp_path)
     assert fact(d, "capture.trace_method", None) == method
     assert ("trace-by-software" in advice(d)) == (method == "not-told")
+
+
+@pytest.mark.parametrize(("lost", "shown"), [(frozenset[int](), None), (frozenset({2, 5, 7}), "57 of 200")])
+def test_nodes_that_some_replays_left_out_are_lost(
+    lost: frozenset[int], shown: str | None, tmp_path: Path
+) -> None:
+    """Twenty replays and one that may be cut, of ten nodes: three are missing in all but the first."""
+    e = Export().gpu().process(100).traced("Cuda", graph_mode="node")
+    for i in range(21):
+        at = i * 200 * US
+        nodes = [(f"k{n}", at + 30 * US + n * 15 * US, 14 * US) for n in range(10)]
+        e.call("cudaGraphLaunch_v10000", at, 20 * US)
+        for n, (name, start, length) in enumerate(nodes):
+            if i == 0 or n not in lost:
+                e.kernel(start, length, name, graph_node=(1 << 32) | n)
+    d = diagnosed(e, tmp_path)
+    if shown is None:
+        assert fact(d, "capture.lost_kernel_ratio", None) == 0.0
+    else:
+        expect(d, "damaged-capture", damaged=True)
+        assert f"{shown} nodes of graph replays left no row" in d.findings[0].message
+
+
+def test_damage_comes_before_start_up(tmp_path: Path) -> None:
+    """A capture that is mostly start-up, one of whose calls in ten ends before it starts."""
+    e = Export().gpu().process(100)
+    e.call("cuLibraryLoadData", 0, 9_000_000 * US)
+    for i in range(400):
+        at = 9_000_000 * US + i * 100 * US
+        e.launch(at, -US if i % 10 == 0 else 5 * US, f"k{i % 4}", at + 10 * US, 40 * US)
+    d = diagnosed(e, tmp_path)
+    assert [f.cause for f in d.findings][:2] == ["damaged-capture", "startup-in-window"]
