@@ -14,6 +14,7 @@ Array = NDArray[Any]
 def distinct(values: Array) -> Array:
     """The different values in ascending order, as `np.unique` has them, which hashes or sorts and
     imports masked arrays: integers that lie close are looked up in a table."""
+    values = values.ravel()
     if len(values) and values.dtype.kind == "i":
         lo, hi = int(values.min()), int(values.max())
         if lo == hi:
