@@ -32,7 +32,7 @@ GLUE = "\u00a0"
 #: A text column is not made narrower than this.
 TEXT_COLUMN = 12
 #: Nor is one that goes on in the next line.
-WRAPPED_COLUMN = 20
+WRAPPED_COLUMN = 16
 
 Segment = str | tuple[str, str]
 
