@@ -16,7 +16,7 @@ def rules() -> list[str]:
 
 
 def codes(incomplete: str) -> list[str]:
-    """Codes behind those that a list has already."""
+    """Rule codes for the last entry of a comma-separated list."""
     done = incomplete[: incomplete.rfind(",") + 1]
     return [f"{done}{name}" for name in rules() if name.isupper()]
 

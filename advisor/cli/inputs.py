@@ -52,14 +52,10 @@ def _as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
     """The paths, with tables that `nsys stats` printed into several files as one capture: where no two files
     have the same report they are of one recording; with `together` they are said to be."""
     from advisor.sources.open import hold
-    from advisor.sources.packed import HEAD_BYTES
-    from advisor.sources.pasted.reader import decoded, is_tables
     from advisor.sources.pasted.tables import read_tables
 
-    texts: dict[Path, str] = {}
-    for path in paths if len(paths) > 1 else ():
-        if path.is_file() and is_tables(path.open("rb").read(HEAD_BYTES)):
-            texts[path] = decoded(path.read_bytes())
+    read = {path: _pasted(path) for path in paths} if len(paths) > 1 else {}
+    texts = {path: text for path, text in read.items() if text is not None}
     seen: dict[str, Path] = {}
     for path, text in texts.items():
         tables = read_tables(text)
@@ -82,6 +78,21 @@ def _as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
         "\n\n".join(f"# {path.name.replace('_cuda', ' cuda')}\n{t}" for path, t in texts.items()).encode(),
     )
     return [joined if path in texts else path for path in paths if path not in [*texts][1:]]
+
+
+def _pasted(path: Path) -> str | None:
+    """The text of a file of printed tables; None for anything else, and for what the reader will report."""
+    from advisor.sources.packed import HEAD_BYTES
+    from advisor.sources.pasted.reader import decoded, is_tables
+
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            return decoded(head + file.read()) if is_tables(head) else None
+    except OSError:
+        return None
 
 
 def check_exists(path: Path) -> None:

@@ -284,7 +284,7 @@ def health_withholder(inference: Inference) -> Outcome | None:
 
 def _first_fired(inference: Inference, flag: Callable[[CompiledRule], bool | Test]) -> Outcome | None:
     by_code = inference.program.by_code
-    # What invalidates any capture comes before what does so to some.
+    # Rules that always invalidate a capture come before those that do so on a condition.
     fired = sorted(inference.in_state("fired"), key=lambda o: by_code[o.code].invalidates is not True)
     return next((o for o in fired if _holds(inference, flag(by_code[o.code]), o.scope)), None)
 

@@ -32,7 +32,7 @@ _OTHER_PACKERS = {
 
 #: What the user calls standard input.
 STDIN = Path("-")
-#: Content that is no file of its own: of standard input, and of several files of one recording.
+#: Content kept in memory by the name shown for it: standard input, several pasted tables as one.
 _held: dict[Path, bytes] = {}
 
 

@@ -40,6 +40,18 @@ def test_one_that_is_missing_among_several_is_left_to_the_reader(tmp_path: Path)
     assert expand([there, missing]) == [there, missing]
 
 
+def test_one_that_may_not_be_read_among_several_is_left_to_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [capture(tmp_path / "one.sqlite"), capture(tmp_path / "two.sqlite")]
+
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert expand(files) == files
+
+
 def test_a_folder_for_each_rank(tmp_path: Path) -> None:
     ranks = [capture(tmp_path / f"rank{i}" / "trace.sqlite") for i in range(3)]
     capture(tmp_path / ".cache" / "trace.sqlite")
