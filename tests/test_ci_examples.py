@@ -26,13 +26,17 @@ def loaded(name: str) -> Any:
     return yaml.safe_load((CI / name).read_text(encoding="utf-8"))
 
 
-def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """diagnose.sh with this checkout's advisor as `advisor`."""
+#: What stands for `advisor`: this checkout's, or a note of how it was called.
+REAL = f'exec "{sys.executable}" -m advisor "$@"'
+NOTED = 'echo "$*" >> calls; touch advisor-report/advisor.md'
+
+
+def run(folder: Path, command: str = REAL, **variables: str) -> subprocess.CompletedProcess[str]:
+    """diagnose.sh with a command that stands for `advisor`."""
     tools = folder / "bin"
     tools.mkdir(exist_ok=True)
-    command = tools / "advisor"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m advisor "$@"\n')
-    command.chmod(0o755)
+    (tools / "advisor").write_text(f"#!/bin/sh\n{command}\n")
+    (tools / "advisor").chmod(0o755)
     kept = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
     return subprocess.run(
         ["bash", str(CI / "diagnose.sh")],
@@ -107,23 +111,33 @@ def test_what_the_action_installs(place: str, given: str, asked: str | None, tmp
 
 
 @needs_bash
-def test_reports_and_gate(tmp_path: Path) -> None:
-    capture = committed("decode_gc")
-    baseline = tmp_path / "baseline.json"
-    done = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline))
-    assert done.returncode == 1, done.stderr
-    assert f"no baseline at {baseline}" in done.stderr
-    assert {p.name for p in (tmp_path / "advisor-report").iterdir()} == REPORTS
-
-    shutil.copy(tmp_path / "advisor-report" / "advisor.json", baseline)
-    # A name that `advisor baseline save` gave serves as well.
+@pytest.mark.parametrize(
+    ("variables", "compared", "gate"),
+    [
+        ({"BASELINE": "base.json"}, "--baseline=base.json", ""),
+        ({"BASELINE": "main"}, "--baseline=main", ""),  # a name that `advisor baseline save` gave
+        ({"BASELINE": "absent"}, "", ""),
+        ({"BASELINE": "main", "FAIL_ON": "high"}, "--baseline=main", "--fail-on=high --fail-on-new"),
+        ({"BASELINE": "main", "FAIL_ON": "high", "ONLY_NEW": "false"}, "--baseline=main", "--fail-on=high"),
+        ({"FAIL_ON": "low"}, "", "--fail-on=low"),
+    ],
+)
+def test_what_is_compared_and_what_decides(
+    variables: dict[str, str], compared: str, gate: str, tmp_path: Path
+) -> None:
+    (tmp_path / "base.json").touch()
     (tmp_path / ".advisor").mkdir()
-    shutil.copy(baseline, tmp_path / ".advisor" / "main.json")
-    named = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE="main")
-    assert named.returncode == 0, named.stderr
-    assert "0 new" in named.stdout
-    still = run(tmp_path, CAPTURES=str(capture), FAIL_ON="high", BASELINE=str(baseline), ONLY_NEW="false")
-    assert still.returncode == 1
+    (tmp_path / ".advisor" / "main.json").touch()
+    done = run(tmp_path, NOTED, CAPTURES="a.sqlite\nb.sqlite", **variables)
+    assert done.returncode == 0
+    assert ("no baseline at absent" in done.stderr) == (variables.get("BASELINE") == "absent")
+    read, sarif, page, junit, last = (tmp_path / "calls").read_text().splitlines()
+    assert read == "diagnose a.sqlite b.sqlite --format json -o advisor-report/advisor.json --force"
+    shown = " ".join(filter(None, ("diagnose advisor-report/advisor.json", compared)))
+    assert sarif.startswith("diagnose advisor-report/advisor.json --format sarif ")
+    assert page.startswith(f"{shown} --format markdown ")
+    assert junit.startswith(f"{shown} --format junit ")
+    assert last == " ".join(filter(None, (shown, "--format text --quiet", gate)))
 
 
 @needs_bash

@@ -16,7 +16,7 @@ from advisor.ranks.merge import RankFinding, listed, merge_findings, refold
 from advisor.ranks.summary import decode
 from advisor.reports.diagnosis import TextOptions, plain
 from tests.ranks.cluster import Cluster
-from tests.ranks.support import diagnosed, finding
+from tests.ranks.support import diagnosed, finding, reduced_once
 from tests.ranks.test_planted import job
 from tests.scenarios.machine import ALL_REDUCE, GEMM, Machine
 
@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_read_is_a_missing_rank(paths: list[Path], tmp_pat
     bad = tmp_path / "rank4.sqlite"
     bad.write_bytes(b"SQLite format 3\0 but not really")
     told: list[str] = []
-    found = diagnose_ranks([*enumerate(paths), (4, bad)], warn=told.append)
+    found = diagnose_ranks([*enumerate(paths), (4, bad)], run=reduced_once, warn=told.append)
     assert len(told) == 1
     assert told[0].startswith(f"rank 4 is missing: {bad}: ")
     assert found.inputs[-1].format == "unreadable"
@@ -87,7 +87,8 @@ def test_a_rank_without_gpu_work(paths: list[Path], tmp_path: Path) -> None:
     from tests.builder import Export
 
     idle = Export().gpu().process(9).call("cudaMalloc_v3020", 0).call("cudaFree_v3020", 5_000)
-    found = diagnose_ranks([*enumerate(paths), (4, idle.write(tmp_path / "rank4.sqlite"))])
+    idle.write(tmp_path / "rank4.sqlite")
+    found = diagnose_ranks([*enumerate(paths), (4, tmp_path / "rank4.sqlite")], run=reduced_once)
     assert finding(found, "no-gpu-activity").scope.rank == 4
     assert finding(found, "rank-arrival-skew").scope.rank == 2
     assert [i.rank for i in found.inputs] == [0, 1, 2, 3, 4]

@@ -13,10 +13,12 @@ from advisor.cli.main import main
 from advisor.cli.report import diagnosed
 from advisor.config import Settings
 from advisor.model.findings import Diagnosis
+from advisor.pipeline.ranks import diagnose_ranks
 from advisor.reports import markdown
 from advisor.reports.diagnosis import TextOptions, plain
 from advisor.reports.diagnosis import report as diagnosis_report
 from advisor.reports.ranks_text import SHOWN
+from tests.ranks.support import reduced_once
 from tests.ranks.test_planted import job
 
 Report = Callable[..., str]
@@ -110,13 +112,14 @@ def test_in_html_and_in_the_workbook(report: Report, tmp_path: Path) -> None:
 
 def test_many_ranks_show_those_that_matter(tmp_path: Path) -> None:
     count = SHOWN + 4
-    found, failed, _ = diagnosed(job(count, more={17: 60}, steps=3).write(tmp_path), Settings(jobs=1))
-    assert not failed
-    short = plain(found[0], TextOptions())
+    own, late = job(2, more={1: 60}, steps=3).write(tmp_path)
+    files = [(rank, late if rank == 17 else own) for rank in range(count)]
+    found = diagnose_ranks(files, run=reduced_once)
+    short = plain(found, TextOptions())
     assert len([line for line in short.splitlines() if "███" in line]) == 2
     for shown, heading, line, more in (
         (short, "\nRanks  ", 3, count - 4),
-        (markdown.document(diagnosis_report(found)).decode(), "### Ranks", 4, 4),
+        (markdown.document(diagnosis_report([found])).decode(), "### Ranks", 4, 4),
     ):
         table = shown[shown.rindex(heading) :]
         assert table.splitlines()[line].strip(" |").startswith("17 ")
