@@ -177,8 +177,9 @@ def _explain(exc: ValidationError, source: Source, model: type[BaseModel]) -> It
         if kind == "missing":
             text = f"{where} is missing; add it"
         elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
-            near = difflib.get_close_matches(str(loc[-1]), sorted(_keys(model)), n=1)
-            hint = f"did you mean `{near[0]}`?" if near else "remove it"
+            known = _keys(model)
+            near = difflib.get_close_matches(str(loc[-1]), sorted(known - {loc[-1]}), n=1)
+            hint = f"did you mean `{near[0]}`?" if near and loc[-1] not in known else "remove it"
             text = f"{where} is an unknown key; {hint}"
         elif kind == "value_error":
             text = f"{where}: {context.get('error', error['msg'])}"

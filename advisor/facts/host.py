@@ -93,6 +93,7 @@ FACTS = (
         Entry("host.gap_range", "text", "api_calls ranges", "The range, Python function or operator of the feeding thread that covers most of these gaps, `#` for the numbers of a range", "of those that cover at least half of what any does, the one with most of its own time in the gaps, more than half", columns=_NAMES, needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
         Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
         Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(needs.STEPS,)),
+        Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the window in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / window", columns={"ranges": origin.RANGES, **origin.GAPS}, needs=(needs.FEEDER,)),
         Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the loop's thread", "preparation ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(_PREPARATION, needs.STEPS)),
     ], columns=_RANGES, needs=(_GC,)),
 )  # fmt: skip
@@ -114,6 +115,10 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
         at = np.flatnonzero(gap)
         idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
+        if a.trace.has("ranges"):
+            loading = Coverage(a.ranges.spans(_with_roles(a, {"data_loading"}), loop))
+            waited = int(loading.within(idle.start, idle.end).sum())
+            out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length, scope)
         patterns = step_patterns()
         around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
         if (named := name_of_gaps(a.trace, a.ranges, loop, idle, around)) is not None:
@@ -299,9 +304,13 @@ def _waiting(
     out.put("host.preparation_ratio", _in_ranges(a, loop, ("preparation", "data_loading")), scope)
 
 
+def _with_roles(a: Analysis, roles: Collection[str]) -> list[int]:
+    return [i for i, role in a.roles.items() if role in roles]
+
+
 def _in_ranges(a: Analysis, loop: int | None, roles: Collection[str]) -> float | None:
     """Share of the steps that ranges of these roles take on the thread of the loop."""
-    chosen = [i for i, role in a.roles.items() if role in roles]
+    chosen = _with_roles(a, roles)
     if not chosen or not a.step_count:
         return None
     first, last = a.host_window

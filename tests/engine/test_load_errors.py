@@ -63,6 +63,7 @@ BAD = [
     ("title: The host waits", "title: ''", 4, "title is ''; expected"),
     ("title: The host waits\n", "", 1, "title is missing; add it"),
     ("title: The host waits", "titel: The host", 4, "titel is an unknown key; did you mean `title`"),
+    ("title: The host waits", "all: The host", 4, "all is an unknown key; remove it"),
     ("title: The host waits", "title: 1.10", 4, "title is 1.1; expected a valid string"),
     (
         "kind: cause",

@@ -218,6 +218,7 @@ def test_steps_and_the_host(steps: FactBase) -> None:
             "host.steady_gap_ratio": 0.6,
             "host.pause_of_idle_ratio": 0.0,
             "host.data_loading_ratio": 0.0,
+            "host.loading_gap_ratio": 0.0,
             "alloc.calls_per_step": 0.0,
             "alloc.time_ratio": 0.0,
         },

@@ -431,9 +431,26 @@ def test_the_loader_of_a_training_loop_is_named_although_autograd_launches_most(
     trace.write(path := tmp_path / "trace.json")
     d = advisor.diagnose(path)
     assert fact(d, "host.data_loading_ratio") == pytest.approx(0.75, abs=0.02)
+    assert fact(d, "host.loading_gap_ratio") == pytest.approx(0.75, abs=0.02)
     assert "data-loading-workers" in advice(d, "input-preparation")
     assert d.headline is not None
     assert d.headline.cause == "input-preparation"
+
+
+def test_a_data_loader_that_takes_less_than_half_of_the_step_is_the_cause_while_the_gpu_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"iteration {i}"):
+            m.work(600, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+            m.replay(22)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert 0.2 < fact(d, "host.loading_gap_ratio") < 0.5
+    assert d.headline is not None
+    assert d.headline.cause == "input-preparation"
+    assert "data-loading-workers" in advice(d, "input-preparation")
 
 
 def test_other_host_work_in_the_gap_is_named_and_needs_no_loader(tmp_path: Path) -> None:
