@@ -21,6 +21,13 @@ _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|ms|us|ns)")
 
 
+#: A pause of more than this share of the time is no part of the steady state where at most
+#: `_BESIDE` of the GPU work, by operations and by time, stands on one side of it: the steady state
+#: is the other side. Larger than any gap within the work, smaller than a cold iteration of a hundred.
+_PAUSE = 0.5
+_BESIDE = 0.01
+
+
 @dataclass(frozen=True)
 class Selection:
     """What the user wants looked at: a time window, a range, a phase."""
@@ -134,6 +141,27 @@ def outside_phase(steps: Steps, phase: str, window: Window) -> Spans:
     return gaps(union(steps.begin[mine], steps.gpu_end[mine]), window.start, window.end)
 
 
+def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
+    """[lo, hi) without its longest pause and the little work on the far side of it, and the length
+    of that pause, 0 where there is none: a check on the host after a trial run, or at the end."""
+    inside = (ops.start >= lo) & (ops.end <= hi)
+    busy = union(ops.start[inside], ops.end[inside])
+    idle = gaps(busy, lo, hi)
+    pause = idle.end - idle.start
+    at = int(np.argmax(pause)) if len(pause) else 0
+    if not len(pause) or pause[at] <= _PAUSE * (hi - lo):
+        return lo, hi, 0
+    before = inside & (ops.end <= idle.start[at])
+    worked = clip(busy, lo, int(idle.start[at])).total
+    for rows, time, side in (
+        (before, worked, (int(idle.end[at]), hi)),
+        (inside & ~before, busy.total - worked, (lo, int(idle.start[at]))),
+    ):
+        if rows.sum() <= _BESIDE * inside.sum() and time <= _BESIDE * busy.total:
+            return *side, int(pause[at])
+    return lo, hi, 0
+
+
 def steady_window(
     ops: Operations, steps: Steps, startup: Startup, holes: Spans, span: tuple[int, int]
 ) -> Window:
@@ -159,6 +187,9 @@ def steady_window(
         if first < len(ops) and int(ops.end[:first].max(initial=lo)) <= lo:
             lo = int(ops.start[first])
         method = "GPU activity after start-up" if startup.length else "first to last GPU operation"
+        lo, hi, pause = _beside_pause(ops, lo, hi)
+        if pause:
+            method = f"GPU activity beside a pause of {pause / 1e9:.3g} s"
     else:
         lo, hi = span
         method = "whole capture"

@@ -101,9 +101,13 @@ def window(entry: Input) -> str:
     if entry.window_ns is None or entry.window_ns[1] <= entry.window_ns[0]:
         return value_text(entry.window_ms, "ms") if entry.window_ms else ""
     low, high = entry.window_ns
-    method = f", {clean(entry.window_method)}" if entry.window_method else ""
-    length = value_text(high - low, "ns")
-    return f"{session_time(low)} to {session_time(high)} ({length}{method})"
+    return f"{session_time(low)} to {session_time(high)} ({chosen(entry)})"
+
+
+def chosen(entry: Input) -> str:
+    """Length of the analysed window and how it was chosen."""
+    length = value_text((entry.window_ms or 0) * 1e6, "ns")
+    return f"{length}, {clean(entry.window_method)}" if entry.window_method else length
 
 
 def share_text(finding: Finding) -> str:

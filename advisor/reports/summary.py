@@ -171,7 +171,8 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
     busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
     if busy:
         ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))
-        load.append(f"GPU busy {' to '.join(ends)}")
+        of = f" of {phrases.chosen(entry)}" if entry and entry.window_ms and not d.main_steps else ""
+        load.append(f"GPU busy {' to '.join(ends)}{of}")
     if entry is not None and (both := phrases.step_time(entry)):
         yield Labelled("step", both)
     if len(d.main_steps) > 1 or (entry is None and d.main_steps):

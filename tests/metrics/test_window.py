@@ -158,3 +158,41 @@ def test_time_between_capture_ranges_is_not_idle(tmp_path: Path) -> None:
     a = analysis(export, tmp_path)
     assert len(a.pauses) == 2
     assert a.window.length < 20 * MS
+
+
+def work_and_pause(*bursts: tuple[int, int]) -> Export:
+    """Kernels of 10 us of changing names in bursts: (start, kernels)."""
+    export = Export().gpu().process(1)
+    for at, count in bursts:
+        for i in range(count):
+            export.launch(at=at + i * 15 * US, kernel=f"k{i % 7}_{i % 11}_{i}", kernel_dur=10 * US)
+    return export
+
+
+@pytest.mark.parametrize(
+    ("bursts", "main"),
+    [
+        (((0, 2), (20_000 * MS, 400)), 1),  # a trial run, checked by the host
+        (((0, 400), (20_000 * MS, 2)), 0),
+    ],
+)
+def test_little_work_beyond_a_long_pause_is_not_the_steady_state(
+    tmp_path: Path, bursts: tuple[tuple[int, int], ...], main: int
+) -> None:
+    window = analysis(work_and_pause(*bursts), tmp_path).window
+    begin, count = bursts[main]
+    assert begin <= window.start < window.end <= begin + (count + 1) * 15 * US
+    assert window.method == "GPU activity beside a pause of 20 s"
+
+
+@pytest.mark.parametrize(
+    "bursts",
+    [
+        ((0, 20), (20_000 * MS, 400)),  # five percent of the work
+        ((0, 2), (5 * MS, 400)),  # a pause of less than half of the time
+    ],
+)
+def test_other_pauses_are_idle_time(tmp_path: Path, bursts: tuple[tuple[int, int], ...]) -> None:
+    window = analysis(work_and_pause(*bursts), tmp_path).window
+    assert window.start < bursts[0][0] + MS
+    assert window.end > bursts[1][0] + MS
