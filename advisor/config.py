@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from advisor.errors import InputError, invalid_choice
-from advisor.model.formats import names
-from advisor.model.options import Flag, Options, one_of
+from advisor.model.options import Flag, Options, format_names, one_of
 from advisor.reading import read_text
 
 
@@ -18,7 +17,7 @@ class Settings(Options):
     """Every option of `diagnose` that may come from a file: of the analysis, then of reports."""
 
     format: Annotated[
-        str, one_of("Kind of report.", *names("findings"))._replace(short=("--output-format",))
+        str, one_of("Kind of report.", *format_names("findings"))._replace(short=("--output-format",))
     ] = "text"
     select: Annotated[tuple[str, ...], Flag("CODES", "Show only these: SYN101,LCH (prefixes).")] = ()
     ignore: Annotated[tuple[str, ...], Flag("CODES", "Do not show these.")] = ()

@@ -10,8 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from advisor.agents.bounded import bounded, page
-from advisor.capture.redact_text import Scrubber
-from advisor.capture.redact_trace import names_here
+from advisor.capture.redact_text import Scrubber, names_here
 from advisor.errors import InputError
 from advisor.model.findings import named
 from advisor.model.options import Options

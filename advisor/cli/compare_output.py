@@ -10,7 +10,7 @@ from advisor.cli.deliver import check_format, save
 from advisor.cli.deliver import deliver as deliver_report
 from advisor.cli.messages import message
 from advisor.cli.output import write_bytes
-from advisor.model.formats import Kind
+from advisor.model.options import Kind
 from advisor.reports.files import STDOUT, check_targets
 
 if TYPE_CHECKING:

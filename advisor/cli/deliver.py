@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from advisor.cli.inputs import check_exists
 from advisor.cli.output import make_page, print_page, write_bytes
 from advisor.errors import InputError, invalid_choice
-from advisor.model.formats import Kind, module, names
-from advisor.model.options import Flag, one_of
+from advisor.model.options import Flag, Kind, format_module, format_names, one_of
 from advisor.reports.files import STDOUT, check_target
 
 if TYPE_CHECKING:
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 def formats(help: str, kind: Kind = "document") -> Flag:
     """The flag for the formats of a kind of document."""
-    return one_of(help, *names(kind))
+    return one_of(help, *format_names(kind))
 
 
 def check_format(format: str, kind: Kind) -> None:
     """Raises InputError for a format that shows something else."""
-    if format not in names(kind):
-        raise invalid_choice("--format", format, names(kind))
+    if format not in format_names(kind):
+        raise invalid_choice("--format", format, format_names(kind))
 
 
 def target_of(output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> Path | None:
@@ -52,7 +51,7 @@ def deliver(report: Report, format: str, output: Path | None = None, force: bool
     if format == "text" and output is None:
         show(report.blocks)
     else:
-        write_bytes(import_module(module(format)).document(report), output, force)
+        write_bytes(import_module(format_module(format)).document(report), output, force)
 
 
 def deliver_one(
@@ -72,7 +71,7 @@ def deliver_one(
 def save(report: Report, format: str, path: Path | None, force: bool) -> None:
     """The report in a file beside what is printed, if one was asked for."""
     if path is not None:
-        write_bytes(import_module(module(format)).document(report), path, force)
+        write_bytes(import_module(format_module(format)).document(report), path, force)
 
 
 def show(blocks: Iterable[Block] | Callable[[int], Iterable[Block]]) -> None:

@@ -12,8 +12,7 @@ import typer
 from advisor.cli import flags
 from advisor.cli.settings import takes
 from advisor.config import Settings
-from advisor.model import formats
-from advisor.model.options import one_of
+from advisor.model.options import format_names, one_of
 
 if TYPE_CHECKING:
     from advisor.reports.layout import Page
@@ -43,7 +42,7 @@ REPORTS = (
 @takes(
     "traces report names timeunit format limit raw window nvtx phase together redact output force",
     files=(),
-    format=one_of("Kind of output.", *formats.names("document"), "csv"),
+    format=one_of("Kind of output.", *format_names("document"), "csv"),
 )
 def stats(
     settings: Settings,

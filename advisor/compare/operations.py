@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from advisor.compare.sides import Kernel, Side, paired
 from advisor.knowledge.compare import limit
 from advisor.model.comparison import CallChange, OperationChange, OperationStatus
+from advisor.model.excerpt import Sketch
 from advisor.model.findings import Diagnosis
 from advisor.model.work import PhaseWork, Work
 
@@ -201,3 +202,15 @@ def _phase(p: PhaseWork, k: int) -> PhaseWork:
             **rest,
         }
     )
+
+
+def sketch(before: Side, after: Side) -> Sketch | None:
+    """None without a phase that both sides have."""
+    before, after, _ = in_equal_steps(before, after)
+    for label, b, a in paired(before, after):
+        if b is not None and a is not None:
+            steps = [s.diagnoses[0].excerpts[:1] for s in (before, after)]
+            both = [e for one in steps for e in one if e.place is None]
+            drawn = both[0].beside(both[1], (before.name, after.name)) if len(both) == len(steps) else None
+            return Sketch(label, tuple(before.times(b).tolist()), tuple(after.times(a).tolist()), drawn)
+    return None

@@ -17,10 +17,10 @@ from advisor.engine.compile import CompiledRule, Program, Test, recompiled
 from advisor.engine.infer import Inference, infer
 from advisor.engine.params import ParamKey
 from advisor.engine.values import atom, compare, operand
+from advisor.model.advice import Flip, FlipFact, StateChange
 from advisor.model.facts import FactBase, Value
 from advisor.model.findings import Finding
 from advisor.model.rules import RuleSpec
-from advisor.model.sensitivity import Flip, FlipFact, StateChange
 
 #: How far each threshold is moved.
 STEPS = (0.9, 1.1)

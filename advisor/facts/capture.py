@@ -7,8 +7,7 @@ import re
 import numpy as np
 
 from advisor.facts import needs, origin
-from advisor.facts.damage import damage_facts
-from advisor.facts.integrity import integrity_facts
+from advisor.facts.damage import damage_facts, integrity_facts
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import engines

@@ -8,28 +8,20 @@ from __future__ import annotations
 
 from advisor.facts import (
     activity,
-    callsites,
     capture,
-    clocks,
     communication,
     copies,
     damage,
     device,
-    experts,
     host,
-    in_use,
-    integrity,
     layers,
     memory,
     operations,
     phases,
-    products,
     provenance,
     rates,
-    shapes,
     stacks,
     sums,
-    unified,
     window,
 )
 from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
@@ -38,9 +30,9 @@ from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
 IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
-    *capture.FACTS, *stacks.FACTS, *window.FACTS, *damage.FACTS, *integrity.FACTS, *device.FACTS, *in_use.FACTS, *shapes.FACTS, *host.FACTS,
-    *copies.FACTS, *unified.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *products.FACTS, *rates.FACTS,
-    *provenance.FACTS, *callsites.FACTS, *experts.FACTS, *layers.FACTS, *operations.FACTS, *clocks.FACTS, *communication.FACTS, *sums.FACTS,
+    *capture.FACTS, *stacks.FACTS, *window.FACTS, *damage.FACTS, *device.FACTS, *host.FACTS,
+    *copies.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *rates.FACTS,
+    *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *sums.FACTS,
 )  # fmt: skip
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}

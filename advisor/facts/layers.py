@@ -1,4 +1,5 @@
-"""Facts about the layers of a model: how many there are, and what their parts take."""
+"""Facts about the layers of a model, how many there are and what their parts take, and about mixtures of
+experts that no kernel of a library runs as one."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.layers import PARTS, find_layers, in_norms
+from advisor.metrics.layers import PARTS, find_layers, in_norms, loose_experts
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
@@ -18,6 +19,8 @@ _LAYERS = Need(
     "torch.profiler.profile(with_stack=True), or ranges that number the layers",
 )
 _HOW = "median over layers and steps of the commonest phase"
+_EXPERT_COUNT = "count in the steps of the window / steps"
+_STRETCH = Need("no top-k kernel of a framework is followed by one that combines results")
 
 FACTS = (
     *group("device", "", [
@@ -29,6 +32,13 @@ FACTS = (
         Entry("layer.norm_ratio", "ratio", "kernels", "Share of the kernel time of layers in norms and activations that are kernels of their own", "time by family"),
         Entry("layer.cache_join_ratio", "ratio", "kernels", "Share of the kernel time of layers in concatenations that append to the KV cache", "concatenations with attention next, without rotation, product or cache write between"),
     ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS, _LAYERS)),
+    *group("device", needs.CUDA, [
+        *needs.counted("experts.topk", "kernels", "Top-k kernels of a framework", _EXPERT_COUNT, needs=(needs.KERNELS,)),
+        *needs.counted("experts.grouping", "kernels", "Sort, histogram and select kernels", _EXPERT_COUNT, needs=(needs.KERNELS,)),
+        *needs.counted("experts.combine", "kernels", "Kernels that add rows up by index or scatter them,", _EXPERT_COUNT, needs=(needs.KERNELS,)),
+        Entry("experts.loose_window_ratio", "ratio", "kernels", "Share of the window from a top-k kernel to the last such kernel before the next top-k (of the step)", "sum / window"),
+        Entry("experts.kernels_per_layer", "count", "kernels", "Kernels in such a stretch", "mean", needs=(needs.KERNELS, _STRETCH)),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS,)),
 )  # fmt: skip
 
 
@@ -78,3 +88,26 @@ def _rows(
         (part, kind, count[i] / layers, time[i] / layers / 1e3, time[i] / whole)
         for i, kind in enumerate(kinds)
     ]
+
+
+# --- mixture-of-experts layers that no kernel of a library runs as one ----------------------------
+
+
+def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    found = loose_experts(a, device)
+    if found is None:
+        return
+    counts: dict[str, float | None] = {
+        "experts.topk": found.topk,
+        "experts.grouping": found.grouping,
+        "experts.combine": found.combine,
+    }
+    window = max(a.budgets[device].window.length, 1)
+    out.put_all(
+        {
+            **a.rates(device, counts),
+            "experts.loose_window_ratio": min(float((found.end - found.start).sum()) / window, 1.0),
+            "experts.kernels_per_layer": float(found.kernels.mean()) if len(found.kernels) else None,
+        },
+        Scope(device=device),
+    )

@@ -1,17 +1,20 @@
-"""Facts about the largest operations: shares and tails."""
+"""Facts about the largest operations: shares and tails, launch shapes that change from step to step, and
+what a program uses already, so that no advice asks for it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from advisor.facts import needs, origin
+from advisor.facts.device import of_older_architecture
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import distribution, shorten
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, shape_key, shorten
 from advisor.metrics.pauses import step_times
+from advisor.metrics.phases import kernels_of_one_phase
 from advisor.metrics.tails import MIN_CALLS, SLOW, alone_ratio, like_calls
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Scope
 from advisor.sources.schema import MISSING
 
@@ -19,6 +22,11 @@ _KEPT = 20
 
 _LIKE_CALLS = Need(f"fewer than {MIN_CALLS} like calls of the operation", needs.LONGER)
 _SLOW_CALLS = Need(f"no slow call among {MIN_CALLS} like ones", needs.LONGER)
+_SHAPES = 10
+_OLD = Need("no kernel of an older architecture ran in the window")
+_SMALL = Need("no elementwise, copy, activation, rope, softmax or norm kernel ran in the window")
+_ATTENTION = Need("no attention kernel ran in the window")
+_NAMED = 3
 
 FACTS = (
     *group("operation", needs.CUDA, [
@@ -33,6 +41,18 @@ FACTS = (
         Entry("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
         Entry("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation", needs=(needs.KERNELS, _SLOW_CALLS)),
     ], columns={"kernels": f"{origin.SPAN} stream name_id {origin.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
+    *group("device", needs.CUDA, [
+        Entry("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
+        Entry("kernel.varying_shape_window_ratio", "ratio", "kernels", "The same as a share of the window", "that share x kernel time / window"),
+    ], columns={"kernels": f"{origin.SPAN} name_id {origin.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
+    *group("device", needs.CUDA, [
+        Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
+        Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, _OLD)),
+        Entry("kernel.compiled_ratio", "ratio", "kernels", "Share of the elementwise, copy, activation, rope, softmax and norm kernels that torch.compile generated", "count, by names", needs=(needs.KERNELS, _SMALL)),
+        Entry("kernel.unfused_operations", "text", "kernels", "The operations that hold most of the time of these kernels, each with its share of the busy time", "the three largest", needs=(needs.KERNELS, _SMALL)),
+        Entry("kernel.static_cache_attention", "flag", "kernels", "Attention runs over a static KV cache: at least one index_copy into it for every attention kernel", "count by operation, split-KV combines left out", needs=(needs.KERNELS, _ATTENTION)),
+        Entry("comm.nccl_ratio", "ratio", "kernels", "Share of the collective time in kernels of NCCL or RCCL; the rest are one-shot kernels of PyTorch or an engine", "names", needs=(needs.COLLECTIVES,)),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}),
 )  # fmt: skip
 
 
@@ -123,3 +143,117 @@ def _at_p99(a: Analysis, at: Array, lost: Array) -> float | None:
         return None
     by_step = np.bincount(a.steps.op_step[at] + 1, lost, minlength=int(steps.max()) + 2)[steps + 1]
     return min(float(np.percentile(by_step, 99) / max(np.percentile(step_times(a), 99), 1)), 1.0)
+
+
+# --- launch shapes that change from step to step: what keeps a step from becoming one CUDA graph ---
+
+
+def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Share of kernel time in names whose launch shapes differ between steps of the commonest
+    phase, and the table of those names."""
+    if not a.trace.has("kernels") or a.step_count < 2:
+        return
+    at, step = kernels_of_one_phase(a, device)
+    if len(at) == 0:
+        return
+    row, name = a.ops.row[at], a.op_name[at]
+    duration = (a.ops.end - a.ops.start)[at]
+    columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads", "blocks"))
+    columns = {k: v[row] for k, v in columns.items()}
+    if (columns["blocks"] <= 0).any():
+        return  # not recorded
+    shape = shape_key(columns)
+    varies = _varying(name, step, shape, len(a.names.ids))
+    scope = Scope(device=device)
+    time = np.bincount(name, duration, minlength=len(a.names.ids))
+    whole = max(float(time.sum()), 1.0)
+    share = float(time[varies].sum()) / whole
+    out.put("kernel.varying_shape_ratio", share, scope)
+    out.put("kernel.varying_shape_window_ratio", share * a.budgets[device].share("compute"), scope)
+    rows = []
+    for i in np.flatnonzero(varies)[np.argsort(-time[varies], kind="stable")][:_SHAPES].tolist():
+        mine = name == i
+        blocks = columns["blocks"][mine]
+        rows.append(
+            [
+                a.names.texts[i],
+                a.names.operations[i],
+                len(distinct(shape[mine])),
+                int(blocks.min()),
+                int(blocks.max()),
+                int(mine.sum()),
+                float(time[i]) / whole,
+            ]
+        )
+    out.table(
+        "kernels.shapes",
+        scope,
+        "Kernels whose launch shape changes between steps, share of the kernel time",
+        ("kernel", "operation", "grids", "least blocks", "most blocks", "calls", "share:ratio"),
+        rows,
+    )
+
+
+def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
+    """Mask over names: launched with several shapes, and not with the same ones in every step. Only
+    which shapes occur counts, not how often: a lost row does not make a new shape."""
+    steps = int(step.max(initial=0)) + 1
+    _, kind = dense(name * (1 << 24) + shape % (1 << 24))
+    _, once = np.unique(kind * steps + step, return_index=True)
+    # The sum of the shapes is a fingerprint of their set; exact in float64 up to 2^53.
+    cells, cell = dense((name * steps + step)[once])
+    sums = np.bincount(cell, shape[once] % (1 << 24), minlength=len(cells))
+    most, least = np.zeros(names), np.full(names, np.inf)
+    np.maximum.at(most, cells // steps, sums)
+    np.minimum.at(least, cells // steps, sums)
+    least[np.bincount(cells // steps, minlength=names) < steps] = 0  # not in every step
+    of_kind = np.zeros(int(kind.max(initial=0)) + 1, np.int64)
+    of_kind[kind] = name
+    several = np.bincount(of_kind, minlength=names) > 1
+    return np.asarray(several & (most != least))
+
+
+# --- what a program uses already, so that no advice asks for it -----------------------------------
+
+
+def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    if not a.trace.has("kernels"):
+        return
+    at = a.device_kernels(device)
+    scope, name = Scope(device=device), a.op_name[at]
+    duration = (a.ops.end - a.ops.start)[at].astype(float)
+    capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
+    _attention(a, name, scope, out)
+    nccl = a.names.mask(lambda k: k.operation.startswith(("NCCL", "RCCL")))[name]
+    if whole := float(duration[a.communication[at]].sum()):
+        out.put("comm.nccl_ratio", float(duration[nccl].sum()) / whole, scope)
+    if capability and old is not None and len(at):
+        own = a.names.mask(
+            lambda k: k.family in MATMUL | ATTENTION and k.sm is not None and k.sm // 10 >= capability[0]
+        )[name]
+        attention = a.names.mask(lambda k: k.family in ATTENTION)[name]
+        out.put("kernel.current_architecture", bool(own.any()), scope)
+        older = float(duration[old].sum())
+        if older:
+            share = float(duration[old & attention].sum()) / older
+            out.put("kernel.old_attention_ratio", share, scope)
+    small = a.names.mask(lambda k: k.family in UNFUSED)[name]
+    if not small.any():
+        return
+    compiled = a.names.mask(lambda k: "(Inductor" in k.operation)[name]
+    out.put("kernel.compiled_ratio", float(compiled[small].mean()), scope)
+    busy = max(a.budgets[device].busy_ns, 1)
+    names, of = dense(name[small])
+    time: dict[str, float] = {}
+    for i, ns in zip(names.tolist(), np.bincount(of, duration[small]).tolist(), strict=True):
+        time[a.names.operations[i]] = time.get(a.names.operations[i], 0.0) + ns
+    largest = sorted(time, key=lambda operation: (-time[operation], operation))[:_NAMED]
+    texts = (f"{operation} {time[operation] / busy:.1%}" for operation in largest)
+    out.put("kernel.unfused_operations", ", ".join(texts).replace("%", " %"), scope)
+
+
+def _attention(a: Analysis, name: Array, scope: Scope, out: FactWriter) -> None:
+    calls = a.names.mask(lambda k: k.family in ATTENTION and "combine" not in k.operation)[name]
+    writes = a.names.mask(lambda k: k.operation.startswith("index_copy"))[name]
+    if calls.any():
+        out.put("kernel.static_cache_attention", int(writes.sum()) >= int(calls.sum()), scope)

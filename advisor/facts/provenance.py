@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.facts import origin
+from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.files import gpu
+from advisor.knowledge.files import call_site_patterns, gpu, step_patterns
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
 from advisor.metrics.kernels import UNFUSED
 from advisor.metrics.matmuls import Matmuls
 from advisor.metrics.origins import Origins, module_tree
@@ -29,6 +30,20 @@ _UNFUSED = Need("no such kernel ran")
 _SIZED = Need("the sizes of matrix products are not recorded", _STACKS)
 _PEAK = Need("the peak rate of the GPU is not known")
 _LAUNCHED = {**origin.OPS, "api_calls": origin.CALLS}
+_SITES = 10
+#: One place makes most of the calls where it holds this part of their time.
+_MOST = 0.5
+_WHAT = {
+    "launch": "launch calls", "sync": "waiting calls", "copy": "copy and memset calls",
+    "alloc": "allocation and free calls",
+}  # fmt: skip
+_HOW = {
+    "backtraces": "CUDA backtraces",
+    "stacks": "Python stacks",
+    "samples": "CPU samples",
+    "ranges": "enclosing ranges",
+}
+_UNNAMED = Need("nothing in the capture names code that makes most of these calls")
 
 FACTS = (
     *group("trace", "", [
@@ -45,6 +60,10 @@ FACTS = (
         Entry("kernel.matmul_sized_ratio", "ratio", "kernels", "Share of the time of matrix kernels whose sizes are recorded", "operands of the operators that launched them"),
         Entry("kernel.matmul_flop_ratio", "ratio", "kernels", "Operations a second of the matrix products with recorded sizes, of the dense peak of their precision", "2 x m x k x n over kernel time, over the peak", needs=(_SIZED, _PEAK)),
     ], columns=_LAUNCHED, needs=(_SIZED,)),
+    *group("device", needs.CUDA, [
+        Entry(f"origin.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
+        for kind, what in _WHAT.items()
+    ], columns={"api_calls": origin.CALLS}, needs=(needs.FEEDER, _UNNAMED)),
 )  # fmt: skip
 
 
@@ -181,3 +200,90 @@ def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None
         ),
         rows[:_ROWS],
     )
+
+
+# --- which code makes the calls that a finding speaks of: tables call_sites.* ---------------------
+
+
+_NAMELESS = {
+    "backtraces": "(without a backtrace)",
+    "ranges": "(outside of ranges)",
+    "stacks": "-",
+    "samples": "-",
+}
+
+
+def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
+    """One table a class of calls that the feeding thread makes in the window; where the capture
+    names none of them, one table `call_sites.flag` with the option that would."""
+    feeder = a.feeder(device)
+    if feeder is None:
+        return
+    finder = CallSiteFinder(
+        a.trace,
+        a.ranges,
+        a.threads.of(feeder),
+        a.host_window,
+        a.budgets[device].gaps,
+        call_site_patterns(),
+        step_patterns(),
+        a.provenance.calls,
+    )
+    scope = Scope(device=device)
+    known = False
+    for kind in GROUPS:
+        found = finder.of(kind)
+        if found is not None:
+            known = True
+            columns, rows = _columns(found), _site_rows(found, a.step_count)
+            out.table(f"call_sites.{kind}", scope, _title(kind, found), columns, rows)
+            top = next((s for s in found.sites if s.where), None)
+            if top is not None and top.time_ns >= _MOST * found.time_ns:
+                out.put(f"origin.{kind}_place", top.where, scope)
+    if not known and any(map(finder.has, GROUPS)):
+        title, flags = _missing(a)
+        out.table("call_sites.flag", scope, title, ("capture with",), [[f] for f in flags])
+
+
+def _missing(a: Analysis) -> tuple[str, tuple[str, ...]]:
+    recorder, ranges = a.trace.capture.recorder, a.trace.has("ranges")
+    if recorder.backtraces is None:  # ranges are all that this tool can record of it
+        title, options = "The calling code is not recorded", [recorder.ranges]
+    elif ranges:
+        title, options = "The calling functions are not recorded", [recorder.backtraces]
+    else:
+        title = "Neither the calling functions nor ranges around them are recorded"
+        options = [recorder.backtraces, recorder.ranges]
+    return title, tuple(option for option in options if option)
+
+
+def _title(kind: str, found: CallSites) -> str:
+    title = f"Where the {_WHAT[kind]} come from, by {_HOW[found.source]}"
+    if found.source == "samples":
+        title += f" ({sum(s.calls for s in found.sites)} in {found.calls} calls)"
+    return f"{title}, share of their time"
+
+
+def _columns(found: CallSites) -> tuple[str, ...]:
+    first = "range" if found.source == "ranges" else "called from"
+    if found.source == "samples":
+        return (first, "call", "samples", "total:ms", "share:ratio")
+    return (first, "call", "calls", "a step", "total:ms", "share:ratio", "GPU idle:ms")
+
+
+def _site_rows(found: CallSites, steps: int) -> list[list[Value | None]]:
+    """The heaviest sites; what nothing names comes last."""
+    rows: list[list[Value | None]] = []
+    for site in sorted(found.sites, key=lambda s: s.where is None)[:_SITES]:
+        row: list[Value | None] = [
+            site.where or _NAMELESS[found.source],
+            site.call,
+            site.calls,
+            site.time_ns / 1e6,
+            site.time_ns / max(found.time_ns, 1),
+        ]
+        if found.source != "samples":
+            row.insert(3, site.calls / steps if steps else None)
+            row.append(site.idle_ns / 1e6)
+        rows.append(row)
+    return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from advisor.gain import fixes_device, fixes_experts, fixes_host
+from advisor.gain import fixes_device, fixes_host
 from advisor.gain.catalog import Fix
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
@@ -17,30 +17,13 @@ from advisor.gain.work import Work
 
 Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
 
-FIXES: dict[str, Change] = {
-    "cuda_graphs": fixes_host.cuda_graphs,
-    "faster_launches": fixes_host.faster_launches,
-    "remove_sync": fixes_host.remove_sync,
-    "async_readback": fixes_host.async_readback,
-    "remove_allocations": fixes_host.remove_allocations,
-    "remove_host_gap": fixes_host.remove_host_gap,
-    "remove_gc": fixes_host.remove_gc,
-    "remove_gil_wait": fixes_host.remove_gil_wait,
-    "pin_memory": fixes_device.pin_memory,
-    "full_link_rate": fixes_device.full_link_rate,
-    "overlap_copy": fixes_device.overlap_copy,
-    "remove_copy": fixes_device.remove_copy,
-    "fp8_weights": fixes_device.fp8_weights,
-    "int4_weights": fixes_device.int4_weights,
-    "tensor_rate": fixes_device.tensor_rate,
-    "fp8_kv_cache": fixes_device.fp8_kv_cache,
-    "batch": fixes_device.batch,
-    "speculate": fixes_device.speculate,
-    "fuse_experts": fixes_experts.fuse_experts,
-    "shorten_node_gaps": fixes_device.shorten_node_gaps,
-    "fuse_elementwise": fixes_device.fuse_elementwise,
-    "overlap_communication": fixes_device.overlap_communication,
+_NAMES = {
+    fixes_host: "cuda_graphs faster_launches remove_sync async_readback remove_allocations remove_host_gap"
+    " remove_gc remove_gil_wait",
+    fixes_device: "pin_memory full_link_rate overlap_copy remove_copy fp8_weights int4_weights tensor_rate"
+    " fp8_kv_cache batch speculate fuse_experts shorten_node_gaps fuse_elementwise overlap_communication",
 }
+FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",

@@ -28,7 +28,6 @@ from advisor.metrics.provenance import Provenance
 from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
-from advisor.metrics.trace_method import TraceMethod, trace_method
 from advisor.metrics.window import (
     Selection,
     Window,
@@ -38,7 +37,7 @@ from advisor.metrics.window import (
     parse_window,
     steady_window,
 )
-from advisor.metrics.workload import NO_KERNELS, Judgement, judge, look, printed
+from advisor.metrics.workload import NO_KERNELS, Judgement, TraceMethod, judge, look, printed, trace_method
 from advisor.model.arrays import Array
 from advisor.model.capture import Device
 from advisor.sources.schema import MISSING, Call

@@ -2,6 +2,7 @@
 
 `look` gathers what the capture shows, `judge` weighs it, `printed` adds the phase to a language
 model. A capture of the shell or of the driver alone shows nothing: then it is unknown.
+`trace_method` says who traced CUDA: the GPU itself, which makes no graph launch longer, or CUPTI.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
-from advisor.knowledge.files import step_patterns
+from advisor.knowledge.files import capture_knowledge, step_patterns
 from advisor.knowledge.kernel_names import pattern
+from advisor.knowledge.shapes import release
 from advisor.knowledge.workloads import Evidence, Workload, WorkloadFile
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows
@@ -208,3 +211,24 @@ def printed(judgement: Judgement, phases: Sequence[str], time: Array) -> str:
         if whole and float(time[phase == one].sum()) >= ONE_PHASE * whole:
             return f"LLM {one}"
     return "LLM serving"
+
+
+TraceMethod = Literal["hardware", "software", "not-told"]
+
+
+def trace_method(trace: Trace) -> TraceMethod | None:
+    """As the diagnostics say; software where the options, the release or the GPU leave nothing else,
+    not-told where both are possible, and None where another tool than nsys recorded the capture."""
+    capture, known = trace.capture, capture_knowledge().hardware_trace
+    if not capture.recorder.nsys_options:
+        return None
+    diagnostics = trace.texts(trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
+    if any(pattern(known.announced).found(text) for text in diagnostics):
+        return "hardware"
+    majors = [d.compute_capability[0] for d in trace.devices if d.compute_capability]
+    recorded, first = release(capture.producer_version), release(known.since)
+    older = recorded is not None and first is not None and recorded < first
+    forbidden = known.forbidden_by in {source.lower() for source in capture.trace_sources}
+    if older or forbidden or (majors and max(majors) < known.compute_capability):
+        return "software"
+    return "not-told"

@@ -8,6 +8,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+Severity = Literal["info", "low", "medium", "high"]
+#: From the least to the gravest.
+SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high")
+
+
 Value = bool | int | float | str
 #: What stands in a cell of a table.
 Cell = Value | None

@@ -9,20 +9,20 @@ from pydantic import Field
 
 from advisor.model.advice import Advice as Advice
 from advisor.model.advice import Alternative as Alternative
+from advisor.model.advice import Flip
 from advisor.model.advice import Headline as Headline
 from advisor.model.advice import Option as Option
 from advisor.model.advice import ToDo as ToDo
 from advisor.model.advice import Verify as Verify
 from advisor.model.capture import Frozen, InputDevice, LedgerRow
 from advisor.model.excerpt import Excerpt
+from advisor.model.facts import SEVERITIES as SEVERITIES
 from advisor.model.facts import Cell, Fact, Interval, Scope, Table
+from advisor.model.facts import Severity as Severity
 from advisor.model.gain import Choice, Combined, Ranking
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Span as Span
 from advisor.model.notebook import Shown
-from advisor.model.sensitivity import Flip
-from advisor.model.severity import SEVERITIES as SEVERITIES
-from advisor.model.severity import Severity as Severity
 from advisor.model.work import Work
 
 SCHEMA_VERSION = 1

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from advisor.model.capture import Frozen
-from advisor.model.severity import Severity
+from advisor.model.facts import Severity
 
 
 class Span(Frozen):

@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from advisor.model.capture import Frozen
-from advisor.model.facts import Level, Unit
+from advisor.model.facts import Level, Severity, Unit
 from advisor.model.operands import Items, Operand
-from advisor.model.severity import Severity
 
 Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of", "known"]
 Kind = Literal["symptom", "cause", "limit", "note", "question"]

@@ -80,7 +80,7 @@ def compare(
     Raises InputError for what cannot be read, RuleError for bad rules.
     """
     from advisor.compare.build import compare as build
-    from advisor.compare.sketch import sketch
+    from advisor.compare.operations import sketch
 
     chosen = CompareOptions(options) if isinstance(options, Options) else options
     one = side("before", _named(before), chosen, progress)

@@ -10,9 +10,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.model.advice import Flip
 from advisor.model.findings import Diagnosis, Tool
 from advisor.model.options import Options as Options
-from advisor.model.sensitivity import Flip
 from advisor.pipeline.given import given_decoder, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
 
@@ -50,7 +50,7 @@ def opened(path: str | Path, chosen: Options) -> Trace:
             offset = chosen.gpu_metrics_offset
             trace = with_samples(trace, chosen.gpu_metrics, parse_time(offset) if offset else None)
         if chosen.redact:
-            from advisor.capture.redact_trace import without_private
+            from advisor.capture.redact_text import without_private
 
             trace = without_private(trace)
     except BaseException:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from advisor.errors import InputError
-from advisor.model.formats import FORMATS
+from advisor.model.options import FORMATS
 
 STDOUT = Path("-")
 

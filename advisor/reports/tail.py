@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from advisor.model.advice import Flip
 from advisor.model.findings import Diagnosis, Healthy, NotEvaluated
 from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
-from advisor.model.sensitivity import Flip
 from advisor.reports.blocks import Block, Command, Fold, Grid, Heading, Item, Labelled, Number
 from advisor.reports.finding_text import grid
 from advisor.reports.layout import GLUE, name_text

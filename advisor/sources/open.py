@@ -11,9 +11,9 @@ from advisor.errors import InputError
 from advisor.model.capture import Capture
 from advisor.reading import similar
 from advisor.scratch import Scratch
+from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
 from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
 from advisor.sources.nsys.report import export
-from advisor.sources.nsys.sqlite import EXPORT_HINT, NsysSqlite
 from advisor.sources.packed import FAULTS, HEAD_BYTES, opener, unpack
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Source, Trace

@@ -17,7 +17,7 @@ from advisor.model.capture import Capture
 from advisor.model.capture_plan import Checkup
 from advisor.model.facts import TRACE, Fact, FactBase, Scope
 from advisor.pipeline.diagnose import Options, diagnose
-from advisor.sources.nsys.recorder import NSYS
+from advisor.sources.nsys.metadata import NSYS
 from advisor.sources.open import open_trace
 from tests import kineto_builder as kineto
 from tests.builder import Export

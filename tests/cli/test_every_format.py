@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.model.formats import FORMATS, module, names
+from advisor.model.options import FORMATS, format_module, format_names
 
 VERBS = {
     "explain": ("explain", "ASK104"),
@@ -25,9 +25,9 @@ Captured = pytest.CaptureFixture[str]
 
 def test_every_format_has_its_module() -> None:
     for format in FORMATS:
-        made: Callable[..., bytes] = import_module(module(format.name)).document
+        made: Callable[..., bytes] = import_module(format_module(format.name)).document
         assert callable(made)
-    assert set(names("document")) < set(names("findings"))
+    assert set(format_names("document")) < set(format_names("findings"))
 
 
 class Nesting(HTMLParser):
@@ -48,7 +48,7 @@ class Nesting(HTMLParser):
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_formats_of_a_verb_say_the_same(verb: str, capsys: Captured, tmp_path: Path) -> None:
     made = {}
-    for format in names("document"):
+    for format in format_names("document"):
         assert main([*VERBS[verb], "--format", format]) == 0
         made[format] = capsys.readouterr().out
         file = tmp_path / format

@@ -13,7 +13,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import function_name
 from advisor.model.facts import FactBase, Scope, Table
 from advisor.sources.kineto.metadata import RECORDER as PYTORCH
-from advisor.sources.nsys.recorder import NSYS
+from advisor.sources.nsys.metadata import NSYS
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.kineto_builder import Profile

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from advisor.compare.build import compare
+from advisor.compare.operations import sketch
 from advisor.compare.sides import Side
-from advisor.compare.sketch import sketch
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports.experiment_blocks import report as compared

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from advisor.sources.kineto.kinds import GC_NAME
+from advisor.sources.kineto.columns import GC_NAME
 from advisor.sources.kineto.reader import short_name
 from advisor.sources.open import open_trace
 from advisor.sources.schema import (

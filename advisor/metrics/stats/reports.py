@@ -20,8 +20,7 @@ from advisor.metrics.stats.launch import (
     projection_trace,
     trace,
 )
-from advisor.metrics.stats.modules import layers, modules
-from advisor.metrics.stats.spread import COINCIDES, budget, heatmap, histogram, pace, tail
+from advisor.metrics.stats.spread import COINCIDES, budget, heatmap, histogram, layers, modules, pace, tail
 from advisor.metrics.stats.sums import (
     NameStyle,
     Query,

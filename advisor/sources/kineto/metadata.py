@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor.model.capture import Capture, Device, Recorder
-from advisor.sources.kineto.columns import integer, rank_order
+from advisor.sources.kineto.columns import FOREIGN, ROLES, integer, rank_order
 from advisor.sources.kineto.decode import Head
-from advisor.sources.kineto.kinds import FOREIGN, ROLES
 from advisor.sources.kineto.tables import Collector
 from advisor.sources.schema import MISSING
 

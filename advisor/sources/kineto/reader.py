@@ -13,10 +13,9 @@ from advisor.model.capture import Capture, Device
 from advisor.sources.calls import classify
 from advisor.sources.kineto import join as kineto_join
 from advisor.sources.kineto import metadata as kineto_metadata
-from advisor.sources.kineto.columns import NO_TIME, Pool
+from advisor.sources.kineto.columns import FOREIGN, NO_TIME, ROLES, Pool
 from advisor.sources.kineto.decode import Inexact, TraceJson
 from advisor.sources.kineto.join import GPU_WORK, Tables
-from advisor.sources.kineto.kinds import FOREIGN, ROLES
 from advisor.sources.kineto.tables import Collector
 from advisor.sources.schema import MISSING
 from advisor.sources.trace import Columns, Ledger

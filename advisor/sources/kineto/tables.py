@@ -11,17 +11,6 @@ import msgspec
 import numpy as np
 
 from advisor.sources.kineto.columns import (
-    NO_TIME,
-    Ints,
-    Pool,
-    integers,
-    nanoseconds,
-    product,
-    rank_label,
-    triples,
-)
-from advisor.sources.kineto.decode import NO_ARGS, Event, Inexact
-from advisor.sources.kineto.kinds import (
     CUDA_DEVICE,
     ELEMENT_BYTES,
     FUNCTION,
@@ -29,11 +18,20 @@ from advisor.sources.kineto.kinds import (
     GC_NAMES,
     MODULE,
     MODULE_PREFIX,
+    NO_TIME,
     PROFILER_COST,
     ROLES,
+    Ints,
+    Pool,
     copy_kinds,
+    integers,
     memory_kind,
+    nanoseconds,
+    product,
+    rank_label,
+    triples,
 )
+from advisor.sources.kineto.decode import NO_ARGS, Event, Inexact
 from advisor.sources.schema import ALLOCATED, DEVICE_MEMORY, FREED, MISSING, OPERATIONS, PUSH_POP
 from advisor.sources.trace import Columns
 

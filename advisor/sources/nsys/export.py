@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from advisor.sources.nsys.tables import (
 )
 from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, named_rows
 from advisor.sources.schema import MISSING, TABLES
+from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.trace import Columns
 
 _MEMORY_COLUMNS = frozenset({"src_memory", "dst_memory", "memory"})
@@ -332,3 +334,15 @@ def _replaced(values: Ints, old: list[int], new: Sequence[int]) -> Ints:
         table[keys - old[0]] = partners
         return table[values - old[0]]
     return partners[np.searchsorted(keys, values)]
+
+
+FORMAT = "nsys-sqlite"
+EXPORT_HINT = "nsys export --type=sqlite -o NAME.sqlite FILE.nsys-rep"
+
+
+class NsysSqlite(NsysExport):
+    """An export with `--type=sqlite`."""
+
+    def __init__(self, path: Path, shown: Path | None = None) -> None:
+        """`shown` is the path the user gave, where `path` is a decompressed copy of it."""
+        super().__init__(SqliteFile(path, shown, EXPORT_HINT), FORMAT)

@@ -10,19 +10,40 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.model.arrays import distinct
-from advisor.model.capture import Capture, Device
-from advisor.sources.nsys.recorder import NSYS
+from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.nsys.tables import (
+    DIAGNOSTICS,
+    GPU_METRICS,
     GRAPH_TRACE,
+    JOINED_TABLES,
     KERNEL,
     MEMCPY,
     MEMSET,
+    NVTX,
+    ROW_TABLES,
     RUNTIME,
     is_nsys_table,
     process_of,
 )
 from advisor.sources.raw import Ints, RawTables, named_rows
 from advisor.sources.schema import MISSING
+
+NSYS = Recorder(
+    nsys_options=True,
+    clock="session times, as the Nsight Systems GUI shows them",
+    tables={
+        **{table: raw for table, (raw, _) in ROW_TABLES.items()},
+        **{table: parts[0][0] for table, parts in JOINED_TABLES.items()},
+        "ranges": NVTX,
+        "samples": GPU_METRICS,
+        "diagnostics": DIAGNOSTICS,
+    },
+    # Calls under the threshold of 80 us have no backtrace by default; launches last 5 us.
+    backtraces="--cudabacktrace=kernel:1000,sync:1000,memory:1000 --sample=process-tree",
+    ranges="--trace=cuda,nvtx",
+    migrations=True,
+)
+
 
 #: Tables that name the processes which used CUDA, so that event tables need not be scanned.
 _CUDA_PROCESS_COLUMNS = (

@@ -12,8 +12,17 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.samplers import rows as log_rows
-from advisor.sources.samplers.fields import BUS, DEVICE, IDENTITY, MODEL, TIME, measured, number
-from advisor.sources.samplers.rows import Stamp, read_stamp
+from advisor.sources.samplers.rows import (
+    BUS,
+    DEVICE,
+    IDENTITY,
+    MODEL,
+    TIME,
+    Stamp,
+    measured,
+    number,
+    read_stamp,
+)
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES
 from advisor.sources.trace import Columns, Ledger
 
