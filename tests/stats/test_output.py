@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -141,26 +143,28 @@ def test_columns_of_low_rank_come_first() -> None:
     assert fitting(need, ranks, 40) == [0, 1, 4]
 
 
-@pytest.mark.parametrize("report", EVERY)
 @pytest.mark.parametrize("columns", ["80", "60", "120"])
-def test_text_fits(report: str, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_fits(columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    out = printed(capsys, COMMITTED, "--report", report)
+    out = printed(capsys, COMMITTED, "--report", ",".join(EVERY))
     assert max(map(len, out.splitlines())) <= int(columns)
-    assert out.count("\n") > 2
+    heads = [n for n, line in enumerate(out.splitlines()) if line.rpartition("  ")[2] in EVERY]
+    assert [out.splitlines()[n].rpartition("  ")[2] for n in heads] == list(EVERY)
+    assert all(after - before > 2 for before, after in pairwise([*heads, len(out.splitlines())]))
 
 
-@pytest.mark.parametrize("report", EVERY)
-def test_csv_and_json_hold_the_same(report: str, capsys: Captured) -> None:
-    table = csv_rows(printed(capsys, COMMITTED, "-r", report, "--format", "csv"))
-    out = printed(capsys, COMMITTED, "-r", report, "--format", "json")
-    (found,) = json.loads(out)["reports"]
-    assert len(found["rows"]) == len(table) - 1
-    if found["rows"]:
-        assert list(found["rows"][0]) == table[0]
-    else:
-        assert report == "osrt"
-        assert found["note"].startswith("the capture holds no OS runtime calls")
+def test_csv_and_json_hold_the_same(capsys: Captured) -> None:
+    csv = printed(capsys, COMMITTED, "-r", ",".join(EVERY), "--format", "csv")
+    tables = [csv_rows(part.partition("\n")[2].strip()) for part in re.split(r"(?m)^# ", csv)[1:]]
+    reports = json.loads(printed(capsys, COMMITTED, "-r", ",".join(EVERY), "--format", "json"))["reports"]
+    assert [r["report"] for r in reports] == list(EVERY)
+    for found, table in zip(reports, tables, strict=True):
+        assert len(found["rows"]) == max(len(table) - 1, 0)
+        if found["rows"]:
+            assert list(found["rows"][0]) == table[0]
+        else:
+            assert found["report"] == "osrt"
+            assert found["note"].startswith("the capture holds no OS runtime calls")
 
 
 def test_the_tail_report_says_what_coincides(trace: Path, capsys: Captured) -> None:
