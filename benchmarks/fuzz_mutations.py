@@ -1,0 +1,155 @@
+"""How the fuzzer damages bytes, text, JSON, SQLite databases and columnar files."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**32, 2**53 + 1, 2**63 - 1, -(2**63), 10**18)
+TEXTS = (
+    "", "\0", "nan", "1e999", "-1e999", "\xe9" * 9, "\ud7ff", "\ufffe\uffff", "\x1b[31m", "\u202ex", "=1+1",
+    "{", "a" * 5_000, "/" * 300, "%s%n", "<b>&", "'; drop table x", "0x10", "9" * 400, "-", "[" * 60,
+)  # fmt: skip
+
+
+def bytes_mutated(data: bytes, rng: random.Random) -> bytes:
+    """One to eight flips, cuts, doublings, insertions or overwritten runs."""
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 4, 8))):
+        at = rng.randrange(len(out) + 1)
+        length = min(rng.choice((1, 2, 4, 8, 100, 4096)), len(out) - at)
+        way = rng.randrange(6)
+        if way == 0 and at < len(out):
+            out[at] ^= 1 << rng.randrange(8)
+        elif way == 1:
+            del out[at : at + length]
+        elif way == 2:
+            out[at:at] = out[at : at + length]
+        elif way == 3:
+            out[at : at + length] = rng.randbytes(length)
+        elif way == 4:
+            out[at : at + length] = rng.choice((b"\0", b"\xff", b"\x7f", b'"', b"\n")) * length
+        elif way == 5 and rng.random() < 0.3:
+            del out[at:]
+    return bytes(out)
+
+
+def text_mutated(text: str, rng: random.Random) -> str:
+    """Lines and words replaced, doubled, swapped, removed, or bytes."""
+    if rng.random() < 0.3:
+        return bytes_mutated(text.encode(), rng).decode("utf-8", "surrogateescape")
+    lines = text.split("\n")
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at = rng.randrange(len(lines))
+        words = lines[at].split(" ")
+        way = rng.randrange(6)
+        if way == 0:
+            words[rng.randrange(len(words))] = str(rng.choice(NUMBERS + TEXTS))
+            lines[at] = " ".join(words)
+        elif way == 1:
+            lines.insert(at, rng.choice(lines))
+        elif way == 2 and len(lines) > 1:
+            del lines[at]
+        elif way == 3:
+            lines[at] = " " * rng.randrange(9) + lines[at].strip()
+        elif way == 4:
+            head, sign, _ = lines[at].partition(rng.choice(":=,"))
+            lines[at] = head + sign + str(rng.choice(NUMBERS + TEXTS))
+        else:
+            lines[at] = lines[at].replace(rng.choice(lines[at] or " "), rng.choice(",:{}[]\"'&*!|>%@`0-"), 1)
+    return "\n".join(lines)
+
+
+def json_mutated(document: Any, rng: random.Random) -> Any:
+    """Values and keys anywhere in a document replaced, doubled, removed or nested."""
+    document = json.loads(json.dumps(document))
+    for _ in range(rng.choice((1, 1, 2, 6))):
+        holder, key = None, None
+        at = document
+        while isinstance(at, dict | list) and at and (holder is None or rng.random() < 0.8):
+            holder, key = at, rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
+            at = at[key]
+        if holder is None:
+            break
+        way = rng.randrange(8)
+        if way < 4:
+            holder[key] = rng.choice((*NUMBERS, *TEXTS, None, True, [], {}, [[]], 1e308, -0.0, float("inf")))
+        elif way == 4:
+            del holder[key]
+        elif way == 5 and isinstance(holder, dict):
+            holder[str(rng.choice(TEXTS))] = holder.pop(key)
+        elif way == 6 and isinstance(holder, list):
+            holder.insert(key, holder[key])
+        else:
+            for _ in range(rng.choice((1, 3, 200))):
+                holder[key] = [holder[key]] if rng.random() < 0.5 else {"a": holder[key]}
+    return document
+
+
+def sql_mutations(path: Path, rng: random.Random) -> list[str]:
+    """Statements that damage an nsys export: values, rows, columns, tables and their kinds."""
+    db = sqlite3.connect(path)
+    tables = [t for (t,) in db.execute("select name from sqlite_master where type = 'table'")]
+    found = []
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        table = rng.choice(tables)
+        column = rng.choice([r[1] for r in db.execute(f"pragma table_info({table})")])
+        other = rng.choice([r[1] for r in db.execute(f"pragma table_info({table})")])
+        number = rng.choice(NUMBERS)
+        value = rng.choice(
+            (str(number), f"'{number}x'", "null", "1e308", "-0.5", "9e999", "x'00ff'", f"{column} + {number}",
+             f"-{column}", f"{column} * 1000", f"cast({column} as text)", f"zeroblob({rng.randrange(9)})",
+             other, "'" + rng.choice(TEXTS).replace("'", "''").replace("\0", "") + "'")
+        )  # fmt: skip
+        rows = rng.choice(("", f" where rowid % {rng.randrange(1, 9)} = 0", " where rowid = 1"))
+        found.append(
+            rng.choice(
+                (f"update or ignore {table} set {column} = {value}{rows}",) * 6
+                + (f"insert or ignore into {table} select * from {table} limit {rng.randrange(99)}",
+                   f"delete from {table}{rows}", f"drop table {table}",
+                   f"alter table {table} rename to {table}X", f"alter table {table} drop column {column}",
+                   f"alter table {table} rename column {column} to {column}X",
+                   f"create table other as select * from {table}; drop table {table}; "
+                   f"create view {table} as select * from other",
+                   f"create table other as select * from {table}; drop table {table}; "
+                   f"alter table other rename to {table}; update {table} set {column} = {value}{rows}")
+            )
+        )  # fmt: skip
+    db.close()
+    return found
+
+
+def apply_sql(path: Path, statements: Iterable[str]) -> None:
+    """Runs statements as far as they go."""
+    db = sqlite3.connect(path)
+    for statement in statements:
+        try:
+            db.executescript(statement)
+        except sqlite3.Error:
+            continue
+    db.close()
+
+
+def columns_mutated(folder: Path, rng: random.Random) -> None:
+    """A column of one table of a columnar export gets another type, or its file is damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = rng.choice(sorted(folder.iterdir()))
+    if path.suffix == ".arrow" or rng.random() < 0.5:
+        path.write_bytes(bytes_mutated(path.read_bytes(), rng))
+        return
+    table = pq.read_table(path)
+    at = rng.randrange(table.num_columns)
+    rows = table.num_rows
+    odd = rng.choice(
+        (pa.array([[1]] * rows), pa.array(["x"] * rows), pa.array([None] * rows), pa.array([1.5] * rows),
+         pa.array([b"\xff"] * rows), pa.array([True] * rows), pa.array([{"a": 1}] * rows),
+         pa.array([2**64 - 1] * rows, pa.uint64()), pa.array([float("nan")] * rows),
+         pa.array([2**63 - 1] * rows))
+    )  # fmt: skip
+    pq.write_table(table.set_column(at, table.column_names[at], odd), path)
