@@ -11,10 +11,12 @@ from advisor.errors import InputError, invalid_choice
 from advisor.model.options import Flag, Options, format_names, one_of
 from advisor.reading import read_text
 
+_PAIR = "TRACE is two recordings of one program: nsys' and PyTorch's."
+
 
 @dataclass(frozen=True)
 class Settings(Options):
-    """Every option of `diagnose` that may come from a file: of the analysis, then of reports."""
+    """Options that several verbs share: of the analysis, then of reports, then those that no file sets."""
 
     format: Annotated[
         str, one_of("Kind of report.", *format_names("findings"))._replace(short=("--output-format",))
@@ -42,6 +44,11 @@ class Settings(Options):
     dask: Annotated[str | None, Flag("ADDRESS|local", "Read ranks on this Dask cluster.")] = None
     quiet: Annotated[bool, Flag("", "What to do and what it wins only.", short=("-q",))] = False
     verbose: Annotated[bool, Flag("", "Every finding in full, facts and all.", short=("-v",))] = False
+    output: Annotated[Path | None, Flag("FILE", "Write the result here.", short=("-o",), typed=True)] = None
+    html: Annotated[Path | None, Flag("FILE", "Write an HTML report as well.", typed=True)] = None
+    xlsx: Annotated[Path | None, Flag("FILE", "Write a workbook as well.", typed=True)] = None
+    force: Annotated[bool, Flag("", "Replace an existing FILE.", typed=True)] = False
+    pair: Annotated[bool, Flag("", _PAIR, key="together", typed=True)] = False
 
     @property
     def verbosity(self) -> int:
@@ -72,8 +79,9 @@ def _settings() -> dict[str, Setting]:
     return found
 
 
-#: By the key of a file, which with dashes is the name of the flag.
-SETTINGS = _settings()
+#: By the key of a file, which with dashes is the name of the flag; and those that files may set.
+FLAGS = _settings()
+SETTINGS = {key: setting for key, setting in FLAGS.items() if not setting.flag.typed}
 CHOICES = {key: setting.flag.choices for key, setting in SETTINGS.items() if setting.flag.choices}
 
 
@@ -90,7 +98,7 @@ def settle(
         # An empty list and an unset switch mean "not given".
         if value is not None and value is not False and value != [] and value != ():
             where = f"--{name.replace('_', '-')}"
-            values[SETTINGS[name].name] = _checked(name, value, where, choices.get(name, ()))
+            values[FLAGS[name].name] = _checked(name, value, where, choices.get(name, ()))
     if flags.get("quiet") and flags.get("verbose"):
         raise InputError("-q and -v contradict each other; give one of them")
     # A flag for more or for less undoes the opposite in a file.
@@ -146,7 +154,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _checked(name: str, value: Any, where: str, choices: Sequence[str]) -> Any:
     """`value` in the type of the setting, or a line that says what it should be."""
-    setting = SETTINGS[name]
+    setting = FLAGS[name]
     kind = setting.kind
     if kind == "list":
         texts = _texts(name, value, where)

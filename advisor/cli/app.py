@@ -1,17 +1,150 @@
-"""The verbs as one typer application."""
+"""The verbs as one typer application, which imports a verb's module on first use.
+
+``advisor --help`` lists all verbs; importing them (and what they need) just for that would cost
+more than everything else it does.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperGroup
 
 from advisor import __version__
-from advisor.cli.lazy import HELP, LazyGroup, Stopped
 from advisor.cli.main import VERBS, help_text
 from advisor.cli.messages import message
+from advisor.errors import InputError
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class Stopped(Exception):
+    """The run ended early for a reason outside the program."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__()
+        self.exit_code = exit_code
+
+
+@contextmanager
+def _stops() -> Iterator[None]:
+    """Catch these before typer: it turns a closed pipe into exit code 1, which means
+    "a finding at or above --fail-on"."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(130) from None
+    except BrokenPipeError:
+        raise Stopped(0) from None
+
+
+class LazyGroup(TyperGroup):
+    """Verbs from a table; anything else is input of the default verb."""
+
+    verbs: ClassVar[Mapping[str, tuple[str, str, str]]] = {}
+    default: ClassVar[str] = ""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        _check_given_only(self)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(self.verbs)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        verb = self.verbs.get(cmd_name)
+        if verb is None:
+            return None
+        module, attribute, _ = verb
+        target = getattr(import_module(module), attribute)
+        if not isinstance(target, typer.Typer):
+            only = typer.Typer(add_completion=False, rich_markup_mode=None)
+            only.command(cmd_name, context_settings=HELP)(target)
+            target = only
+        command = typer.main.get_command(target)
+        command.name = cmd_name
+        for each in (command, *getattr(command, "commands", {}).values()):
+            _spell_usage(each)
+            _check_given_only(each)
+        return command
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default verb in front of anything that is neither a verb nor our own option."""
+        if args and args[0] not in self.verbs and args[0] not in self._own_options(ctx):
+            _refuse_mistyped(args[0], list(self.verbs))
+            args = [self.default, *args]
+        with _stops():
+            return super().parse_args(ctx, args)
+
+    def _own_options(self, ctx: Any) -> set[str]:
+        return {o for p in self.get_params(ctx) for o in (*p.opts, *p.secondary_opts)}
+
+    def invoke(self, ctx: Any) -> Any:
+        from advisor.cli.progress import notes_printed  # `advisor --help` needs no logging
+
+        with _stops(), notes_printed():
+            return super().invoke(ctx)
+
+
+def _spell_usage(command: Any) -> None:
+    """Print arguments in the usage line as the verb declares them: typer makes `[[TRACE]...]...` of one."""
+    if not hasattr(command, "commands"):
+        arguments = [p.metavar for p in command.params if p.param_type_name == "argument"]
+        command.collect_usage_pieces = lambda _ctx: ["[OPTIONS]", *arguments]
+
+
+def _check_given_only(command: Any) -> None:
+    """Keep typer from building a pydantic check for every option that was not given: `--help` and
+    `--list` spend most of their time on these."""
+    listed = command.get_params
+
+    def checked(parameter: Any, check: Any, ctx: Any, value: Any) -> Any:
+        if value is not None or parameter.required:
+            return check(ctx, value)
+        absent = () if parameter.multiple or parameter.nargs == -1 else None
+        return parameter.callback(ctx, parameter, absent) if parameter.callback else absent
+
+    def get_params(ctx: Any) -> list[Any]:
+        parameters: list[Any] = listed(ctx)
+        for each in parameters:
+            if "process_value" not in vars(each):
+                each.process_value = partial(checked, each, each.process_value)
+        return parameters
+
+    command.get_params = get_params
+
+
+def verb_group(help: str) -> typer.Typer:
+    """A verb with verbs of its own; without one it prints its help and ends with exit code 2."""
+    app = typer.Typer(
+        add_completion=False, rich_markup_mode=None, context_settings=HELP, subcommand_metavar="VERB ..."
+    )
+
+    @app.callback(invoke_without_command=True, help=help)
+    def _group(ctx: typer.Context) -> None:
+        if ctx.invoked_subcommand is None:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(2)
+
+    return app
+
+
+def _refuse_mistyped(word: str, verbs: list[str]) -> None:
+    """`advisor explian` is a slip of the finger, not a file without suffix."""
+    if "." in word or os.sep in word or os.path.exists(word):
+        return
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, verbs, 1, 0.7)
+    if near:
+        raise InputError(f"'{word}' is neither a file nor a verb; did you mean '{near[0]}'?")
 
 
 class Advisor(LazyGroup):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from advisor.cli.deliver import formats
-from advisor.cli.lazy import verb_group
-from advisor.cli.settings import takes
+from advisor.cli.app import verb_group
+from advisor.cli.deliver import deliver, formats
+from advisor.cli.deliver import show as show_blocks
+from advisor.cli.settings import argument, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 
@@ -16,15 +13,9 @@ app = verb_group("Keep diagnoses by name.")
 
 
 @app.command()
-@takes("name source folder window nvtx phase force", files=("folder",))
-def save(
-    settings: Settings,
-    name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)],
-    source: Annotated[str, typer.Argument(metavar="TRACE", hidden=True)],
-    force: Annotated[bool, typer.Option("--force", help="Replace what has this name.")] = False,
-) -> None:
+@takes("name source folder window nvtx phase force", files=("folder",), force="Replace what has this name.")
+def save(settings: Settings, name: str = argument("NAME"), source: str = argument("TRACE")) -> None:
     """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
-    from advisor.cli.deliver import show as show_blocks
     from advisor.cli.progress import Progress
     from advisor.compare import store
     from advisor.pipeline.compare import CompareOptions, load
@@ -32,7 +23,7 @@ def save(
     from advisor.reports.files import check_target, write_atomic
     from advisor.reports.listings import baseline
 
-    folder = settings.folder
+    folder, force = settings.folder, settings.force
     path = store.path_of(name, folder)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; expected a folder of baselines")
@@ -53,7 +44,6 @@ def save(
 @takes("folder", files=("folder",))
 def list_(settings: Settings) -> None:
     """One line a baseline: name, capture, steps, verdict."""
-    from advisor.cli.deliver import show as show_blocks
     from advisor.compare import store
     from advisor.reports.listings import baselines
 
@@ -63,11 +53,10 @@ def list_(settings: Settings) -> None:
 
 @app.command()
 @takes("name folder format verbose", files=("folder",), format=formats("Kind of report.", "findings"))
-def show(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME", hidden=True)]) -> None:
+def show(settings: Settings, name: str = argument("NAME")) -> None:
     """Print the diagnosis that is saved under NAME."""
-    from advisor.cli.deliver import deliver
     from advisor.compare import store
     from advisor.reports.diagnosis import TextOptions, report
 
     found = store.named(name, settings.folder).diagnoses
-    deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings.format)
+    deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings)

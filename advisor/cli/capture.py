@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from advisor.cli import complete, flags
-from advisor.cli.deliver import formats
-from advisor.cli.settings import takes
+from advisor.cli import complete
+from advisor.cli.deliver import deliver_one, formats
+from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
+from advisor.errors import InputError
 
 
 @takes(
@@ -23,56 +25,29 @@ from advisor.config import Settings
 )
 def capture(
     settings: Settings,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[GOAL] [-- COMMAND...]", hidden=True, autocompletion=complete.goals),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            "--serving-engine",
-            metavar="NAME[@VERSION]",
-            help="Serving engine.",
-            autocompletion=complete.engines,
-        ),
-    ] = None,
-    where: Annotated[
-        str, typer.Option(metavar="PLACE", help="bare, docker, kubernetes, mpi or slurm.")
-    ] = "bare",
-    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of the job.")] = 2,
-    iterations: Annotated[
-        str | None, typer.Option(metavar="A-B", help="Record these iterations (TensorRT-LLM).")
-    ] = None,
-    repeat: Annotated[int | None, typer.Option(min=1, metavar="N", help="Record N ranges, not one.")] = None,
-    input_len: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens of a prompt (default: by phase).")
-    ] = None,
-    output_len: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens of an answer, in decode.")
-    ] = None,
-    delay: Annotated[
-        int | None, typer.Option(min=0, metavar="S", help="Record by the clock: skip S seconds.")
-    ] = None,
-    duration: Annotated[int | None, typer.Option(min=1, metavar="S", help="Record S seconds.")] = None,
-    without_graphs: Annotated[
-        bool, typer.Option("--without-graphs", help="CUDA graphs off: exact kernel times.")
-    ] = False,
-    nsys: Annotated[
-        str | None, typer.Option(metavar="RELEASE", help="Spell options for nsys 2023.4, say.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Output of nsys; %h, %p, %q{VAR} work.")
-    ] = None,
-    command_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the options as nsys command file.")
-    ] = None,
-    troubleshoot: Annotated[
-        bool, typer.Option("--troubleshoot", help="What to do when a capture fails.")
-    ] = False,
-    show: Annotated[bool, typer.Option("--list", help="List goals, engines and places.")] = False,
-    output: flags.Output = None,
-    force: flags.Force = False,
+    words: list[str] | None = argument("[GOAL] [-- COMMAND...]", None, autocompletion=complete.goals),
+    engine: str | None = option(
+        "NAME[@VERSION]",
+        "Serving engine.",
+        None,
+        "--engine",
+        "--serving-engine",
+        autocompletion=complete.engines,
+    ),
+    where: str = option("PLACE", "bare, docker, kubernetes, mpi or slurm.", "bare"),
+    ranks: int = option("N", "Processes of the job.", 2, min=1),
+    iterations: str | None = option("A-B", "Record these iterations (TensorRT-LLM)."),
+    repeat: int | None = option("N", "Record N ranges, not one.", min=1),
+    input_len: int | None = option("N", "Tokens of a prompt (default: by phase).", min=1),
+    output_len: int | None = option("N", "Tokens of an answer, in decode.", min=1),
+    delay: int | None = option("S", "Record by the clock: skip S seconds.", min=0),
+    duration: int | None = option("S", "Record S seconds.", min=1),
+    without_graphs: bool = switch("--without-graphs", "CUDA graphs off: exact kernel times."),
+    nsys: str | None = option("RELEASE", "Spell options for nsys 2023.4, say."),
+    name: str | None = option("PATTERN", "Output of nsys; %h, %p, %q{VAR} work."),
+    command_file: Path | None = option("FILE", "Write the options as nsys command file."),
+    troubleshoot: bool = switch("--troubleshoot", "What to do when a capture fails."),
+    show: bool = switch("--list", "List goals, engines and places."),
 ) -> None:
     """Plan a capture: for a GOAL the nsys command, variables, and the advisor command after it.
 
@@ -80,28 +55,98 @@ def capture(
     benchmark; COMMAND is your program. Without either it asks. With --troubleshoot GOAL is a
     symptom (all of them without one).
     """
-    from advisor.cli import capture_steps as steps
+    from advisor.reports.files import STDOUT, check_targets
 
-    targets = steps.check(output, command_file, force)
+    output = None if settings.output == STDOUT else settings.output
+    check_targets({"-o": output, "--command-file": command_file}, settings.force)
     if troubleshoot:
-        steps.troubles(words or [], settings.format, targets, force)
+        _troubles(words or [], settings)
+    elif show:
+        _listed(settings)
+    else:
+        options: dict[str, Any] = {"engine": engine, "phase": settings.phase, "place": where, "ranks": ranks}
+        options |= {"iterations": iterations, "repeat": repeat, "delay": delay, "duration": duration}
+        options |= {"input_len": input_len, "output_len": output_len, "without_graphs": without_graphs}
+        options |= {"release": _release(nsys), "name": name}
+        _planned(words or [], options, settings, command_file)
+
+
+def _release(text: str | None) -> tuple[int, int] | None:
+    """``2023.4`` as a pair."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(20\d\d)\.(\d+)(?:\..*)?", text)
+    if found is None:
+        raise InputError(f"--nsys: '{text}' is not a release like 2023.4 (see nsys --version)")
+    return int(found[1]), int(found[2])
+
+
+def _listed(settings: Settings) -> None:
+    """Goals, engines, places and symptoms."""
+    from advisor.knowledge.capture import capture_goals, troubleshooting
+    from advisor.model.capture_plan import GoalList
+    from advisor.reports.checkup import goals
+
+    data = capture_goals()
+    found = GoalList(
+        goals={g.id: g.question for g in data.goals},
+        engines=tuple(data.engine_names()),
+        places=tuple(p.id for p in data.places),
+        symptoms=tuple(troubleshooting().start.symptoms),
+    )
+    deliver_one(found, partial(goals, found), "Goals of captures", settings)
+
+
+def _planned(words: list[str], options: dict[str, Any], settings: Settings, file: Path | None) -> None:
+    """Plan what the words and options say; ask where they say nothing."""
+    from advisor.capture.goals import plan
+    from advisor.capture.request import PlanRequest
+    from advisor.reports.checkup import plan as blocks
+    from advisor.reports.files import write_atomic
+
+    goal, command = _split(words)
+    if goal is None:
+        from advisor.cli.capture_prompts import ask_request
+
+        made = plan(ask_request(options, command))
+    else:
+        made = plan(PlanRequest(goal=goal, command=command, **options))
+    if file is not None:
+        # Options alone: after a comment line nsys ignores all of them without a message.
+        text = "".join(f"{line}\n" for line in made.command_file)
+        write_atomic(file, text.encode("utf-8", "replace"), settings.force)
+        print(
+            f"Wrote {file} (by: {made.again}); use it with: "
+            f"nsys profile --command-file={file} -o NAME COMMAND",
+            file=sys.stderr,
+        )
+    deliver_one(made, partial(blocks, made, settings.verbosity), made.title, settings)
+
+
+def _split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
+    """Goal and command. A first word that looks like a goal is one, the rest is the command."""
+    from advisor.knowledge.capture import capture_goals
+
+    goals = [g.id for g in capture_goals().goals]
+    if not words:
+        return None, ()
+    if words[0] in goals or re.fullmatch(r"[a-z]+(-[a-z]+)*", words[0]):
+        return words[0], tuple(words[1:])
+    raise InputError(f"unknown goal '{words[0]}'; expected one of {', '.join(goals)} before the command")
+
+
+def _troubles(words: list[str], settings: Settings) -> None:
+    """Walk through the tree at a terminal, else print it or the part below a symptom."""
+    from advisor.capture.goals import troubles as tree_of
+    from advisor.reports.checkup import troubles
+
+    if len(words) > 1:
+        raise InputError(f"--troubleshoot takes one symptom; '{words[1]}' is too much")
+    tree = tree_of(words[0] if words else None)
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if terminal and not words and settings.format == "text" and settings.output is None:
+        from advisor.cli.capture_prompts import walk
+
+        walk(tree)
         return
-    if show:
-        steps.listed()
-        return
-    asked: dict[str, Any] = {
-        "engine": engine,
-        "phase": settings.phase,
-        "place": where,
-        "ranks": ranks,
-        "iterations": iterations,
-        "repeat": repeat,
-        "input_len": input_len,
-        "output_len": output_len,
-        "delay": delay,
-        "duration": duration,
-        "without_graphs": without_graphs,
-        "release": steps.release(nsys),
-        "name": name,
-    }
-    steps.planned(words or [], asked, settings.format, targets, command_file, force, settings.verbosity)
+    deliver_one(tree, partial(troubles, tree), "When a capture fails", settings)

@@ -1,33 +1,44 @@
-"""``advisor compare``: before against after, short against long context, engines side by side."""
+"""``advisor compare``: before against after, short against long context, engines side by side.
+``advisor moe``: throughput with the learned router against the perfect one."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
-from advisor.cli import flags
-from advisor.cli.flags import Texts
-from advisor.cli.greedy import GreedyCommand
-from advisor.cli.lazy import HELP
-from advisor.cli.settings import takes
+from advisor.cli.app import HELP
+from advisor.cli.deliver import check_format, deliver, formats, save, show, write_bytes
+from advisor.cli.messages import message
+from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.model.options import one_of
+from advisor.model.options import Kind, one_of
+from advisor.reports.files import STDOUT, check_targets
 
 if TYPE_CHECKING:
-    from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable
+    from advisor.model.comparison import Comparison
+    from advisor.pipeline.compare import CompareOptions
+    from advisor.reports.experiment_blocks import Document
+
+Texts = list[str] | None
 
 
 class _Compare(GreedyCommand):
     greedy: ClassVar[frozenset[str]] = frozenset(("--before", "--after"))
 
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+class _Moe(GreedyCommand):
+    greedy: ClassVar[frozenset[str]] = frozenset(("--learned", "--perfect"))
 
 
-@app.command("compare", cls=_Compare, context_settings=HELP)
+compare_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+moe_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@compare_app.command("compare", cls=_Compare, context_settings=HELP)
 @takes(
     "sources before after context tokens frameworks throughput batch gate noise_floor fail_on folder "
     "window nvtx phase rules param engine redact format output html xlsx force quiet verbose",
@@ -38,38 +49,16 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 )
 def compare(
     settings: Settings,
-    sources: Annotated[Texts, typer.Argument(metavar="BEFORE AFTER", hidden=True)] = None,
-    before: Annotated[
-        Texts, typer.Option(metavar="TRACE...", help="Several captures of the one side.")
-    ] = None,
-    after: Annotated[
-        Texts, typer.Option(metavar="TRACE...", help="Several captures of the other side.")
-    ] = None,
-    context: Annotated[
-        bool, typer.Option("--context", help="SHORT LONG: which operations grow with the context.")
-    ] = False,
-    tokens: Annotated[
-        str | None, typer.Option(metavar="SHORT,LONG", help="Context lengths, for --context.")
-    ] = None,
-    frameworks: Annotated[
-        bool, typer.Option("--frameworks", help="[NAME=]TRACE...: serving engines side by side.")
-    ] = False,
-    throughput: Annotated[
-        Texts, typer.Option(metavar="NAME=TOK_S", help="Measured throughput, for --frameworks.")
-    ] = None,
-    batch: Annotated[
-        Texts, typer.Option(metavar="NAME=N", help="Sequences a step, for --frameworks.")
-    ] = None,
-    gate: Annotated[
-        str | None, typer.Option(metavar="PCT", help="Slow-down that is a regression (5 %).")
-    ] = None,
-    noise_floor: Annotated[
-        str | None, typer.Option(metavar="PCT", help="What must be certain of it (2 %).")
-    ] = None,
-    output: flags.Output = None,
-    html: flags.Html = None,
-    xlsx: flags.Xlsx = None,
-    force: flags.Force = False,
+    sources: Texts = argument("BEFORE AFTER", None),
+    before: Texts = option("TRACE...", "Several captures of the one side."),
+    after: Texts = option("TRACE...", "Several captures of the other side."),
+    context: bool = switch("--context", "SHORT LONG: which operations grow with the context."),
+    tokens: str | None = option("SHORT,LONG", "Context lengths, for --context."),
+    frameworks: bool = switch("--frameworks", "[NAME=]TRACE...: serving engines side by side."),
+    throughput: Texts = option("NAME=TOK_S", "Measured throughput, for --frameworks."),
+    batch: Texts = option("NAME=N", "Sequences a step, for --frameworks."),
+    gate: str | None = option("PCT", "Slow-down that is a regression (5 %)."),
+    noise_floor: str | None = option("PCT", "What must be certain of it (2 %)."),
 ) -> None:
     """Compare two sides: what changed, by how much, and is it more than noise?
 
@@ -77,9 +66,6 @@ def compare(
     or the name of a baseline. Several captures a side show the real noise:
     --before A1 A2 --after B1 B2.
     """
-    from advisor.cli import compare_options as chosen
-    from advisor.cli.compare_output import Target, check, deliver
-    from advisor.cli.compare_output import gate as exit_code
     from advisor.cli.progress import Progress
     from advisor.pipeline import compare as run
 
@@ -89,26 +75,194 @@ def compare(
         raise InputError("--fail-on regression judges before against after; nothing else")
     plain = not (context or frameworks)
     named = [*(sources or ()), *(before or ()), *(after or ())]
-    target = Target(settings.format, output, html, xlsx, force)
-    target = check(target, named, "findings" if plain else "document")
-    drawn = html is not None or settings.format == "html"
-    options = replace(chosen.options(settings, gate=gate, noise_floor=noise_floor), drawn=drawn and plain)
-    document: Comparison | ContextScaling | FrameworkTable
+    _check(settings, named, "findings" if plain else "document")
+    drawn = plain and (settings.html is not None or settings.format == "html")
+    options = _options(settings, gate, noise_floor, drawn)
+    document: Document
     with Progress("compare") as progress:
         if frameworks:
-            document = run.frameworks(
-                chosen.engines(sources, before, after),
-                chosen.numbers(throughput, "--throughput"),
-                chosen.numbers(batch, "--batch"),
-                settings.phase,
-                options,
-                progress,
-            )
+            columns = engines(sources, before, after)
+            rates, batches = numbers(throughput, "--throughput"), numbers(batch, "--batch")
+            document = run.frameworks(columns, rates, batches, settings.phase, options, progress)
         elif context:
-            sides = chosen.sides(sources, before, after, "SHORT LONG")
-            document = run.context(*sides, chosen.lengths(tokens), options, progress)
+            both = sides(sources, before, after, "SHORT LONG")
+            document = run.context(*both, lengths(tokens), options, progress)
         else:
-            document = run.compare(*chosen.sides(sources, before, after), options, progress)
-    deliver(document, target, settings.verbosity)
+            document = run.compare(*sides(sources, before, after), options, progress)
+    _deliver(document, settings)
     if document.kind == "comparison":
-        raise typer.Exit(exit_code(document, settings.fail_on))
+        raise typer.Exit(_gate(document, settings.fail_on))
+
+
+@moe_app.command("moe", cls=_Moe, context_settings=HELP)
+@takes(
+    "runs learned perfect unit metric traces param format output html xlsx force quiet verbose",
+    files=("folder",),
+    format=formats("Kind of report."),
+    quiet="The verdict alone.",
+    verbose="Every row.",
+)
+def moe(
+    settings: Settings,
+    runs: Texts = argument("[LEARNED PERFECT]", None),
+    learned: Texts = option("RUN...", "Several runs with the learned router."),
+    perfect: Texts = option("RUN...", "Several runs with perfect routing."),
+    unit: str | None = option("tok/s|req/s|ms", "What bare numbers are."),
+    metric: str | None = option("NAME", "Compare this number of the reports."),
+    traces: tuple[str, str] | None = option("LEARNED PERFECT", "Captures of both: expert kernels, balance."),
+) -> None:
+    """Does uneven routing hold a mixture of experts back?
+
+    LEARNED and PERFECT are reports of trtllm-bench (JSON or text), vllm bench, sglang, genai-perf
+    or CSV, several of a side with commas between, or numbers with --unit. Without them it prints
+    the two commands to run.
+    """
+    from advisor.cli.progress import Progress
+    from advisor.pipeline import compare as run
+
+    if not runs and not learned and not perfect:
+        if traces:
+            raise InputError(
+                "--traces shows the experts beside the throughput of both runs; give their reports "
+                "as well: advisor moe LEARNED PERFECT --traces A B"
+            )
+        from advisor.knowledge.compare import moe_router
+        from advisor.reports.experiment_blocks import router_help
+
+        show(router_help(moe_router().model_dump()))
+        return
+    try:
+        left, right = sides(runs, learned, perfect)
+    except InputError:
+        raise InputError(
+            "give LEARNED and PERFECT, or --learned RUN... --perfect RUN...; without any of them "
+            "the commands to run are printed"
+        ) from None
+    _check(settings, [*left, *right])
+    with Progress("moe") as progress:
+        document = run.router(left, right, unit, metric, traces, _options(settings), progress)
+    _deliver(document, settings)
+
+
+def _check(settings: Settings, inputs: Sequence[str], kind: Kind = "document") -> None:
+    """Validate the files to write before the analysis starts."""
+    check_format(settings.format, kind)
+    output = None if settings.output == STDOUT else settings.output
+    files = {"-o": output, "--html": settings.html, "--xlsx": settings.xlsx}
+    check_targets(files, settings.force, [Path(i) for i in inputs], settings.format)
+
+
+def _deliver(document: Document, settings: Settings) -> None:
+    """Print a document of this family, or write it to its files."""
+    from advisor.reports.experiment_blocks import report, workbook
+
+    made = report(document, settings.verbosity)
+    save(made, "html", settings.html, settings.force)
+    if settings.xlsx is not None:
+        write_bytes(workbook(document), settings.xlsx, settings.force)
+    if STDOUT not in (settings.html, settings.xlsx):
+        deliver(made, settings)
+
+
+def _gate(document: Comparison, fail_on: str | None) -> int:
+    """1 for a regression, and where nothing can be said: a gate never passes in silence."""
+    if fail_on is None:
+        return 0
+    if document.verdict in ("regression", "not-comparable"):
+        message(f"gate failed: {document.summary}")
+        return 1
+    for doubt in document.doubts:
+        message(f"gate passed, but weakly: {doubt}")
+    return 0
+
+
+# --- what was typed, as the sides and options of a comparison ------------------------------------
+
+#: Rules that have a gate and a noise floor.
+_GATED = ("CMP101", "CMP104", "CMP105")
+
+
+def _options(
+    settings: Settings, gate: str | None = None, noise_floor: str | None = None, drawn: bool = False
+) -> CompareOptions:
+    """Raises InputError for a gate or noise floor that is not a percentage."""
+    from advisor.pipeline.compare import CompareOptions
+
+    thresholds: dict[tuple[str, str], Any] = {}
+    for name, text in (("gate", gate), ("noise_floor", noise_floor)):
+        if text is not None:
+            share = percent(text, f"--{name.replace('_', '-')}")
+            thresholds.update({(code, name): share for code in _GATED})
+    return CompareOptions(settings, settings.folder, thresholds, drawn=drawn)
+
+
+def percent(text: str, option: str) -> float:
+    """``5``, ``5%`` and ``0.05`` are all five per cent."""
+    plain = text.strip().removesuffix("%").strip()
+    try:
+        value = float(plain)
+    except ValueError:
+        raise InputError(f"{option}: invalid percentage '{text}'; expected 5% or 0.05") from None
+    share = value / 100 if "%" in text or value >= 1 else value
+    if not 0 <= share < 10:
+        raise InputError(f"{option}: {text} is out of range; write 5% or 0.05")
+    return share
+
+
+def sides(
+    sources: Texts, before: Texts, after: Texts, names: str = "BEFORE AFTER"
+) -> tuple[list[str], list[str]]:
+    """The two sides: two sources, or what follows --before and --after."""
+    given, left, right = list(sources or ()), list(before or ()), list(after or ())
+    if left or right:
+        # One side by option, the other as the bare source.
+        if len(given) == 1 and not left:
+            left, given = given, []
+        elif len(given) == 1 and not right:
+            right, given = given, []
+        if given or not left or not right:
+            raise InputError("give both --before and --after, and no source besides")
+        return left, right
+    if len(given) != 2:
+        hint = "" if len(given) < 2 else "; several captures a side: --before A1 A2 --after B1 B2"
+        raise InputError(f"expected two captures ({names}), got {len(given)}{hint}")
+    return [given[0]], [given[1]]
+
+
+def engines(sources: Texts, before: Texts, after: Texts) -> list[tuple[str | None, str]]:
+    """``NAME=TRACE`` or ``TRACE`` for each column."""
+    if before or after:
+        raise InputError("--frameworks takes captures side by side, not --before and --after")
+    given = list(sources or ())
+    if len(given) < 2:
+        raise InputError("--frameworks: give two or more captures, [NAME=]TRACE each")
+    out: list[tuple[str | None, str]] = []
+    for text in given:
+        name, equals, source = text.partition("=")
+        named = bool(equals and name and source) and not Path(text).exists()
+        out.append((name, source) if named else (None, text))
+    return out
+
+
+def numbers(texts: Texts, option: str) -> dict[str, float]:
+    """``NAME=31.7`` -> {"NAME": 31.7}"""
+    out = {}
+    for text in texts or ():
+        name, _, value = text.rpartition("=")
+        try:
+            out[name] = float(value)
+        except ValueError:
+            out[name] = 0.0
+        if not name or out[name] <= 0:
+            raise InputError(f"{option} {text}: write NAME=NUMBER")
+    return out
+
+
+def lengths(text: str | None) -> tuple[int, int] | None:
+    """``1,2048`` -> (1, 2048)"""
+    if text is None:
+        return None
+    parts = text.replace(" ", "").split(",")
+    if len(parts) != 2 or not all(p.isdigit() for p in parts) or int(parts[0]) >= int(parts[1]):
+        raise InputError(f"--tokens: '{text}' is not SHORT,LONG in tokens, such as 1,2048")
+    return int(parts[0]), int(parts[1])

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli.inputs import check_exists
-from advisor.cli.output import make_page, print_page, write_bytes
 from advisor.errors import InputError, invalid_choice
 from advisor.model.options import Flag, Kind, format_module, format_names, one_of
-from advisor.reports.files import STDOUT, check_target
+from advisor.reports.files import STDOUT, check_target, write_atomic
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.console import Console
 
+    from advisor.config import Settings
     from advisor.reports.blocks import Block, Report
+    from advisor.reports.layout import Page
+
+#: Columns of text: what a pipe gets, and the bounds of what a terminal (or COLUMNS) may ask for.
+WIDTH, MIN_WIDTH, MAX_WIDTH = 80, 20, 120
 
 
 def formats(help: str, kind: Kind = "document") -> Flag:
@@ -30,42 +38,35 @@ def check_format(format: str, kind: Kind) -> None:
         raise invalid_choice("--format", format, format_names(kind))
 
 
-def target_of(output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> Path | None:
-    """The file to write, or None for stdout. A bad path fails early."""
-    if output is None or output == STDOUT:
-        return None
-    check_target(output, force, inputs)
-    return output
+def check_output(settings: Settings, inputs: Sequence[Path] = ()) -> None:
+    """A bad path to write fails early."""
+    if settings.output is not None and settings.output != STDOUT:
+        check_target(settings.output, settings.force, inputs)
 
 
-def check_output(output: Path | None, force: bool, trace: Path) -> Path | None:
-    """Check capture and target of a verb that reads one capture; returns the target."""
+def check_one(settings: Settings, trace: Path) -> None:
+    """The same for a verb that reads one capture, which must be there."""
     check_exists(trace)
     if trace.is_dir():
         raise InputError(f"{trace} is a folder; name one capture")
-    return target_of(output, force, [trace])
+    check_output(settings, [trace])
 
 
-def deliver(report: Report, format: str, output: Path | None = None, force: bool = False) -> None:
-    """Print the report, or write it to `output`."""
-    if format == "text" and output is None:
+def deliver(report: Report, settings: Settings) -> None:
+    """Print the report in the format of the settings, or write it to their output."""
+    if settings.format == "text" and settings.output in (None, STDOUT):
         show(report.blocks)
     else:
-        write_bytes(import_module(format_module(format)).document(report), output, force)
+        save(report, settings.format, settings.output or STDOUT, settings.force)
 
 
 def deliver_one(
-    document: BaseModel,
-    blocks: Callable[[], Iterable[Block]],
-    title: str,
-    format: str,
-    output: Path | None = None,
-    force: bool = False,
+    document: BaseModel, blocks: Callable[[], Iterable[Block]], title: str, settings: Settings
 ) -> None:
     """The same of one document, whose blocks suit a page of any width."""
     from advisor.reports.blocks import Report
 
-    deliver(Report((document,), lambda _: blocks(), title), format, output, force)
+    deliver(Report((document,), lambda _: blocks(), title), settings)
 
 
 def save(report: Report, format: str, path: Path | None, force: bool) -> None:
@@ -78,6 +79,62 @@ def show(blocks: Iterable[Block] | Callable[[int], Iterable[Block]]) -> None:
     """Blocks as text on stdout, in the columns and colours of the terminal."""
     from advisor.reports.text import write
 
-    page = make_page()
-    write(page, blocks(page.width) if callable(blocks) else blocks)
-    print_page(page)
+    write_page(lambda page: write(page, blocks(page.width) if callable(blocks) else blocks))
+
+
+def write_page(write: Callable[[Page], None], output: Path | None = None, force: bool = False) -> None:
+    """What `write` puts on a page, on stdout or as plain text of 80 columns in a file."""
+    from advisor.reports.layout import Page, print_lines
+
+    if output is not None and output != STDOUT:
+        page = Page()
+        write(page)
+        text = "".join(f"{line.plain}\n" for line in page.lines)
+        write_bytes(text.encode("utf-8", "replace"), output, force)
+        return
+    console = _console()
+    page = Page(console.width, console.encoding.lower().startswith("utf"))
+    write(page)
+    # Written by us: rich answers a closed pipe with exit code 1, which has a meaning here.
+    with _standard_output(), console.capture() as capture:
+        print_lines(console, page.lines)
+    with _standard_output():
+        sys.stdout.write(capture.get())
+        sys.stdout.flush()
+
+
+def _console() -> Console:
+    """A console that takes text as it is; 80 columns in a pipe, at most 120 on a terminal."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    asked = os.environ.get("COLUMNS", "")
+    if not (asked.isdigit() and int(asked)) and (asked or not console.is_terminal):
+        console.width = WIDTH  # also where COLUMNS is 0 or no number
+    console.width = min(max(console.width, MIN_WIDTH), MAX_WIDTH)
+    return console
+
+
+def write_bytes(data: bytes | Iterable[bytes], output: Path | None, force: bool = False) -> None:
+    """A finished document, in a file or on stdout; in one or in pieces."""
+    if output is not None and output != STDOUT:
+        write_atomic(output, data, force)
+        return
+    with _standard_output():
+        sys.stdout.flush()
+        sys.stdout.buffer.writelines((data,) if isinstance(data, bytes) else data)
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """A reader that has gone away is not an error; a full disk or a closed stream is one. Either way
+    what is still buffered goes nowhere: it would be written again at exit."""
+    try:
+        yield
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise InputError(
+                f"standard output: cannot be written ({error.strerror}); redirect it or use -o FILE"
+            ) from error

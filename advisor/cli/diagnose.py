@@ -1,15 +1,14 @@
-"""``advisor diagnose``: captures in, ranked advice out."""
+"""``advisor diagnose``: captures in, ranked advice out; ``advisor demo``: the bundled capture."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from advisor.cli import flags
-from advisor.cli.settings import takes
+from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 
@@ -22,18 +21,8 @@ from advisor.errors import InputError
 )
 def diagnose(
     settings: Settings,
-    traces: Annotated[list[Path] | None, typer.Argument(metavar="TRACE...", hidden=True)] = None,
-    output: flags.Output = None,
-    html: flags.Html = None,
-    xlsx: flags.Xlsx = None,
-    review: Annotated[
-        Path | None,
-        typer.Option(
-            "--review", metavar="FILE", help="Start from an earlier one, or a folder with a history."
-        ),
-    ] = None,
-    force: flags.Force = False,
-    together: flags.Together = False,
+    traces: list[Path] | None = argument("TRACE...", None),
+    review: Path | None = option("FILE", "Start from an earlier one, or a folder with a history."),
 ) -> None:
     """Find out what holds the GPU back in one or more captures.
 
@@ -56,10 +45,21 @@ def diagnose(
         settings = replace(settings, gpu_metrics=None)
     if not traces:
         raise InputError("no TRACE was given; see 'advisor diagnose --help'")
-    files = expand(traces, together)
-    if together and not (len(files) == 1 < len(traces)):
-        first, other = as_pair(files, together)
-        files, settings = [first], replace(settings, together=other)
+    files = expand(traces, settings.pair)
+    if settings.pair and not (len(files) == 1 < len(traces)):
+        first, settings = as_pair(files, settings)
+        files = [first]
     # A folder that nsys exported is one capture; any other one stands for those in it.
     many = len(files) > 1 or any(t.is_dir() and t not in files for t in traces)
-    raise typer.Exit(report(files, settings, output, force, many, html, xlsx, review))
+    raise typer.Exit(report(files, settings, many, review))
+
+
+@takes("format engine quiet verbose")
+def demo(settings: Settings) -> None:
+    """Diagnose the capture that ships with advisor."""
+    from advisor.cli.report import report
+    from advisor.knowledge.files import demo_capture
+
+    # The shorter of both: the path is the title of the report, and part of the next command.
+    path = str(demo_capture())
+    raise typer.Exit(report([Path(min(os.path.relpath(path), path, key=len))], settings))

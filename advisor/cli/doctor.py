@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from advisor.cli import flags
 from advisor.cli.deliver import formats
-from advisor.cli.settings import takes
+from advisor.cli.settings import argument, switch, takes
 from advisor.config import Settings
 
 
@@ -21,23 +19,20 @@ from advisor.config import Settings
 )
 def doctor(
     settings: Settings,
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a finding of medium or above.")] = False,
-    output: flags.Output = None,
-    force: flags.Force = False,
+    trace: Path = argument("TRACE"),
+    strict: bool = switch("--strict", "Exit 1 on a finding of medium or above."),
 ) -> None:
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
     the one command that records what most of them need.
     """
-    from advisor.cli.deliver import check_output, deliver_one
+    from advisor.cli.deliver import check_one, deliver_one
     from advisor.cli.progress import Progress
     from advisor.pipeline.doctor import doctor as examine
     from advisor.reports.checkup import checkup
 
-    output = check_output(output, force, trace)
+    check_one(settings, trace)
     with Progress(trace.name) as progress:
         found = examine(trace, settings, progress)
-    blocks = partial(checkup, found, settings.verbosity)
-    deliver_one(found, blocks, "Checkup of a capture", settings.format, output, force)
+    deliver_one(found, partial(checkup, found, settings.verbosity), "Checkup of a capture", settings)
     if strict and any(f.severity in ("medium", "high") for f in found.findings):
         raise typer.Exit(1)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from advisor.cli import flags
-from advisor.cli.lazy import verb_group
-from advisor.cli.settings import takes
+from advisor.cli.app import verb_group
+from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 
@@ -21,13 +17,9 @@ app = verb_group("Write what was found for other viewers.")
 @takes("trace output force window nvtx phase rules redact gaps with_trace", files=())
 def perfetto(
     settings: Settings,
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", hidden=True)],
-    output: flags.Output = None,
-    force: flags.Force = False,
-    gaps: Annotated[int, typer.Option(metavar="N", min=0, help="Idle gaps to draw.")] = 1_000,
-    with_trace: Annotated[
-        bool, typer.Option("--with-trace", help="Write the capture itself as well, as one trace.")
-    ] = False,
+    trace: Path = argument("TRACE"),
+    gaps: int = option("N", "Idle gaps to draw.", 1_000, min=0),
+    with_trace: bool = switch("--with-trace", "Write the capture itself as well, as one trace."),
 ) -> None:
     """Write what Perfetto (ui.perfetto.dev) opens: an overlay, or the whole capture.
 
@@ -37,24 +29,25 @@ def perfetto(
     With --with-trace in one file with the capture: kernels, copies and CUDA calls by stream and
     thread, arrows from call to kernel, NVTX ranges, counters. Name it *.perfetto-trace.
     """
-    from advisor.cli.deliver import check_output
+    from advisor.cli.deliver import check_one, write_bytes
     from advisor.cli.messages import message
-    from advisor.cli.output import write_bytes
     from advisor.cli.progress import Progress
     from advisor.export.capture_tracks import trace_packets
     from advisor.export.perfetto import render
     from advisor.model.numbers import value_text
     from advisor.pipeline.diagnose import analyse, assemble
+    from advisor.reports.files import STDOUT
 
-    target = check_output(output, force, trace)
-    if target is None and sys.stdout.isatty():
+    check_one(settings, trace)
+    target = settings.output
+    if target in (None, STDOUT) and sys.stdout.isatty():
         name = f"{trace.name.split('.')[0]}.{'perfetto-trace' if with_trace else 'json'}"
         raise InputError(f"a trace is not printed to a terminal; write it to a file: -o {name}")
     with Progress(trace.name) as progress, analyse(trace, settings, progress) as done:
         diagnosis = assemble(done)
         progress("writing")
         make = trace_packets if with_trace else render
-        write_bytes(make(done.analysis, diagnosis, gaps), target, force)
+        write_bytes(make(done.analysis, diagnosis, gaps), target, settings.force)
     if target is not None and target.is_file():
         size = value_text(target.stat().st_size, "bytes")
         message(f"wrote {target} ({size}): open it at https://ui.perfetto.dev, which reads it locally")

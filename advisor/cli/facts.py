@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from advisor.cli.deliver import show
-from advisor.cli.settings import takes
+from advisor.cli.deliver import formats
+from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 
 
-@takes("trace match window nvtx phase weight_bytes", files=())
+@takes(
+    "trace match window nvtx phase weight_bytes format output force",
+    files=(),
+    format=formats("Kind of list."),
+)
 def facts(
     settings: Settings,
     given: list[str],
-    trace: Annotated[Path | None, typer.Argument(metavar="[TRACE]", hidden=True)] = None,
-    match: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only facts whose name holds TEXT: sync., _p50.")
-    ] = "",
+    trace: Path | None = argument("[TRACE]", None),
+    match: str = option("TEXT", "Only facts whose name holds TEXT: sync., _p50.", ""),
 ) -> None:
     """List the facts that rules may use; with TRACE, their values and where those come from."""
+    from advisor.cli.deliver import check_output, deliver_one
     from advisor.compare.facts import EVERY_FACT
-    from advisor.reports.listings import catalogue, values
+    from advisor.reports.listings import FactList, FactValues, catalogue, values
 
-    if trace is None:
-        if given:
-            raise InputError(f"--{given[0].replace('_', '-')} needs a TRACE")
-        entries = [s for name, s in EVERY_FACT.items() if match in name]
-        show(catalogue([(s.name, s.unit, s.level, s.meaning, s.how, s.flag) for s in entries]))
-    else:
+    check_output(settings, [trace] if trace else [])
+    if trace is not None:
         from advisor.pipeline.diagnose import diagnose
 
-        diagnosis = diagnose(trace, settings)
-        show(values([f for f in diagnosis.facts if match in f.name]))
+        facts = [f for f in diagnose(trace, settings).facts if match in f.name]
+        found = FactValues(capture=str(trace), facts=tuple(facts))
+        deliver_one(found, partial(values, found), f"Facts of {trace.name}", settings)
+        return
+    if needing := [n for n in given if n not in ("format", "output", "force")]:
+        raise InputError(f"--{needing[0].replace('_', '-')} needs a TRACE")
+    listed = FactList.of(s for name, s in EVERY_FACT.items() if match in name)
+    deliver_one(listed, partial(catalogue, listed), "Facts", settings)

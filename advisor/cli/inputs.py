@@ -6,12 +6,17 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shutil import which
+from typing import TYPE_CHECKING
 
 from advisor.cli.messages import message
 from advisor.errors import InputError
 from advisor.reading import similar
+
+if TYPE_CHECKING:
+    from advisor.config import Settings
 
 SUFFIXES = (".sqlite", ".sqlite.xz", ".sqlite.gz")
 #: Other JSON lies about, too, so these are looked into.
@@ -102,15 +107,16 @@ def check_exists(path: Path) -> None:
     raise InputError(f"{path}: no such file or folder{similar(path)}")
 
 
-def as_pair(paths: Sequence[Path], together: bool) -> tuple[Path, Path | None]:
-    """The capture, and with --together the PyTorch trace of the same program that names its parts."""
-    if len(paths) == (2 if together else 1):
+def as_pair(paths: Sequence[Path], settings: Settings) -> tuple[Path, Settings]:
+    """The capture, and with --together the PyTorch trace of the same program in the settings, which
+    names its parts."""
+    if len(paths) == 1 + settings.pair:
         from advisor.sources.open import is_profiler_json
 
-        swap = together and is_profiler_json(paths[0]) and not is_profiler_json(paths[1])
+        swap = settings.pair and is_profiler_json(paths[0]) and not is_profiler_json(paths[1])
         first, *second = reversed(paths) if swap else paths
-        return first, second[0] if second else None
-    if together:
+        return first, replace(settings, together=second[0] if second else None)
+    if settings.pair:
         raise InputError(f"--together takes two recordings of one program, not {len(paths)}")
     raise InputError(f"takes one capture, not {len(paths)}; for two recordings of one program add --together")
 

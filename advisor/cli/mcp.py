@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from advisor.cli.settings import option, switch
 from advisor.errors import InputError
 
 
 def mcp(
-    root: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Folder that may be read (repeatable; here).")
-    ] = None,
-    redact: Annotated[
-        bool, typer.Option("--redact", help="Take paths, names and secrets out of every answer.")
-    ] = False,
+    root: list[Path] | None = option("DIR", "Folder that may be read (repeatable; here)."),
+    redact: bool = switch("--redact", "Take paths, names and secrets out of every answer."),
 ) -> None:
     """Serve diagnose, show, explain, whatif, compare, doctor, plan and stats to agents.
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from advisor.cli.settings import argument, option, takes
+from advisor.config import Settings
 
 
+@takes("source target check force quiet", files=(), force="Replace an existing OUT.", quiet="Say nothing.")
 def redact(
-    source: Annotated[Path, typer.Argument(metavar="IN", hidden=True)],
-    target: Annotated[Path, typer.Argument(metavar="OUT", hidden=True)],
-    check: Annotated[
-        Path | None,
-        typer.Option("--check", metavar="FILE", help="Fail where a line of FILE is still in the copy."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing OUT.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing.")] = False,
+    settings: Settings,
+    source: Path = argument("IN"),
+    target: Path = argument("OUT"),
+    check: Path | None = option("FILE", "Fail where a line of FILE is still in the copy."),
 ) -> None:
     """Copy the nsys SQLite export IN to OUT without what is private in it; IN stays as it is.
 
@@ -38,15 +35,15 @@ def redact(
     check_exists(source)
     if source.is_dir():
         raise InputError(f"{source} is a folder; name one export")
-    check_target(target, force, [source])
+    check_target(target, settings.force, [source])
     try:
         strings = read_text(check).splitlines() if check else []
     except (OSError, UnicodeDecodeError) as fault:
         raise InputError(f"--check: {check}: cannot be read ({fault})") from fault
     with Progress(source.name) as progress:
         progress("redacting")
-        done = run(source, target, force, strings)
-    if not quiet:
+        done = run(source, target, settings.force, strings)
+    if not settings.quiet:
         entries = [(r.what, r.table, r.count) for r in done.removed]
         sizes = (done.bytes_before, done.bytes_after)
         show(redacted(str(source), str(target), sizes, entries, done.kept))

@@ -4,40 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.cli.deliver import deliver, save
+from advisor.cli.deliver import deliver, save, write_bytes
 from advisor.cli.messages import message
-from advisor.cli.workbook_output import read_review, write_workbook
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, invalid_choice
+from advisor.reading import parse_json, read_text, similar
 from advisor.reports.files import STDOUT, check_targets
 
 if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
     from advisor.model.findings import Diagnosis
+    from advisor.model.review import History, Review
 
 
-def report(
-    paths: Sequence[Path],
-    settings: Settings,
-    output: Path | None = None,
-    force: bool = False,
-    many: bool = False,
-    html: Path | None = None,
-    xlsx: Path | None = None,
-    review: Path | None = None,
-) -> int:
+def report(paths: Sequence[Path], settings: Settings, many: bool = False, review: Path | None = None) -> int:
     """Diagnose every capture, print or write the reports; returns the exit code."""
     from advisor.reports.diagnosis import TextOptions
     from advisor.reports.diagnosis import report as diagnosis_report
 
-    if output == STDOUT:
-        output = None
     saved = _baseline(settings)
+    html, xlsx, force = settings.html, settings.xlsx, settings.force
+    output = None if settings.output == STDOUT else settings.output
     check_targets({"-o": output, "--html": html, "--xlsx": xlsx}, force, paths, settings.format)
-    before = read_review(review, xlsx)
+    before = _read_review(review, xlsx)
     _check_codes(settings)
     done, failed, job = diagnosed(paths, settings, html is not None or settings.format == "html")
     if not done:
@@ -47,16 +40,18 @@ def report(
         from advisor.compare.baseline import mark_all
 
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
-    done = _selected(done, settings)
-    options = TextOptions(
-        top=settings.top, verbosity=settings.verbosity, ranking=settings.explain_ranking, named=many
-    )
+    if settings.select or settings.ignore:
+        from advisor.reports.select import select
+
+        done = [select(d, settings.select, settings.ignore) for d in done]
+    ranking = settings.explain_ranking
+    options = TextOptions(top=settings.top, verbosity=settings.verbosity, ranking=ranking, named=many)
     made = diagnosis_report(done, options, many)
     save(made, "html", html, force)
     if xlsx is not None:
-        write_workbook(done, xlsx, before, force)
+        _write_workbook(done, xlsx, before, force)
     if STDOUT not in (html, xlsx):
-        deliver(made, settings.format, output, force)
+        deliver(made, settings)
     return 2 if failed else _verdict(done, settings)
 
 
@@ -66,10 +61,8 @@ def diagnosed(
     """A diagnosis of each capture, or one of the job that they are the ranks of (then the last is
     true); the second is true where a capture could not be read. Saved diagnoses are what they are.
     With `drawn` they hold the events that a page shows."""
-    from advisor.cli.ranks import as_job
-
     saved = [path for path in paths if _is_saved(path)]
-    found = None if saved else as_job(paths, settings)
+    found = None if saved else _as_job(paths, settings)
     if found is not None:
         return [found[0]], found[1], True
     done: list[Diagnosis] = []
@@ -86,6 +79,37 @@ def diagnosed(
     return done, failed, False
 
 
+def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool] | None:
+    """The diagnosis of the job that the captures belong to, and whether a rank of it is missing
+    because it could not be read; None for captures that stand alone."""
+    if settings.ranks and settings.independent:
+        raise InputError("--ranks and --independent contradict each other; give one of them")
+    from advisor.ranks.summary import recognise
+    from advisor.sources.open import peek
+
+    forced = True if settings.ranks else False if settings.independent else None
+    plan, hint = recognise(paths, peek, forced)
+    if hint is not None:
+        message(f"note: {hint}")
+    if plan is None:
+        if settings.dask is not None:
+            message("note: --dask reads the ranks of one job; these captures are read here")
+        return None
+    from advisor.cli.progress import Progress
+    from advisor.pipeline.ranks import diagnose_ranks
+    from advisor.pipeline.workers import runner
+
+    if settings.sensitivity:
+        message("note: --sensitivity looks at one capture at a time; it is left out here")
+    lost: list[str] = []
+    with Progress(f"{len(paths)} ranks") as progress:
+        run = runner(settings.jobs, settings.dask, lambda n, of: progress(f"{n} of {of} read"))
+        diagnosis = diagnose_ranks(plan.files, settings, run, lost.append)
+    for line in lost:
+        message(f"error: {line}")
+    return diagnosis, bool(lost)
+
+
 def _baseline(settings: Settings) -> tuple[Saved, ...]:
     """The saved diagnoses to compare with, loaded first so that a bad path fails early."""
     if settings.baseline is None:
@@ -97,12 +121,6 @@ def _baseline(settings: Settings) -> tuple[Saved, ...]:
     from advisor.compare.store import locate
 
     return read(locate(settings.baseline, settings.folder, "--baseline "))
-
-
-def _selected(done: Sequence[Diagnosis], settings: Settings) -> list[Diagnosis]:
-    from advisor.reports.select import select
-
-    return [select(d, settings.select, settings.ignore) for d in done]
 
 
 def _is_saved(path: Path) -> bool:
@@ -180,9 +198,66 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
 
 def _suppressed(settings: Settings) -> frozenset[str]:
     """The findings that the history of the folder keeps from failing a gate today."""
-    from datetime import date
-
     from advisor.compare.history import read
     from advisor.compare.store import FOLDER
 
     return read(Path(settings.folder or FOLDER)).hidden(date.today().isoformat())
+
+
+# --- the review workbook, and what it starts from ------------------------------------------------
+
+
+def _read_review(path: Path | None, xlsx: Path | None) -> Review | History | None:
+    """Decisions of an earlier review: a workbook, the JSON of `advisor review import`, or a folder
+    with a history of reviews."""
+    if path is None:
+        return None
+    if xlsx is None:
+        raise InputError("--review fills in a workbook; add --xlsx FILE")
+    if not path.is_dir():
+        return earlier_review(path)
+    from advisor.compare import history
+
+    if not (found := history.read(path)).meetings:
+        raise InputError(f"{path}: holds no history of reviews; see 'advisor review record'")
+    return found
+
+
+def earlier_review(path: Path) -> Review:
+    """The same, of a file that was given."""
+    from advisor import __version__
+    from advisor.model.review import Review
+
+    if path.suffix.lower() != ".json":
+        from advisor.reports.workbook.review import read
+
+        review = read(path, __version__)
+        for problem in review.problems:
+            message(f"note: {path}: {problem.cell}: {problem.text}")
+        return review
+    try:
+        return Review.model_validate(parse_json(read_text(path)))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file{similar(path)}") from None
+    except (OSError, ValueError) as fault:
+        what = " ".join(str(fault).split())[:120]
+        raise InputError(f"{path}: not what 'advisor review import' writes ({what})") from fault
+
+
+def _write_workbook(
+    done: Sequence[Diagnosis], xlsx: Path, before: Review | History | None, force: bool
+) -> None:
+    """The workbook, its checklist answered as far as the captures answer it. After an earlier review
+    it opens with what has become of the findings, up to the last of the captures."""
+    from advisor.checklist.items import capture_facts, checklist
+    from advisor.compare import history
+    from advisor.model.review import Review
+    from advisor.reports.workbook import book as workbook
+
+    listed, since, day = checklist(capture_facts(done)), None, date.today().isoformat()
+    review = before if isinstance(before, Review) else None
+    if before is not None:
+        past = history.of_review(before) if isinstance(before, Review) else before
+        since = history.recorded(past, done[-1], day)
+    written = workbook.render(done, checklist=listed, review=review, since=since, day=day)
+    write_bytes(written, xlsx, force)

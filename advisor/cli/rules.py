@@ -6,15 +6,13 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from advisor.cli import flags
-from advisor.cli.deliver import deliver, formats, target_of
-from advisor.cli.lazy import verb_group
-from advisor.cli.output import write_bytes
-from advisor.cli.settings import takes
+from advisor.cli.app import verb_group
+from advisor.cli.deliver import check_output, deliver, formats, write_bytes
+from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError
 
@@ -22,28 +20,29 @@ if TYPE_CHECKING:
     from advisor.model.rules import RuleSpec
 
 app = verb_group("List, check, test and document rules.")
-Directories = Annotated[list[Path] | None, typer.Argument(metavar="[DIR...]", hidden=True)]
+Directories = list[Path] | None
 
 
 @app.command("list")
 @takes("rules format output force", files=(), format=formats("Kind of list."))
-def list_(settings: Settings, output: flags.Output = None, force: flags.Force = False) -> None:
+def list_(settings: Settings) -> None:
     """One line a rule: code, cause, title, kind."""
     from advisor.engine.load import builtin_dir, load_rules
 
-    deliver_list(load_rules(builtin_dir(), *settings.rules).active, settings, target_of(output, force), force)
+    check_output(settings)
+    deliver_list(load_rules(builtin_dir(), *settings.rules).active, settings)
 
 
-def deliver_list(rules: Sequence[RuleSpec], settings: Settings, output: Path | None, force: bool) -> None:
+def deliver_list(rules: Sequence[RuleSpec], settings: Settings) -> None:
     """The rules as they are listed, in the format asked for; JSON has each in full."""
     from advisor.reports.blocks import Report
     from advisor.reports.rule import lines
 
-    deliver(Report(rules, lambda _: lines(rules), "Rules", many=True), settings.format, output, force)
+    deliver(Report(rules, lambda _: lines(rules), "Rules", many=True), settings)
 
 
 @app.command()
-def check(directories: Directories = None) -> None:
+def check(directories: Directories = argument("[DIR...]", None)) -> None:
     """Check our rules, and those in DIR, against the catalogues; all problems at once."""
     from advisor.compare.facts import EVERY_FACT
     from advisor.engine.lint import check_rules
@@ -67,18 +66,13 @@ def check(directories: Directories = None) -> None:
 
 
 @app.command()
+@takes("code directory fact cause force", files=())
 def new(
-    code: Annotated[str, typer.Argument(metavar="CODE", hidden=True)],
-    directory: Annotated[Path, typer.Option("--into", metavar="DIR", help="Folder of the two files.")] = Path(
-        "rules/own"
-    ),
-    fact: Annotated[
-        str, typer.Option(metavar="NAME", help="The number that it asks for; see advisor facts.")
-    ] = "launch.idle_ratio",
-    cause: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the cause, such as queue-full.")
-    ] = None,
-    force: flags.Force = False,
+    settings: Settings,
+    code: str = argument("CODE"),
+    directory: Path = option("DIR", "Folder of the two files.", Path("rules/own"), "--into"),
+    fact: str = option("NAME", "The number that it asks for; see advisor facts.", "launch.idle_ratio"),
+    cause: str | None = option("NAME", "Name of the cause, such as queue-full."),
 ) -> None:
     """Write a rule and its cases, which pass check and test, as a start."""
     from advisor.compare.facts import EVERY_FACT
@@ -107,14 +101,14 @@ def new(
     texts = new_rule(code, name, fact, spec)
     paths = [directory / f"{code}.yaml", directory / f"{code}{CASES_SUFFIX}"]
     for path, text in zip(paths, texts, strict=True):
-        write_bytes(text.encode(), path, force)
+        write_bytes(text.encode(), path, settings.force)
     typer.echo(f"{paths[0]}\n{paths[1]}")
     typer.echo(f"Next: advisor rules check {directory}; advisor rules test {directory}")
 
 
 @app.command("test")
 @takes("directories engine", files=(), engine="Inference engine (default python).")
-def run_cases(settings: Settings, directories: Directories = None) -> None:
+def run_cases(settings: Settings, directories: Directories = argument("[DIR...]", None)) -> None:
     """Run the cases beside our rules, and beside those in DIR."""
     from advisor.compare.facts import EVERY_FACT
     from advisor.engine.cases import run_all
@@ -132,17 +126,18 @@ def run_cases(settings: Settings, directories: Directories = None) -> None:
 
 
 @app.command()
-def schema(output: flags.Output = None, force: flags.Force = False) -> None:
+@takes("output force", files=())
+def schema(settings: Settings) -> None:
     """The JSON Schema of a rule file, for editors."""
     from advisor.model.rules import RuleSpec
 
     text = json.dumps(RuleSpec.model_json_schema(), indent=2)
-    write_bytes(f"{text}\n".encode(), output, force)
+    write_bytes(f"{text}\n".encode(), settings.output, settings.force)
 
 
 @app.command()
 @takes("rules output force", files=())
-def docs(settings: Settings, output: flags.Output = None, force: flags.Force = False) -> None:
+def docs(settings: Settings) -> None:
     """The documentation of all rules in Markdown."""
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.knowledge.files import references
@@ -151,4 +146,4 @@ def docs(settings: Settings, output: flags.Output = None, force: flags.Force = F
 
     found = load_rules(builtin_dir(), *settings.rules).active
     pages = (write(page(rule, references()), 2) for rule in sorted(found, key=lambda r: r.code))
-    write_bytes("\n".join([write(index(found), 1), *pages]).encode(), output, force)
+    write_bytes("\n".join([write(index(found), 1), *pages]).encode(), settings.output, settings.force)

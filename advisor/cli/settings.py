@@ -1,16 +1,17 @@
-"""Flags of settings on a verb: declared by `advisor.config`, placed and reworded by the verb."""
+"""Options of the verbs: those that several share, as `advisor.config` declares them, and a verb's own."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperCommand
 
 from advisor.cli import complete, messages
-from advisor.config import CHOICES, SETTINGS, settle
+from advisor.config import CHOICES, FLAGS, SETTINGS, settle
 from advisor.model.options import Flag
 
 _COMPLETIONS: Mapping[str, Callable[..., list[str]]] = {
@@ -19,6 +20,21 @@ _COMPLETIONS: Mapping[str, Callable[..., list[str]]] = {
     "select": complete.codes,
     "ignore": complete.codes,
 }
+
+
+def argument(metavar: str, default: Any = ..., **more: Any) -> Any:
+    """An argument of a verb, which only its usage line and text name."""
+    return typer.Argument(default, metavar=metavar, hidden=True, **more)
+
+
+def option(metavar: str | None, help: str, default: Any = None, *names: str, **more: Any) -> Any:
+    """An option of one verb that takes a value; `names` where the parameter does not name it."""
+    return typer.Option(default, *names, metavar=metavar, help=help, **more)
+
+
+def switch(name: str, help: str) -> Any:
+    """An option of one verb that is given or not."""
+    return typer.Option(False, name, help=help)
 
 
 def takes(
@@ -33,7 +49,7 @@ def takes(
     the engines is an error.
     """
     names = order.split()
-    flags = {name: _flag(name, own.get(name)) for name in names if name in SETTINGS}
+    flags = {name: _flag(name, own.get(name)) for name in names if name in FLAGS}
     choices = {name: flag.choices for name, flag in flags.items()}
     keys = [key for key in files if key not in flags or flags[key].choices == CHOICES.get(key, ())]
 
@@ -62,17 +78,17 @@ def takes(
 
 
 def _flag(name: str, own: str | Flag | None) -> Flag:
-    flag = SETTINGS[name].flag
+    flag = FLAGS[name].flag
     return own if isinstance(own, Flag) else flag._replace(help=own or flag.help)
 
 
 def _parameter(key: str, flag: Flag) -> inspect.Parameter:
     """One flag as typer wants it. One that was not given is None, False or an empty list."""
-    kind, default = SETTINGS[key].kind, SETTINGS[key].default
+    kind, default = FLAGS[key].kind, FLAGS[key].default
     stated = f" (default {default})." if flag.choices and default else "."
     kinds: dict[str, Any] = {"bool": bool, "int": int | None, "list": list[str] | None}
     completion = _COMPLETIONS.get(key) or ((lambda: list(flag.choices)) if flag.choices else None)
-    option = typer.Option(
+    made = typer.Option(
         f"--{key.replace('_', '-')}",
         *flag.short,
         metavar=flag.metavar or None,
@@ -84,5 +100,35 @@ def _parameter(key: str, flag: Flag) -> inspect.Parameter:
         key,
         inspect.Parameter.KEYWORD_ONLY,
         default=False if kind == "bool" else None,
-        annotation=Annotated[kinds.get(kind, str | None), option],
+        annotation=Annotated[kinds.get(kind, str | None), made],
     )
+
+
+class GreedyCommand(TyperCommand):
+    """A command some of whose list options take all words up to the next option."""
+
+    greedy: ClassVar[frozenset[str]] = frozenset()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spread(args, self.greedy))
+
+
+def spread(args: Sequence[str], greedy: Iterable[str]) -> list[str]:
+    """``--before A B`` as ``--before A --before B``, the form that the parser knows."""
+    wanted = frozenset(greedy)
+    out: list[str] = []
+    current = ""
+    waits = False  # the option has no value yet; where none comes, the parser says so
+    for i, word in enumerate(args):
+        if word in wanted or word == "--" or (word.startswith("-") and word != "-"):
+            if waits:
+                out.append(current)
+            current, waits = (word, True) if word in wanted else ("", False)
+            if word == "--":
+                return [*out, *args[i:]]
+            if not current:
+                out.append(word)
+        else:
+            out += [current, word] if current else [word]
+            waits = False
+    return [*out, current] if waits else out

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from advisor.cli import flags
-from advisor.cli.settings import takes
+from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.model.options import format_names, one_of
 
@@ -25,18 +21,13 @@ class Names(StrEnum):
     operation = "operation"
 
 
-class TimeUnit(StrEnum):
-    nsec = "nsec"
-    usec = "usec"
-    msec = "msec"
-    sec = "sec"
-
-
+TimeUnit = StrEnum("TimeUnit", ["nsec", "usec", "msec", "sec"])
 REPORTS = (
     "kernels", "tail", "api", "api-gpu", "launch", "launch-trace", "copies", "copy-sizes", "unified",
     "collectives", "nvtx", "nvtx-pushpop", "nvtx-kernels", "nvtx-gpu", "nvtx-gpu-trace", "osrt",
     "trace", "longest", "histogram", "pace", "heatmap", "modules", "layers", "budget",
 )  # fmt: skip
+_REPORT = f"Any of {', '.join(REPORTS)}, or nsys' name of one; kernels:base has base names"
 
 
 @takes(
@@ -46,47 +37,28 @@ REPORTS = (
 )
 def stats(
     settings: Settings,
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE", hidden=True)],
-    report: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--report",
-            "-r",
-            metavar="NAME",
-            autocompletion=lambda: list(REPORTS),
-            help=f"Any of {', '.join(REPORTS)}, or nsys' name of one; kernels:base has base names "
-            "(default: kernels).",
-        ),
-    ] = None,
-    names: Annotated[Names, typer.Option(help="How kernels are named.")] = Names.full,
-    timeunit: Annotated[
-        TimeUnit | None, typer.Option(help="Unit of times (default: nsec, in text what suits).")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="First N rows; 0: all, as csv and json.")
-    ] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Keep names in csv that a spreadsheet takes for formulas.")
-    ] = False,
-    output: flags.Output = None,
-    force: flags.Force = False,
-    together: flags.Together = False,
+    traces: list[Path] = argument("TRACE"),
+    report: list[str] | None = option(
+        "NAME", f"{_REPORT} (default: kernels).", None, "--report", "-r", autocompletion=lambda: list(REPORTS)
+    ),
+    names: Names = option(None, "How kernels are named.", Names.full),
+    timeunit: TimeUnit | None = option(None, "Unit of times (default: nsec, in text what suits)."),
+    limit: int | None = option("N", "First N rows; 0: all, as csv and json.", min=0),
+    raw: bool = switch("--raw", "Keep names in csv that a spreadsheet takes for formulas."),
 ) -> None:
     """Print tables of a capture.
 
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
     histogram, pace and budget look at the steady window.
     """
-    from advisor.cli.deliver import deliver, target_of
+    from advisor.cli.deliver import check_output, deliver, write_bytes, write_page
     from advisor.cli.inputs import as_pair
-    from advisor.cli.output import write_bytes, write_page
     from advisor.cli.progress import Progress
     from advisor.pipeline.stats import stats_tables
     from advisor.reports import stats_tables as printed
 
-    output = target_of(output, force, traces)
-    trace, other = as_pair(traces, together)
-    settings = replace(settings, together=other)
+    check_output(settings, traces)
+    trace, settings = as_pair(traces, settings)
     with Progress(trace.name) as progress:
         tables = stats_tables(trace, report or ["kernels"], settings, names.value, progress)
     if settings.format == "text":
@@ -95,13 +67,13 @@ def stats(
             for table in tables:
                 printed.render(page, table, timeunit and timeunit.value, limit)
 
-        write_page(write, output, force)
+        write_page(write, settings.output, settings.force)
         return
     kept = [t.head(limit or None) for t in tables]
     unit = timeunit.value if timeunit else "nsec"
     if settings.format == "csv":
         text = printed.csv_text(kept, unit, raw)
-        write_bytes(text.encode("utf-8", "backslashreplace"), output, force)
+        write_bytes(text.encode("utf-8", "backslashreplace"), settings.output, settings.force)
     else:
         name = trace.name if settings.redact else str(trace)
-        deliver(printed.report(name, kept, unit), settings.format, output, force)
+        deliver(printed.report(name, kept, unit), settings)

@@ -104,6 +104,16 @@ class TroubleNode(Frozen):
     answers: tuple[TroubleAnswer, ...] = ()
 
 
+class GoalList(Frozen):
+    """What may be planned: goals with their questions, engines, places and symptoms."""
+
+    schema_version: int = SCHEMA_VERSION
+    goals: dict[str, str]
+    engines: tuple[str, ...]
+    places: tuple[str, ...]
+    symptoms: tuple[str, ...]
+
+
 class Troubles(Frozen):
     """The tree, or the part of it below one symptom."""
 

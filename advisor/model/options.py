@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 
 class Flag(NamedTuple):
     """How an option is given outside of Python. `key` is its name in a configuration file, and
-    with dashes that of its flag, where the field has another one."""
+    with dashes that of its flag, where the field has another one; `typed`: no file sets it."""
 
     metavar: str
     help: str
@@ -18,6 +18,7 @@ class Flag(NamedTuple):
     key: str = ""
     short: tuple[str, ...] = ()
     at_least: int | None = None
+    typed: bool = False
 
 
 def one_of(help: str, *choices: str) -> Flag:

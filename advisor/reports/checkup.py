@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from advisor.model.capture_plan import (
     Also,
     CapturePlan,
     Checkup,
     FlagText,
+    GoalList,
     Named,
     Plan,
     TroubleNode,
@@ -69,15 +70,19 @@ def _variant(variant: Variant) -> Item:
     return Item(variant.text, code=f"{variant.title} ({variant.id})", below=below)
 
 
-def goals(known: Sequence[tuple[str, str, str]], names: Mapping[str, Sequence[str]]) -> Iterator[Block]:
-    """What may be planned: goals with their questions, engines, places."""
+def goals(doc: GoalList) -> Iterator[Block]:
+    """What may be planned."""
     yield Heading("Goals")
-    yield from (Labelled(name, asks) for name, _, asks in known)
-    for title, values in names.items():
+    yield from (Labelled(name, question) for name, question in doc.goals.items())
+    for title, names in (
+        ("Engines", doc.engines),
+        ("Places (--where)", doc.places),
+        ("Symptoms (--troubleshoot)", doc.symptoms),
+    ):
         yield Heading(title)
-        yield Paragraph(", ".join(values))
+        yield Paragraph(", ".join(names))
     yield Gap()
-    yield Next(f"advisor capture {known[0][0]}")
+    yield Next(f"advisor capture {next(iter(doc.goals))}")
 
 
 def troubles(tree: Troubles) -> Iterator[Block]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, Metric, RouterExperiment
 from advisor.model.facts import Cell
@@ -172,24 +173,17 @@ def _gain(doc: RouterExperiment) -> str:
     return f"{text}, 98 % interval {signed(doc.gain_low)} to {signed(doc.gain_high)} %"
 
 
-def router_help(
-    commands: Sequence[tuple[str, str]],
-    repeat: str,
-    models: Sequence[str],
-    backends: Sequence[str],
-    notice: str,
-    variable: str,
-) -> Iterator[Block]:
-    """How to run the experiment, where no runs are given."""
+def router_help(known: Mapping[str, Any]) -> Iterator[Block]:
+    """How to run the experiment, as `knowledge/moe_router.yaml` says, where no runs are given."""
     yield Paragraph("Does uneven routing hold a mixture-of-experts model back?", strong=True)
-    for title, line in commands:
-        yield Labelled(title, "")
-        yield Command(line)
-    yield Labelled("repeat", repeat)
-    yield Labelled("models", "; ".join(models))
-    yield Labelled("backends", ", ".join(backends))
-    yield Labelled("mind", notice)
-    yield Labelled("read", f"more than 10 % more throughput with {variable}=1: routing is uneven")
+    for command in known["commands"]:
+        yield Labelled(command["title"], "")
+        yield Command(command["line"])
+    yield Labelled("repeat", known["repeat"])
+    yield Labelled("models", "; ".join(f"{m['name']} ({m['method']})" for m in known["models"]))
+    yield Labelled("backends", ", ".join(known["backends"]))
+    yield Labelled("mind", f"{known['notice']} {known['how']}")
+    yield Labelled("read", f"more than 10 % more throughput with {known['variable']}=1: routing is uneven")
 
 
 #: What the page is called.

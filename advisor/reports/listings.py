@@ -2,44 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from advisor.model.capture import Frozen
 from advisor.model.facts import Fact
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import amount, fact_unit, milliseconds, value_text
+from advisor.model.whatif import WhatIfList
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title
 
 
-def catalogue(entries: Sequence[tuple[str, str, str, str, str, str]]) -> Iterator[Block]:
+class FactList(Frozen):
+    """The facts that rules may use."""
+
+    schema_version: int = 1
+    facts: tuple[dict[str, str], ...]
+
+    @classmethod
+    def of(cls, specs: Iterable[object]) -> FactList:
+        """From the declarations of facts."""
+        keys = ("name", "unit", "level", "meaning", "how", "flag")
+        return cls(facts=tuple({key: getattr(spec, key) for key in keys} for spec in specs))
+
+
+class FactValues(Frozen):
+    """Facts with their values in a capture."""
+
+    schema_version: int = 1
+    capture: str
+    facts: tuple[Fact, ...]
+
+
+def catalogue(listed: FactList) -> Iterator[Block]:
     """Facts by name, unit, level, meaning, method and the capture option that supplies them."""
     group = ""
-    for name, unit, level, meaning, how, flag in entries:
+    for fact in listed.facts:
+        name, how, flag = fact["name"], fact["how"], fact["flag"]
         if name.split(".")[0] != group:
             group = name.split(".")[0]
             yield Heading(group)
-        notes = (f"{meaning} ({how})" if how else meaning, f"from {flag}" if flag else "")
-        yield Item(f"{unit}, by {level}", code=name, notes=tuple(n for n in notes if n))
+        notes = (f"{fact['meaning']} ({how})" if how else fact["meaning"], f"from {flag}" if flag else "")
+        yield Item(f"{fact['unit']}, by {fact['level']}", code=name, notes=tuple(filter(None, notes)))
     yield Gap()
-    yield Paragraph(amount(len(entries), "fact"))
+    yield Paragraph(amount(len(listed.facts), "fact"))
 
 
-def values(facts: Sequence[Fact]) -> Iterator[Block]:
+def values(found: FactValues) -> Iterator[Block]:
     """Each value with its scope, the tables and columns read, and the method."""
-    for fact in facts:
+    for fact in found.facts:
         where = fact.scope.label()
         source = ", ".join(fact.tables) + (f" ({', '.join(fact.columns)})" if fact.columns else "")
         note = ": ".join(t for t in (source, fact.method) if t)
         shown = value_text(fact.value, fact_unit(fact.name, fact.unit))
         yield Item(f"{shown}  {where}".strip(), code=fact.name, notes=(note,) if note else ())
     yield Gap()
-    yield Paragraph(amount(len(facts), "value"))
+    yield Paragraph(amount(len(found.facts), "value"))
 
 
-def whatifs(entries: Sequence[tuple[str, str, str, str, Sequence[str]]]) -> Iterator[Block]:
+def whatifs(listed: WhatIfList) -> Iterator[Block]:
     """All what-ifs: name, title, measure, what changes, a line a parameter."""
-    for name, title, measure, changes, params in entries:
-        note = "" if measure == "latency" else f" ({measure})"
-        yield Item(title + note, code=name, notes=(changes, *params))
+    for name, spec in listed.whatifs.items():
+        note = "" if spec["measure"] == "latency" else f" ({spec['measure']})"
+        params = [
+            f":{key}={p['default']:{'g' if isinstance(p['default'], float) else ''}}  "
+            f"{p['meaning']} ({'|'.join(p['choices']) or p['unit']})"
+            for key, p in spec["params"].items()
+        ]
+        yield Item(spec["title"] + note, code=name, notes=(spec["changes"], *params))
 
 
 def baselines(folder: str, entries: Sequence[tuple[str, Sequence[Diagnosis], str]]) -> Iterator[Block]:

@@ -10,9 +10,9 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from advisor.cli.compare_options import lengths, numbers, percent, sides
-from advisor.cli.greedy import spread
+from advisor.cli.compare import lengths, numbers, percent, sides
 from advisor.cli.main import main
+from advisor.cli.settings import spread
 from advisor.compare import store
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison
