@@ -39,6 +39,7 @@ from tests.nsys_schema import ENUMS, TABLES, Column, columns_of, tables_of, vers
 
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+NO_ID = 0xFFFFFFFF
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 HOST_FAULTS, GPU_FAULTS = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -434,13 +435,15 @@ class Export:
         api: str = "cudaStreamSynchronize_v3020",
         sync_type: int = 3,
         stream: int = 7,
+        event: int = NO_ID,
+        sync: int = 0,
         device: int | None = None,
     ) -> Self:
-        """A synchronising call and its SYNCHRONIZATION row (versions disagree on `syncType`)."""
+        """A synchronising call and its SYNCHRONIZATION row (versions disagree on `syncType`): for a
+        stream or, with `stream=NO_ID`, an event (`sync` joins it to its record) or the context."""
         self.call(api, at, dur)
-        return self._work(
-            SYNCHRONIZATION, at, dur, stream, device, None, {"syncType": sync_type, "eventId": 0}
-        )
+        columns = {"syncType": sync_type, "eventId": event, "eventSyncId": sync}
+        return self._work(SYNCHRONIZATION, at, dur, stream, device, None, columns)
 
     def graph_launch(
         self,
@@ -487,12 +490,10 @@ class Export:
             )
         return self
 
-    def event(self, event: int = 1, at: int | None = None, stream: int = 7, **columns: Any) -> Self:
+    def event(self, event: int = 1, at: int | None = None, stream: int = 7, sync: int = 0) -> Self:
         """A CUDA event record of the latest call; its time exists from schema 3.25 on."""
-        return self.row(
-            "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
-            **self._place(stream, None, None) | {"eventId": event, "timestamp": at} | columns,
-        )
+        columns = {"eventId": event, "timestamp": at, "eventSyncId": sync}
+        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **self._place(stream, None, None) | columns)
 
     def alloc(
         self,

@@ -18,6 +18,7 @@ from advisor.facts.provenance import call_site_tables, match_facts, provenance_f
 from advisor.facts.rates import product_facts, rate_facts
 from advisor.facts.stacks import stack_facts
 from advisor.facts.sums import sums_facts
+from advisor.facts.waits import wait_facts
 from advisor.facts.window import window_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
@@ -56,6 +57,7 @@ def build_facts(
         expert_facts(own, device, out)
         layer_facts(own, device, out)
         host_facts(own, device, out)
+        wait_facts(own, device, out)
         memory_facts(own, device, out)
         copy_facts(own, device, out)
         unified_facts(own, device, out)

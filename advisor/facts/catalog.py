@@ -22,6 +22,7 @@ from advisor.facts import (
     rates,
     stacks,
     sums,
+    waits,
     window,
 )
 from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
@@ -30,7 +31,7 @@ from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
 IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
-    *capture.FACTS, *stacks.FACTS, *window.FACTS, *damage.FACTS, *device.FACTS, *host.FACTS,
+    *capture.FACTS, *stacks.FACTS, *window.FACTS, *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS,
     *copies.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *rates.FACTS,
     *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *sums.FACTS,
 )  # fmt: skip

@@ -107,7 +107,10 @@ TABLES: dict[str, tuple[str, ...]] = {
     "collectives": (
         "start", "device", "stream", "process", "correlation", "bytes", "group_id", "sequence",
     ),
-    "events": ("time", "device", "process", "stream", "event", "correlation"),
+    "events": ("time", "device", "process", "stream", "event", "correlation", "sync"),
+    # What a wait is for: an event, or a stream, or with neither of them a whole context; both where a
+    # stream waits for an event. `sync` is that of the record of the event in `events`, 0 for none.
+    "waits": ("start", "end", "device", "stream", "context", "process", "correlation", "event", "sync"),
     "host_samples": ("time", "process", "thread", "callchain"),
     "callchains": ("callchain", "depth", "symbol_id", "module_id"),
     "diagnostics": ("time", "severity", "text_id"),

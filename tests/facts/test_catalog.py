@@ -145,6 +145,9 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "sync.implicit_calls_per_100_kernels",
         "sync.memset_per_100_kernels",
         "sync.readbacks_per_100_kernels",
+        # waits beside other streams' work: see tests/facts/test_values.py
+        "sync.context_wait_streams",
+        "sync.over_waited_stream",
         # tables of nsys stats: see tests/facts/test_sums.py
         *(name for name in CATALOGUE if name.startswith("sums.")),
         # unified memory: see tests/scenarios/test_transfer.py

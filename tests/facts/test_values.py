@@ -13,7 +13,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase, Scope, Value
 from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace
-from tests.builder import Export
+from tests.builder import NO_ID, Export
 from tests.scenarios.machine import ADD, ALL_REDUCE, DECODE_ATTENTION, GEMM, GEMV, NORM
 
 US = 1_000
@@ -69,6 +69,41 @@ def test_kernels_with_local_memory(tmp_path: Path) -> None:
     assert table.rows[0][-1] == 96
     findings = {f.code: f for f in diagnose(e.write(tmp_path / "d.sqlite")).findings}
     assert findings["KRN113"].severity in ("low", "info")
+
+
+def test_what_the_host_waits_for(tmp_path: Path) -> None:
+    """Of each ms, three waits: 100-200 for the event behind the read-back of stream 7 (no work left of
+    the stream that the second waits for, 250-260), 300-500 for the device. Then stream 7, which runs most
+    kernels, is done at 340, and stream 13 with a copy at 480."""
+    e = Export("3.25").gpu().process(1)
+    for i in range(10):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        e.launch(t, 10 * US, GEMM.name, t + 20 * US, 80 * US)
+        e.copy(t + 30 * US, 5 * US, "DtoH", 4, "pinned", t + 110 * US, 5 * US)
+        e.event(1, t + 116 * US, sync=i + 1)
+        e.sync(t + 100 * US, 100 * US, api="cudaEventSynchronize_v3020", stream=NO_ID, event=1, sync=i + 1)
+        e.sync(t + 250 * US, 10 * US, stream=19)
+        e.launch(t + 270 * US, 5 * US, GEMM.name, t + 280 * US, 60 * US)
+        e.copy(t + 280 * US, 5 * US, "HtoD", 1 << 20, "pinned", t + 300 * US, 180 * US, stream=13)
+        e.sync(t + 300 * US, 200 * US, api="cudaDeviceSynchronize_v3020", stream=NO_ID)
+    base = built(e, tmp_path)
+    expect_values(
+        base,
+        {
+            "sync.event_wait_ratio": 0.1,
+            "sync.stream_wait_ratio": 0.01,
+            "sync.context_wait_ratio": 0.2,
+            "sync.waited_stream": 7,
+            "sync.context_wait_streams": 2.0,
+            "sync.empty_wait_ratio": 0.5,
+            "sync.over_wait_ratio": 0.14,
+            "sync.over_waited_stream": 13,
+        },
+    )
+    table = base.table("sync.waits", DEVICE)
+    assert table is not None
+    assert [row[:3] for row in table.rows] == [("context", None, 9), ("event", 7, 9), ("stream", 19, 9)]
 
 
 @pytest.fixture(scope="module")

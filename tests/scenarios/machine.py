@@ -219,10 +219,16 @@ class Machine:
 
     # ------------------------------------------------------------------ the host
 
-    def wait(self, api: str = "cudaStreamSynchronize_v3020") -> None:
-        """Waits until everything that was launched has run, and 4 us more."""
-        back = max([self.now, *self._free.values()]) + 4
-        self.call(api, back - self.now)
+    def wait(self, api: str = "cudaStreamSynchronize_v3020", stream: int | None = None) -> None:
+        """Waits until everything that was launched has run, and 4 us more. With a `stream` only for
+        that one (`NO_ID` of tests.builder: for all), and what was waited for is recorded."""
+        back = max([self.now, *([self._free[stream]] if stream in self._free else self._free.values())]) + 4
+        if stream is None:
+            self.call(api, back - self.now)
+            return
+        self._here()
+        self.export.sync(_ns(self.now), _ns(back - self.now), api=api, stream=stream, device=self._device)
+        self.now = back + 1
 
     def read_back(self) -> None:
         """Fetches four bytes and waits for them, as `tensor.item()` does."""

@@ -9,7 +9,7 @@ import pytest
 
 import advisor
 from advisor.model.findings import Diagnosis
-from tests.builder import Export
+from tests.builder import NO_ID, Export
 from tests.kineto_builder import Profile
 from tests.scenarios.machine import DECODE_LAYER, NORM, Machine
 from tests.scenarios.support import alarms, diagnosed, evidence, expect, explained, fact, ranked, severity
@@ -152,6 +152,33 @@ def test_a_device_wide_wait_after_every_step(tmp_path: Path) -> None:
     assert fact(d, "sync.device_wide_idle_ratio") == fact(d, "sync.idle_after_ratio")
     assert "Synchronize and blocking calls, share of the window" in evidence(d, "blocking-sync")
     assert {"sample-on-device", "wait-for-event"} <= advice(d, "blocking-sync")
+
+
+@pytest.mark.parametrize("device_wide", [True, False], ids=["device", "stream"])
+def test_a_wait_that_lasts_until_an_upload_of_another_stream_ends(tmp_path: Path, device_wide: bool) -> None:
+    """The token is read back while 300 us of weights are uploaded beside: waiting for it alone ends
+    with the read-back."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.copy("HtoD", 14_648, stream=13)
+            m.layers(4)
+            m.copy("DtoH", 4 / 1024, "pinned")
+            if device_wide:
+                m.wait("cudaDeviceSynchronize_v3020", NO_ID)
+            else:
+                m.wait(stream=7)
+    d = diagnosed(m, tmp_path)
+    if device_wide:
+        assert "waits-for-other-streams" in {
+            *ranked(d),
+            *(c for f in d.findings for c in explained(d, f.cause)),
+        }
+        assert fact(d, "sync.over_waited_stream") == 13
+        assert fact(d, "sync.context_wait_streams") == 2
+    else:
+        assert fact(d, "sync.over_wait_ratio") == 0
+        assert fact(d, "sync.waited_stream") == 7
 
 
 def test_what_other_waits_cost_is_no_fault_of_device_wide_ones(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.sqlite.pages import PageReader
 from advisor.sources.sqlite.records import NotPlain
 from advisor.sources.trace import Trace
-from tests.builder import KERNEL, MEMCPY, MEMSET, RUNTIME, Export
+from tests.builder import KERNEL, MEMCPY, MEMSET, NO_ID, RUNTIME, Export
 
 #: What an export fills; its kernels carry no arguments that would tell of collectives.
 FILLED = set(TABLES) - {"collectives", "python_calls", "python_rows", "modules", "sums"}
@@ -216,6 +216,20 @@ def test_cuda_events_have_a_time_only_in_new_exports(opened: Any) -> None:
         ]
 
 
+def test_what_a_wait_is_for_is_in_its_ids(opened: Any) -> None:
+    """The type of a wait is 3 here for all, as versions disagree about it."""
+    export = Export("3.25").process(1).sync(0, 5, stream=13).sync(10, 5, stream=NO_ID, event=4, sync=2)
+    trace = opened(export.sync(20, 5, stream=NO_ID).event(4, sync=2))
+    columns = ("start", "end", "process", "stream", "event", "correlation")
+    assert rows(trace, "waits", *columns) == [
+        (0, 5, 1, 13, MISSING, 1),
+        (10, 15, 1, MISSING, 4, 2),
+        (20, 25, 1, MISSING, MISSING, 3),
+    ]
+    assert rows(trace, "events", "event", "sync") == [(4, 2)]
+    assert rows(trace, "waits", "sync")[1] == (2,)
+
+
 def test_host_samples_and_backtraces_do_not_share_chain_ids(opened: Any) -> None:
     trace = opened(
         Export()
@@ -327,6 +341,7 @@ def test_03_any_table_may_be_missing_or_empty(opened: Any, table: str) -> None:
         "samples": "GPU_METRICS",
         "allocations": "CUDA_GPU_MEMORY_USAGE_EVENTS",
         "events": "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+        "waits": "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
         "host_samples": "COMPOSITE_EVENTS",
         "diagnostics": "DIAGNOSTIC_EVENT",
         "host_calls": "OSRT_API",

@@ -29,6 +29,7 @@ MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 CUDA_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 CUPTI_OVERHEAD = "CUPTI_ACTIVITY_KIND_OVERHEAD"
 PROFILER_OVERHEAD = "PROFILER_OVERHEAD"
 NVTX = "NVTX_EVENTS"
@@ -45,6 +46,9 @@ STRINGS = "StringIds"
 
 #: A globalTid holds the process above these bits and the thread under this mask.
 PID_SHIFT, ID_MASK = 24, 0xFFFFFF
+
+#: CUPTI_SYNCHRONIZATION_INVALID_VALUE, an unsigned -1.
+_INVALID_ID = 0xFFFFFFFF
 
 #: CUDA backtraces and CPU samples number their call chains apart: samples start here.
 SAMPLING_CHAIN_OFFSET = 1 << 32
@@ -122,6 +126,10 @@ def _columns(**raw: str | Filled) -> dict[str, Filled]:
     return {ours: plain(r) if isinstance(r, str) else r for ours, r in raw.items()}
 
 
+def _if_valid(column: str) -> Filled:
+    return Filled((column,), lambda ids: np.where(ids == _INVALID_ID, MISSING, ids))
+
+
 _PROCESS = Filled(("globalPid",), process_of)
 _THREAD_PROCESS = Filled(("globalTid",), process_of)
 _THREAD = Filled(("globalTid",), thread_of)
@@ -164,7 +172,13 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
     )),
     "events": (CUDA_EVENT, _columns(
         time="timestamp", device="deviceId", process=_PROCESS, stream="streamId",
-        event="eventId", correlation="correlationId",
+        event="eventId", correlation="correlationId", sync="eventSyncId",
+    )),
+    # Columns: SQLite schema reference of the exporter. `syncType` is not read: up to 2025 a stream wait
+    # is 0, 2 or 3. A stream or event id that does not apply is CUPTI_SYNCHRONIZATION_INVALID_VALUE
+    # (CUPTI, CUpti_ActivitySynchronization), so that the ids tell what a wait is for.
+    "waits": (SYNCHRONIZATION, _WORK | _columns(
+        stream=_if_valid("streamId"), event=_if_valid("eventId"), sync="eventSyncId",
     )),
     "host_samples": (CPU_SAMPLES, _columns(
         time="start", process=_THREAD_PROCESS, thread=_THREAD,

@@ -1,0 +1,103 @@
+"""What the host waited for: an event, a stream or a whole context, and what ran there meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.operations import Kind, call_keys, join
+from advisor.model.arrays import Array
+from advisor.sources.schema import DTOH, MISSING, Call
+
+#: What a wait is for (`Waits.kind`).
+EVENT, STREAM, CONTEXT = range(3)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Waits of the feeding thread in the window, by start (ns).
+
+    `stream` is the one waited for, or on which the event was recorded; MISSING for a context and
+    where the event's stream is unknown. `pending` counts the streams among these with work that had
+    been issued before and had not ended. `over` is how long the wait went on for the work of `other`
+    after what the host asked for had ended: its read-backs since its last wait or, in a wait for a context
+    without one, the work of the stream that runs most kernels. Graph nodes count as work of the stream
+    on which their graph began.
+    """
+
+    start: Array
+    end: Array
+    kind: Array
+    stream: Array
+    pending: Array
+    over: Array
+    other: Array
+
+
+def feeder_waits(a: Analysis, device: int) -> Waits | None:
+    """None where the feeding thread waits in the window and it is not recorded what for."""
+    feeder = a.feeder(device)
+    if feeder is None:
+        return None
+    calls = a.trace.columns("api_calls", ("start", "process", "thread", "correlation"))
+    rows = a.calls_of(Call.SYNC)
+    rows = rows[calls["thread"][rows] == feeder]
+    waits = a.trace.columns("waits", ("start", "end", "process", "correlation", "stream", "event", "sync"))
+    keys, wanted = call_keys(
+        calls["process"][rows], calls["correlation"][rows], waits["process"], waits["correlation"]
+    )
+    mine = np.flatnonzero((join(keys, wanted) != MISSING) & (waits["correlation"] != MISSING))
+    mine = mine[np.argsort(waits["start"][mine], kind="stable")]
+    if len(rows) and not len(mine):
+        return None
+    start, end, stream, event = (waits[n][mine] for n in ("start", "end", "stream", "event"))
+    kind = np.where(event != MISSING, EVENT, np.where(stream != MISSING, STREAM, CONTEXT))
+    if a.trace.has("events"):
+        records, sync = a.trace.columns("events", ("process", "sync", "stream")), waits["sync"][mine]
+        at = join(*call_keys(records["process"], records["sync"], waits["process"][mine], sync))
+        known = (kind == EVENT) & (at != MISSING) & (sync > 0)
+        stream = np.where(known, records["stream"][at], stream)
+    return _against_work(a, device, feeder, Waits(start, end, kind, stream, *np.zeros((3, len(mine)), int)))
+
+
+def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
+    """With the work of each stream that had been issued when a wait began."""
+    calls = a.trace.columns("api_calls", ("start", "thread"))
+    at = np.flatnonzero((a.ops.device == device) & (a.ops.api != MISSING))
+    api, end, kind = a.ops.api[at], a.ops.end[at], a.ops.kind[at]
+    _, first, launch = np.unique(api, return_index=True, return_inverse=True)
+    stream, issued = a.ops.stream[at][first][launch], calls["start"][api]
+    copies = kind == Kind.COPY
+    back = np.zeros(len(at), bool)
+    back[copies] = a.trace.columns("copies", ("kind",))["kind"][a.ops.row[at[copies]]] == DTOH
+    back &= calls["thread"][api] == feeder
+    streams, number = np.unique(stream, return_inverse=True)
+    if not len(streams):
+        return waits
+    main = int(np.argmax(np.bincount(number, (end - a.ops.start[at]) * ~copies)))
+    until = np.stack(
+        [_last_end(issued[m], end[m], waits.start) for m in number == np.arange(len(streams))[:, None]]
+    )
+    until = np.where((waits.kind == CONTEXT) | (waits.stream == streams[:, None]), until, MISSING)
+    result = _last_end(issued[back], end[back], waits.start)
+    # A read-back that was issued before the wait before this one is not what this one is for.
+    asked = _last_end(issued[back], issued[back], waits.start) > np.append(MISSING, waits.start[:-1])
+    ready = np.where(asked, result, np.where(waits.kind == CONTEXT, until[main], waits.end))
+    ready = np.where((ready == MISSING) | (waits.kind == EVENT), waits.end, np.maximum(ready, waits.start))
+    last = np.argmax(until, axis=0)
+    over = np.minimum(until.max(axis=0), waits.end) - ready
+    return Waits(
+        *(waits.start, waits.end, waits.kind, waits.stream),
+        (until > waits.start).sum(axis=0),
+        np.maximum(over, 0),
+        streams[last],
+    )
+
+
+def _last_end(issued: Array, end: Array, before: Array) -> Array:
+    """The last end of what was issued before each time, MISSING where nothing was."""
+    order = np.argsort(issued, kind="stable")
+    ends = np.append(MISSING, np.maximum.accumulate(end[order]))
+    return np.asarray(ends[np.searchsorted(issued[order], before)])
