@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from advisor.model.options import Options
     from advisor.pipeline.compare import compare
     from advisor.pipeline.diagnose import diagnose, open_trace
-    from advisor.pipeline.doctor import doctor
+    from advisor.pipeline.doctor import doctor, plan
     from advisor.pipeline.explain import explain
-    from advisor.pipeline.plan import plan
     from advisor.pipeline.stats import stats
     from advisor.pipeline.whatif import whatif
     from advisor.pipeline.workers import ranks
@@ -55,7 +54,7 @@ _LAZY = {
     "doctor": "advisor.pipeline.doctor",
     "explain": "advisor.pipeline.explain",
     "open_trace": "advisor.pipeline.diagnose",
-    "plan": "advisor.pipeline.plan",
+    "plan": "advisor.pipeline.doctor",
     "ranks": "advisor.pipeline.workers",
     "stats": "advisor.pipeline.stats",
     "whatif": "advisor.pipeline.whatif",

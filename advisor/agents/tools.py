@@ -142,7 +142,7 @@ class Tools:
             from advisor.knowledge.capture import capture_goals
 
             return self._answer({"goals": {g.id: g.question for g in capture_goals().goals}}, redact)
-        from advisor.pipeline.plan import plan
+        from advisor.pipeline.doctor import plan
 
         found = plan(goal, command or (), engine=engine, phase=_phase(phase), place=place)
         kept = {"title", "question", "steps", "variables", "pitfalls"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from advisor.capture.options import Recording
 from advisor.capture.planner import UnmetNeed
-from advisor.capture.recording import Recording
 from advisor.engine.findings import CAPTURE_RULES
 from advisor.engine.infer import Inference
 from advisor.engine.wording import worded

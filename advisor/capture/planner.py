@@ -14,8 +14,7 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from advisor.capture.options import flag_of, joined, newer, spelled
-from advisor.capture.recording import TRACE_ORDER, Recording
+from advisor.capture.options import TRACE_ORDER, Recording, flag_of, joined, newer, spelled
 from advisor.facts.needs import NODES
 from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.files import capture_knowledge, engines

@@ -88,7 +88,7 @@ def _as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
 def _pasted(path: Path) -> str | None:
     """The text of a file of printed tables; None for anything else, and for what the reader will report."""
     from advisor.sources.packed import HEAD_BYTES
-    from advisor.sources.pasted.reader import decoded, is_tables
+    from advisor.sources.pasted.tables import decoded, is_tables
 
     try:
         if not path.is_file():

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from advisor.compare.sides import Kernel, Side, paired
 from advisor.knowledge.compare import limit
 from advisor.model.comparison import CallChange, OperationChange, OperationStatus
-from advisor.model.excerpt import Sketch
 from advisor.model.findings import Diagnosis
-from advisor.model.work import PhaseWork, Work
+from advisor.model.work import PhaseWork, Sketch, Work
 
 _NAMES = 3
 _ROWS = 200

@@ -11,9 +11,9 @@ from advisor.export.capture_tracks import KINDS, Described
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.pauses import step_times
 from advisor.model.arrays import Array, distinct
-from advisor.model.excerpt import Event, Excerpt
 from advisor.model.facts import Interval
 from advisor.model.findings import Finding
+from advisor.model.work import Event, Excerpt
 from advisor.sources.schema import MISSING, OPERATIONS
 
 #: Excerpts, and events of each; the step takes as many as so many places would.

@@ -211,15 +211,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
         "activity.groups",
         scope,
         "Sampled activity inside kernels (least squares), share of the window",
-        (
-            "family",
-            "kernel and blocks",
-            "share:ratio",
-            "DRAM:ratio",
-            "SM:ratio",
-            "Tensor:ratio",
-            "error:ratio",
-        ),
+        "family, kernel and blocks, share:ratio, DRAM:ratio, SM:ratio, Tensor:ratio, error:ratio",
         [
             [
                 f,

@@ -22,8 +22,7 @@ from advisor.facts.waits import wait_facts
 from advisor.facts.window import window_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.matmuls import matmuls, recorded_weights
-from advisor.model.decoder import Decoder
+from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
 from advisor.model.facts import FactBase
 
 

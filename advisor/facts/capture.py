@@ -138,7 +138,7 @@ def _majors(a: Analysis) -> list[int]:
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
     alone = samples_alone(a)
-    if trace.has("sums"):  # that a table is not there says nothing: it may not have been printed
+    if trace.summed:  # that a table is not there says nothing: it may not have been printed
         out.put("capture.size_bytes", capture.size_bytes)
         _workload(a, out)
         return
@@ -260,7 +260,7 @@ def _workload(a: Analysis, out: FactWriter) -> None:
             "workload.framework": a.program.framework,
         }
     )
-    if kind == UNKNOWN and (not len(a.names.ids) or a.trace.has("sums")):
+    if kind == UNKNOWN and (not len(a.names.ids) or a.trace.summed):
         return  # opaque graphs or cut names, for one: advice for any program may fit
     model = language_model or training or "inference" in kind
     unknown_model = kind == UNKNOWN and a.program.framework != CUDA_CPP

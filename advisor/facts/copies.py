@@ -206,15 +206,7 @@ def _classes(a: Analysis, scope: Scope, out: FactWriter, columns: tuple[Array, .
         "copies.classes",
         scope,
         "Copies, share of the window",
-        (
-            "direction",
-            "memory",
-            "count",
-            "mean size:bytes",
-            "share:ratio",
-            "exposed:ratio",
-            "rate:bytes_per_s",
-        ),
+        "direction, memory, count, mean size:bytes, share:ratio, exposed:ratio, rate:bytes_per_s",
         [
             [
                 r["kind"],

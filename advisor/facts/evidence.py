@@ -111,18 +111,7 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
         "kernels.top",
         scope,
         "Kernels by time, share of the kernel time",
-        (
-            "kernel",
-            "operation",
-            "family",
-            "calls",
-            "total:ms",
-            "share:ratio",
-            "p50:us",
-            "p95:us",
-            "p99:us",
-            "max:us",
-        ),
+        "kernel, operation, family, calls, total:ms, share:ratio, p50:us, p95:us, p99:us, max:us",
         [
             [
                 a.names.texts[i],

@@ -254,9 +254,9 @@ def _allocation_places(a: Analysis, device: int, out: FactWriter, scope: Scope) 
     inside &= events["kind"] == ALLOCATED
     found = find_origins(a.trace, a.ranges, np.full(int(inside.sum()), thread), events["time"][inside])
     taken: dict[str, list[int]] = {}
-    for i, size in enumerate(events["bytes"][inside].tolist()):
-        row = taken.setdefault(found.place(i) or "-", [0, 0])
-        row[0], row[1] = row[0] + 1, row[1] + size
+    for place, times, size in found.by_place(np.arange(int(inside.sum())), events["bytes"][inside]):
+        row = taken.setdefault(place, [0, 0])
+        row[0], row[1] = row[0] + times, row[1] + int(size)
     rows = [(place, count, size) for place, (count, size) in taken.items()]
     heads = ("allocated from", "times", "taken:bytes")
     title = "Code that makes the allocator take device memory"

@@ -131,18 +131,8 @@ def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, fl
     if not found.known[at].any():
         return []
     duration = (a.ops.end - a.ops.start)[at].astype(float)
-    columns = (found.line, found.module, found.outer)
-    kinds: dict[str, int] = {}
-    of = np.array([kinds.setdefault(m.kind, len(kinds)) for m in found.modules] + [-1], np.int64)
-    keys = np.stack([columns[0][at], of[columns[1][at]], columns[2][at]])
-    distinct, first, group_of = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    time = np.bincount(group_of.ravel(), duration, minlength=distinct.shape[1])
-    count = np.bincount(group_of.ravel(), minlength=distinct.shape[1])
-    order = [int(i) for i in np.argsort(-time, kind="stable") if time[i]][:_ROWS]
-    return [
-        (found.place(int(at[first[i]])) or "-", int(count[i]), time[i] / 1e6, time[i] / duration.sum())
-        for i in order
-    ]
+    heaviest = [row for row in found.by_place(at, duration) if row[2]][:_ROWS]
+    return [(place, count, time / 1e6, time / duration.sum()) for place, count, time in heaviest]
 
 
 def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None:
@@ -187,17 +177,8 @@ def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None
         "kernels.matmuls",
         scope,
         "Matrix products by recorded sizes: rates of the peak of their precision and of memory",
-        (
-            "operator",
-            "m x k x n",
-            "bytes each",
-            "calls",
-            "time:ms",
-            "TFLOP/s",
-            "of peak:ratio",
-            "operands of bandwidth:ratio",
-            "share:ratio",
-        ),
+        "operator, m x k x n, bytes each, calls, time:ms, TFLOP/s, "
+        "of peak:ratio, operands of bandwidth:ratio, share:ratio",
         rows[:_ROWS],
     )
 

@@ -20,10 +20,9 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import StepName, gpu
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL, shape_key
-from advisor.metrics.matmuls import REDUCTION
+from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pauses import step_sizes, step_times
 from advisor.model.arrays import Array
-from advisor.model.decoder import Decoder
 from advisor.model.facts import Scope
 
 _SIZES = Need(

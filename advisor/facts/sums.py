@@ -88,7 +88,7 @@ FACTS = (
 
 
 def sums_facts(a: Analysis, out: FactWriter) -> None:
-    alone = a.trace.has("sums")
+    alone = a.trace.summed
     out.put("capture.sums_only", alone)
     if not alone:
         return

@@ -66,11 +66,12 @@ class FactWriter:
         name: str,
         scope: Scope,
         title: str,
-        columns: Sequence[str],
+        columns: str | Sequence[str],
         rows: Sequence[Sequence[Value | None]],
     ) -> None:
-        """Keep an evidence table; an empty one is left out."""
+        """Keep an evidence table, its `columns` apart or by commas; an empty one is left out."""
         if rows:
+            columns = columns.split(", ") if isinstance(columns, str) else columns
             self.base.tables[name, scope] = Table(title, tuple(columns), tuple(tuple(r) for r in rows))
 
     def places(self, name: str, scope: Scope, intervals: Sequence[Interval]) -> None:

@@ -28,7 +28,7 @@ from advisor.gain.profiler import (
     node_inflation,
     without_inflation,
 )
-from advisor.gain.replay import DIAGNOSIS_OPS, Excerpt, Played, choose_steps, recorded_ends, replay
+from advisor.gain.replay import DIAGNOSIS_OPS, Played, Replayed, choose_steps, recorded_ends, replay
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array, distinct
@@ -67,7 +67,7 @@ class Replayer:
         times are scaled to it. Raises NoReplay where the capture cannot be replayed."""
         self.a = a
         self.unprofiled_ns = unprofiled_ns
-        self.excerpt: Excerpt = choose_steps(a, limit)
+        self.excerpt: Replayed = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
         self.by_software = a.trace_method != "hardware"

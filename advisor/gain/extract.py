@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.gain.catalog import constant
 from advisor.gain.inputs import NEVER, NONE, Calls, Handovers, Inputs, Joins, Ops, no_handovers, no_joins
-from advisor.gain.replay import Excerpt, NoReplay, host_span
+from advisor.gain.replay import NoReplay, Replayed, host_span
 from advisor.gain.waits import CallTimes, find_waits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans
@@ -41,13 +41,13 @@ _HELD = 0.9
 class Extract:
     """Inputs of the unchanged replay, with what they were taken from."""
 
-    excerpt: Excerpt
+    excerpt: Replayed
     inputs: Inputs
     streams: Array  # process, device and stream behind each dense stream, in one key
     main: int  # dense stream on which steps end, NONE if any
 
 
-def extract(a: Analysis, excerpt: Excerpt) -> Extract:
+def extract(a: Analysis, excerpt: Replayed) -> Extract:
     """The excerpt's calls, operations and waits. Raises NoReplay."""
     lo, hi = host_span(a, excerpt)
     at = _operations(a, lo, hi, int(a.steps.gpu_end[excerpt.last]))
@@ -363,7 +363,7 @@ def _last_of_call(ops: Ops, op: int) -> int:
     return op + int(same[-1])
 
 
-def _main_stream(a: Analysis, ops: Ops, taken: Operations, excerpt: Excerpt) -> int:
+def _main_stream(a: Analysis, ops: Ops, taken: Operations, excerpt: Replayed) -> int:
     """The dense stream on which the steps end; NONE where they end on several."""
     ends = a.steps.gpu_end[excerpt.first : excerpt.last + 1]
     hit = (ops.step != NONE) & np.isin(taken.end, ends)

@@ -294,7 +294,7 @@ _LEAST_STEPS = 3
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class Replayed:
     """Steps `first`..`last` are replayed and `measured` of them (positions, their predecessor is
     replayed too) are timed. `whole` is the number of steps that the window has."""
 
@@ -315,7 +315,7 @@ class NoReplay(Exception):
     """The capture cannot be replayed; the text says why."""
 
 
-def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Excerpt:
+def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Replayed:
     """The steps of the window, or the stretch of them whose mean step time is nearest to the
     window's where they hold more than `limit` operations. Raises NoReplay."""
     if len(a.ops) == 0:
@@ -332,7 +332,7 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Excerpt:
     size = np.bincount(a.steps.op_step[a.steps.op_step >= 0], minlength=len(a.steps))
     total = np.concatenate(([0], np.cumsum(size[lo - _LEAD : hi + 1])))
     if total[-1] <= limit:
-        return Excerpt(lo - _LEAD, hi, steps, len(steps))
+        return Replayed(lo - _LEAD, hi, steps, len(steps))
     wide = int(np.searchsorted(total, limit, "right")) - 1 - _LEAD
     wide = min(max(wide, _LEAST_STEPS), hi - lo + 1)
     time = np.diff(recorded_ends(a))[lo - _LEAD : hi]  # of steps lo..hi
@@ -345,7 +345,7 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Excerpt:
     off[count == 0] = np.inf
     begin = lo + int(np.argmin(off))
     chosen = steps[(steps >= begin) & (steps < begin + wide)]
-    return Excerpt(begin - _LEAD, begin + wide - 1, chosen, len(steps))
+    return Replayed(begin - _LEAD, begin + wide - 1, chosen, len(steps))
 
 
 def recorded_ends(a: Analysis) -> Array:
@@ -358,7 +358,7 @@ def _rolling(values: Array, wide: int) -> Array:
     return np.asarray(total[wide:] - total[:-wide])
 
 
-def host_span(a: Analysis, excerpt: Excerpt) -> tuple[int, int]:
+def host_span(a: Analysis, excerpt: Replayed) -> tuple[int, int]:
     """Host times [from, to) of the calls that belong to the steps: from the first call of the
     first step to the last call that these steps need."""
     first = _first_call(a, excerpt.first)

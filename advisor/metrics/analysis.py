@@ -23,8 +23,8 @@ from advisor.metrics.host import Ranges, Threads, calls_by_thread
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, kernel_names
 from advisor.metrics.operations import Kind, Operations, operations
+from advisor.metrics.origins import Provenance
 from advisor.metrics.phases import phase_times, with_phases
-from advisor.metrics.provenance import Provenance
 from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work

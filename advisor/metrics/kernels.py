@@ -66,7 +66,7 @@ class Names:
 def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
     """Names, families and operations of all kernels; each distinct name is looked at once. Where
     there are sums alone, `index` has an entry for each of them."""
-    if trace.has("sums"):
+    if trace.summed:
         found = sums_of(trace, Summed.KERNELS).names
         each = np.arange(len(found))
         return Names(each, found, [base_name(n) for n in found], each, families.classify(found))
@@ -178,7 +178,7 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
 
 def kernel_rows(trace: Trace, names: Names) -> tuple[Array, Array]:
     """Time (ns) of each entry of `Names.index`, and how many kernels it stands for."""
-    if trace.has("sums"):
+    if trace.summed:
         found = sums_of(trace, Summed.KERNELS)
         return found.total, found.count
     span = trace.columns("kernels", ("start", "end"))

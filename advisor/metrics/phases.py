@@ -133,7 +133,7 @@ def with_phases(
 def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ...], Array]:
     """Phases of the steps and the time (ns) that each ran; where no step has one, the phase that
     the kernels of the whole capture speak for, and of sums the time of the ranges that name one."""
-    if trace.has("sums"):
+    if trace.summed:
         ranges = sums_of(trace, Summed.RANGES)
         found = [step_patterns().step(name) for name in ranges.names]
         return tuple((hit and hit.phase) or "unknown" for hit in found), ranges.total

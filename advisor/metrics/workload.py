@@ -75,7 +75,7 @@ def look(trace: Trace, names: Names, ranges: Ranges) -> WorkloadSigns:
     """What a capture shows; each distinct name is looked at once."""
     written, operators = _split_texts(ranges)
     hits = list(ranges.matching(step_patterns().step).values())
-    if trace.has("sums"):
+    if trace.summed:
         written = tuple(sums_of(trace, Summed.RANGES).names)
         hits = [hit for text in written if (hit := step_patterns().step(text))]
     signs = WorkloadSigns(

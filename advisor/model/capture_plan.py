@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from advisor.model.capture import Frozen
+from advisor.model.capture import Frozen, Shown
 from advisor.model.findings import SCHEMA_VERSION, Finding, Input, Option, Tool
-from advisor.model.notebook import Shown
 from advisor.model.rules import Reply
 
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from advisor.model.capture import Frozen
-from advisor.model.excerpt import Sketch
+from advisor.model.capture import Frozen, Shown
 from advisor.model.facts import Cell, Fact, Scope
 from advisor.model.findings import (
     SCHEMA_VERSION,
@@ -27,7 +26,7 @@ from advisor.model.findings import (
     Tool,
     Verify,
 )
-from advisor.model.notebook import Shown
+from advisor.model.work import Sketch
 
 Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
 

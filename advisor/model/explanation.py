@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from advisor.model.capture import Frozen
+from advisor.model.capture import Frozen, Shown
 from advisor.model.facts import Cell, Scope
 from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Finding, Impact, Input, Severity, Tool
-from advisor.model.notebook import Shown
 
 State = Literal["fired", "overruled", "quiet", "not_evaluated"]
 

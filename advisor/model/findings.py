@@ -14,16 +14,14 @@ from advisor.model.advice import Headline as Headline
 from advisor.model.advice import Option as Option
 from advisor.model.advice import ToDo as ToDo
 from advisor.model.advice import Verify as Verify
-from advisor.model.capture import Frozen, InputDevice, LedgerRow
-from advisor.model.excerpt import Excerpt
+from advisor.model.capture import Frozen, InputDevice, LedgerRow, Shown
 from advisor.model.facts import SEVERITIES as SEVERITIES
 from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.facts import Severity as Severity
 from advisor.model.gain import Choice, Combined, Ranking
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Span as Span
-from advisor.model.notebook import Shown
-from advisor.model.work import Work
+from advisor.model.work import Excerpt, Work
 
 SCHEMA_VERSION = 1
 #: The `format` of an input that could not be read: a rank of a job that is missing.

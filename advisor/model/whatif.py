@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from advisor.model.capture import Frozen
+from advisor.model.capture import Frozen, Shown
 from advisor.model.findings import SCHEMA_VERSION, Input, Tool
 from advisor.model.gain import CombinedStep, Span
-from advisor.model.notebook import Shown
 
 
 class Replay(Frozen):

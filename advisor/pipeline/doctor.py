@@ -1,22 +1,28 @@
-"""``advisor.doctor``: what a capture can and cannot answer, and how to record a better one."""
+"""``advisor.doctor``: what a capture can and cannot answer, and how to record a better one;
+and ``advisor.plan``, how to record one for a goal."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from advisor import __version__
 from advisor.capture import doctor as checks
+from advisor.capture.goals import plan as build
+from advisor.capture.options import recording_of
 from advisor.capture.planner import Situation
 from advisor.capture.planner import plan as record_again
-from advisor.capture.recording import recording_of
+from advisor.capture.request import PlanRequest
 from advisor.engine.compile import Program
 from advisor.engine.infer import infer
 from advisor.engine.load import builtin_dir
+from advisor.errors import invalid_choice
 from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER
 from advisor.facts.spec import ASKED_TABLES
 from advisor.metrics.analysis import Analysis
-from advisor.model.capture_plan import Checkup, Plan
+from advisor.model.capture_plan import CapturePlan, Checkup, Plan
 from advisor.model.facts import Value
 from advisor.model.findings import Tool
 from advisor.pipeline import document
@@ -124,3 +130,17 @@ def _profiler_calls(a: Analysis) -> bool:
     if not a.trace.has("api_calls"):
         return False
     return bool((a.trace.columns("api_calls", ("call",))["call"] == Call.PROFILER).any())
+
+
+def plan(goal: str, command: Sequence[str] = (), **options: Any) -> CapturePlan:
+    """The plan that `advisor capture GOAL -- COMMAND` prints; `options` are those of the verb by name:
+    `engine`, `phase`, `place`, `ranks`, `iterations`, `repeat`, `delay`, `duration`.
+
+    Raises InputError for a goal, an engine or a place that is unknown, and for an unknown option.
+    """
+    known = [name for name in PlanRequest.__dataclass_fields__ if name not in ("goal", "command")]
+    for name in options:
+        if name not in known:
+            raise invalid_choice("plan", name, known)
+    words = tuple(command.split()) if isinstance(command, str) else tuple(command)
+    return build(PlanRequest(goal=goal, command=words, **options))

@@ -52,9 +52,7 @@ def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | No
     whole = (a.span[1] - a.span[0]) / 1e6
 
     def ms_of(part: str, _scope: Scope, share: float | None) -> float | None:
-        return (
-            None if share is None or a.trace.has("sums") else share * (whole if part == "capture" else step)
-        )
+        return None if share is None or a.trace.summed else share * (whole if part == "capture" else step)
 
     return ms_of
 
@@ -223,7 +221,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         window_ns=(window.start, window.end),
         window_method=window.method,
         steps=len(a.window_steps) or len(a.repeated) or None,
-        step_method=a.repeated.method if len(a.repeated) else _SUMS if a.trace.has("sums") else None,
+        step_method=a.repeated.method if len(a.repeated) else _SUMS if a.trace.summed else None,
         step_confidence=a.repeated.confidence if len(a.repeated) else None,
         step_levels=dict(a.steps.levels),
         workload=a.workload,
@@ -361,7 +359,7 @@ def timeline(a: Analysis) -> Timeline:
 def next_target(a: Analysis) -> NextTarget | None:
     """The family that holds most kernel time, its largest kernel and the command to look at it."""
     names, (duration, calls) = a.names.index, kernel_rows(a.trace, a.names)
-    if not a.trace.has("sums"):
+    if not a.trace.summed:
         at = a.device_kernels(a.devices[0]) if a.devices else np.empty(0, np.int64)
         names, duration, calls = a.op_name[at], duration[a.ops.row[at]], calls[a.ops.row[at]]
     total, known = duration.sum(), np.where(calls > 0, duration, 0)  # without rows that were cut off

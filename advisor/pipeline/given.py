@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
-from advisor.model.decoder import Decoder
+from advisor.metrics.matmuls import Decoder
 from advisor.reading import parse_json, read_text
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.metrics.collectives import LEADS, Collectives, device_collectives, leads
-from advisor.ranks.rows import UNKNOWN, RankRows
+from advisor.ranks.align import UNKNOWN, RankRows
 
 if TYPE_CHECKING:
     from advisor.facts.communication import CrossRank

@@ -40,10 +40,10 @@ def verdict(
         sentence = f"{first.title}: {first.message}"
         if rest := causes_behind(main, 2):
             sentence += f" Then: {', '.join(rest)}."
-        if a.trace.has("sums"):
+        if a.trace.summed:
             sentence += f" {_CAPTURE}"
         return what + sentence
-    if a.trace.has("sums"):
+    if a.trace.summed:
         return f"{what}Sums alone, and no fault that they can show. {_CAPTURE}"
     if samples_alone(a):
         return (

@@ -20,9 +20,9 @@ from advisor.model.facts import TRACE, Fact, FactBase, Scope
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Threshold
 from advisor.model.gain import Gain
 from advisor.ranks import merge
+from advisor.ranks.align import RankRows
 from advisor.ranks.facts import TRANSFERS, job_facts, rank_call_facts
 from advisor.ranks.merge import RankFinding
-from advisor.ranks.rows import RankRows
 from advisor.ranks.sections import with_gain
 from advisor.ranks.summary import RankSummary, communication_codes, whole_fact
 from advisor.ranks.waits import Waits, reduce_ranks

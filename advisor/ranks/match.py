@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.model.arrays import Array, distinct
-from advisor.ranks.align import Clock, belongs, nearest_pairs
-from advisor.ranks.rows import UNKNOWN, RankRows
+from advisor.ranks.align import UNKNOWN, Clock, RankRows, belongs, nearest_pairs
 
 #: A set of ranks that comes in this share of the collectives is a communicator; one that comes
 #: less often lacks calls that were lost, and must hold this share of a communicator.

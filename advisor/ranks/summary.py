@@ -18,7 +18,7 @@ from advisor.model.capture import Capture, Recorder
 from advisor.model.facts import Fact, FactBase, Interval, Scope, Table, Value
 from advisor.model.findings import Diagnosis, Timeline
 from advisor.model.gain import Gain
-from advisor.ranks.rows import RankRows
+from advisor.ranks.align import RankRows
 
 #: Rows of each table that travel from all ranks but the first.
 _TABLE_ROWS = 20

@@ -11,9 +11,8 @@ import numpy as np
 
 from advisor.metrics.collectives import EXPERTS
 from advisor.model.arrays import Array
-from advisor.ranks.align import Clock, align
+from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
 from advisor.ranks.match import match
-from advisor.ranks.rows import UNKNOWN, RankRows
 
 #: Nobody is late to a collective in which no rank waits longer than this, or this share of it.
 _NOISE_NS, _NOISE_SHARE = 2_000, 0.05

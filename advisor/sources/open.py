@@ -286,20 +286,20 @@ def _is_log(found: Found) -> bool:
 
 
 def _open_tables(found: Found) -> Source:
-    from advisor.sources.pasted.reader import open_tables
+    from advisor.sources.pasted.tables import open_tables
 
     return open_tables(found.path, found.shown)
 
 
 def _is_tables(found: Found) -> bool:
-    from advisor.sources.pasted.reader import is_tables
+    from advisor.sources.pasted.tables import is_tables
 
     return not found.name.endswith(REPORT_SUFFIXES) and is_tables(found.head)
 
 
 def _is_text(found: Found) -> bool:
     """Any text may hold tables of `nsys stats` further down."""
-    from advisor.sources.pasted.reader import is_text
+    from advisor.sources.pasted.tables import is_text
 
     return not found.name.endswith((*REPORT_SUFFIXES, ".sqlite", ".db")) and is_text(found.head)
 

@@ -75,6 +75,11 @@ class Trace:
         return self._tables
 
     @property
+    def summed(self) -> bool:
+        """True where sums by name are all there is: no times, and no table that was not printed."""
+        return "sums" in self._tables
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What was left out of what has been read, in words."""
         far = (f"{t} that begin months from the others, left out: {n}" for t, n in self.left_out.items())

@@ -10,7 +10,7 @@ import pytest
 
 import advisor
 from advisor.capture.doctor import question_facts
-from advisor.capture.recording import recording_of
+from advisor.capture.options import recording_of
 from advisor.cli.main import main
 from advisor.errors import RuleError
 from advisor.model.capture import Capture

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from advisor.capture import options
+from advisor.capture.options import Recording, masked
 from advisor.capture.planner import Situation, UnmetNeed, plan
-from advisor.capture.recording import Recording, masked
 from advisor.knowledge.files import capture_knowledge
 from advisor.model.capture_plan import Named, Plan
 

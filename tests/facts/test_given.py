@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from advisor.errors import InputError
-from advisor.model.decoder import Decoder
+from advisor.metrics.matmuls import Decoder
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.given import parse_weights

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.model.findings import Diagnosis, Finding
 from advisor.pipeline.diagnose import Options
 from advisor.pipeline.ranks import Reduced, Task, diagnose_ranks, reduce_capture
-from advisor.ranks.rows import UNKNOWN, RankRows
+from advisor.ranks.align import UNKNOWN, RankRows
 from advisor.ranks.summary import recognise
 
 ZERO = 1_700_000_000_000_000_000

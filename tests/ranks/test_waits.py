@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.ranks.align import align
+from advisor.ranks.align import RankRows, align
 from advisor.ranks.match import match
-from advisor.ranks.rows import RankRows
 from advisor.ranks.waits import reduce_ranks
 from tests.ranks.support import ZERO, rows
 from tests.ranks.test_align import ends, skewed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from advisor.model.excerpt import Excerpt
 from advisor.model.findings import Diagnosis
+from advisor.model.work import Excerpt
 from advisor.reports.layout import clean, cut_middle
 
 #: Names are not longer; the middle of longer ones is left out.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from advisor.model.comparison import Comparison
-from advisor.model.excerpt import Sketch
 from advisor.model.numbers import amount, milliseconds
+from advisor.model.work import Sketch
 from advisor.reports.html.charts import counts, histogram, place
 from advisor.reports.html.events import Drawn, together
 from advisor.reports.layout import clean
