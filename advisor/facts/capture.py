@@ -36,14 +36,15 @@ _CLIENT = re.compile(
 
 #: Part of start-up -> its name, and what shortens it.
 _STARTUP_WORDS = {
-    "context": ("context creation", "start recording after the first CUDA call"),
-    "modules": ("module loads and first launches", "run every kernel once before the capture; "
+    "context": ("context creation", "driver persistence mode (nvidia-smi -pm 1), no device visible that is not used"),
+    "modules": ("modules, first launches", "run every kernel once before the capture; "
                 "CUDA_MODULE_LOADING=EAGER moves loads out of the first step"),
     "libraries": ("set-up of libraries", "create handles and workspaces before the first request"),
     "graphs": ("building of CUDA graphs", "capture graphs for the usual sizes before serving"),
-    "ranges": ("ranges named warm-up, loading or compilation", "record after them"),
+    "ranges": ("warm-up, loading, compilation", "caches of compiled and tuned kernels that outlive the process"),
     "upload": ("upload of weights", "pinned memory, asynchronous copies, large pieces"),
-    "allocation": ("allocations before the first work", "one pool instead of many allocations"),
+    "allocation": ("allocations before work", "one pool instead of many allocations"),
+    "rest": ("host code between these", "see it with --sample=process-tree or ranges of its own"),
 }  # fmt: skip
 
 _TRACED = Need("the capture does not list what was traced")
@@ -220,17 +221,19 @@ def _startup(a: Analysis, span: int, out: FactWriter) -> None:
             "capture.unused_ratio": max(1.0 - cold - steady - teardown, 0.0),
         }
     )
-    for kind in KINDS:
-        spans = found.parts.get(kind)
-        out.put(f"startup.{kind}_ratio", spans.total / span if spans else 0.0)
+    parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}
+    for kind, length in parts.items():
+        out.put(f"startup.{kind}_ratio", length / span)
+    parts["rest"] = max(found.length - sum(parts.values()), 0)
     out.table(
         "capture.startup_parts",
         TRACE,
-        "What start-up was made of",
-        ("part", "length:ms", "share of the capture:ratio", "what would shorten it"),
+        "What start-up was made of, share of the capture",
+        ("part", "length:ms", "share:ratio", "what would shorten it"),
         [
-            [_STARTUP_WORDS[kind][0], spans.total / 1e6, spans.total / span, _STARTUP_WORDS[kind][1]]
-            for kind, spans in sorted(found.parts.items(), key=lambda p: -p[1].total)
+            [_STARTUP_WORDS[kind][0], length / 1e6, length / span, _STARTUP_WORDS[kind][1]]
+            for kind, length in sorted(parts.items(), key=lambda p: -p[1])
+            if length
         ],
     )
     out.table(

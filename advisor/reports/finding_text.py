@@ -143,7 +143,7 @@ def grid(table: Table, rows: int | None = None, item: str = "") -> Grid:
     """A table of the document, at most so many `rows` of it."""
     filled = table.filled()
     kept = filled.rows if rows is None else filled.rows[:rows]
-    return Grid(filled.columns, kept, len(table.rows) - len(kept), title=table.title, item=item)
+    return Grid(filled.columns, kept, len(table.rows) - len(kept), title=table.title, item=item, wrapped=True)
 
 
 def place_text(where: Interval) -> str:

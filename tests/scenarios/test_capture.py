@@ -73,6 +73,10 @@ def test_start_up_in_the_window(tmp_path: Path) -> None:
     impact = d.findings[0].impact
     assert impact is not None
     assert impact.ms == pytest.approx(fact(d, "capture.startup_ms", None))
+    parts = next(t for t in d.findings[0].evidence if t.title.startswith("What start-up was made of"))
+    assert sum(row[1] for row in parts.rows) == pytest.approx(impact.ms)
+    assert sum(row[2] for row in parts.rows) == pytest.approx(fact(d, "capture.startup_ratio", None))
+    assert all(row[3] for row in parts.rows)
     assert cost_text(d.findings[0], has_steps=True).endswith(" of the capture (148 ms)")
     assert not d.findings[0].invalidates  # the steps behind it are good
 
