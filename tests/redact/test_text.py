@@ -134,6 +134,25 @@ def test_environments() -> None:
     assert dict(variables("A=1\0B=x=2\0C=3")) == {"A": "1", "B": "x=2", "C": "3"}
 
 
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("A=1;B=2;C=3", True),
+        ("A=1;B=2;", False),
+        ("A=1;B=2;C=3;some;words", True),  # three of five
+        ("A=1;B=2;C=3;some;words;more", False),
+    ],
+)
+def test_three_variables_and_most_of_the_parts_make_an_environment(text: str, known: bool) -> None:
+    assert is_environment(text) is known
+
+
+def test_values_that_are_looked_for_everywhere_are_no_plain_words() -> None:
+    """Ten letters, or six signs that are not all letters."""
+    values = ("abcdefghij", "abcdefghi", "abcde1", "abcd1", "")
+    assert Scrubber(secrets=values).secrets == ("abcdefghij", "abcde1")
+
+
 @pytest.mark.parametrize("word", ["root", "vm", "", "12345", "Local", "python"])
 def test_common_words_name_nobody(word: str) -> None:
     assert not is_identifying(word)

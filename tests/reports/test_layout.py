@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from advisor.reports.layout import Page, clean, cut_end, cut_middle, name_text, shell_lines, wrap
+from advisor.reports.layout import Page, clean, cut_end, cut_middle, name_text, pad, shell_lines, wrap
 
 TEXT = st.text(max_size=200)
 
@@ -47,6 +47,12 @@ def test_name_text_drops_return_type_and_arguments() -> None:
     assert name_text("void k<int, (bool)1>(int, T3 (*)(int))") == "k<int, (bool)1>"
     assert name_text("gemm_kernel(int)") == "gemm_kernel(int)"
     assert name_text("void broken)") == "broken)"
+    assert name_text("void k(int)") == "k"
+
+
+def test_numbers_stand_at_the_right() -> None:
+    assert [pad("ab", n, right=True) for n in (4, 3, 2)] == ["  ab", " ab", "ab"]
+    assert [pad("ab", n) for n in (3, 1)] == ["ab ", "a"]
 
 
 def test_page_is_never_wider_than_asked() -> None:
@@ -55,6 +61,8 @@ def test_page_is_never_wider_than_asked() -> None:
     page.labelled("label", "word " * 30)
     page.table(("name", "n"), [(["归" * 60, "b"], False), (["1", "22"], True)])
     assert max(cell_len(line.plain) for line in page.lines) <= 40
+    assert page.lines[0].plain == "x" * 39 + "…"
+    assert Page().width == 80
 
 
 def test_columns_without_room_are_left_out() -> None:
@@ -73,6 +81,13 @@ def test_a_name_without_room_stands_whole_above_its_row() -> None:
     assert shown[-2:] == [["176"], ["main", "9"]]
 
 
+def test_the_names_of_functions_make_room_for_the_other_columns() -> None:
+    page = Page(60)
+    heads, kernel = ("called from", "kernel", "calls"), "k" * 34
+    page.table(heads, [(["f " * 30], False), ([kernel], False), (["176"], True)], whole=True)
+    assert page.lines[-1].plain.split() == [kernel, "176"]
+
+
 COMMANDS = [
     "ncu --set full --kernel-name 'regex:^a b$' --launch-count 5 python serve.py --batch 1",
     "ncu --kernel-name regex:" + "x" * 120 + " python -c 'print(1)'",
@@ -87,6 +102,13 @@ def test_a_broken_command_line_still_means_the_same(command: str, width: int) ->
     lines = shell_lines(command, width, 4)
     assert all(len(line) <= width for line in lines)
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(command)
+
+
+def test_a_quoted_word_may_break_at_any_place() -> None:
+    for count in range(30, 50):
+        command = "run 'a" + "b c" * count + '\' "d e"'
+        lines = shell_lines(command, 40, 2)
+        assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(command)
 
 
 def test_an_option_stays_with_its_value() -> None:

@@ -264,6 +264,15 @@ def test_fractions_of_a_second_are_exact() -> None:
         assert stamp.ns == 1_700_000_000 * 10**9 + fraction
 
 
+def test_a_fraction_behind_a_time_of_day_is_one_of_a_second() -> None:
+    assert read_stamp("01:02:03.5") == Stamp(3723 * 10**9 + 500_000_000, False, False)
+
+
+def test_lines_before_the_header_are_passed_over(tmp_path: Path) -> None:
+    found = log(tmp_path, "driver, 580.159\n" + SMI)
+    assert columns(found, "gr_active")["gr_active"].tolist() == [1.0, 0.5]
+
+
 def test_a_log_of_power_shell(tmp_path: Path) -> None:
     path = tmp_path / "smi.csv"
     path.write_bytes(SMI.encode("utf-16"))
