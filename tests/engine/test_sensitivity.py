@@ -103,6 +103,7 @@ def test_a_share_is_not_moved_beyond_the_whole() -> None:
     """0.97 of a whole: 104.5 % is not a threshold."""
     found = flips({"f.a": 1.0}, watched("ABC101", "near", "f.a", 0.95))
     assert found == ()
+    assert flips({"f.a": 1.0}, watched("ABC101", "near", "f.a", 1.0)) == ()
     (flip,) = flips({"f.a": 0.97}, watched("ABC101", "near", "f.a", 0.95))
     assert flip.moved_to == 1.0
     (over,) = flips({"f.a_over_b": 1.0}, watched("ABC101", "near", "f.a_over_b", 0.95))

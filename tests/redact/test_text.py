@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.capture.redact_text import Scrubber, is_environment, is_identifying, other_gpu, variables
+from advisor.capture.redact_text import (
+    Scrubber,
+    is_environment,
+    is_identifying,
+    names_here,
+    other_gpu,
+    variables,
+)
 
 SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hunter2", "enabled"))
 
@@ -103,6 +110,8 @@ def test_a_word_in_the_name_of_a_kernel_is_no_person() -> None:
         ("--max-tokens", "4096", "4096"),
         ("--password=", "x", "x"),
         ("", "--api-key=abc", "--api-key=redacted"),
+        ("", "--dtype=bf16", "--dtype=bf16"),
+        ("", "--api-key=", "--api-key="),
         ("", "HF_TOKEN=abc", "HF_TOKEN=redacted"),
         ("--model", "/data/acme/model", "/redacted"),
         ("serve", "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
@@ -110,6 +119,20 @@ def test_a_word_in_the_name_of_a_kernel_is_no_person() -> None:
 )
 def test_arguments(after: str, text: str, clean: str) -> None:
     assert SCRUBBER.argument(text, after) == clean
+
+
+def test_the_longest_of_the_known_words_goes_first() -> None:
+    assert Scrubber(words=("gpu-node", "gpu-node-17")).text("gpu-node-17 is up") == "redacted is up"
+
+
+def test_the_last_part_of_a_program_says_which_one_it_is() -> None:
+    assert SCRUBBER.program("/opt/acme/server") == "/redacted/server"
+    assert SCRUBBER.text("/opt/acme/server") == "/redacted"
+
+
+def test_this_machine_has_a_short_name_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.node", lambda: "node7.cluster.lan")
+    assert list(names_here())[:2] == ["node7.cluster.lan", "node7"]
 
 
 def test_ids_of_gpus_become_others_of_the_same_length() -> None:

@@ -161,6 +161,17 @@ def test_ids_beyond_63_bits_and_null(tmp_path: Path) -> None:
         assert read["stream"].tolist() == [7, MISSING]
 
 
+@pytest.mark.parametrize("cell", [{"a": 1}, [1]])
+def test_lists_and_records_where_a_number_belongs_read_as_nothing(tmp_path: Path, cell: object) -> None:
+    folder = exported(everything().write(tmp_path / "t.sqlite"), tmp_path / "folder")
+    path = folder / "ENUM_CUDA_MEM_KIND.parquet"
+    table = pq.read_table(path)
+    ids = pa.array([cell] * table.num_rows)
+    pq.write_table(table.set_column(table.column_names.index("id"), "id", ids), path)
+    with open_trace(folder) as trace:
+        assert trace.columns("copies", ["src_memory"])["src_memory"].size == 1
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     sqlite = everything().write(tmp_path / "t.sqlite")
     for kind in KINDS:

@@ -264,6 +264,12 @@ def test_fractions_of_a_second_are_exact() -> None:
         assert stamp.ns == 1_700_000_000 * 10**9 + fraction
 
 
+def test_memory_is_what_is_used_free_and_reserved(tmp_path: Path) -> None:
+    text = "index, utilization.gpu, memory.used, memory.free, memory.reserved\n0, 5, 100, 30, 4\n"
+    total = columns(log(tmp_path, text), "memory_total_bytes")["memory_total_bytes"]
+    assert total.tolist() == [134 * 2**20]
+
+
 def test_a_fraction_behind_a_time_of_day_is_one_of_a_second() -> None:
     assert read_stamp("01:02:03.5") == Stamp(3723 * 10**9 + 500_000_000, False, False)
 

@@ -260,9 +260,11 @@ def _answers(column: Any, answer: Is | tuple[int, ...]) -> Column:
 
 
 def _values(column: Any) -> list[Any]:
-    """Python values; text that is not UTF-8 keeps what can be read of it."""
+    """Python values; text that is not UTF-8 keeps what can be read of it, lists and records are none."""
     import pyarrow as pa
 
+    if pa.types.is_nested(column.type):
+        return [None] * len(column)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):

@@ -181,7 +181,8 @@ class SqliteFile:
 
     def last_id(self, table: str) -> int:
         """The largest id in a table of texts, 0 without any."""
-        return max(int(self.rows(f"select max(id) from {quoted(table)}")[0][0] or 0), 0)
+        whole = f"select max(id) from {quoted(table)} where typeof(id) = 'integer'"
+        return max(self.rows(whole)[0][0] or 0, 0)
 
     @contextmanager
     def _damage_reported(self, opening: bool = False) -> Iterator[None]:

@@ -1,0 +1,30 @@
+"""Side inputs: up to which size they are read, and what is offered in place of a missing one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import InputError
+from advisor.reading import parse_json, read_bytes, similar
+
+
+def test_a_file_of_the_largest_size_is_read_and_a_byte_more_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(bytes(3 << 20))
+    assert len(read_bytes(path, 3 << 20)) == 3 << 20
+    with pytest.raises(InputError, match="larger than 2 MB"):
+        read_bytes(path, (3 << 20) - 1)
+
+
+def test_the_nearest_name_is_offered_without_its_endings(tmp_path: Path) -> None:
+    for name in ("decode.sqlite.xz", "prefill.sqlite"):
+        (tmp_path / name).touch()
+    assert similar(tmp_path / "decod.json") == f"; did you mean '{tmp_path / 'decode.sqlite.xz'}'?"
+    assert similar(tmp_path / "other.sqlite") == similar(tmp_path / "no" / "decode.sqlite") == ""
+
+
+def test_json_that_is_nested_too_deeply_is_no_json() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_json("[" * 100_000)
