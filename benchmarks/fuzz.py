@@ -82,7 +82,12 @@ def run_case(case: Case, folder: Path, temporary: Path) -> tuple[str, int]:
         told.write_text(json.dumps((wrong, grown)))
         sys.stdout.flush()
         os._exit(0)
-    _, status = os.waitpid(pid, 0)
+    try:
+        _, status = os.waitpid(pid, 0)
+    except KeyboardInterrupt:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         hung = number in (signal.SIGALRM, signal.SIGXCPU)

@@ -39,7 +39,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "numbers": ("model/numbers.py", "model/test_numbers.py"),
     "intervals": ("metrics/intervals.py", "metrics/test_intervals.py"),
     "statistics": ("compare/statistics.py", "compare/test_statistics.py"),
-    "tails and sums": ("metrics/tails.py metrics/sums.py", "stats/test_tails.py stats/test_sums.py"),
+    "tails and sums": ("metrics/tails.py metrics/sums.py", "stats/test_tails.py facts/test_sums.py"),
     "conditions": ("engine/interpret.py engine/values.py",
                    "engine/test_kleene.py engine/test_states.py engine/test_explain.py"),
     "sensitivity": ("engine/sensitivity.py", "engine/test_sensitivity.py"),

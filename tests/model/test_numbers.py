@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.findings import ConditionDoc
-from advisor.model.numbers import column, condition_text, session_time, value_text
+from advisor.model.numbers import (
+    column,
+    condition_text,
+    milliseconds,
+    session_time,
+    signed,
+    times,
+    value_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +51,22 @@ from advisor.model.numbers import column, condition_text, session_time, value_te
 )
 def test_value_text(value: float, unit: str, shown: str) -> None:
     assert value_text(value, unit) == shown
+
+
+def test_numbers_that_are_compared_at_a_glance_keep_their_decimals() -> None:
+    assert [signed(r) for r in (-0.837, 0.023, 5.13, 1.0, 0.9994)] == [
+        "-83.7",
+        "+2.3",
+        "+513",
+        "+100",
+        "+99.9",
+    ]
+    assert [milliseconds(t) for t in (0, 0.5, 1, 99.994, 100)] == ["0.00", "0.500", "1.00", "99.99", "100.0"]
+    assert [times(n) for n in (1, 99.99, 100)] == ["1.00", "99.99", "100"]
+
+
+def test_places_in_time_are_those_of_the_session() -> None:
+    assert column("start:ms", [1_234.567]) == ("start", ["1.234567s"], True)
 
 
 def condition(**values: object) -> ConditionDoc:

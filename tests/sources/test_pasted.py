@@ -15,7 +15,7 @@ from advisor.cli.inputs import expand
 from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.sources.open import open_trace
-from advisor.sources.pasted.headings import number
+from advisor.sources.pasted.headings import header_of, number, spaced
 from advisor.sources.pasted.tables import REST, Table, read_tables
 from tests.pasted import FORMATS, Printed, as_columns, as_csv, as_old, pasted, printed
 
@@ -60,6 +60,19 @@ def test_every_format_reads_alike(form: str) -> None:
     assert found["host_calls"].rows[0].name == "poll"
 
 
+def test_up_to_two_columns_may_be_unknown() -> None:
+    known = "Name,Total Time (ns),Instances"
+    assert header_of(f"{known},Foo,Bar") is not None
+    assert header_of(f"{known},Foo,Bar,Baz") is None
+
+
+def test_a_name_with_spaces_may_stand_first() -> None:
+    header = header_of("Name  Total Time (ns)  Instances")
+    assert header is not None
+    assert spaced("my kernel 5 7", header.columns) == ["my kernel", "5", "7"]
+    assert spaced("5 7", header.columns) is None
+
+
 def test_tables_of_2020_without_median() -> None:
     found = by_report(as_old(KERNELS) + as_old(CALLS_))
     assert found["kernels"].rows[0].values["most"] == 90123
@@ -85,14 +98,18 @@ def test_reports_that_join_or_split_others() -> None:
     launches = Printed(
         "cuda_kern_exec_sum",
         ("PID", "TID", "DevId", "Count", "QCount", *spread, "API Name", "Kernel Name"),
-        ((8, 8, 0, 10, 9, *range(100, 120), "cudaLaunchKernel", "norm_kernel(int)"),),
+        (
+            (8, 8, 0, 10, 9, *range(100, 120), "cudaLaunchKernel", "norm_kernel(int)"),
+            (8, 8, 0, 1, 0, *range(100, 120), "cudaLaunchKernel", "once(int)"),
+        ),
     )
     found = by_report(as_csv(launches))
     assert found["queue"].rows[0].values == {
         "count": 9, "total": 9 * 110, "average": 110, "median": 111, "least": 112, "most": 113,
         "deviation": 114,
     }  # fmt: skip
-    assert found["kernels"].rows[0].values["total"] == 10 * 115
+    assert [r.name for r in found["queue"].rows] == ["norm_kernel(int)"]
+    assert [r.values["total"] for r in found["kernels"].rows] == [10 * 115, 115]
     joined = Printed(
         "cuda_api_gpu_sum",
         ("Time (%)", "Total Time (ns)", "Instances", "Category", "Operation"),
