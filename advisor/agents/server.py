@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from advisor import __version__
-from advisor.agents.bounded import text
-from advisor.agents.tools import Tools, rule_page
+from advisor.agents.tools import Tools, rule_page, text
 from advisor.errors import AdvisorError, InputError
 
 if TYPE_CHECKING:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields
 from datetime import date
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from advisor.cli.deliver import deliver, save, write_bytes
 from advisor.cli.messages import message
@@ -41,8 +42,6 @@ def report(paths: Sequence[Path], settings: Settings, many: bool = False, review
 
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
     if settings.select or settings.ignore:
-        from advisor.reports.select import select
-
         done = [select(d, settings.select, settings.ignore) for d in done]
     ranking = settings.explain_ranking
     options = TextOptions(top=settings.top, verbosity=settings.verbosity, ranking=ranking, named=many)
@@ -154,7 +153,7 @@ def _one(path: Path, settings: Settings, drawn: bool) -> Diagnosis:
 def _check_codes(settings: Settings) -> None:
     """Check codes before the analysis starts."""
     if settings.select or settings.ignore:
-        from advisor.reports.select import check_codes
+        from advisor.cli.report import check_codes
 
         known = known_codes(settings)
         check_codes(settings.select, known, "--select")
@@ -261,3 +260,57 @@ def _write_workbook(
         since = history.recorded(past, done[-1], day)
     written = workbook.render(done, checklist=listed, review=review, since=since, day=day)
     write_bytes(written, xlsx, force)
+
+
+class _Coded(Protocol):
+    @property
+    def code(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Coded)
+
+
+def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]) -> Diagnosis:
+    """The diagnosis with only the selected codes, without the ignored ones.
+
+    A code is exact (``SYN101``) or a prefix (``SYN``). Ranks, verdict and facts stay as inferred.
+    """
+    wanted, unwanted = codes(selected), codes(ignored)
+    if not wanted and not unwanted:
+        return diagnosis
+
+    def keep(items: Iterable[T]) -> tuple[T, ...]:
+        return tuple(
+            i for i in items if (not wanted or i.code.startswith(wanted)) and not i.code.startswith(unwanted)
+        )
+
+    baseline = diagnosis.baseline
+    if baseline is not None:
+        kept = keep(diagnosis.findings)
+        new = sum(f.baseline == "new" for f in kept)
+        baseline = baseline.model_copy(
+            update={"gone": keep(baseline.gone), "new": new, "known": len(kept) - new}
+        )
+    return diagnosis.model_copy(
+        update={
+            "baseline": baseline,
+            "findings": keep(diagnosis.findings),
+            "overruled": keep(diagnosis.overruled),
+            "healthy": keep(diagnosis.healthy),
+            "not_evaluated": keep(diagnosis.not_evaluated),
+        }
+    )
+
+
+def codes(given: Sequence[str]) -> tuple[str, ...]:
+    """Codes or prefixes from ``A,B C`` lists, in capitals."""
+    return tuple(c.upper() for text in given for c in text.replace(",", " ").split())
+
+
+def check_codes(given: Sequence[str], known: Collection[str], option: str) -> None:
+    """Raise for a code or prefix that no known rule has."""
+    for code in codes(given):
+        if not any(k.startswith(code) for k in known):
+            near = get_close_matches(code, sorted(known), 3, 0.5)
+            hint = f"did you mean {', '.join(near)}?" if near else "see 'advisor rules list'"
+            raise InputError(f"{option}: no rule has the code {code}; {hint}")

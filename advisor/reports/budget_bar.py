@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import NamedTuple
 
 from advisor.model.findings import Budget, Part
 from advisor.model.numbers import percent, value_text
@@ -45,6 +46,30 @@ def cells(shares: list[float], width: int) -> list[int]:
     return whole
 
 
+class Shares(NamedTuple):
+    """Budgets as a table: `parts` of them, and for each what it holds of each budget or, where these are
+    more than there is room for, the least, median and most (`many`); None where it has no such part."""
+
+    parts: list[str]
+    cells: dict[str, list[float | None]]
+    largest: dict[str, float]
+    many: bool
+
+
+def shares(budgets: Sequence[Budget], least: float = 0.0, most: int = COLUMNS) -> Shares:
+    """The table, largest part first, of parts that hold `least` and more of one; of more budgets than
+    `most` the spread."""
+    order = list(dict.fromkeys(p.part for b in budgets for p in b.parts))  # that of precedence
+    tables = [{p.part: p.share for p in b.parts} for b in budgets]
+    cells: dict[str, list[float | None]] = {p: [t.get(p) for t in tables] for p in order}
+    known = {p: [t.get(p, 0.0) for t in tables] for p in order}
+    largest = {p: max(row) for p, row in known.items()}
+    if many := len(budgets) > most:
+        cells = {p: [min(row), median(row), max(row)] for p, row in known.items()}
+    parts = sorted((p for p in order if largest[p] >= least and largest[p] > 0), key=lambda p: -largest[p])
+    return Shares(parts, cells, largest, many)
+
+
 def full(page: Page, budgets: Sequence[Budget]) -> None:
     """A bar a device or phase and every part by name; why no finding speaks of the large ones."""
     order = _order(list(budgets))
@@ -52,7 +77,7 @@ def full(page: Page, budgets: Sequence[Budget]) -> None:
     for phase in dict.fromkeys(b.phase for b in budgets):
         some = [b for b in budgets if b.phase == phase]
         _bars(page, some, order, given, f"{phase}, " if phase else "")
-        _legend(page, some, [p for p in order if p in _order(some)], given)
+        _columns(page, some, given)
     for sentence in unanswered([b for b in budgets if b.phase is None]):
         page.wrapped(sentence, ["    "], 6, "dim")
 
@@ -143,36 +168,19 @@ def _bars(
         page.line(("  " + pad(label, margin - 2), "dim"), *_pieces(order, counts, given))
 
 
-def _legend(page: Page, budgets: list[Budget], order: list[str], given: dict[str, tuple[str, str]]) -> None:
-    tables = [_shares(b) for b in budgets]
-    largest = {p: max(t.get(p, 0.0) for t in tables) for p in order}
-    shown = sorted((p for p in order if largest[p] > 0), key=lambda p: (-largest[p], order.index(p)))
-    _columns(page, budgets, shown, given)
-
-
-def _columns(page: Page, budgets: list[Budget], shown: list[str], given: dict[str, tuple[str, str]]) -> None:
+def _columns(page: Page, budgets: list[Budget], given: dict[str, tuple[str, str]]) -> None:
     """One column a device, with the time where there is one device only; the least, middle and
     greatest share where there are more than eight, or more than fit."""
-    tables = [_shares(b) for b in budgets]
+    table = shares(budgets, most=min(COLUMNS, (page.width - NAME - 8) // 8))
     ms = {p.part: p.ms for p in budgets[0].parts} if len(budgets) == 1 else {}
-    many = len(budgets) > min(COLUMNS, (page.width - NAME - 8) // 8)
-    if many:
-        heads = ["least", "median", "most"]
-    else:
-        short = {"device ": "dev ", "rank ": "rk "}
-        heads = _labels(budgets) if len(budgets) > 1 else []
-        for long, brief in short.items():
-            heads = [h.replace(long, brief) for h in heads]
+    heads = ["least", "median", "most"] if table.many else _labels(budgets) if len(budgets) > 1 else []
     if heads:
-        page.line(" " * (6 + NAME), ("".join(f"{h:>8}" for h in heads), "dim"))
-    for part in shown:
-        shares = [t.get(part, 0.0) for t in tables]
-        if many:
-            shares = [min(shares), median(shares), max(shares)]
-        sign, style = given[part]
-        numbers = "".join(f"{percent(s):>8}" for s in shares)
+        short = "".join(f"{h.replace('device ', 'dev ').replace('rank ', 'rk '):>8}" for h in heads)
+        page.line(" " * (6 + NAME), (short, "dim"))
+    for part in table.parts:
+        numbers = "".join(f"{percent(s or 0.0):>8}" for s in table.cells[part])
         time = f"{value_text(ms[part], 'ms'):>11}" if part in ms else ""
-        page.line("    ", (sign, style), f" {pad(words(part), NAME)}{numbers}{time}")
+        page.line("    ", given[part], f" {pad(words(part), NAME)}{numbers}{time}")
 
 
 def words(part: str) -> str:

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from advisor.model.capture_plan import (
-    Also,
-    CapturePlan,
-    Checkup,
-    FlagText,
-    GoalList,
-    Named,
-    Plan,
-    TroubleNode,
-    Troubles,
-    Variant,
-)
+from advisor.model import capture_plan as m
 from advisor.model.numbers import amount, value_text
 from advisor.reports.blocks import Block, Command, Gap, Heading, Item, Labelled, Next, Paragraph, Title
 from advisor.reports.header import header_input
@@ -23,7 +12,7 @@ from advisor.reports.layout import GLUE
 from advisor.reports.phrases import remedy_text
 
 
-def plan(planned: CapturePlan, verbosity: int = 0) -> Iterator[Block]:
+def plan(planned: m.CapturePlan, verbosity: int = 0) -> Iterator[Block]:
     """The whole plan; with `verbosity` below 0 the shell commands alone."""
     if verbosity < 0:
         yield from (Command(line.command) for step in planned.steps for line in step.lines if line.shell)
@@ -57,20 +46,20 @@ def plan(planned: CapturePlan, verbosity: int = 0) -> Iterator[Block]:
     yield Paragraph(f"Again: {planned.again}")
 
 
-def _flag(flag: FlagText) -> Item:
+def _flag(flag: m.FlagText) -> Item:
     """What an option is for, what it supplies and what it costs."""
     supplies = f"supplies {', '.join(flag.supplies)}" if flag.supplies else ""
     cost = f"cost: {flag.overhead}" if flag.overhead not in ("", "none") else ""
     return Item("; ".join(t for t in (flag.why, supplies, cost) if t), code=flag.option)
 
 
-def _variant(variant: Variant) -> Item:
+def _variant(variant: m.Variant) -> Item:
     lines = (*(o.line for o in variant.options), *variant.lines)
     below: tuple[Block, ...] = (*(Command(line) for line in lines), *map(_flag, variant.flags))
     return Item(variant.text, code=f"{variant.title} ({variant.id})", below=below)
 
 
-def goals(doc: GoalList) -> Iterator[Block]:
+def goals(doc: m.GoalList) -> Iterator[Block]:
     """What may be planned."""
     yield Heading("Goals")
     yield from (Labelled(name, question) for name, question in doc.goals.items())
@@ -85,7 +74,7 @@ def goals(doc: GoalList) -> Iterator[Block]:
     yield Next(f"advisor capture {next(iter(doc.goals))}")
 
 
-def troubles(tree: Troubles) -> Iterator[Block]:
+def troubles(tree: m.Troubles) -> Iterator[Block]:
     """The decision tree as an outline."""
     nodes = {n.id: n for n in tree.nodes}
     if len(tree.symptoms) > 1:
@@ -99,7 +88,7 @@ def troubles(tree: Troubles) -> Iterator[Block]:
 
 
 def _node(
-    node: TroubleNode, nodes: Mapping[str, TroubleNode], depth: int, shown: set[str]
+    node: m.TroubleNode, nodes: Mapping[str, m.TroubleNode], depth: int, shown: set[str]
 ) -> Iterator[Block]:
     yield Paragraph(node.say or node.ask or "", dense=True)
     yield from map(Command, node.commands)
@@ -113,7 +102,7 @@ def _node(
         yield Item(answer.text, "→", below=below)
 
 
-def node(step: TroubleNode) -> Iterator[Block]:
+def node(step: m.TroubleNode) -> Iterator[Block]:
     """One node of the tree, where a person walks through it."""
     yield Gap()
     if step.say:
@@ -128,7 +117,7 @@ SHOWN_NAMES = 6
 _SIGNS = {"yes": "ok", "partly": "partly", "no": "no"}
 
 
-def checkup(doc: Checkup, verbosity: int = 0) -> Iterator[Block]:
+def checkup(doc: m.Checkup, verbosity: int = 0) -> Iterator[Block]:
     """The whole report; the command to record again comes last but one line."""
     yield from header_input(doc.input)
     yield from _recorded(doc)
@@ -154,7 +143,7 @@ def checkup(doc: Checkup, verbosity: int = 0) -> Iterator[Block]:
         yield Next(f"advisor {doc.input.path}")
 
 
-def _recorded(doc: Checkup) -> Iterator[Block]:
+def _recorded(doc: m.Checkup) -> Iterator[Block]:
     found = doc.recorded
     parts = [value_text(found.size_bytes, "bytes")]
     if found.schema_version:
@@ -180,7 +169,7 @@ def merged(options: tuple[str, ...]) -> list[str]:
     return [f"--trace={','.join(sources)}", *rest] if sources else rest
 
 
-def _blocked(doc: Checkup, verbosity: int) -> Iterator[Block]:
+def _blocked(doc: m.Checkup, verbosity: int) -> Iterator[Block]:
     waiting = sum(len(group.rules) for group in doc.blocked)
     if not waiting:
         return
@@ -191,11 +180,11 @@ def _blocked(doc: Checkup, verbosity: int) -> Iterator[Block]:
         yield Item(helps, code=amount(len(group.rules), "rule"), notes=(_names(group.rules), *why))
 
 
-def _names(rules: tuple[Named, ...]) -> str:
+def _names(rules: tuple[m.Named, ...]) -> str:
     return ", ".join(f"{r.code}{GLUE}{r.cause}" for r in rules)
 
 
-def _plan(plan: Plan, verbosity: int) -> Iterator[Block]:
+def _plan(plan: m.Plan, verbosity: int) -> Iterator[Block]:
     news = [o for o in plan.options if o.new]
     if not (plan.enables or plan.addresses or news or plan.also or plan.left_out):
         return
@@ -215,13 +204,13 @@ def _plan(plan: Plan, verbosity: int) -> Iterator[Block]:
         yield Labelled("mind", trap.text)
 
 
-def _also(item: Also) -> str:
+def _also(item: m.Also) -> str:
     if len(item.rules) > SHOWN_NAMES:
         return f"{item.need}, for {amount(len(item.rules), 'rule')}"
     return item.need + (f", for {_names(item.rules)}" if item.rules else "")
 
 
-def _enables(plan: Plan) -> str:
+def _enables(plan: m.Plan) -> str:
     parts = []
     if plan.enables:
         parts.append(f"lets {amount(len(plan.enables), 'more rule')} run")

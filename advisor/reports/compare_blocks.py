@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.model.comparison import (
-    AdviceCheck,
-    Comparability,
-    Comparison,
-    FindingChange,
-    GainCheck,
-    OperationChange,
-    PartChange,
-    PhaseChange,
-    SideDoc,
-    StepTimes,
-)
+from advisor.model import comparison as m
 from advisor.model.facts import Cell
 from advisor.model.findings import Finding, NotEvaluated, Span
 from advisor.model.numbers import (
@@ -40,7 +29,7 @@ ROWS = 8
 WORTH = 0.005
 
 
-def comparison(doc: Comparison, verbosity: int = 0) -> Iterator[Block]:
+def comparison(doc: m.Comparison, verbosity: int = 0) -> Iterator[Block]:
     """The whole report; with less verbosity only the verdict, with more every row."""
     if verbosity < 0:
         yield Paragraph(doc.summary)
@@ -66,7 +55,7 @@ def comparison(doc: Comparison, verbosity: int = 0) -> Iterator[Block]:
     yield from unknown(doc.not_evaluated)
 
 
-def sides(*named: tuple[str, SideDoc], verbosity: int = 0) -> Iterator[Block]:
+def sides(*named: tuple[str, m.SideDoc], verbosity: int = 0) -> Iterator[Block]:
     """Which captures stand on each side, and what made them."""
     for name, side in named:
         shown = side.inputs if verbosity > 0 else side.inputs[:4]
@@ -87,7 +76,7 @@ def sides(*named: tuple[str, SideDoc], verbosity: int = 0) -> Iterator[Block]:
         yield Labelled("", f"{GLUE}· ".join(part for part in about if part))
 
 
-def comparable(doc: Comparability, verbosity: int = 0) -> Iterator[Block]:
+def comparable(doc: m.Comparability, verbosity: int = 0) -> Iterator[Block]:
     """How far the sides may be compared, and why not further."""
     rows = [r for r in doc.reasons if r.state == "differs" and r.text]
     yield Heading("Comparability", percent(doc.score))
@@ -118,7 +107,7 @@ def _cell(value: Cell, check: str) -> Cell:
     return value_text(value) if isinstance(value, int | float) else value
 
 
-def _phases(phases: tuple[PhaseChange, ...]) -> Iterator[Block]:
+def _phases(phases: tuple[m.PhaseChange, ...]) -> Iterator[Block]:
     """The typical and the mean step of each phase, with the interval of the change."""
     yield Heading("Steps", "typical: the median ratio over all pairs of steps")
     rows: list[tuple[Cell, ...]] = []
@@ -149,7 +138,7 @@ def _count(before: int, after: int) -> str:
     return str(before) if before == after else f"{before}, {after}"
 
 
-def _time(times: StepTimes | None, median: bool) -> str:
+def _time(times: m.StepTimes | None, median: bool) -> str:
     if times is None:
         return "-"
     return milliseconds(times.median_ms if median else times.mean_ms)
@@ -172,7 +161,7 @@ def change(before: float, after: float) -> str:
 
 
 def budget(
-    parts: tuple[PartChange, ...], verbosity: int = 0, names: tuple[str, str] = ("before", "after")
+    parts: tuple[m.PartChange, ...], verbosity: int = 0, names: tuple[str, str] = ("before", "after")
 ) -> Iterator[Block]:
     """Part by part; the last row is the sum, which is the mean step."""
     for phase in dict.fromkeys(p.phase for p in parts):
@@ -208,7 +197,7 @@ def budget(
 
 
 def _operations(
-    operations: tuple[OperationChange, ...], doc: Comparison, limit: int | None
+    operations: tuple[m.OperationChange, ...], doc: m.Comparison, limit: int | None
 ) -> Iterator[Block]:
     if not operations:
         return
@@ -239,19 +228,19 @@ def _operations(
             yield Labelled("kernel", f"{o.operation}: {o.kernels_before[0]} became {o.kernels_after[0]}")
 
 
-def _has_moved(o: OperationChange, trifle: float) -> bool:
+def _has_moved(o: m.OperationChange, trifle: float) -> bool:
     """Something changed that is worth a line: what came or went from `trifle` ms a step on."""
     if o.status in ("added", "gone"):
         return abs(o.change_ms) >= trifle
     return o.status != "same"
 
 
-def _calls_text(o: OperationChange) -> str:
+def _calls_text(o: m.OperationChange) -> str:
     before, after = (digits(c) for c in (o.calls_before, o.calls_after))
     return before if before == after else f"{before}, {after}"
 
 
-def _calls(doc: Comparison, limit: int | None) -> Iterator[Block]:
+def _calls(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
     step = sum(p.before_ms for p in doc.budget if p.phase is None)
     rows = [
         (
@@ -276,7 +265,7 @@ def _calls(doc: Comparison, limit: int | None) -> Iterator[Block]:
 # ---------------------------------------------------------------- findings and promises
 
 
-def _findings(changes: tuple[FindingChange, ...], verbosity: int) -> Iterator[Block]:
+def _findings(changes: tuple[m.FindingChange, ...], verbosity: int) -> Iterator[Block]:
     shown = [c for c in changes if verbosity > 0 or _matters(c)]
     same = len(changes) - len(shown)
     if not changes:
@@ -304,7 +293,7 @@ def _findings(changes: tuple[FindingChange, ...], verbosity: int) -> Iterator[Bl
         yield Labelled("", f"{amount(same, 'finding')} unchanged or for information (-v)")
 
 
-def _matters(c: FindingChange) -> bool:
+def _matters(c: m.FindingChange) -> bool:
     levels = {c.severity_before, c.severity_after} - {None, "info"}
     return c.status in ("gone", "new", "changed") and bool(levels)
 
@@ -318,7 +307,9 @@ def _level(severity: str | None, share: float | None, ms: float | None) -> str:
     return " ".join([severity, ", ".join(parts)]).strip()
 
 
-def _checks(checks: tuple[AdviceCheck, ...], gains: tuple[GainCheck, ...], verbosity: int) -> Iterator[Block]:
+def _checks(
+    checks: tuple[m.AdviceCheck, ...], gains: tuple[m.GainCheck, ...], verbosity: int
+) -> Iterator[Block]:
     moved = [
         c
         for c in checks
@@ -357,7 +348,7 @@ def _checks(checks: tuple[AdviceCheck, ...], gains: tuple[GainCheck, ...], verbo
         shown.add(text)
 
 
-def _measured(check: GainCheck) -> str:
+def _measured(check: m.GainCheck) -> str:
     """``2.20 ms, 2.05 (2.00 to 2.20) without the profiler``"""
     traced, own = check.measured_after_ms, check.untraced_after_ms
     if own is None or abs(own.mid - traced) < 0.005 * traced:

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from advisor.model.findings import Diagnosis
-from advisor.reports import gain_text, phrases, ranks_text, summary, tail, text
+from advisor.reports import gain_text, phrases, summary, tail, text
 from advisor.reports.blocks import Bars, Block, Entry, Fold, Heading, Item, Paragraph, Report, Rule
 from advisor.reports.finding_text import Detail, Shown, finding
-from advisor.reports.header import header
+from advisor.reports.header import SHOWN, header, ranks
 from advisor.reports.layout import Page
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def rest(d: Diagnosis, detail: Detail) -> Iterator[Block]:
     yield from gone(d)
     yield from tail.todo(d)
     yield from gain_text.combined(d)
-    yield from ranks_text.ranks(d, None if detail.table is None else ranks_text.SHOWN)
+    yield from ranks(d, None if detail.table is None else SHOWN)
     whole = tuple(b for b in d.budget if b.phase is None)
     phases = tuple(b for b in d.budget if b.phase is not None)
     if whole:

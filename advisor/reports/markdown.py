@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from statistics import median
 
 from advisor.model.findings import Budget
 from advisor.model.numbers import milliseconds, percent
 from advisor.reports import blocks as b
-from advisor.reports.budget_bar import unanswered, words
+from advisor.reports.budget_bar import shares, unanswered, words
 from advisor.reports.layout import clean, cut_middle, name_text
 from advisor.reports.text import plain
 
@@ -23,8 +22,6 @@ LIMIT = 64_000
 #: Columns that blocks count on.
 WIDTH = 80
 NAME = 72
-#: Beyond so many devices the budget tells the least, middle and greatest share.
-COLUMNS = 8
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 _LINE_START = re.compile(r"^(\s*)([#+>-]|\d+[.)])")
 LEVELS = {"high": "▲", "medium": "◆", "low": "▽"}
@@ -199,24 +196,17 @@ def folded(summary: str, body: str) -> str:
 
 def _budget(budgets: Sequence[Budget]) -> str:
     """Parts as rows, devices as columns; why no finding speaks of the large ones."""
-    names = list(dict.fromkeys(p.part for b in budgets for p in b.parts))
-    shares = [{p.part: p for p in b.parts} for b in budgets]
-    largest = {n: max((s[n].share for s in shares if n in s), default=0.0) for n in names}
-    shown = sorted((n for n in names if largest[n] >= 0.0005), key=lambda n: -largest[n])
-    heads = ["part", *(text(f"{b.place}{f', {b.phase}' if b.phase else ''}") for b in budgets)]
-    rows = [[text(words(n)), *(percent(s[n].share) if n in s else "" for s in shares)] for n in shown]
+    held = shares(budgets, 0.0005)
+    heads = [text(f"{b.place}{f', {b.phase}' if b.phase else ''}") for b in budgets]
+    if held.many:
+        heads = ["least", "median", "most"]
+    rows = [[text(words(n)), *("" if s is None else percent(s) for s in held.cells[n])] for n in held.parts]
     if len(budgets) == 1:
         heads.append("ms")
-        rows = [[*row, milliseconds(shares[0][n].ms)] for row, n in zip(rows, shown, strict=True)]
-    elif len(budgets) > COLUMNS:
-        heads = ["part", "least", "median", "most"]
-        known = [[s[n].share for s in shares if n in s] for n in shown]
-        rows = [
-            [text(words(n)), *(percent(v) for v in (min(k), median(k), max(k)))]
-            for n, k in zip(shown, known, strict=True)
-        ]
+        ms = {p.part: milliseconds(p.ms) for p in budgets[0].parts}
+        rows = [[*row, ms[n]] for row, n in zip(rows, held.parts, strict=True)]
     why = "".join(f"\n\n{text(sentence)}" for sentence in unanswered(budgets))
-    return table(heads, [False, *[True] * (len(heads) - 1)], rows) + why
+    return table(["part", *heads], [False, *[True] * len(heads)], rows) + why
 
 
 def linked(source: str, links: Mapping[str, str]) -> str:

@@ -17,8 +17,7 @@ from advisor.model.numbers import amount, digits, milliseconds, times, value_tex
 from advisor.reports import phrases
 from advisor.reports.blocks import Bars, Block, Command, Gap, Grid, Labelled, Next, Paragraph, Title
 from advisor.reports.gain_text import span_text, times_text
-from advisor.reports.header import rates
-from advisor.reports.ranks_text import ranks, ranks_read
+from advisor.reports.header import ranks, ranks_read, rates
 
 #: A message is cut after the sentence that reaches this length.
 MESSAGE = 200

@@ -7,30 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 
+from advisor.reports import blocks as b
 from advisor.reports import budget_bar
-from advisor.reports.blocks import (
-    LEVEL_STYLE,
-    STATE_STYLE,
-    Bars,
-    Block,
-    Command,
-    Do,
-    Entry,
-    Fold,
-    Gap,
-    Grid,
-    Heading,
-    Heat,
-    Item,
-    Labelled,
-    Next,
-    Paragraph,
-    Places,
-    Report,
-    Rule,
-    Title,
-    columns,
-)
 from advisor.reports.layout import Glyphs, Page, cut_middle, pad, shell_lines
 
 #: Texts hang this far behind their labels.
@@ -39,68 +17,68 @@ LABEL = 10
 SHADES, PLAIN_SHADES = " ░▒▓█", " .:=#"
 
 
-def document(report: Report) -> bytes:
+def document(report: b.Report) -> bytes:
     """Plain text of 80 columns."""
     return f"{plain(report.blocks(Page().width))}\n".encode("utf-8", "replace")
 
 
-def plain(blocks: Iterable[Block], indent: int = 2) -> str:
+def plain(blocks: Iterable[b.Block], indent: int = 2) -> str:
     """Blocks as lines of 80 columns without colours."""
     page = Page()
     write(page, blocks, indent)
     return "\n".join(line.plain for line in page.lines)
 
 
-def write(page: Page, blocks: Iterable[Block], indent: int = 2) -> None:
+def write(page: Page, blocks: Iterable[b.Block], indent: int = 2) -> None:
     """Blocks as lines of a page; consecutive labels share one indent."""
-    before: Block | None = None
+    before: b.Block | None = None
     listed = list(blocks)
     for i, block in enumerate(listed):
         match block:
-            case Title(text):
+            case b.Title(text):
                 page.line((cut_middle(text, page.width, page.glyphs.ellipsis), "bold"))
-            case Heading(text, note):
+            case b.Heading(text, note):
                 page.heading(text, note)
-            case Paragraph(text, strong, dense):
-                if before is not None and not isinstance(before, Heading) and not dense:
+            case b.Paragraph(text, strong, dense):
+                if before is not None and not isinstance(before, b.Heading) and not dense:
                     page.blank()
                 page.wrapped(text, style="bold" if strong else "")
-            case Labelled(label):
+            case b.Labelled(label):
                 page.labelled(label, block.shown, indent, _hang(listed, i))
-            case Places():
+            case b.Places():
                 write(page, block.labelled, indent)
-            case Command(text):
+            case b.Command(text):
                 for line in shell_lines(text, page.width, 2):
                     page.line((line, "bold"))
-            case Bars(budgets, brief):
+            case b.Bars(budgets, brief):
                 (budget_bar.brief if brief else budget_bar.full)(page, budgets)
-            case Heat():
+            case b.Heat():
                 heat(page, block)
-            case Rule():
+            case b.Rule():
                 page.blank()
                 page.line(page.glyphs.rule * page.width)
                 page.blank()
-            case Gap():
+            case b.Gap():
                 page.blank()
-            case Next(text):
+            case b.Next(text):
                 page.line(("Next: ", "dim"), (text, "bold"))
-            case Item():
+            case b.Item():
                 _item(page, block)
-            case Do():
+            case b.Do():
                 _do(page, block, indent)
-            case Entry():
+            case b.Entry():
                 _entry(page, block)
-            case Fold(text, note, inside):
+            case b.Fold(text, note, inside):
                 page.heading(text, note)
                 write(page, inside)
-            case Grid():
+            case b.Grid():
                 if block.title:
                     page.labelled("evidence", block.title, indent, LABEL)
                 _grid(page, block)
         before = block
 
 
-def heat(page: Page, block: Heat) -> None:
+def heat(page: Page, block: b.Heat) -> None:
     """A line a lane, darker where more of a bin is busy."""
     shades = SHADES if page.glyphs.bar == "█" else PLAIN_SHADES
     wide = max(cell_len(name) for name, _, _ in block.lanes)
@@ -110,14 +88,14 @@ def heat(page: Page, block: Heat) -> None:
     page.wrapped(f"{block.begin} to {block.end}", [" " * (wide + 4)], wide + 4, "dim")
 
 
-def _item(page: Page, item: Item) -> None:
+def _item(page: Page, item: b.Item) -> None:
     glyphs = page.glyphs
     sign, style = {
         "ok": (glyphs.ok, "green"),
         "no": (glyphs.no, "red"),
         "partly": (glyphs.partly, "yellow"),
         "?": ("?", "yellow"),
-        **{v: (g, LEVEL_STYLE[v]) for v, g in glyphs.levels.items()},
+        **{v: (g, b.LEVEL_STYLE[v]) for v, g in glyphs.levels.items()},
     }.get(item.sign, (item.sign, ""))
     lead = (f"{sign} " if sign else "", style)
     page.wrapped(item.text, ["  ", lead, (f"{item.code}: " if item.code else "", "bold")], 4)
@@ -129,7 +107,7 @@ def _item(page: Page, item: Item) -> None:
         write(page, item.below)
 
 
-def _do(page: Page, do: Do, indent: int) -> None:
+def _do(page: Page, do: b.Do, indent: int) -> None:
     margin = indent + LABEL
     page.wrapped(do.text, [(" " * indent + pad(do.label, LABEL), "bold green")], margin)
     for engine, line, remark in do.lines:
@@ -141,15 +119,15 @@ def _do(page: Page, do: Do, indent: int) -> None:
         page.wrapped(do.verify, [" " * margin, ("verify: ", "dim")], margin + 2)
 
 
-def _entry(page: Page, entry: Entry) -> None:
+def _entry(page: Page, entry: b.Entry) -> None:
     page.blank()
     sign = page.glyphs.levels.get(entry.level, page.glyphs.levels["info"])
     page.line(
         (f"{entry.number}. ", "bold"),
-        (f"{sign} {entry.level.upper():<6} ", LEVEL_STYLE[entry.level]),
+        (f"{sign} {entry.level.upper():<6} ", b.LEVEL_STYLE[entry.level]),
         (entry.name, "bold"),
         (f"  {entry.note}" if entry.note else "", "dim"),
-        (f"  [{entry.state}]" if entry.state else "", STATE_STYLE.get(entry.state, "dim")),
+        (f"  [{entry.state}]" if entry.state else "", b.STATE_STYLE.get(entry.state, "dim")),
     )
     with page.indented(3):
         write(page, entry.blocks, 0)
@@ -160,25 +138,25 @@ def level_text(glyphs: Glyphs, level: str) -> str:
     return f"{glyphs.levels.get(level, glyphs.levels['info'])} {level.upper()}"
 
 
-def _hang(blocks: Sequence[Block], at: int) -> int:
+def _hang(blocks: Sequence[b.Block], at: int) -> int:
     """How far the text of a label hangs: as far as the longest label around it wants."""
     widest = LABEL - 2
     for step in (-1, 1):
         i = at
-        while 0 <= i < len(blocks) and isinstance(block := blocks[i], Labelled):
+        while 0 <= i < len(blocks) and isinstance(block := blocks[i], b.Labelled):
             widest = max(widest, len(block.label))
             i += step
     return widest + 2
 
 
-def _grid(page: Page, grid: Grid) -> None:
+def _grid(page: Page, grid: b.Grid) -> None:
     if not grid.rows:
         return
-    made = columns(grid)
+    made = b.columns(grid)
     signs = page.glyphs.levels
-    shown = {"severity": {v: level_text(page.glyphs, v) for v in LEVEL_STYLE}, "level": signs}
+    shown = {"severity": {v: level_text(page.glyphs, v) for v in b.LEVEL_STYLE}, "level": signs}
     cells = [[shown.get(head, {}).get(c, c) for c in texts] for head, texts, _ in made]
-    styles = {words[v]: LEVEL_STYLE[v] for words in shown.values() for v in words}
+    styles = {words[v]: b.LEVEL_STYLE[v] for words in shown.values() for v in words}
     heads = ["" if m[0] == "level" else m[0] for m in made]
     whole = heads[0] == "called from"  # the functions are what a reader looks for
     page.table(heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped, whole)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from advisor.agents.bounded import LETTERS
 from advisor.agents.server import PAGES, VERBS
+from advisor.agents.tools import LETTERS
 from advisor.cli.main import main
 from tests.docs.scripts import ROOT
 from tests.test_captures import EXAMPLES

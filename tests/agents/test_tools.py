@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from advisor.agents.bounded import LETTERS, bounded, size
-from advisor.agents.tools import Tools
+from advisor.agents.tools import LETTERS, Tools, bounded, size
 from advisor.errors import InputError
 from tests.test_captures import EXAMPLES
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from advisor.cli.report import select
 from advisor.compare.baseline import mark, mark_all, read
 from advisor.errors import InputError
 from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, identity
 from advisor.reports import json_report
-from advisor.reports.select import select
 from tests.reports.fixture import DIAGNOSIS, HEALTHY
 
 FILE = Path("old.json")

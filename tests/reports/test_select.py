@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.cli.report import check_codes, select
 from advisor.errors import InputError
-from advisor.reports.select import check_codes, select
 from tests.reports.fixture import DIAGNOSIS
 
 KNOWN = {"LCH101", "LCH104", "SYN103", "CAP109", "ALC101", "XFR102", "UTL102", "HST101"}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from advisor.model.comparison import PartChange
 from advisor.model.findings import Budget
 from advisor.model.numbers import milliseconds, percent, value_text
 from advisor.model.parts import PARTS, Dots, PartSpec, Stripes
-from advisor.reports.budget_bar import signs, unanswered, words
+from advisor.reports.budget_bar import COLUMNS, shares, signs, unanswered, words
 from advisor.reports.compare_blocks import change
 from advisor.reports.layout import clean
 
@@ -22,8 +21,6 @@ LABELLED = 0.055
 ROOMY = 4
 #: Parts of a comparison smaller than this share of the longer side are in the tables alone.
 COMPARED = 0.005
-#: Beyond so many bars the legend says the least, middle and greatest share.
-COLUMNS = 8
 
 
 @dataclass(frozen=True)
@@ -65,16 +62,12 @@ class BudgetView:
 
 
 def budget_view(budgets: Sequence[Budget]) -> BudgetView:
-    order = list(dict.fromkeys(p.part for b in budgets for p in b.parts))
-    given = signs(order, "C")  # a letter for compute as well: every piece can be named
-    shares = [{p.part: p for p in b.parts} for b in budgets]
-    largest = {p: max(s[p].share for s in shares if p in s) for p in order}
+    held = shares(budgets, SMALL)
+    given = signs(list(held.cells), "C")  # a letter for compute as well: every piece can be named
 
     def piece(part: str, share: float, ms: float) -> Piece:
-        sign = given[part][0]
-        return Piece(
-            part, words(part), sign, piece_css(part), share, percent(share), f"{milliseconds(ms)} ms"
-        )
+        time = f"{milliseconds(ms)} ms"
+        return Piece(part, words(part), given[part][0], piece_css(part), share, percent(share), time)
 
     bars = [
         Bar(
@@ -84,19 +77,21 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
         )
         for b in budgets
     ]
-    shown = sorted((p for p in order if largest[p] >= SMALL), key=lambda p: -largest[p])
+    ms = {(p.part, i): f" · {milliseconds(p.ms)} ms" for i, b in enumerate(budgets) for p in b.parts}
+    if len(bars) > ROOMY:
+        ms = {}
     legend = [
         (
-            piece(p, largest[p], 0.0),
-            [_share_cell(s[p].share, s[p].ms, len(bars)) if p in s else "" for s in shares],
+            piece(part, held.largest[part], 0.0),
+            [
+                "" if s is None else f"{percent(s)}{ms.get((part, i), '')}"
+                for i, s in enumerate(held.cells[part])
+            ],
         )
-        for p in shown
+        for part in held.parts
     ]
-    columns = [b.label for b in bars]
-    if len(bars) > COLUMNS:
-        columns = ["least", "median", "most"]
-        legend = [(p, _spread([s[p.part].share for s in shares if p.part in s])) for p, _ in legend]
-    small = [p for p in order if 0 < largest[p] < SMALL]
+    columns = ["least", "median", "most"] if held.many else [b.label for b in bars]
+    small = [p for p in held.cells if 0 < held.largest[p] < SMALL]
     rest = [f"Below 0.05 %: {', '.join(words(p) for p in small)}."] if small else []
     return BudgetView(bars, columns, legend, " ".join([*unanswered(budgets), *rest]))
 
@@ -121,15 +116,6 @@ def piece_pattern(part: PartSpec) -> str:
                 f"{edge:g}px); background-size: {every}px {every}px;"
             )
     return ""
-
-
-def _spread(shares: Sequence[float]) -> list[str]:
-    return [percent(v) for v in (min(shares), median(shares), max(shares))]
-
-
-def _share_cell(share: float, ms: float, bars: int) -> str:
-    time = f" · {milliseconds(ms)} ms" if bars <= ROOMY else ""
-    return f"{percent(share)}{time}"
 
 
 def change_view(parts: Iterable[PartChange], names: tuple[str, str]) -> BudgetView | None:

@@ -1,16 +1,64 @@
-"""Geometry of the small charts of the HTML report: step times, kernel latencies, ranges of gains."""
+"""What the HTML report draws: step times, kernel latencies, ranges of gains, events of excerpts, both
+sides of a comparison."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
 
+from advisor.model.comparison import Comparison
 from advisor.model.facts import Table
 from advisor.model.findings import Diagnosis
-from advisor.model.numbers import IN_NS, heading_parts, milliseconds, times, value_text
+from advisor.model.numbers import IN_NS, amount, heading_parts, milliseconds, times, value_text
+from advisor.model.work import Excerpt, Sketch
 from advisor.reports.gain_text import times_text
 from advisor.reports.layout import clean, cut_middle, name_text
+
+#: Names are not longer; the middle of longer ones is left out.
+EVENT_NAME = 240
+
+
+class Drawn(NamedTuple):
+    """`titles` are those of the excerpts, in order; `data` holds them for the script."""
+
+    titles: list[str]
+    data: dict[str, object]
+
+
+def drawn(diagnosis: Diagnosis) -> Drawn:
+    """The excerpts of a diagnosis, places named by their finding."""
+    found = {
+        (r.start_ns, r.end_ns): f"{f.rank}. {f.code}, place {number}"
+        for f in reversed(diagnosis.findings)
+        for number, r in enumerate(f.time_ranges, 1)
+    }
+    named = [(e, found.get(e.place) if e.place else "") for e in diagnosis.excerpts]
+    return together([(e, ": ".join(filter(None, (name, e.title)))) for e, name in named if name is not None])
+
+
+def together(excerpts: Sequence[tuple[Excerpt, str]]) -> Drawn:
+    """Excerpts with their titles."""
+    texts: dict[str, int] = {}
+    made = []
+    for excerpt, _ in excerpts:
+        at = [texts.setdefault(cut_middle(clean(t), EVENT_NAME), len(texts)) for t in excerpt.texts]
+        made.append(
+            {
+                "start": excerpt.start_ns,
+                "end": excerpt.end_ns,
+                "tracks": [clean(t) for t in excerpt.tracks],
+                "total": excerpt.total,
+                "place": excerpt.place,
+                "events": [
+                    [e.track, e.start, e.length, at[e.name], at[e.note], e.call] for e in excerpt.events
+                ],
+            }
+        )
+    return Drawn([clean(title) for _, title in excerpts], {"texts": list(texts), "excerpts": made})
+
 
 #: Size of the drawing of step times, in its own units.
 WIDTH, HEIGHT = 720.0, 150.0
@@ -266,3 +314,58 @@ def _nice(value: float) -> float:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
     return next(m * size for m in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if m * size >= value * 0.999)
+
+
+SIDE_BINS = 60
+
+
+@dataclass(frozen=True)
+class SideChart:
+    """`bars` is an SVG path; the median is at `x`."""
+
+    name: str
+    css: str
+    bars: str
+    steps: str
+    median: str
+    x: float
+
+
+@dataclass(frozen=True)
+class SketchView:
+    phase: str
+    sides: list[SideChart]
+    ticks: list[tuple[float, str]]
+    events: Drawn | None
+
+
+def sketch_view(doc: object) -> SketchView | None:
+    """None where the document compares no steps."""
+    if not isinstance(doc, Comparison) or doc.sketch is None or min(len(t) for t in _times(doc.sketch)) < 2:
+        return None
+    sketch, names = doc.sketch, (doc.before.name, doc.after.name)
+    both = _times(sketch)
+    high = max(map(max, both)) * 1.02
+    sides = [
+        _side(name, f"s{i}", times, high) for i, (name, times) in enumerate(zip(names, both, strict=True))
+    ]
+    ticks = [(place(high * i / 4, 0.0, high), milliseconds(high * i / 4)) for i in range(5)]
+    steps = together([(sketch.steps, sketch.steps.title)]) if sketch.steps else None
+    return SketchView(clean(sketch.phase), sides, ticks, steps)
+
+
+def _times(sketch: Sketch) -> tuple[Sequence[float], Sequence[float]]:
+    return sketch.before, sketch.after
+
+
+def _side(name: str, css: str, times: Sequence[float], high: float) -> SideChart:
+    found = counts(times, [True] * len(times), 0.0, high, SIDE_BINS)
+    typical = median(times)
+    return SideChart(
+        name,
+        css,
+        histogram(found, max(found)),
+        amount(len(times), "step"),
+        milliseconds(typical),
+        place(typical, 0.0, high),
+    )

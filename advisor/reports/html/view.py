@@ -12,27 +12,14 @@ from advisor.model.comparison import Comparison, ContextScaling
 from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import heading_parts, signed, value_text
-from advisor.reports import gain_text, phrases, ranks_text, summary, tail
-from advisor.reports.blocks import (
-    Bars,
-    Block,
-    Fold,
-    Gap,
-    Grid,
-    Heading,
-    Labelled,
-    Number,
-    Places,
-    Report,
-    columns,
-)
+from advisor.reports import blocks as b
+from advisor.reports import gain_text, phrases, summary, tail
 from advisor.reports.diagnosis import entries, gone
 from advisor.reports.finding_text import Detail, grid
-from advisor.reports.header import header
+from advisor.reports.header import header, ranks
 from advisor.reports.html.budget import BudgetView, change_view
-from advisor.reports.html.charts import estimates, latencies, step_chart
-from advisor.reports.html.events import drawn as drawn_events
-from advisor.reports.html.sketch import sketch_view
+from advisor.reports.html.charts import drawn as drawn_events
+from advisor.reports.html.charts import estimates, latencies, sketch_view, step_chart
 from advisor.reports.layout import clean, cut_middle, name_text
 
 #: Captures of a job that are described one by one.
@@ -75,7 +62,7 @@ class Section:
     title: str
     note: str = ""
     link: str = ""
-    blocks: list[Block | Picture | BudgetView] = field(default_factory=list)
+    blocks: list[b.Block | Picture | BudgetView] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -95,10 +82,10 @@ class Part:
 
     def runs(self, blocks: Iterable[object]) -> list[tuple[str, list[Any]]]:
         """Blocks of one kind that follow each other stand in one list; kind and blocks."""
-        grouped = groupby((b for b in blocks if not isinstance(b, Gap)), lambda b: type(b).__name__.lower())
+        grouped = groupby((x for x in blocks if not isinstance(x, b.Gap)), lambda x: type(x).__name__.lower())
         return [(kind, list(some)) for kind, some in grouped]
 
-    def table(self, grid: Grid) -> TableView:
+    def table(self, grid: b.Grid) -> TableView:
         """A table; rows that are captures or findings lead to what the page says of them."""
         view = table_view(grid)
         if self.id == INDEX:
@@ -115,7 +102,7 @@ class Part:
         found = self.diagnosis.findings[number] if self.diagnosis is not None else None
         return found is None or (number < OPEN and (found.severity != "info" or found.invalidates))
 
-    def strip(self, places: Places) -> list[tuple[float, float]]:
+    def strip(self, places: b.Places) -> list[tuple[float, float]]:
         """Start and length of ranges as parts of a thousand of the window, each wide enough to see."""
         low, high = window_of(self.diagnosis) if self.diagnosis is not None else (0, 0)
         if high <= low:
@@ -128,7 +115,7 @@ class Part:
         return out
 
 
-def parts(report: Report) -> list[Part]:
+def parts(report: b.Report) -> list[Part]:
     """The documents of a report: diagnoses one by one, anything else as its blocks."""
     found = [d for d in report.documents if isinstance(d, Diagnosis)]
     if found:
@@ -164,11 +151,11 @@ def _sketched(doc: object) -> list[Section]:
     return made
 
 
-def _with_change(blocks: Iterable[Block], found: Sequence[Diagnosis]) -> Iterator[Block]:
+def _with_change(blocks: Iterable[b.Block], found: Sequence[Diagnosis]) -> Iterator[b.Block]:
     """The list of captures with the change of the step against that of the first."""
     first = found[0].inputs[0].step_ms
     for block in blocks:
-        if isinstance(block, Grid) and first:
+        if isinstance(block, b.Grid) and first:
             steps = [d.inputs[0].step_ms for d in found]
             change = [
                 "-" if s is None or not i else f"{signed(s / first - 1)} %" for i, s in enumerate(steps)
@@ -181,22 +168,22 @@ def _with_change(blocks: Iterable[Block], found: Sequence[Diagnosis]) -> Iterato
 
 
 def _sections(
-    id: str, blocks: Iterable[Block | Picture], drawn: Mapping[str, BudgetView] | None = None
+    id: str, blocks: Iterable[b.Block | Picture], drawn: Mapping[str, BudgetView] | None = None
 ) -> list[Section]:
     """What follows each heading. A part that could be unfolded has one of its own where the bar on top
     leads to it. In a comparison charts of both sides take the place of tables: `drawn`, by heading."""
     out = [Section(f"{id}-top", "")]
     for block in blocks:
         here = out[-1]
-        if isinstance(block, Heading) or (isinstance(block, Fold) and block.text in LINKS):
+        if isinstance(block, b.Heading) or (isinstance(block, b.Fold) and block.text in LINKS):
             name, link = LINKS.get(block.text, (f"s{len(out)}", "" if drawn is None else block.text))
-            inside: list[Block | Picture | BudgetView] = []
-            if isinstance(block, Fold):
+            inside: list[b.Block | Picture | BudgetView] = []
+            if isinstance(block, b.Fold):
                 inside.extend(block.blocks)
             elif drawn and block.text in drawn:
                 inside.append(drawn[block.text])
             out.append(Section(f"{id}-{name}", block.text, block.note, link, inside))
-        elif not (isinstance(block, Grid) and any(isinstance(b, BudgetView) for b in here.blocks)):
+        elif not (isinstance(block, b.Grid) and any(isinstance(x, BudgetView) for x in here.blocks)):
             here.blocks.append(block)
     return out
 
@@ -206,57 +193,57 @@ def _diagnosis(id: str, d: Diagnosis) -> Part:
     return Part(id, phrases.title(d) or "advisor", sections, d)
 
 
-def _blocks(d: Diagnosis) -> Iterator[Block | Picture]:
+def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     """Everything that the page of one diagnosis shows, in its order."""
     yield from summary.head(d)
     if d.findings:
-        yield Heading("At a glance")
+        yield b.Heading("At a glance")
         yield from summary.findings(d)
     yield from tail.todo(d)
     yield from gone(d)
-    whole = tuple(b for b in d.budget if b.phase is None)
-    phases = tuple(b for b in d.budget if b.phase is not None)
+    whole = tuple(x for x in d.budget if x.phase is None)
+    phases = tuple(x for x in d.budget if x.phase is not None)
     if whole:
-        yield Heading("Budget of the window", "where each GPU's time goes, in parts that add up")
-        yield Bars(whole, brief=False)
+        yield b.Heading("Budget of the window", "where each GPU's time goes, in parts that add up")
+        yield b.Bars(whole, brief=False)
     if phases:
-        yield Heading("Budget by phase")
-        yield Bars(phases, brief=False)
-    yield from ranks_text.ranks(d)
+        yield b.Heading("Budget by phase")
+        yield b.Bars(phases, brief=False)
+    yield from ranks(d)
     if lanes := _lanes(d):
-        yield Heading("Timeline of the window")
+        yield b.Heading("Timeline of the window")
         yield Picture("timeline", (lanes, phrases.clock(*d.inputs)))
     if d.excerpts:
-        yield Heading("Events", "each kernel, copy, CUDA call and range, exactly")
+        yield b.Heading("Events", "each kernel, copy, CUDA call and range, exactly")
         yield Picture("events", drawn_events(d))
     if d.findings:
-        yield Heading("Findings")
+        yield b.Heading("Findings")
     yield from entries(d, Detail())
     if ranges := estimates(d):
-        yield Heading("What a fix would win", "estimates: middle, and from low to high")
+        yield b.Heading("What a fix would win", "estimates: middle, and from low to high")
         yield Picture("estimates", ranges)
     yield from gain_text.combined(d)
     yield from tail.kernels(d, None)
     kernels = d.tables.get("kernels")
     chart, rows = step_chart(d), latencies(kernels) if kernels is not None else []
     if chart is not None or rows:
-        yield Heading("Latency distributions")
+        yield b.Heading("Latency distributions")
         yield Picture("latency", (d, chart, rows))
     yield from tail.healthy(d)
     yield from tail.not_judged(d)
     yield from tail.sensitivity(d)
     if d.tables or d.thresholds or d.facts:
-        yield Heading("Tables, thresholds and facts")
+        yield b.Heading("Tables, thresholds and facts")
     for name, table in d.tables.items():
         if name != "kernels" and table.rows:
             whole_table = replace(grid(table, item=f"row of {name}"), title="")
-            yield Fold(table.title, f"{len(table.rows)} rows", (whole_table,))
+            yield b.Fold(table.title, f"{len(table.rows)} rows", (whole_table,))
     yield from tail.thresholds(d, unchanged=True)
     yield from tail.facts(d)
-    yield Heading("About")
+    yield b.Heading("About")
     yield from header(d, INPUTS)
     if d.findings:
-        yield Labelled("explain", f"`advisor explain {d.findings[0].code}` says more of a finding")
+        yield b.Labelled("explain", f"`advisor explain {d.findings[0].code}` says more of a finding")
     yield Picture("saved", d)
 
 
@@ -311,7 +298,7 @@ class CellView:
 class TableView:
     """`heads` with whether their cells are numbers."""
 
-    grid: Grid
+    grid: b.Grid
     heads: list[tuple[str, bool]]
     rows: list[list[CellView]]
 
@@ -320,9 +307,9 @@ class TableView:
         return any(c.full for row in self.rows for c in row)
 
 
-def table_view(grid: Grid) -> TableView:
+def table_view(grid: b.Grid) -> TableView:
     """A table as it stands, with numbers to sort by and bars under shares."""
-    made = columns(grid)
+    made = b.columns(grid)
     rows = [
         [
             _cell(cell, made[c][1][r], made[c][2], heading_parts(grid.heads[c])[1])
@@ -333,8 +320,8 @@ def table_view(grid: Grid) -> TableView:
     return TableView(grid, [(clean(head), number) for head, _, number in made], rows)
 
 
-def _cell(value: Cell | Number, text: str, number: bool, unit: str) -> CellView:
-    if isinstance(value, Number):
+def _cell(value: Cell | b.Number, text: str, number: bool, unit: str) -> CellView:
+    if isinstance(value, b.Number):
         value = value.value
     if isinstance(value, int | float) and not isinstance(value, bool):
         share = float(value) if unit == "ratio" and 0 <= value <= 1 else None

@@ -6,25 +6,44 @@ Ten sheets at most: Summary, Findings and Checklist are designed, the others dec
 
 from __future__ import annotations
 
+import gc
+import io
+import re
+import sys
+import tempfile
+import zipfile
 from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from openpyxl import Workbook
 
+from advisor.errors import InputError
 from advisor.model.checklist import Checklist
 from advisor.model.findings import Diagnosis
 from advisor.model.review import History, Review
-from advisor.reports.ranks_text import CAPTION
+from advisor.reports.header import CAPTION
 from advisor.reports.review import sentence as history_sentence
 from advisor.reports.workbook import checklist as workbook_checklist
 from advisor.reports.workbook import tables
 from advisor.reports.workbook.captures import captures_of, rows_of
 from advisor.reports.workbook.compare import comparison
 from advisor.reports.workbook.evidence import evidence
-from advisor.reports.workbook.findings import DECISION, KEY, NOTE, findings, recommendations
-from advisor.reports.workbook.package import package
+from advisor.reports.workbook.findings import (
+    DECISION,
+    KEY,
+    NOTE,
+    SINCE,
+    findings,
+    recommendations,
+    since_review,
+)
 from advisor.reports.workbook.sheet import Sheet
-from advisor.reports.workbook.since import SINCE, since_review
 from advisor.reports.workbook.summary import Tally, summary
+
+if TYPE_CHECKING:
+    from openpyxl import Workbook
+
 
 #: Sheets of diagnoses, in order: the note below the title, and the colour of the tab.
 SHEETS = {
@@ -103,3 +122,42 @@ def render(
         tally["answers"] = f"Checklist!{area.column(column, absolute=True)}"
     summary(first, captures, rows, Tally(**tally))
     return package(book)
+
+
+#: The time in the package; a workbook says nothing of when it was made.
+EPOCH = datetime(2000, 1, 1)
+_STAMP = re.compile(rb"(<dcterms:(?:created|modified)[^>]*>)[^<]*(<)")
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def package(workbook: Workbook) -> bytes:
+    """The workbook as a file; time stamps are fixed."""
+    workbook.properties.creator = "advisor"
+    workbook.properties.created = EPOCH
+    written = io.BytesIO()
+    _save(workbook, written)
+    out = io.BytesIO()
+    stamp = EPOCH.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    with zipfile.ZipFile(written) as source, zipfile.ZipFile(out, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name == "docProps/core.xml":
+                content = _STAMP.sub(rb"\g<1>" + stamp + rb"\g<2>", content)
+            entry = zipfile.ZipInfo(name, _ZIP_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o600 << 16
+            target.writestr(entry, content)
+    return out.getvalue()
+
+
+def _save(workbook: Workbook, written: io.BytesIO) -> None:
+    """openpyxl writes sheets to temporary files first, and complains a second time from a generator."""
+    try:
+        workbook.save(written)
+    except OSError as error:
+        complain, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        why, error.__traceback__ = error.strerror, None
+        gc.collect()
+        sys.unraisablehook = complain
+        room = f"make room in {tempfile.gettempdir()}, or set TMPDIR"
+        raise InputError(f"the workbook cannot be written ({why}); {room}") from None

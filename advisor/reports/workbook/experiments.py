@@ -25,7 +25,7 @@ from advisor.model.numbers import CHANGES, fact_unit, value_text
 from advisor.reports.budget_bar import words
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.phrases import UNKNOWN
-from advisor.reports.workbook.package import package
+from advisor.reports.workbook.book import package
 from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Field, Number, Sheet, field
 from advisor.reports.workbook.style import MUTED, UNDER, align, font
 

@@ -20,22 +20,9 @@ from advisor.model.checklist import WORDS
 from advisor.model.findings import Tool
 from advisor.model.review import DECISIONS, CellProblem, Choice, Decision, Review, SignOff
 from advisor.reading import MOST_BYTES, similar
+from advisor.reports.workbook import findings as h
 from advisor.reports.workbook.checklist import ANSWER, DAY, ID, MEASURED, NOTE, QUESTION, SIGNED, signed
-from advisor.reports.workbook.findings import (
-    ACTION,
-    CAPTURE,
-    CAUSE,
-    CODE,
-    COMMENT,
-    DECISION,
-    DUE,
-    FINDING,
-    KEY,
-    OWNER,
-    SEVERITY,
-    SHARE,
-)
-from advisor.reports.workbook.since import DUE_ON, LAST_SHARE, SINCE, STATE
+from advisor.reports.workbook.findings import DUE_ON, LAST_SHARE, SINCE, STATE
 from advisor.reports.workbook.summary import DAY as MET
 from advisor.reports.workbook.summary import MEETING, NAMES
 
@@ -164,32 +151,32 @@ def _rows(book: Workbook, title: str, wanted: Sequence[str], problems: list[Cell
 
 def _decisions(book: Workbook, problems: list[CellProblem]) -> Iterator[Decision]:
     chosen = _choices(book, problems)
-    for row in _rows(book, FINDINGS, (CODE, DECISION, KEY), problems):
-        if row.text(KEY):
-            word = _word(row, DECISION, row.text(DECISION).lower(), DECISIONS, problems)
-            yield _decision(row, DUE, decision=word, recommendations=tuple(chosen.get(row.text(KEY), ())))
+    for row in _rows(book, FINDINGS, (h.CODE, h.DECISION, h.KEY), problems):
+        if row.text(h.KEY):
+            word = _word(row, h.DECISION, row.text(h.DECISION).lower(), DECISIONS, problems)
+            yield _decision(row, h.DUE, decision=word, recommendations=tuple(chosen.get(row.text(h.KEY), ())))
 
 
 def _closed(book: Workbook) -> Iterator[Decision]:
     """What was gone already, with what was decided about it."""
-    for row in _rows(book, SINCE, (STATE, KEY), []):
+    for row in _rows(book, SINCE, (STATE, h.KEY), []):
         if row.text(STATE) == "closed":
-            yield _decision(row, DUE_ON, decision=row.text(DECISION), closed=True)
+            yield _decision(row, DUE_ON, decision=row.text(h.DECISION), closed=True)
 
 
 def _decision(row: Row, due: str, **known: Any) -> Decision:
-    share = row.value(SHARE) or row.value(LAST_SHARE)
+    share = row.value(h.SHARE) or row.value(LAST_SHARE)
     return Decision(
-        capture=row.text(CAPTURE),
-        finding=row.text(KEY),
-        code=row.text(CODE),
-        cause=row.text(CAUSE),
-        title=row.text(FINDING),
-        severity=row.text(SEVERITY),
+        capture=row.text(h.CAPTURE),
+        finding=row.text(h.KEY),
+        code=row.text(h.CODE),
+        cause=row.text(h.CAUSE),
+        title=row.text(h.FINDING),
+        severity=row.text(h.SEVERITY),
         share=float(share) if isinstance(share, int | float) else None,
-        owner=row.text(OWNER),
+        owner=row.text(h.OWNER),
         due=row.day(due),
-        comment=row.text(COMMENT),
+        comment=row.text(h.COMMENT),
         **known,
     )
 
@@ -199,11 +186,11 @@ def _choices(book: Workbook, problems: list[CellProblem]) -> dict[str, list[Choi
     found: dict[str, list[Choice]] = {}
     if ADVICE not in book.sheetnames:
         return found
-    for row in _rows(book, ADVICE, (ACTION, DECISION, KEY), []):
-        finding, _, advice = row.text(KEY).rpartition("#")
-        word = _word(row, DECISION, row.text(DECISION).lower(), DECISIONS, problems)
-        if advice and (word or row.text(OWNER)):
-            choice = Choice(advice=advice, action=row.text(ACTION), owner=row.text(OWNER), decision=word)
+    for row in _rows(book, ADVICE, (h.ACTION, h.DECISION, h.KEY), []):
+        finding, _, advice = row.text(h.KEY).rpartition("#")
+        word = _word(row, h.DECISION, row.text(h.DECISION).lower(), DECISIONS, problems)
+        if advice and (word or row.text(h.OWNER)):
+            choice = Choice(advice=advice, action=row.text(h.ACTION), owner=row.text(h.OWNER), decision=word)
             found.setdefault(finding, []).append(choice)
     return found
 

@@ -13,21 +13,7 @@ from openpyxl.worksheet.hyperlink import Hyperlink
 from advisor.model.facts import Table
 from advisor.model.numbers import IDS, UNKNOWN, heading_parts
 from advisor.reports.layout import cut_middle, name_text
-from advisor.reports.workbook.style import (
-    HEAD,
-    INK,
-    LEFT,
-    LINK,
-    MUTED,
-    UNDER,
-    align,
-    fill,
-    font,
-    lines_of,
-    plain,
-    put,
-    shown_unit,
-)
+from advisor.reports.workbook import style
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -119,7 +105,7 @@ class Sheet:
             self.link(self.row, 1, Link("Back to Summary", sheet="Summary"))
         if note:
             self.row += 1
-            self.text(1, note, color=MUTED)
+            self.text(1, note, color=style.MUTED)
         self.row += 2
 
     # --- cells ---------------------------------------------------------------------------------
@@ -130,22 +116,22 @@ class Sheet:
         value: Any,
         *,
         size: float = 10.5,
-        color: str = INK,
+        color: str = style.INK,
         bold: bool = False,
         italic: bool = False,
         wrap: bool = False,
     ) -> None:
         """A free text in the current row."""
-        cell = put(self.ws.cell(self.row, column), value)
-        cell.font = font(size, color, bold=bold, italic=italic)
-        cell.alignment = align(wrap)
+        cell = style.put(self.ws.cell(self.row, column), value)
+        cell.font = style.font(size, color, bold=bold, italic=italic)
+        cell.alignment = style.align(wrap)
 
-    def paragraph(self, value: str, columns: int, *, color: str = INK) -> None:
+    def paragraph(self, value: str, columns: int, *, color: str = style.INK) -> None:
         """A text over several columns, wrapped; the row fits it."""
         self.text(1, value, color=color, wrap=True)
         self.ws.merge_cells(start_row=self.row, end_row=self.row, start_column=1, end_column=columns)
         room = sum(self._widths.get(c, NARROW) for c in range(1, columns + 1))
-        lines = lines_of(plain(value), room)
+        lines = style.lines_of(style.plain(value), room)
         self.ws.row_dimensions[self.row].height = LINE_HEIGHT * lines + 3
         self.row += 1
 
@@ -154,33 +140,33 @@ class Sheet:
         self.text(1, value, size=12, bold=True)
         if note:
             self.row += 1
-            self.text(1, note, color=MUTED)
+            self.text(1, note, color=style.MUTED)
         self.row += 1
 
     def link(self, row: int, column: int, link: Link) -> None:
-        cell = put(self.ws.cell(row, column), link.text)
+        cell = style.put(self.ws.cell(row, column), link.text)
         where = cell.coordinate
         if link.url:
             cell.hyperlink = Hyperlink(ref=where, target=link.url)
         elif link.sheet:
             cell.hyperlink = Hyperlink(ref=where, location=f"'{link.sheet}'!{link.cell}")
-        cell.font = font(color=LINK, underline="single")
-        cell.alignment = align(indent=int(row > self._head > 1))
+        cell.font = style.font(color=style.LINK, underline="single")
+        cell.alignment = style.align(indent=int(row > self._head > 1))
 
     def value(self, row: int, column: int, value: Any, unit: str = "", wrap: bool = False) -> None:
         """One cell of a table."""
         if isinstance(value, Link):
             self.link(row, column, value)
-            self.ws.cell(row, column).border = UNDER
+            self.ws.cell(row, column).border = style.UNDER
             return
         if isinstance(value, Number):
             value, unit = value.value, value.unit
-        cell = put(self.ws.cell(row, column), value, unit)
+        cell = style.put(self.ws.cell(row, column), value, unit)
         number = _is_number(value)
-        cell.font = font()
-        right = number and unit not in LEFT
-        cell.alignment = align(wrap, right, indent=1)
-        cell.border = UNDER
+        cell.font = style.font()
+        right = number and unit not in style.LEFT
+        cell.alignment = style.align(wrap, right, indent=1)
+        cell.border = style.UNDER
 
     # --- tables --------------------------------------------------------------------------------
 
@@ -200,16 +186,16 @@ class Sheet:
         head = self._head = self.row
         at, last = _places(len(columns), spans)
         for i, column in enumerate(columns):
-            cell = put(self.ws.cell(head, at[i]), column.head)
+            cell = style.put(self.ws.cell(head, at[i]), column.head)
             for each in range(at[i], at[i + 1] if i + 1 < len(at) else last + 1):
-                self.ws.cell(head, each).fill = fill(HEAD)
-            cell.font = font(10, MUTED, bold=True)
-            numbers = column.unit not in LEFT and any(_is_number(row[i]) for row in rows)
-            cell.alignment = align(wrap=True, right=numbers, middle=True, indent=1)
+                self.ws.cell(head, each).fill = style.fill(style.HEAD)
+            cell.font = style.font(10, style.MUTED, bold=True)
+            numbers = column.unit not in style.LEFT and any(_is_number(row[i]) for row in rows)
+            cell.alignment = style.align(wrap=True, right=numbers, middle=True, indent=1)
             if not spans:
                 self.widen(at[i], column.width)
         self._merge(head, at, last)
-        heads = max(lines_of(c.head, c.width - 1.5, 10) for c in columns) if not spans else 1
+        heads = max(style.lines_of(c.head, c.width - 1.5, 10) for c in columns) if not spans else 1
         self.ws.row_dimensions[head].height = LINE_HEIGHT * heads + 8
         for row in rows:
             self.row += 1
@@ -218,13 +204,13 @@ class Sheet:
                 self.value(self.row, at[i], value, column.unit, column.wrap)
                 if column.wrap and isinstance(value, str):
                     room = column.width if not spans else self._room(i, at, last)
-                    lines = max(lines, lines_of(plain(value), room - 1.5))
+                    lines = max(lines, style.lines_of(style.plain(value), room - 1.5))
             self._merge(self.row, at, last)
             # Not every program fits rows to wrapped text by itself.
             self.ws.row_dimensions[self.row].height = LINE_HEIGHT * lines + 3
         if not rows and empty:
             self.row += 1
-            self.text(1, empty, color=MUTED, italic=True)
+            self.text(1, empty, color=style.MUTED, italic=True)
         area = Area(head, head + 1, max(head + len(rows), head + 1))
         if freeze:
             self.ws.freeze_panes = self.ws.cell(head + 1, 1)
@@ -243,7 +229,7 @@ class Sheet:
         for begin, end in zip(at, [*(a - 1 for a in at[1:]), last], strict=True):
             if end > begin:
                 for column in range(begin, end + 1):
-                    self.ws.cell(row, column).border = UNDER
+                    self.ws.cell(row, column).border = style.UNDER
                 self.ws.merge_cells(start_row=row, end_row=row, start_column=begin, end_column=end)
 
     def _room(self, i: int, at: Sequence[int], last: int) -> float:
@@ -278,7 +264,7 @@ class Sheet:
         ws.oddFooter.right.text = "&P / &N"
         for part in (ws.oddFooter.left, ws.oddFooter.right):
             part.size = 8
-            part.color = MUTED
+            part.color = style.MUTED
 
 
 class GridSheet(Sheet):
@@ -299,7 +285,7 @@ class GridSheet(Sheet):
         *,
         unit: str = "",
         size: float = 10.5,
-        color: str = INK,
+        color: str = style.INK,
         bold: bool = False,
         ground: str | None = None,
         right: bool = False,
@@ -308,16 +294,16 @@ class GridSheet(Sheet):
         indent: bool = False,
     ) -> None:
         """Columns `first` to `last` of the current row as one cell."""
-        cell = put(self.ws.cell(self.row, first), value, unit)
-        cell.font = font(size, color, bold=bold)
-        cell.alignment = align(wrap=True, right=right, middle=middle, indent=int(right or indent))
+        cell = style.put(self.ws.cell(self.row, first), value, unit)
+        cell.font = style.font(size, color, bold=bold)
+        cell.alignment = style.align(wrap=True, right=right, middle=middle, indent=int(right or indent))
         for column in range(first, last + 1):
             if ground:
-                self.ws.cell(self.row, column).fill = fill(ground)
+                self.ws.cell(self.row, column).fill = style.fill(ground)
         if last > first:
             self.ws.merge_cells(start_row=self.row, end_row=self.row, start_column=first, end_column=last)
-        text = plain(value) if isinstance(value, str) else ""
-        lines = lines_of(text, (last - first + 1) * GRID_WIDTH - 1.5 * indent, size)
+        text = style.plain(value) if isinstance(value, str) else ""
+        lines = style.lines_of(text, (last - first + 1) * GRID_WIDTH - 1.5 * indent, size)
         self.tall(height or lines * LINE_HEIGHT * size / 10.5 + 3)
 
     def tall(self, height: float) -> None:
@@ -330,12 +316,12 @@ class GridSheet(Sheet):
         self.merged(FIRST, LAST, value, size=12.5, bold=True)
         self.row += 1
         if note:
-            self.merged(FIRST, LAST, note, color=MUTED)
+            self.merged(FIRST, LAST, note, color=style.MUTED)
             self.row += 1
 
     def rule(self) -> None:
         for column in range(FIRST, LAST + 1):
-            self.ws.cell(self.row, column).border = UNDER
+            self.ws.cell(self.row, column).border = style.UNDER
 
 
 def _places(count: int, spans: Sequence[int]) -> tuple[list[int], int]:
@@ -368,7 +354,7 @@ def column_of(heading: str, cells: Sequence[Any]) -> Column:
     """How a column of the diagnosis is shown."""
     name, unit = heading_parts(heading)
     texts = [c for c in cells if isinstance(c, str)]
-    suffix = shown_unit(unit)
+    suffix = style.shown_unit(unit)
     if texts:
         longest = max(len(t) for t in texts)
         return Column(name, min(max(longest + 3.0, len(name) + 4.0, NARROW), WIDE), wrap=True)

@@ -17,24 +17,11 @@ from advisor.reports.blocks import Labelled
 from advisor.reports.header import header_input
 from advisor.reports.phrases import remedy_text
 from advisor.reports.summary import headline, verdict, why
+from advisor.reports.workbook import style
 from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.chart import budget
 from advisor.reports.workbook.findings import bars, coloured, speedup
 from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet, Link, Number
-from advisor.reports.workbook.style import (
-    BAND,
-    DATE,
-    FILL_IN,
-    GOOD,
-    GOOD_BG,
-    HEADER,
-    LABEL,
-    LEVELS,
-    MUTED,
-    SOFT,
-    fill,
-    put,
-)
 
 if TYPE_CHECKING:
     from openpyxl.cell.cell import Cell
@@ -79,14 +66,14 @@ def _title(grid: GridSheet, captures: Captures) -> None:
     names, many, diagnoses = captures.labels, captures.many, captures.diagnoses
     title = f"Review of {len(names)} captures" if many else "".join(names[:1]) or "Checklist"
     for column in range(1, LAST + 1):
-        grid.ws.cell(grid.row, column).fill = fill(BAND)
-        grid.ws.cell(grid.row + 1, column).fill = fill(BAND)
-    grid.merged(FIRST, LAST, title, size=17, bold=True, color="FFFFFF", ground=BAND, middle=True)
+        grid.ws.cell(grid.row, column).fill = style.fill(style.BAND)
+        grid.ws.cell(grid.row + 1, column).fill = style.fill(style.BAND)
+    grid.merged(FIRST, LAST, title, size=17, bold=True, color="FFFFFF", ground=style.BAND, middle=True)
     grid.row += 1
     entry = None if many or not diagnoses else diagnoses[0].inputs[0]
     known = [] if entry is None else [*phrases.machine(entry), phrases.untraced(entry) or ""]
     about = "  ·  ".join(filter(None, known)) if diagnoses and diagnoses[0].inputs else ""
-    grid.merged(FIRST, LAST, about or ", ".join(names), color="D5DEE8", ground=BAND)
+    grid.merged(FIRST, LAST, about or ", ".join(names), color="D5DEE8", ground=style.BAND)
     grid.row += 2
     if not many:
         for diagnosis in diagnoses:
@@ -101,7 +88,7 @@ def _title(grid: GridSheet, captures: Captures) -> None:
 
 def _verdict(grid: GridSheet, diagnosis: Diagnosis) -> None:
     first = headline(diagnosis)
-    ink, ground = LEVELS[first.severity] if first is not None else (GOOD, GOOD_BG)
+    ink, ground = style.LEVELS[first.severity] if first is not None else (style.GOOD, style.GOOD_BG)
     grid.merged(FIRST, LAST, verdict(diagnosis), size=15, bold=True, color=ink, ground=ground, middle=True)
     grid.row += 1
     if text := why(diagnosis, whole=True):
@@ -137,16 +124,16 @@ def _tiles(grid: GridSheet, d: Diagnosis) -> None:
         cell = _tile(grid, i, label)
         if isinstance(value, float) and not unit:
             value = round(value, 1)
-        put(cell, UNKNOWN if value is None else value, unit)
+        style.put(cell, UNKNOWN if value is None else value, unit)
     grid.row += 2
 
 
 def _tile(grid: GridSheet, number: int, label: str) -> Cell:
     """A label and, below it, the cell of a number that stands out."""
     first = FIRST + 2 * number
-    grid.merged(first, first + 1, label, **LABEL)
+    grid.merged(first, first + 1, label, **style.LABEL)
     grid.row += 1
-    grid.merged(first, first + 1, "", size=17, bold=True, ground=SOFT, middle=True, height=27)
+    grid.merged(first, first + 1, "", size=17, bold=True, ground=style.SOFT, middle=True, height=27)
     grid.row -= 1
     return grid.ws.cell(grid.row + 1, first)
 
@@ -186,7 +173,7 @@ def _top(grid: GridSheet, rows: Sequence[Row], many: bool) -> None:
     more = len(rows) - len(shown)
     grid.heading("Top findings", f"and {more} more on the sheet Findings" if more > 0 else "")
     for head, _, (first, last) in (spans := MANY if many else ONE):
-        grid.merged(first, last, head, **HEADER, right=head in RIGHT, indent=head == "fix")
+        grid.merged(first, last, head, **style.HEADER, right=head in RIGHT, indent=head == "fix")
     begin = grid.row + 1
     for number, row in enumerate(shown, 1):
         grid.row += 1
@@ -201,7 +188,7 @@ def _top(grid: GridSheet, rows: Sequence[Row], many: bool) -> None:
             value = value.value if isinstance(value, Number) else value
             grid.merged(first, last, value, unit=unit, right=head in RIGHT, indent=head == "fix")
         grid.rule()
-    coloured(grid, f"C{begin}:C{grid.row}", LEVELS)
+    coloured(grid, f"C{begin}:C{grid.row}", style.LEVELS)
     share = get_column_letter(next(first for head, _, (first, _) in spans if head == "share"))
     bars(grid, f"{share}{begin}:{share}{grid.row}")
     grid.row += 1
@@ -237,8 +224,8 @@ def _review(grid: GridSheet, tally: Tally, findings: int) -> None:
         return
     for label, (first, last) in MEETING.items():
         grid.merged(first - 2, first - 1, label, bold=True)
-        grid.merged(first, last, None, ground=FILL_IN)
-    grid.ws.cell(grid.row, MEETING[DAY][0]).number_format = DATE
+        grid.merged(first, last, None, ground=style.FILL_IN)
+    grid.ws.cell(grid.row, MEETING[DAY][0]).number_format = style.DATE
     grid.row += 1
 
 
@@ -261,7 +248,7 @@ def _about(grid: GridSheet, captures: Captures) -> None:
             entries += [(b.label.capitalize(), b.text) for b in known if isinstance(b, Labelled)]
     grid.heading("About")
     for label, text in entries:
-        grid.merged(FIRST, FIRST + 1, label, bold=label == "File", color=MUTED)
+        grid.merged(FIRST, FIRST + 1, label, bold=label == "File", color=style.MUTED)
         grid.merged(FIRST + 2, LAST, text)
         grid.row += 1
 
@@ -295,7 +282,7 @@ def _caveats(grid: GridSheet, captures: Captures) -> None:
         return
     grid.heading("Caveats", "the captures themselves, and what they cannot answer")
     for label, text in lines:
-        grid.merged(FIRST, FIRST + 1, label, bold=True, color=MUTED)
+        grid.merged(FIRST, FIRST + 1, label, bold=True, color=style.MUTED)
         grid.merged(FIRST + 2, LAST, text)
         grid.rule()
         grid.row += 1
