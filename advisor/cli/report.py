@@ -247,7 +247,7 @@ def _write_workbook(
     done: Sequence[Diagnosis], xlsx: Path, before: Review | History | None, force: bool
 ) -> None:
     """The workbook, its checklist answered as far as the captures answer it. After an earlier review
-    it opens with what has become of the findings, up to the last of the captures."""
+    it opens with what has become of the findings, in any of the captures."""
     from advisor.checklist.items import capture_facts, checklist
     from advisor.compare import history
     from advisor.model.review import Review
@@ -257,7 +257,7 @@ def _write_workbook(
     review = before if isinstance(before, Review) else None
     if before is not None:
         past = history.of_review(before) if isinstance(before, Review) else before
-        since = history.recorded(past, done[-1], day)
+        since = history.recorded(past, done[0], day, others=done[1:])
     written = workbook.render(done, checklist=listed, review=review, since=since, day=day)
     write_bytes(written, xlsx, force)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +41,25 @@ def read(folder: Path) -> History:
 
 
 def recorded(
-    history: History, diagnosis: Diagnosis, day: str, names: Iterable[str] = (), review: Review | None = None
+    history: History,
+    diagnosis: Diagnosis,
+    day: str,
+    names: Iterable[str] = (),
+    review: Review | None = None,
+    others: Sequence[Diagnosis] = (),
 ) -> History:
-    """The history with one more capture, and with the decisions of its review."""
+    """The history with one more capture, and with the decisions of its review. A finding that `others` of
+    the same meeting have, too, counts where its share is largest; it is closed where none has it."""
     before = {t.finding: t for t in history.findings}
-    now = {f.identity: f for f in diagnosis.findings if f.kind != "limit"}
+    seen = (diagnosis, *others)
+    found = [f for d in seen for f in d.findings if f.kind != "limit"]
+    now = {f.identity: f for f in sorted(found, key=_share)}
+    now = {f.identity: now[f.identity] for f in found}
     tracked = [_present(before.get(name), finding, day) for name, finding in now.items()]
-    tracked += [_absent(t, diagnosis) for name, t in before.items() if name not in now]
+    tracked += [_absent(t, seen) for name, t in before.items() if name not in now]
     if review is not None:
         tracked = [_decided(t, review.of(t.finding), now.get(t.finding)) for t in tracked]
-    capture = ", ".join(i.path for i in diagnosis.inputs)
+    capture = ", ".join(i.path for d in seen for i in d.inputs)
     meeting = Meeting(day=day, capture=capture, verdict=diagnosis.verdict, names=tuple(names))
     return History(meetings=(*history.meetings, meeting), findings=tuple(tracked))
 
@@ -87,6 +96,10 @@ def suppressed(history: History, finding: str, reason: str, until: str) -> Histo
     return history.model_copy(update={"findings": tuple(findings)})
 
 
+def _share(finding: Finding) -> float:
+    return (finding.impact.share or 0.0) if finding.impact is not None else 0.0
+
+
 def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
     share = None if finding.impact is None else finding.impact.share
     found = Tracked(
@@ -114,9 +127,9 @@ def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
     return found.model_copy(update={**kept, "state": state, "since": day if back else before.since})
 
 
-def _absent(before: Tracked, diagnosis: Diagnosis) -> Tracked:
-    status = absence(diagnosis, before.code, before.scope).status
-    state = "closed" if status == "gone" or before.state == "closed" else "unknown"
+def _absent(before: Tracked, seen: Iterable[Diagnosis]) -> Tracked:
+    gone = all(absence(d, before.code, before.scope).status == "gone" for d in seen)
+    state = "closed" if gone or before.state == "closed" else "unknown"
     return before.model_copy(update={"state": state})
 
 

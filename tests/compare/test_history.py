@@ -60,6 +60,17 @@ def test_a_finding_is_followed_from_capture_to_capture(before: Diagnosis, now: D
     assert states(after(before, now)) == {FIRST.code: state}
 
 
+def test_of_several_captures_a_finding_counts_where_it_is_largest() -> None:
+    half = FIRST.impact.model_copy(update={"share": 0.5})
+    small, large = (having(first(impact=half.model_copy(update={"share": s}))) for s in (0.1, 0.5))
+    (found,) = history.recorded(after(small), small, FRIDAY, others=[large, having()]).findings
+    assert (found.share, found.was) == (0.5, 0.1)
+    (gone,) = history.recorded(after(small), having(), FRIDAY, others=[having()]).findings
+    assert gone.state == "closed"
+    (still,) = history.recorded(after(small), having(), FRIDAY, others=[small]).findings
+    assert still.state != "closed"
+
+
 def test_a_capture_that_cannot_answer_closes_nothing() -> None:
     changes = {"code": FIRST.code, "scope": FIRST.scope, "stopped_by": None}
     lacking = DIAGNOSIS.not_evaluated[0].model_copy(update=changes)

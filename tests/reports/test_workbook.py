@@ -72,9 +72,10 @@ def test_the_sheets(book: Workbook) -> None:
     assert len(book.sheetnames) <= 10
 
 
-def test_printed_landscape_one_page_wide(book: Workbook) -> None:
+def test_printed_one_page_wide_and_long_tables_upright(book: Workbook) -> None:
     for sheet in book.worksheets:
-        assert sheet.page_setup.orientation == "landscape", sheet.title
+        tall = sheet.title in ("Evidence", "Facts", "Thresholds")
+        assert sheet.page_setup.orientation == ("portrait" if tall else "landscape"), sheet.title
         assert sheet.sheet_properties.pageSetUpPr.fitToPage, sheet.title
         assert (sheet.page_setup.fitToWidth, sheet.page_setup.fitToHeight) == (1, 0), sheet.title
         assert "&P" in sheet.oddFooter.right.text

@@ -52,6 +52,7 @@ def evidence(sheet: Sheet, rows: Sequence[Row], many: bool) -> dict[str, str]:
     most = max((len(t.columns) for r in rows for t in r.finding.evidence), default=6)
     for column, width in enumerate((*TEXTS, *[NUMBERS] * max(most, 6)), 1):
         sheet.widen(column, width)
+    sheet.page(large=True, tall=True)
     cells: dict[str, str] = {}
     for row in sorted(rows, key=lambda r: [x.finding.code for x in rows].index(r.finding.code)):
         cells.setdefault(row.finding.code, f"A{sheet.row}")

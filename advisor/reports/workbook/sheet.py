@@ -249,11 +249,11 @@ class Sheet:
 
     # --- printing ------------------------------------------------------------------------------
 
-    def page(self, large: bool = False) -> None:
-        """Landscape, one page wide, with the sheet's name and page numbers below; `large` for
-        tables that would be too small to read on A4."""
+    def page(self, large: bool = False, tall: bool = False) -> None:
+        """One page wide, with the sheet's name and page numbers below; `large` for tables that would be
+        too small to read on A4, `tall` for long ones, which take half as many pages upright."""
         ws = self.ws
-        ws.page_setup.orientation = "landscape"
+        ws.page_setup.orientation = "portrait" if tall else "landscape"
         ws.page_setup.paperSize = ws.PAPERSIZE_A3 if large else ws.PAPERSIZE_A4
         ws.page_setup.fitToWidth = 1
         ws.page_setup.fitToHeight = 0

@@ -59,9 +59,9 @@ RULES = (
 )  # fmt: skip
 FACTS = (
     field("Fact", 36, "name"), field("Value", 18, lambda f: Number(f.value, fact_unit(f.name, f.unit))),
-    field("Unit", 13, "unit"), field("Where", 34, _where, wrap=True),
+    field("Unit", 13, "unit"), field("Where", 26, _where, wrap=True),
     field("How", 54, lambda f: f.method or None, wrap=True),
-    field("From", 30, lambda f: ", ".join(f.tables) or None, wrap=True),
+    field("From", 42, lambda f: ", ".join(f.tables) or None, wrap=True),
 )  # fmt: skip
 #: Of a threshold, a condition that it took part in, and the outcome of its rule.
 THRESHOLDS = (
@@ -146,12 +146,14 @@ def _state(entry: Healthy) -> str:
 def facts(sheet: Sheet, captures: Captures) -> None:
     """Every fact that the rules saw; the value is a number, its unit is beside it."""
     captures.table(sheet, FACTS, lambda d: d.facts, filter=True, freeze=True)
+    sheet.page(large=True, tall=True)
 
 
 def thresholds(own: Sheet | None, below: Sheet, captures: Captures) -> None:
     """Every threshold with the value that was compared with it; changed ones stand out. Without a
     sheet of their own they stand below the rules."""
     sheet = own or below
+    sheet.page(large=True, tall=own is not None)
     if own is None:
         sheet.heading("Thresholds")
     area = captures.table(sheet, THRESHOLDS, _compared, filter=own is not None, freeze=own is not None)
