@@ -19,6 +19,8 @@ VERBS = {
     "troubles": ("capture", "--troubleshoot"),
     "checklist": ("checklist", "--no-input", "-v"),
     "what-ifs": ("whatif", "--list"),
+    "goals": ("capture", "--list"),
+    "facts": ("facts", "--match", "sync."),
 }
 Captured = pytest.CaptureFixture[str]
 
