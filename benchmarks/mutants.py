@@ -44,7 +44,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
                    "engine/test_kleene.py engine/test_states.py engine/test_explain.py"),
     "sensitivity": ("engine/sensitivity.py", "engine/test_sensitivity.py"),
     "samplers": ("sources/samplers/log.py sources/samplers/rows.py", "sources/test_samplers.py"),
-    "pasted tables": ("sources/pasted/headings.py sources/pasted/tables.py sources/pasted/reader.py",
+    "pasted tables": ("sources/pasted/headings.py sources/pasted/tables.py",
                       "sources/test_pasted.py"),
     "SQLite pages": ("sources/sqlite/file.py sources/sqlite/pages.py sources/sqlite/records.py",
                      "sources/test_sqlite_pages.py"),
