@@ -29,6 +29,7 @@ The variations of real exports are options: `without_tables`, `empty_tables`, `w
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -593,6 +594,30 @@ class Export:
                         metricId=number,
                         value=value,
                     )
+        return self
+
+    def plugin_samples(
+        self,
+        values: Mapping[str, Sequence[float]],
+        period_ns: int = 100_000_000,
+        *,
+        gpu: int = 0,
+        source: int = 2,
+        as_json: bool = False,
+    ) -> Self:
+        """Generic events of a plugin (`--enable=nvml_metrics`), one a period with all `values`; with
+        `as_json` as older exports hold them."""
+        kind = 1 << 48 | source << 32 | gpu
+        fields = json.dumps({"Name": "", "Fields": [{"Name": name} for name in values]})
+        self.row("GENERIC_EVENT_TYPES", typeId=kind, sourceId=kind, data=fields if as_json else None)
+        for number, name in enumerate(() if as_json else values):
+            self.row("GENERIC_EVENT_TYPE_FIELDS", typeId=kind, fieldIdx=number, fieldNameId=self.string(name))
+        for i, sample in enumerate(zip(*values.values(), strict=True)):
+            texts = json.dumps(dict(zip(values, map(str, sample), strict=True))) if as_json else None
+            event = kind + i * 1000
+            self.row("GENERIC_EVENTS", genericEventId=event, timestamp=i * period_ns, typeId=kind, data=texts)
+            for number, value in enumerate(() if as_json else sample):
+                self.row("GENERIC_EVENT_DATA", genericEventId=event, fieldIdx=number, doubleVal=value)
         return self
 
     def overhead(self, start: int, dur: int, name: Text = "CUDA profiling data flush", type: int = 1) -> Self:

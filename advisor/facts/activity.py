@@ -80,9 +80,9 @@ FACTS = (
     *group("device", needs.SAMPLES, [
         Entry("clock.busy_ratio", "ratio", "samples", "SM clock while the device is busy, over its highest", "mean of the samples with SM Active (else GR Active) of at least 50 %"),
         Entry("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),
-        Entry("clock.power_limited_ratio", "ratio", "samples", "Share of the busy samples at the power limit", "power of at least 97 % of the limit", columns={"samples": "time device sm_active power_w power_limit_w"}),
+        Entry("clock.power_limited_ratio", "ratio", "samples", "Share of the busy samples at the power limit", "power of at least 97 % of the limit, or of the rated power where no limit is sampled", columns={"samples": "time device sm_active power_w power_limit_w"}),
         Entry("clock.held_back_ratio", "ratio", "samples", "Share of the busy samples whose clock the driver holds down for power or heat", "clocks_event_reasons: power cap, thermal, brake", columns={"samples": "time device sm_active throttled"}),
-        Entry("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit", "what the driver says, else power of at least 97 % of its limit", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}),
+        Entry("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit", "what the driver says, else as clock.power_limited_ratio", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}),
         Entry("clock.limit", "text", "samples", "What that limit is: power or heat", "the reason of most of these samples", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}, needs=(_AT_WORK, _LIMITED)),
         Entry("clock.temperature_max_c", "count", "samples", "Highest GPU temperature while busy, degrees Celsius", "max of the samples", columns={"samples": "time device sm_active temperature_c"}),
     ], columns={"samples": "time device sm_active sm_clock_hz"}, needs=(_AT_WORK, _CLOCKED), supply=needs.SMI_LOG),
@@ -268,6 +268,13 @@ def _clock_samples(a: Analysis, device: int) -> tuple[dict[str, Any], Array, Arr
     mine = (rows["device"] == device) & (rows["time"] >= a.window.start)
     mine &= rows["time"] <= a.window.end
     active = rows["sm_active"] if not np.isnan(rows["sm_active"][mine]).all() else rows["gr_active"]
+    if np.isnan(active[mine]).all() and mine.sum() > 1 and device in a.budgets:
+        # A sampler of power and heat alone: a sample stands for the time since the one before it.
+        time = rows["time"][mine]
+        before = np.append(time[0] - np.median(np.diff(time)), time[:-1]).astype(np.int64)
+        ran = Coverage(a.budgets[device].compute).within(before, time)
+        active = np.full(len(active), np.nan)
+        active[mine] = ran / np.maximum(time - before, 1)
     return rows, mine, mine & (np.nan_to_num(active) >= _BUSY)
 
 
@@ -288,13 +295,20 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         share = float(busy.sum() / max(mine.sum(), 1))
         out.put("clock.lost_window_ratio", max(1.0 - ratio, 0.0) * share, scope)
     power, limit = rows["power_w"][busy], rows["power_limit_w"][busy]
+    spec = gpu(a.device(device).name)
+    rated = spec is not None and spec.tdp_w is not None and bool(np.isnan(limit).all())
+    if spec is not None and rated:
+        limit = np.full(len(power), float(spec.tdp_w or np.nan))
     at_limit = np.where(np.isnan(power) | np.isnan(limit), np.nan, power >= _AT_LIMIT * limit)
-    out.put("clock.power_limited_ratio", _mean(at_limit), scope)
     held, heated = rows["throttled"][busy], rows["overheated"][busy]
     out.put("clock.held_back_ratio", _mean(held), scope)
     # What the driver says of a sample counts before what its power suggests.
     limited = np.where(np.isnan(held), at_limit, held)
-    out.put("clock.limited_ratio", _mean(limited), scope)
+    shares = {"clock.power_limited_ratio": at_limit, "clock.limited_ratio": limited}
+    # The limit may have been set below the rating, so that what is below that may be at its limit.
+    known = {name: found for name, of in shares.items() if (found := _mean(of)) is not None}
+    unsure = rated and bool(np.isnan(held).any())
+    out.put_between({name: (least, 1.0 if unsure else least) for name, least in known.items()}, scope)
     if np.nansum(limited) > 0:
         heat_share = float(np.nansum(heated) / np.nansum(limited))
         out.put("clock.limit", "heat" if heat_share >= 0.5 else "power", scope)
@@ -306,7 +320,7 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         ["SM clock while busy", None if mean_clock is None else mean_clock / 1e6, "MHz"],
         ["highest SM clock", highest / 1e6 if highest else None, "MHz"],
         ["power while busy", _mean(power), "W"],
-        ["power limit", _mean(limit), "W"],
+        ["rated power" if rated else "power limit", _mean(limit), "W"],
         ["held down by the driver", _percent(held), "% of samples"],
         ["highest temperature", None if np.isnan(heat).all() else float(np.nanmax(heat)), "C"],
     ]

@@ -159,6 +159,7 @@ class GpuSpec(Data):
     memory_gb: int | None = Field(default=None, ge=4, le=400)
     tensor_tflops: dict[Precision, float] = Field(default_factory=dict)
     fp32_tflops: float | None = Field(default=None, ge=1, le=200)
+    tdp_w: int | None = Field(default=None, ge=10, le=3_000)
     nvlink_gb_per_s: float | None = Field(default=None, ge=50, le=2_000)
     pcie_generation: int | None = Field(default=None, ge=3, le=6)
     htod_gb_per_s: float | None = Field(default=None, ge=5, le=500)

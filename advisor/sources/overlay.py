@@ -89,25 +89,33 @@ class WithSamples:
     def _filled(self, columns: Sequence[str]) -> Columns:
         """The source's own samples; what it does not measure is that of the log's last one."""
         own = self._source.read_columns("samples", list(dict.fromkeys(("time", "device", *columns))))
-        lacking = [n for n in columns if n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
-        log = self._log_columns(("time", "device", *lacking))
-        for device in distinct(log["device"]).tolist() if lacking else ():
-            theirs = np.flatnonzero(log["device"] == device)
-            mine = np.flatnonzero(own["device"] == device)
-            time = log["time"][theirs] + self._shift
-            at = np.searchsorted(time, own["time"][mine], "right") - 1
-            hold = _HELD * float(np.median(np.diff(time))) if len(time) > 1 else np.inf
-            held = (at >= 0) & (own["time"][mine] - time[np.maximum(at, 0)] <= hold)
-            for name in lacking:
-                filled = own[name] = own[name].copy()
-                filled[mine[held]] = log[name][theirs[at[held]]]
-        return {name: own[name] for name in columns}
+        log = self._log_columns(list(dict.fromkeys(("time", "device", *columns))))
+        filled = with_coarser(own, log | {"time": log["time"] + self._shift})
+        return {name: filled[name] for name in columns}
 
     def text(self, ids: Sequence[int]) -> list[str]:
         return self._source.text(ids)
 
     def close(self) -> None:
         self._source.close()
+
+
+def with_coarser(own: Columns, other: Columns) -> Columns:
+    """`own` samples; a column without any value is filled from the latest of `other`, which holds for
+    two of its periods."""
+    filled = dict(own)
+    lacking = [n for n in own if n in other and n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
+    for device in distinct(other["device"]).tolist() if lacking else ():
+        theirs = np.flatnonzero(other["device"] == device)
+        mine = np.flatnonzero(own["device"] == device)
+        time = other["time"][theirs]
+        at = np.searchsorted(time, own["time"][mine], "right") - 1
+        hold = _HELD * float(np.median(np.diff(time))) if len(time) > 1 else np.inf
+        held = (at >= 0) & (own["time"][mine] - time[np.maximum(at, 0)] <= hold)
+        for name in lacking:
+            filled[name] = filled[name].copy()
+            filled[name][mine[held]] = other[name][theirs[at[held]]]
+    return filled
 
 
 def _numbers(source: Source, log: SampleLog) -> tuple[dict[int, int], list[str]]:

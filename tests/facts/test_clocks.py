@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import analyse, diagnose
+from tests.builder import Export
+from tests.scenarios.machine import GEMM
 
 HEAD = (
     "timestamp, index, utilization.gpu [%], clocks.sm [MHz], clocks.max.sm [MHz], power.draw [W], "
@@ -87,6 +90,21 @@ def test_an_idle_gpu_is_not_throttled(tmp_path: Path) -> None:
     path = written(tmp_path, [(0, 345, 90, 100, IDLE)] * 40)
     assert clocks(path) == {}
     assert "clock-throttled" not in causes(path)
+
+
+def test_power_of_an_nsys_plugin_is_held_against_the_rating_of_the_board(tmp_path: Path) -> None:
+    """An H200 is rated 700 W. Of the nine samples between its kernels six are at that: at least these are
+    held back; a limit that was set lower would hold back the others too."""
+    watts = [0] + [690_000] * 6 + [500_000] * 3 + [690_000] * 5
+    e = Export("3.25").gpu().process(1).plugin_samples({"Power": watts, "Temperature": [71] * 15})
+    for i in range(10):
+        e.launch(i * 100_000_000, 10_000, GEMM.name, kernel_dur=99_000_000)
+    with analyse(e.write(tmp_path / "t.sqlite")) as done:
+        base = done.facts
+        assert base.value("clock.limited_ratio", Scope(device=0)) == pytest.approx(2 / 3)
+        assert base.value("clock.limit", Scope(device=0)) == "power"
+        assert base.value("clock.temperature_max_c", Scope(device=0)) == 71
+        assert base.ranges["clock.limited_ratio", Scope(device=0)] == (pytest.approx(2 / 3), 1.0)
 
 
 @pytest.mark.parametrize(

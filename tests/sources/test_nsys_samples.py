@@ -163,3 +163,34 @@ def test_samples_that_cannot_be_used_are_absent_and_said_so(tmp_path: Path, expo
     with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
         assert not trace.has("samples")
         assert any("GPU_METRICS" in line for line in trace.capture.warnings)
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["tables", "json"])
+def test_power_and_temperature_of_a_plugin_stand_alone(tmp_path: Path, as_json: bool) -> None:
+    """Milliwatts are told by their size; a second GPU's type has another low byte."""
+    export = Export("3.7" if as_json else "3.25").gpu(id=0).gpu(id=1)
+    for gpu in (0, 1):
+        watts = [90_000 + gpu, 690_000]
+        export.plugin_samples(
+            {"Power": watts, "Temperature": [40, 71], "Fan": [1, 2]}, gpu=gpu, as_json=as_json
+        )
+    wide = samples(export, tmp_path)
+    assert wide["time"].tolist() == [0, 0, 100_000_000, 100_000_000]
+    assert wide["device"].tolist() == [0, 1, 0, 1]
+    assert wide["power_w"].tolist() == [90.0, 90.001, 690.0, 690.0]
+    assert wide["temperature_c"].tolist() == [40, 40, 71, 71]
+    assert np.isnan(wide["gr_active"]).all()
+
+
+def test_a_plugin_fills_what_gpu_metrics_lack(tmp_path: Path) -> None:
+    """Power in watts stays as it is; it holds until the plugin's next sample."""
+    export = Export("3.25").gpu().gpu_metrics({"GR Active": [50] * 4}, 50_000_000)
+    wide = samples(export.plugin_samples({"power_usage_instant": [400, 500]}), tmp_path)
+    assert wide["gr_active"].tolist() == [0.5] * 4
+    assert wide["power_w"].tolist() == [400, 400, 500, 500]
+
+
+def test_generic_events_of_other_sources_are_no_samples(tmp_path: Path) -> None:
+    export = Export("3.25").process(1).launch(at=0).plugin_samples({"rdma_read_bytes": [1, 2]})
+    with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
+        assert not trace.has("samples")

@@ -119,7 +119,7 @@ class NsysExport:
 
     def _has(self, table: str) -> bool:
         if table == "samples":
-            return self._db.has(GPU_METRICS) and nsys_samples.readable(self._db)
+            return nsys_samples.recorded(self._db)
         if table == "ranges":
             return self._has_ranges()
         # nsys samples stacks, it does not time functions.
@@ -305,7 +305,7 @@ class NsysExport:
 
     def _read_samples(self, columns: Sequence[str]) -> Columns:
         if self._samples is None:  # all columns come of one pass over the rows
-            self._samples = nsys_samples.read_samples(self._db)
+            self._samples = nsys_samples.read_samples(self._db, [d.id for d in self.devices])
         return {c: self._samples[c] for c in columns}
 
     def _warnings(self) -> list[str]:

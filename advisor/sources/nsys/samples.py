@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.sources.nsys import plugin_samples
 from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES
+from advisor.sources.overlay import with_coarser
 from advisor.sources.raw import Ints, Is, Keep, RawTables, named_rows
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES
 from advisor.sources.trace import Columns
@@ -60,10 +63,19 @@ def wanted_metrics(raw: RawTables) -> dict[tuple[int, int], str]:
     return metrics
 
 
-def readable(raw: RawTables) -> bool:
+def recorded(raw: RawTables) -> bool:
+    """True when there are samples of GPU metrics or of a plugin."""
+    return _readable(raw) or plugin_samples.recorded(raw)
+
+
+def _readable(raw: RawTables) -> bool:
     """True when there are metric rows with a time on the session's clock and a known name."""
     times = _time_columns(raw)
-    if not times or not {"typeId", "metricId", "value"} <= set(raw.columns(GPU_METRICS)):
+    if (
+        not raw.has(GPU_METRICS)
+        or not times
+        or not {"typeId", "metricId", "value"} <= set(raw.columns(GPU_METRICS))
+    ):
         return False
     # A row counts by its first time that is set.
     late = [dict.fromkeys(times[:i], Is.NULL) | {time: Is.FROM_ZERO} for i, time in enumerate(times)]
@@ -89,11 +101,23 @@ def _time_columns(raw: RawTables) -> tuple[str, ...]:
     return tuple(times)
 
 
-def read_samples(raw: RawTables) -> Columns:
+def read_samples(raw: RawTables, devices: Sequence[int]) -> Columns:
     """All columns of `samples`, in order of time; a metric that a device lacks is NaN.
 
-    The device is the GPU's id (`typeId & 0xFF`). Stamps before the session's start are dropped.
+    The device is the GPU's id (`typeId & 0xFF`). Stamps before the session's start are dropped. What
+    a plugin sampled fills columns that GPU metrics lack, and stands alone where there are none.
     """
+    metrics = _gpu_metrics(raw) if _readable(raw) else _merged([])
+    if not plugin_samples.recorded(raw):
+        return metrics
+    sampled = plugin_samples.plugin_samples(raw, devices)
+    if len(metrics["time"]):
+        return with_coarser(metrics, sampled)
+    lacking = np.full(len(sampled["time"]), np.nan)
+    return {name: sampled.get(name, lacking) for name in TABLES["samples"]}
+
+
+def _gpu_metrics(raw: RawTables) -> Columns:
     metrics = wanted_metrics(raw)
     keep = Keep("metricId", tuple(sorted({metric for _, metric in metrics})))
     times = _time_columns(raw)
