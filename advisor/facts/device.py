@@ -22,6 +22,8 @@ from advisor.model.facts import Interval, Scope
 from advisor.sources.schema import Call
 
 _SHORT_NS = 10_000
+#: A thread of any compute capability has at most so many registers.
+_MOST_REGISTERS = 255
 #: A persistent kernel launches one block per SM; from this length on it fills the device.
 _LONG_KERNEL_NS = 50_000
 #: Share of the peak DRAM bandwidth that kernels reach at best (calibration#dram).
@@ -52,6 +54,7 @@ _KERNEL = {"kernels": origin.SPAN}
 _GRID = {"kernels": f"{origin.SPAN} name_id blocks"}
 
 _LOCAL = Need("the local memory of the kernels is not recorded")
+_NO_LOCAL = Need("no kernel uses local memory")
 _PRODUCTS = Need("no matrix product ran in the window")
 
 FACTS = (
@@ -89,6 +92,7 @@ FACTS = (
         Entry("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
         Entry("kernel.local_memory_ratio", "ratio", "kernels", "Share of the busy time in kernels whose threads use local memory: registers that were spilled, and arrays that fit into none", "local memory a thread above 0", columns={"kernels": f"{origin.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
         Entry("kernel.local_memory_window_ratio", "ratio", "kernels", "The same as a share of the window", "local memory a thread above 0", columns={"kernels": f"{origin.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
+        Entry("kernel.register_limit_ratio", "ratio", "kernels", "Share of the time of kernels with local memory in those that have as many registers a thread as the hardware allows, which is where registers are spilled", "255 registers a thread (CUDA C++ Programming Guide, compute capabilities)", columns={"kernels": f"{origin.SPAN} local_bytes registers"}, needs=(needs.KERNELS, _LOCAL, _NO_LOCAL)),
         Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_unfused_ratio", "ratio", "kernels", "How much of the time of kernels that have few blocks so or are elementwise and the like is that of kernels that are both", "time of both / time of either", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
@@ -212,11 +216,15 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         scope,
     )
 
-    local = a.trace.columns("kernels", ("local_bytes",))["local_bytes"][row]
+    columns = a.trace.columns("kernels", ("local_bytes", "registers"))
+    local, registers = columns["local_bytes"][row], columns["registers"][row]
     if (local >= 0).all():
         spilled = min(float(duration[local > 0].sum()), busy)
         out.put("kernel.local_memory_ratio", spilled / busy, scope)
         out.put("kernel.local_memory_window_ratio", spilled / window, scope)
+        if spilled:
+            full = float(duration[(local > 0) & (registers >= _MOST_REGISTERS)].sum())
+            out.put("kernel.register_limit_ratio", full / float(duration[local > 0].sum()), scope)
 
     def held(wanted: Any) -> float:
         """ns of kernels whose family satisfies `wanted`, at most the busy time."""

@@ -16,7 +16,7 @@ from advisor.metrics.phases import kernels_of_one_phase
 from advisor.metrics.tails import MIN_CALLS, SLOW, alone_ratio, like_calls
 from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Scope
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import COOPERATIVE, MISSING
 
 _KEPT = 20
 
@@ -26,6 +26,8 @@ _SHAPES = 10
 _OLD = Need("no kernel of an older architecture ran in the window")
 _SMALL = Need("no elementwise, copy, activation, rope, softmax or norm kernel ran in the window")
 _ATTENTION = Need("no attention kernel ran in the window")
+_LAUNCH_TYPE = Need("the launch type of the kernels is not recorded")
+_CLUSTERS = Need("the clusters of the kernels are not recorded", "an nsys of 2026")
 _NAMED = 3
 
 FACTS = (
@@ -50,6 +52,9 @@ FACTS = (
         Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, _OLD)),
         Entry("kernel.compiled_ratio", "ratio", "kernels", "Share of the elementwise, copy, activation, rope, softmax and norm kernels that torch.compile generated", "count, by names", needs=(needs.KERNELS, _SMALL)),
         Entry("kernel.unfused_operations", "text", "kernels", "The operations that hold most of the time of these kernels, each with its share of the busy time", "the three largest", needs=(needs.KERNELS, _SMALL)),
+        Entry("kernel.early_start_ratio", "ratio", "kernels", "Share of the kernels that begin before the kernel before them on their stream has ended: programmatic dependent launch, or branches of a graph", "count", columns={"kernels": f"{origin.SPAN} stream"}),
+        Entry("kernel.cooperative_ratio", "ratio", "kernels", "Share of the kernel time in cooperative launches, whose blocks wait for each other: all of them have to fit on the device at once", "launch types 2 and 3", columns={"kernels": f"{origin.SPAN} launch_type"}, needs=(needs.KERNELS, _LAUNCH_TYPE)),
+        Entry("kernel.cluster_ratio", "ratio", "kernels", "Share of the kernel time in launches with clusters of several blocks (Hopper and later)", "cluster dimensions", columns={"kernels": f"{origin.SPAN} cluster_blocks"}, needs=(needs.KERNELS, _CLUSTERS)),
         Entry("kernel.static_cache_attention", "flag", "kernels", "Attention runs over a static KV cache: at least one index_copy into it for every attention kernel", "count by operation, split-KV combines left out", needs=(needs.KERNELS, _ATTENTION)),
         Entry("comm.nccl_ratio", "ratio", "kernels", "Share of the collective time in kernels of NCCL or RCCL; the rest are one-shot kernels of PyTorch or an engine", "names", needs=(needs.COLLECTIVES,)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}),
@@ -224,6 +229,7 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     duration = (a.ops.end - a.ops.start)[at].astype(float)
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
     _attention(a, name, scope, out)
+    _launches(a, at, duration, scope, out)
     nccl = a.names.mask(lambda k: k.operation.startswith(("NCCL", "RCCL")))[name]
     if whole := float(duration[a.communication[at]].sum()):
         out.put("comm.nccl_ratio", float(duration[nccl].sum()) / whole, scope)
@@ -250,6 +256,23 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     largest = sorted(time, key=lambda operation: (-time[operation], operation))[:_NAMED]
     texts = (f"{operation} {time[operation] / busy:.1%}" for operation in largest)
     out.put("kernel.unfused_operations", ", ".join(texts).replace("%", " %"), scope)
+
+
+def _launches(a: Analysis, at: Array, duration: Array, scope: Scope, out: FactWriter) -> None:
+    if not len(at):
+        return
+    order = np.lexsort((a.ops.start[at], a.ops.stream[at]))
+    start, end, stream = (c[at][order] for c in (a.ops.start, a.ops.end, a.ops.stream))
+    early = (stream[1:] == stream[:-1]) & (start[1:] < end[:-1])
+    out.put("kernel.early_start_ratio", float(early.sum()) / len(at), scope)
+    columns = a.trace.columns("kernels", ("launch_type", "cluster_blocks"))
+    kind, cluster = (columns[n][a.ops.row[at]] for n in ("launch_type", "cluster_blocks"))
+    for name, values, chosen in (
+        ("kernel.cooperative_ratio", kind, np.isin(kind, COOPERATIVE)),
+        ("kernel.cluster_ratio", cluster, cluster > 1),
+    ):
+        if (values >= 0).all():
+            out.put(name, float(duration[chosen].sum()) / float(duration.sum() or 1), scope)
 
 
 def _attention(a: Analysis, name: Array, scope: Scope, out: FactWriter) -> None:

@@ -29,6 +29,10 @@ USER_PREFETCH = 1
 #: nsys export numbers them (ENUM_CUDA_MEM_KIND); CUPTI itself counts differently.
 PAGEABLE, PINNED, DEVICE_MEMORY, ARRAY, MANAGED, DEVICE_STATIC, MANAGED_STATIC, UNKNOWN_MEMORY = range(8)
 
+#: `kernels.launch_type` of cooperative launches on one and on several devices
+#: (ENUM_CUDA_KERNEL_LAUNCH_TYPE); 1 is a regular one.
+COOPERATIVE = (2, 3)
+
 #: `ranges.style`
 PUSH_POP, START_END, MARK = range(3)
 
@@ -74,7 +78,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "start", "end", "device", "stream", "context", "process", "correlation",
         "name_id", "short_name_id", "mangled_name_id", "grid_x", "grid_y", "grid_z",
         "blocks", "block_x", "block_y", "block_z", "threads", "registers", "shared_bytes",
-        "local_bytes", "graph_node",
+        "local_bytes", "graph_node", "launch_type", "cluster_blocks",
     ),
     "copies": (
         "start", "end", "device", "stream", "context", "process", "correlation",

@@ -60,15 +60,48 @@ def test_kernels_with_local_memory(tmp_path: Path) -> None:
         e.range(f"decode_step {i}", t, t + 900 * US)
         for k, (length, spilled) in enumerate(((20, 0), (40, 96), (20, 0), (20, 0))):
             e.call("cudaLaunchKernel_v7000", t + k * 50 * US, 5 * US)
-            e.kernel(t + (k * 50 + 10) * US, length * US, GEMM.name, localMemoryPerThread=spilled)
+            registers = 255 if spilled else 128
+            at = t + (k * 50 + 10) * US
+            e.kernel(at, length * US, GEMM.name, registers=registers, localMemoryPerThread=spilled)
     base = built(e, tmp_path)
-    expect_values(base, {"kernel.local_memory_ratio": 0.4, "kernel.local_memory_window_ratio": 0.04})
+    expect_values(
+        base,
+        {
+            "kernel.local_memory_ratio": 0.4,
+            "kernel.local_memory_window_ratio": 0.04,
+            "kernel.register_limit_ratio": 1.0,
+        },
+    )
     table = base.table("kernels.local", DEVICE)
     assert table is not None
     assert table.columns[-1] == "bytes a thread"
     assert table.rows[0][-1] == 96
     findings = {f.code: f for f in diagnose(e.write(tmp_path / "d.sqlite")).findings}
     assert findings["KRN113"].severity in ("low", "info")
+
+
+def test_how_kernels_are_launched(tmp_path: Path) -> None:
+    """Of 100 us a step, 40 in clusters of two blocks, 10 launched cooperatively. The last of four kernels
+    begins 5 us before the one before it ends; one of another stream that does so does not count."""
+    e = Export("3.25").gpu().process(1)
+    for i in range(5):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        for k, (at, length, stream, columns) in enumerate(
+            (
+                (20, 40, 7, {"clusterX": 2, "clusterY": 1, "clusterZ": 1}),
+                (50, 30, 9, {}),
+                (80, 10, 7, {"launchType": 2}),
+                (85, 20, 7, {}),
+            )
+        ):
+            e.call("cudaLaunchKernelExC_v11060", t + k * 4 * US, 3 * US)
+            clusters = {"clusterX": 0, "clusterY": 0, "clusterZ": 0} | columns
+            e.kernel(t + at * US, length * US, GEMM.name, stream=stream, **clusters)
+    expect_values(
+        built(e, tmp_path),
+        {"kernel.cluster_ratio": 0.4, "kernel.cooperative_ratio": 0.1, "kernel.early_start_ratio": 0.25},
+    )
 
 
 def test_what_the_host_waits_for(tmp_path: Path) -> None:

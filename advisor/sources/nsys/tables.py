@@ -151,7 +151,8 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
         registers="registersPerThread",
         shared_bytes=Filled(("staticSharedMemory", "dynamicSharedMemory"), _shared_bytes),
         local_bytes="localMemoryPerThread",  # bytes (SQLite schema reference of the exporter)
-        graph_node=_GRAPH_NODE,
+        graph_node=_GRAPH_NODE, launch_type="launchType",
+        cluster_blocks=Filled(("clusterX", "clusterY", "clusterZ"), _product),  # 0 without clusters
     )),
     "copies": (MEMCPY, _WORK | _columns(
         bytes="bytes", kind="copyKind", src_memory="srcKind", dst_memory="dstKind",
