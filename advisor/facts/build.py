@@ -13,7 +13,7 @@ from advisor.facts.host import host_facts
 from advisor.facts.layers import expert_facts, layer_facts
 from advisor.facts.memory import memory_facts, unified_facts
 from advisor.facts.operations import in_use_facts, operation_facts, shape_facts
-from advisor.facts.phases import phase_facts
+from advisor.facts.phases import phase_facts, speculation_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts
 from advisor.facts.rates import product_facts, rate_facts
 from advisor.facts.stacks import stack_facts
@@ -65,6 +65,7 @@ def build_facts(
         weights = weight_bytes or recorded_weights(own, sized)
         activity_facts(own, device, out, weights)
         phase_facts(own, device, out, weights)
+        speculation_facts(own, device, out)
         rate_facts(own, device, out, weights, decoder.parameters if decoder else None)
         product_facts(own, device, out, decoder)
         waits = ranks.waits.get(device) if ranks else None

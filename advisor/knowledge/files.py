@@ -240,6 +240,8 @@ class StepPatterns:
         self._steps, self._step_texts = data.steps, Patterns(s.match for s in data.steps)
         self._roles = [role for role, patterns in data.roles.items() for _ in patterns]
         self._role_texts = Patterns(p for ps in data.roles.values() for p in ps)
+        self._speculation = [part for part, patterns in data.speculation.items() for _ in patterns]
+        self._speculation_texts = Patterns(p for ps in data.speculation.values() for p in ps)
         self._markers = [kind for kind, patterns in data.markers.items() for _ in patterns]
         self._marker_texts = Patterns(p for ps in data.markers.values() for p in ps)
         self._inner = Patterns(data.inner)
@@ -262,6 +264,11 @@ class StepPatterns:
         """What a range of this text is, where it does not mark a step: garbage collection, GIL, ..."""
         found = self._role_texts.first(text)
         return None if found is None else self._roles[found[0]]
+
+    def speculation(self, text: str) -> str | None:
+        """The part of speculative decoding that a range of this text is around: draft or verify."""
+        found = self._speculation_texts.first(text)
+        return None if found is None else self._speculation[found[0]]
 
     def marker(self, text: str) -> MarkerKind | None:
         """What comes once in a pass of the model and a range of this text stands for."""

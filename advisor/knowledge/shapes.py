@@ -122,6 +122,7 @@ class StepEntry(Data):
 class StepFile(File):
     steps: list[StepEntry] = Field(min_length=1)
     roles: dict[Role, list[Pattern]]
+    speculation: dict[Literal["draft", "verify"], list[Pattern]]
     markers: dict[MarkerKind, list[Pattern]]
     inner: list[Pattern]
     containers: list[Pattern]
