@@ -26,10 +26,10 @@ from typing import Any
 
 import yaml
 from packages import download, files
+from verification import RANGE, Item, Verification, faults, items
 
 from advisor.knowledge.files import engines
 from advisor.knowledge.shapes import release
-from advisor.knowledge.verified import RANGE, Item, Verification, faults, items
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "knowledge" / "verified.yaml"

@@ -17,8 +17,8 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import remedy
 from advisor.knowledge import files as knowledge
 from advisor.knowledge.capture import capture_goals
+from advisor.knowledge.options import Program, options_for
 from advisor.knowledge.shapes import EngineData, GpuFile, KernelFile, OptionLine
-from advisor.knowledge.verified import Program, options_for
 from advisor.knowledge.yaml_text import read_yaml
 from advisor.serving.detect import detect, named
 from advisor.sources.schema import TABLES
@@ -564,7 +564,7 @@ def test_options_are_spelled_for_the_release_of_the_engine(
 ) -> None:
     engine = EngineData.model_validate({"schema": 1, "name": "any", "title": "E", "options": OF_A_RELEASE})
     monkeypatch.setattr(
-        "advisor.knowledge.verified.engines",
+        "advisor.knowledge.options.engines",
         lambda: {"any": engine, "e": engine.model_copy(update={"name": "e"})},
     )
     assert [o.line for o in options_for(action, "e", version=version)] == expected

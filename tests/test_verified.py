@@ -6,7 +6,7 @@ import pytest
 
 from advisor.knowledge.files import engines
 from advisor.knowledge.shapes import CaptureVariable, EngineData, OptionLine
-from advisor.knowledge.verified import (
+from benchmarks.verification import (
     Item,
     Verification,
     checked_against,

@@ -15,9 +15,9 @@ from advisor.engine.values import atom, compare, k_and, k_or, operand
 from advisor.engine.wording import Placeholder, Shown, placeholders, render
 from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.checklist import Applies, ChecklistItem, Comparison, checklist_items
-from advisor.model.checklist import Answer, CheckEntry, Checklist
 from advisor.model.facts import Cell
 from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
+from advisor.model.review import Answer, CheckEntry, Checklist
 
 #: What is told of each input without being a fact of the catalogue.
 INPUT_FACTS = ("producer", "device", "driver", "cuda", "serving_engine", "workload", "format",

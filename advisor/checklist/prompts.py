@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from advisor.checklist.session import Reply, answered
 from advisor.errors import InputError
-from advisor.model.checklist import WORDS, Answer, CheckEntry, Checklist, Stage
+from advisor.model.review import WORDS, Answer, CheckEntry, Checklist, Stage
 from advisor.reports.blocks import Block
 from advisor.reports.checklist import question
 

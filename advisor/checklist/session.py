@@ -14,7 +14,7 @@ import yaml
 from advisor.checklist.items import command_of
 from advisor.errors import InputError, invalid_choice
 from advisor.knowledge.checklist import checklist_items
-from advisor.model.checklist import ANSWERS, Answer, CheckEntry, Checklist
+from advisor.model.review import ANSWERS, Answer, CheckEntry, Checklist
 from advisor.reading import MOST_WRITTEN_BYTES, parse_json, read_text, similar
 from advisor.reports.files import write_atomic
 

@@ -15,8 +15,8 @@ from advisor.errors import InputError
 
 if TYPE_CHECKING:
     from advisor.checklist.items import CaptureFacts
-    from advisor.model.checklist import Checklist
     from advisor.model.findings import Diagnosis
+    from advisor.model.review import Checklist
 
 
 @takes(

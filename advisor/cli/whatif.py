@@ -34,7 +34,7 @@ def whatif(
     check_output(settings, traces or ())
     if list_:
         from advisor.gain.catalog import catalogue
-        from advisor.model.whatif import WhatIfList
+        from advisor.model.explanation import WhatIfList
         from advisor.reports.listings import whatifs
 
         known = catalogue().whatifs

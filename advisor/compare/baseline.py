@@ -154,7 +154,7 @@ def change(before: Before | None, now: Finding) -> Literal["worse", "better"] | 
     levels = [SEVERITIES.index(f.severity) for f in (before, now)]
     if levels[0] != levels[1]:
         return "worse" if levels[1] > levels[0] else "better"
-    share = None if now.impact is None else now.impact.share
+    share = now.share
     if before.share is None or share is None:
         return None
     grown = share - before.share

@@ -67,8 +67,8 @@ def finding_changes(before: Side, after: Side) -> tuple[FindingChange, ...]:
                 note=note,
                 severity_before=b.severity if b else None,
                 severity_after=a.severity if a else None,
-                share_before=_share(b),
-                share_after=_share(a),
+                share_before=b.share if b else None,
+                share_after=a.share if a else None,
                 ms_before=_ms(b),
                 ms_after=_ms(a),
             )
@@ -84,7 +84,7 @@ def _moved(before: Finding, after: Finding) -> bool:
     b, a = _ms(before), _ms(after)
     if b is not None and a is not None:
         return abs(a - b) > limit("shrunk-time") * max(a, b)
-    return abs((_share(after) or 0.0) - (_share(before) or 0.0)) >= limit("finding-share")
+    return abs((after.share or 0.0) - (before.share or 0.0)) >= limit("finding-share")
 
 
 def _common(side: Side) -> dict[str, Finding]:
@@ -95,10 +95,6 @@ def _common(side: Side) -> dict[str, Finding]:
             seen.setdefault(finding.identity, []).append(finding)
     least = len(side.diagnoses) / 2
     return {key: found[0] for key, found in seen.items() if len(found) >= least}
-
-
-def _share(finding: Finding | None) -> float | None:
-    return None if finding is None or finding.impact is None else finding.impact.share
 
 
 def _ms(finding: Finding | None) -> float | None:
@@ -125,7 +121,7 @@ def advice_checks(before: Side, after: Side) -> tuple[AdviceCheck, ...]:
             old = advice.verify.now if old is None else old
             new, other = after.fact(advice.verify.fact, finding.scope)
             scale = (1.0, 1.0)
-            if advice.verify.now is not None and advice.verify.now == _share(finding):
+            if advice.verify.now is not None and advice.verify.now == finding.share:
                 scale = (sum(before.budget().values()), sum(after.budget().values()))
             out.setdefault(
                 (finding.identity, advice.verify.fact),

@@ -101,7 +101,7 @@ def _share(finding: Finding) -> float:
 
 
 def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
-    share = None if finding.impact is None else finding.impact.share
+    share = finding.share
     found = Tracked(
         finding=finding.identity,
         code=finding.code,

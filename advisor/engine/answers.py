@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from advisor.engine.compile import Test
 from advisor.engine.explain import Explainer, nearest_first, obstacle
 from advisor.engine.infer import Inference
-from advisor.engine.interpret import Outcome
+from advisor.engine.interpret import Checked, Outcome
 from advisor.engine.judge import impact_of, withholder
 from advisor.engine.states import cause_of
 from advisor.facts.spec import PART_MEANINGS
@@ -39,9 +39,8 @@ def answered(
         shares = {p.part: p.share for p in budget.parts}
         enough = bool(about) and part.part in BUSY
         for finding in about:
-            held = finding.impact.share if finding.impact is not None else None
             whole = sum(shares.get(p, 0.0) for p in _parts(finding, rules))
-            enough = enough or (held or 0.0) >= MOST * whole
+            enough = enough or (finding.share or 0.0) >= MOST * whole
         enough = enough or any(f.invalidates for f in about)
         causes = tuple(dict.fromkeys(f.cause for f in about))
         return part.model_copy(update={"findings": causes, "why": None if enough else why(budget, part)})
@@ -106,13 +105,12 @@ def _order(inference: Inference, outcome: Outcome, part: Part) -> tuple[bool, ..
 
 def _of_another_kind(outcome: Outcome) -> bool:
     """True where each branch of the rule fails at what a capture is or is not, and not at a number."""
-    return bool(outcome.branches) and all(
-        any(
-            c.truth is False and isinstance(t := c.condition, Test) and t.op in ("eq", "one_of")
-            for c in b.conditions
-        )
-        for b in outcome.branches
-    )
+
+    def of_kind(checked: Checked) -> bool:
+        test = checked.condition
+        return checked.truth is False and isinstance(test, Test) and test.op in ("eq", "one_of")
+
+    return bool(outcome.branches) and all(any(map(of_kind, b.conditions)) for b in outcome.branches)
 
 
 def _worded(explainer: Explainer, outcome: Outcome) -> str:

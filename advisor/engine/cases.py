@@ -17,14 +17,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from advisor.engine.compile import CompiledRule, Program, Test, compile_rules, references
-from advisor.engine.explain import describe
+from advisor.engine.explain import STATES, describe
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.interpret import Checked, Outcome, OutcomeState
 from advisor.engine.judge import most_severe
-from advisor.engine.lint_names import FactLike, facts_used
+from advisor.engine.lint_names import facts_used
 from advisor.engine.load import CASES_SUFFIX, Problem, RuleSet, Source
 from advisor.engine.parse import read, validate
 from advisor.errors import RuleError
+from advisor.facts.spec import FactSpec
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
 from advisor.model.rules import Reply, RuleSpec, Strict
@@ -45,7 +46,6 @@ DEFAULT_SCOPE: Mapping[Level, Scope] = {
 }
 #: A number is just across its threshold within this share of it, or within one if it is a count.
 NEAR = 0.2
-_STATES: Mapping[str, str] = {"unknown": "not_evaluated"}
 
 
 class Expect(Strict):
@@ -218,7 +218,7 @@ def _strays(case: Case, rule: CompiledRule) -> Iterator[tuple[tuple[int | str, .
 
 def _judge(case: Case, outcome: Outcome, inference: Inference) -> Iterator[tuple[tuple[int | str, ...], str]]:
     expect = case.expect
-    state = _STATES.get(outcome.state, outcome.state)
+    state = STATES[outcome.state]
     if state != expect.outcome:
         reason = f" (missing {', '.join(outcome.missing)})" if outcome.missing else ""
         yield ("expect", "outcome"), f"expected {expect.outcome}, found {state}{reason}"
@@ -351,7 +351,7 @@ cases:
 """
 
 
-def new_rule(code: str, cause: str, fact: str, spec: FactLike) -> tuple[str, str]:
+def new_rule(code: str, cause: str, fact: str, spec: FactSpec) -> tuple[str, str]:
     """``CODE.yaml`` and ``CODE.cases.yaml`` of a rule that fires where a number reaches a limit."""
     limit, below = ("0.10", "0.09") if spec.unit == "ratio" else ("10", "9")
     values = {

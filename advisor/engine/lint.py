@@ -85,13 +85,8 @@ def visible_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
             continue
         spec = context.known.facts.get(name)
         if spec is not None and spec.level not in visible:
-            yield (
-                loc,
-                (
-                    f"{name} is a fact of each {spec.level}, which a rule of scope {rule.scope} "
-                    "does not see; use a wider fact or a narrower scope"
-                ),
-            )
+            text = f"{name} is a fact of each {spec.level}, which a rule of scope {rule.scope} does not see"
+            yield loc, f"{text}; use a wider fact or a narrower scope"
 
 
 def visible_outcomes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -310,30 +305,11 @@ def cases_beside(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 #: Validators of one rule alone, and of all rules together.
 SINGLE: tuple[Validator, ...] = (
-    known_facts,
-    visible_facts,
-    params_used,
-    operand_types,
-    number_facts,
-    message_formats,
-    known_entities,
-    evidence_names,
-    optional_joins,
-    what_ifs,
-    known_actions,
-    known_part,
-    known_references,
-    docs_present,
-    distinct_advice,
-    distinct_conditions,
-    cases_beside,
-)
+    known_facts, visible_facts, params_used, operand_types, number_facts, message_formats, known_entities,
+    evidence_names, optional_joins, what_ifs, known_actions, known_part, known_references, docs_present,
+    distinct_advice, distinct_conditions, cases_beside,
+)  # fmt: skip
 VALIDATORS: tuple[Validator, ...] = (
-    *SINGLE,
-    parameters_set,
-    one_subject,
-    visible_outcomes,
-    explained_symptoms,
-    overruled_causes,
+    *SINGLE, parameters_set, one_subject, visible_outcomes, explained_symptoms, overruled_causes,
     required_causes,
-)
+)  # fmt: skip

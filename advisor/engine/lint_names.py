@@ -5,29 +5,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from advisor.engine.compile import conditions
 from advisor.engine.load import Loc, RuleSet
 from advisor.engine.wording import placeholders
+from advisor.facts.spec import FactSpec
 from advisor.model.rules import FactCondition, GainSpec, RuleSpec
-
-
-class FactLike(Protocol):
-    """What a catalogue entry has to say; ``advisor.facts.catalog.FactSpec`` says it."""
-
-    @property
-    def unit(self) -> str: ...
-
-    @property
-    def level(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogues:
     """Known names; what is None is not checked. Entities: table -> field -> Python type."""
 
-    facts: Mapping[str, FactLike]
+    facts: Mapping[str, FactSpec]
     entities: Mapping[str, Mapping[str, type]] | None = None
     tables: Collection[str] | None = None
     what_ifs: Collection[str] | None = None
@@ -71,15 +62,14 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
     for name in ("invalidates", "withholds", "withholds_health"):
         if isinstance(test := getattr(rule, name), FactCondition):
             yield (name,), test
-    for i, advice in enumerate(rule.recommendations):
-        for j, item in enumerate(advice.applies_when):
-            yield ("recommendations", i, "applies_when", j), item
-    for i, other in enumerate(rule.alternatives):
-        for j, item in enumerate(other.applies_when):
-            yield ("alternatives", i, "applies_when", j), item
-    for i, doubt in enumerate(rule.doubts):
-        for j, item in enumerate(doubt.when):
-            yield ("doubts", i, "when", j), item
+    listed: list[tuple[str, str, tuple[Any, ...]]] = [
+        *((name, "applies_when", getattr(rule, name)) for name in ("recommendations", "alternatives")),
+        ("doubts", "when", rule.doubts),
+    ]
+    for name, field, entries in listed:
+        for i, entry in enumerate(entries):
+            for j, item in enumerate(getattr(entry, field)):
+                yield (name, i, field, j), item
     for i, same in enumerate(rule.then.same_as):
         for j, item in enumerate(same.when):
             yield ("then", "same_as", i, "when", j), item
@@ -171,10 +161,8 @@ def known_part(rule: RuleSpec, context: Context) -> Iterator[Finding]:
         return
     for i, part in enumerate(rule.impact.parts):
         if part not in known:
-            yield (
-                ("impact", *(("also", i - 1) if i else ("part",))),
-                f"unknown part {part}; {near(part, known)}",
-            )
+            place = ("also", i - 1) if i else ("part",)
+            yield ("impact", *place), f"unknown part {part}; {near(part, known)}"
 
 
 def known_references(rule: RuleSpec, context: Context) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
 def graded(finding: Finding) -> Finding:
     """The finding with its severity and score, from its estimate where it has one."""
     known = finding.ranking or Ranking(confidence=finding.confidence)
-    held = (finding.impact.share if finding.impact else None) or 0.0
+    held = finding.share or 0.0
     saved = held if known.measured else saved_of(finding.gain)
     share, factor = (held, HELD_FACTOR) if saved is None else (saved, 1.0)
     if known.levels is not None:
@@ -259,7 +259,7 @@ def _ahead(one: Finding, other: Finding) -> bool:
         return False
     worth, against = _worth(one), _worth(other)
     if worth is None or against is None:
-        worth, against = _held(one), _held(other)
+        worth, against = one.share or 0.0, other.share or 0.0
     return worth - against >= ALIKE
 
 
@@ -270,10 +270,6 @@ def _worth(finding: Finding) -> float | None:
     if saved is None or finding.gain is None or finding.gain.measure == "latency":
         return saved
     return min(saved, WORTH)
-
-
-def _held(finding: Finding) -> float:
-    return (finding.impact.share if finding.impact else None) or 0.0
 
 
 def _joined(stays: Finding, goes: Finding) -> Finding:

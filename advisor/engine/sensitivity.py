@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from advisor.engine.compile import CompiledRule, Program, Test, recompiled
+from advisor.engine.explain import STATES
 from advisor.engine.infer import Inference, infer
 from advisor.engine.params import ParamKey
 from advisor.engine.values import atom, compare, operand
@@ -24,7 +25,6 @@ from advisor.model.rules import RuleSpec
 
 #: How far each threshold is moved.
 STEPS = (0.9, 1.1)
-_WORD = {"fired": "fired", "quiet": "quiet", "unknown": "not_evaluated", "overruled": "overruled"}
 
 #: The findings of an inference, in their order.
 Findings = Callable[[Inference], Sequence[Finding]]
@@ -77,8 +77,8 @@ def sensitivity(inference: Inference, findings: Findings) -> tuple[Flip, ...]:
                             code=o.code,
                             cause=o.cause,
                             scope=o.scope,
-                            before=_WORD[before[o.code, o.scope]],
-                            after=_WORD[o.state],
+                            before=STATES[before[o.code, o.scope]],
+                            after=STATES[o.state],
                         )
                         for o in changed
                     ),

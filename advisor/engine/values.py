@@ -17,23 +17,11 @@ Atom = float | str
 Operand = Atom | tuple[str, ...]
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
+    name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
 }
+_OPPOSITES = {"lt": "ge", "le": "gt", "eq": "ne"}
 #: `unless` is compiled to presence and the complementary comparison: no negation in the engines.
-COMPLEMENT: Mapping[str, str] = {
-    "lt": "ge",
-    "le": "gt",
-    "gt": "le",
-    "ge": "lt",
-    "eq": "ne",
-    "ne": "eq",
-    "one_of": "none_of",
-}
+COMPLEMENT = {**_OPPOSITES, **{b: a for a, b in _OPPOSITES.items()}, "one_of": "none_of"}
 
 
 def atom(value: Any) -> Atom | None:

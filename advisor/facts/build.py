@@ -7,19 +7,17 @@ from advisor.facts.capture import capture_facts
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import CrossRank, communication_facts, rank_facts
 from advisor.facts.copies import copy_facts
+from advisor.facts.damage import window_facts
 from advisor.facts.device import device_facts
 from advisor.facts.evidence import evidence
 from advisor.facts.host import host_facts
 from advisor.facts.layers import expert_facts, layer_facts
 from advisor.facts.memory import memory_facts, unified_facts
 from advisor.facts.operations import in_use_facts, operation_facts, shape_facts
-from advisor.facts.phases import phase_facts, speculation_facts
-from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts
-from advisor.facts.rates import product_facts, rate_facts
-from advisor.facts.stacks import stack_facts
+from advisor.facts.phases import phase_facts, product_facts, rate_facts, speculation_facts
+from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
 from advisor.facts.sums import sums_facts
 from advisor.facts.waits import wait_facts
-from advisor.facts.window import window_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights

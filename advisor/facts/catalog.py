@@ -19,11 +19,8 @@ from advisor.facts import (
     operations,
     phases,
     provenance,
-    rates,
-    stacks,
     sums,
     waits,
-    window,
 )
 from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
 
@@ -31,8 +28,8 @@ from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
 IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
-    *capture.FACTS, *stacks.FACTS, *window.FACTS, *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS,
-    *copies.FACTS, *memory.FACTS, *activity.FACTS, *phases.FACTS, *rates.FACTS,
+    *capture.FACTS, *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS, *copies.FACTS, *memory.FACTS,
+    *activity.FACTS, *phases.FACTS,
     *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *sums.FACTS,
 )  # fmt: skip
 

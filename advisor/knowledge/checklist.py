@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool, StrictStr, model_validator
 
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Key, Text
-from advisor.model.checklist import Stage
+from advisor.model.review import Stage
 
 FactName = Annotated[str, Field(pattern=r"^[a-z]+\.[a-z0-9_]+$")]
 ParamName = Annotated[str, Field(pattern=r"^[A-Z]{3}\d{3}\.[a-z0-9_]+$")]

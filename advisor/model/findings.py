@@ -163,6 +163,10 @@ class Finding(Shown):
         return f"{self.code} {self.cause}, {self.severity}: {self.title}"
 
     @property
+    def share(self) -> float | None:
+        return None if self.impact is None else self.impact.share
+
+    @property
     def identity(self) -> str:
         """What makes it the same finding in another capture: its code and scope."""
         return identity(self.code, self.scope)
@@ -356,19 +360,9 @@ class Diagnosis(Shown):
         """The tables of the diagnosis as pandas data frames (pandas is imported here)."""
         import pandas as pd
 
+        shown = ("rank", "code", "cause", "severity", "confidence", "share", "message")
         named = {
-            "findings": [
-                {
-                    "rank": f.rank,
-                    "code": f.code,
-                    "cause": f.cause,
-                    "severity": f.severity,
-                    "confidence": f.confidence,
-                    "share": None if f.impact is None else f.impact.share,
-                    "message": f.message,
-                }
-                for f in self.findings
-            ],
+            "findings": [{name: getattr(f, name) for name in shown} for f in self.findings],
             "facts": [
                 {"name": f.name, "value": f.value, "unit": f.unit, **f.scope.as_dict()} for f in self.facts
             ],

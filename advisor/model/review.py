@@ -1,4 +1,5 @@
-"""What a review meeting decided, read back from the workbook, and what became of findings since.
+"""What a review meeting decided, read back from the workbook, and what became of findings since;
+and the checklist of a performance analysis.
 
 Keys may be added, none is renamed.
 """
@@ -9,7 +10,7 @@ from typing import Literal
 
 from advisor.model.capture import Frozen
 from advisor.model.facts import Scope
-from advisor.model.findings import SCHEMA_VERSION, Severity, Tool
+from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Severity, Tool
 
 #: What may be decided about a finding.
 DECISIONS = ("accept", "reject", "defer", "done", "needs data")
@@ -163,3 +164,53 @@ class History(Frozen):
     def hidden(self, day: str) -> frozenset[str]:
         """The findings that are suppressed on that day."""
         return frozenset(t.finding for t in self.findings if t.hidden(day))
+
+
+Stage = Literal["before", "during", "after"]
+Answer = Literal["yes", "no", "not_applicable", "later"]
+ANSWERS: tuple[Answer, ...] = ("yes", "no", "not_applicable", "later")
+#: Answers as people read them.
+WORDS: dict[str, str] = {"yes": "yes", "no": "no", "not_applicable": "not applicable", "later": "later"}
+#: Who signs what no person answered.
+AUTOMATIC = "the capture"
+
+
+class CheckEntry(Frozen):
+    """One question, of one of the eight `step`s or none. `by` says who answered; `proof` is what the
+    capture says, with its number, also where a person has answered otherwise (`measured` is then the
+    capture's answer)."""
+
+    id: str
+    stage: Stage
+    step: int | None = None
+    question: str
+    why: str
+    how: str
+    command: str | None = None
+    source: str
+    answer: Answer | None = None
+    by: Literal["capture", "person"] | None = None
+    note: str = ""
+    measured: Answer | None = None
+    proof: str = ""
+    conditions: tuple[ConditionDoc, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Still to be answered."""
+        return self.answer in (None, "later")
+
+
+class Checklist(Frozen):
+    """`captures` are the files whose facts answered; `stages` are the titles of the parts."""
+
+    schema_version: int = SCHEMA_VERSION
+    tool: Tool
+    session: str | None = None
+    captures: tuple[str, ...] = ()
+    serving_engine: str | None = None
+    stages: dict[Stage, str]
+    entries: tuple[CheckEntry, ...]
+
+    def count(self, answer: Answer | None) -> int:
+        return sum(e.answer == answer for e in self.entries)

@@ -205,7 +205,7 @@ def _document(
 ) -> Diagnosis:
     from advisor.facts.missing import combine, remedy
     from advisor.gain.catalog import no_estimate
-    from advisor.knowledge.verified import Program
+    from advisor.knowledge.options import Program
     from advisor.pipeline import document
     from advisor.serving.detect import ServingEngine
 

@@ -2,18 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from advisor import __version__
 from advisor.engine.infer import default_engine
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.gain.question import answer, parse_fixes
-from advisor.model.findings import Tool
-from advisor.model.whatif import WhatIfReport
+from advisor.errors import InputError
+from advisor.gain.attach import combine
+from advisor.gain.catalog import Fix, catalogue, make_fix, near, split_fix
+from advisor.gain.estimate import Replayer
+from advisor.gain.replay import MOST_OPS, NoReplay
+from advisor.gain.work import NoEstimate
+from advisor.metrics.analysis import Analysis
+from advisor.model.explanation import Replay, WhatIfReport
+from advisor.model.findings import Input, Tool
+from advisor.model.rules import RuleSpec
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Options, Progress, analysis_of
 from advisor.pipeline.given import given_step_ns, given_weights
+
+
+def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix]:
+    """``NAME[:param=value]...`` -> fixes; NAME is a what-if, a rule's code or its cause. `rules`
+    by code. Raises InputError."""
+    by_cause = {r.cause: r for r in rules.values()}
+    known = catalogue().whatifs
+    out = []
+    for text in texts:
+        name, params = split_fix(text)
+        rule = rules.get(name.upper()) or by_cause.get(name)
+        if name in known:
+            out.append(make_fix(name, params))
+        elif rule is None:
+            hint = near(name, [*known, *rules, *by_cause])
+            raise InputError(f"--fix: '{name}' is neither a what-if nor a rule; {hint}")
+        elif rule.gain is None:
+            raise InputError(
+                f"--fix: {rule.code} names no what-if ({catalogue().no_estimate.get(rule.cause)}); "
+                "see 'advisor whatif --list'"
+            )
+        else:
+            spec = rule.gain
+            out.append(make_fix(spec.what_if, {**spec.params, **params}, rule.code, rule.cause))
+    return out
+
+
+def answer(
+    a: Analysis,
+    fixes: Sequence[Fix],
+    tool: Tool,
+    source: Input,
+    weight_bytes: int | None = None,
+    unprofiled_ns: float | None = None,
+) -> WhatIfReport:
+    """Predicted step time with the fixes applied in order. Raises InputError where the capture
+    does not allow an estimate."""
+    try:
+        replayer = Replayer(a, weight_bytes, MOST_OPS, unprofiled_ns)
+        found = combine(replayer, fixes)
+    except (NoReplay, NoEstimate) as reason:
+        raise InputError(f"{source.path}: no estimate: {reason}") from None
+    specs = [catalogue().whatifs[f.what_if] for f in fixes]
+    throughput = any(s.measure == "throughput" for s in specs)
+    excerpt = replayer.excerpt
+    captured = (a.steps.gpu_end[excerpt.measured] - a.steps.gpu_end[excerpt.measured - 1]).mean()
+    return WhatIfReport(
+        tool=tool,
+        input=source,
+        fixes=found.steps,
+        measure="throughput" if throughput else "latency",
+        per="token" if throughput else "step",
+        step_before_ms=found.step_before_ms,
+        step_after_ms=found.step_after_ms,
+        speedup=found.speedup,
+        bound_ms=found.bound_ms,
+        bound_speedup=found.bound_speedup,
+        assumptions=found.assumptions,
+        replay=Replay(
+            steps=len(excerpt.measured),
+            of_steps=excerpt.whole,
+            captured_ms=float(captured) / 1e6,
+            replayed_ms=replayer.captured_ns / 1e6,
+            error=replayer.captured_ns / float(captured) - 1.0,
+        ),
+    )
 
 
 def whatif(

@@ -50,11 +50,7 @@ def _merged(group: list[RankFinding], total: int, world: int) -> Finding:
         device=worst.what.scope.device if len(devices) == 1 or not most else None,
         process=worst.what.scope.process if len(group) == 1 else None,
     )
-    shares = [
-        (stated.ranks[0], stated.what.impact.share)
-        for stated in group
-        if stated.what.impact is not None and stated.what.impact.share is not None
-    ]
+    shares = [(s.ranks[0], s.what.share) for s in group if s.what.share is not None]
     extent = _extent(ranks, total, world, worst.ranks, most, [share for _, share in shares])
     changes: dict[str, object] = {
         "scope": scope,
@@ -77,7 +73,7 @@ def _order(scope: Scope) -> tuple[int, int, str, str]:
 
 
 def _weight(finding: Finding) -> float:
-    share = finding.impact.share if finding.impact is not None else None
+    share = finding.share
     return (share or 0.0) * finding.confidence
 
 

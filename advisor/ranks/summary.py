@@ -7,7 +7,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,22 +106,8 @@ def whole_fact(
 def encode(summary: RankSummary) -> bytes:
     """The summary in few bytes."""
     document = summary.diagnosis.model_dump_json().encode()
-    rest = (
-        summary.facts,
-        summary.trace_tables,
-        summary.tables,
-        summary.places,
-        tuple(r.packed() for r in summary.rows),
-        summary.rank,
-        summary.world_size,
-        summary.numbered,
-        summary.opaque,
-        summary.recorder,
-        summary.collectives,
-        summary.experts,
-        summary.gains,
-        summary.predicts,
-    )
+    small = replace(summary, rows=tuple(r.packed() for r in summary.rows))
+    rest = tuple(getattr(small, f.name) for f in fields(small) if f.name != "diagnosis")
     return zlib.compress(pickle.dumps((document, rest), protocol=5), 1)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.model.checklist import WORDS, CheckEntry, Checklist
 from advisor.model.numbers import amount
+from advisor.model.review import WORDS, CheckEntry, Checklist
 from advisor.reports.blocks import Block, Gap, Heading, Item, Labelled, Paragraph, Title
 
 _SIGNS = {"yes": "ok", "no": "no", "not_applicable": "-"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from advisor.model.explanation import WhatIfReport
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, saved_terms
 from advisor.model.numbers import milliseconds, times, value_text
-from advisor.model.whatif import WhatIfReport
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Paragraph, Title
 
 #: A fix that wins less than this share of the step has nothing left to win.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from advisor.model.capture import Frozen
+from advisor.model.explanation import WhatIfList
 from advisor.model.facts import Fact
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import amount, fact_unit, milliseconds, value_text
-from advisor.model.whatif import WhatIfList
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.model.checklist import AUTOMATIC, WORDS
 from advisor.model.numbers import amount, value_text
-from advisor.model.review import Decision, History, Review, State, Tracked
+from advisor.model.review import AUTOMATIC, WORDS, Decision, History, Review, State, Tracked
 from advisor.reports.blocks import Block, Heading, Item, Labelled, Paragraph, Title
 
 _ORDER: tuple[State, ...] = ("new", "worse", "same", "better", "unknown", "closed")

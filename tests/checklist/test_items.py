@@ -15,9 +15,9 @@ from advisor.engine.wording import placeholders
 from advisor.facts.catalog import CATALOGUE
 from advisor.knowledge.checklist import ChecklistFile, ChecklistItem, checklist_items
 from advisor.knowledge.files import engines, references
-from advisor.model.checklist import CheckEntry
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Diagnosis, Input, NotEvaluated, Threshold, Tool
+from advisor.model.review import CheckEntry
 
 ITEMS = checklist_items().items
 DEFAULTS = {

@@ -14,7 +14,7 @@ from advisor.checklist.items import CaptureFacts, checklist
 from advisor.checklist.prompts import BACK, FileAsker, walk
 from advisor.checklist.session import Reply, answered, parse, read_answers, with_replies
 from advisor.errors import InputError
-from advisor.model.checklist import CheckEntry, Checklist
+from advisor.model.review import CheckEntry, Checklist
 from tests.checklist.test_items import known
 
 FACTS = {"capture.gpu_work_count": 5, "capture.kernel_count": 5, "capture.debug_build": False}

@@ -10,10 +10,10 @@ from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.rank import rank
 from advisor.errors import InputError
 from advisor.gain.attach import Gains, combine
-from advisor.gain.question import answer
 from advisor.gain.work import NoEstimate
 from advisor.model.findings import Alternative, Finding, Input, Tool
 from advisor.model.gain import Gain, Ranking
+from advisor.pipeline.whatif import answer
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import fix, replayer

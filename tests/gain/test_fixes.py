@@ -13,8 +13,8 @@ from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain.catalog import Fix, catalogue
 from advisor.gain.fixes import FIXES, LEANING
 from advisor.gain.profiler import Scenario
-from advisor.gain.question import parse_fixes
 from advisor.gain.work import NoEstimate
+from advisor.pipeline.whatif import parse_fixes
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import PLAIN, US, fix, replayer, step_us

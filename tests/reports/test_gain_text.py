@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from advisor.model.explanation import Replay, WhatIfReport
 from advisor.model.findings import Finding, Impact, Input, Tool
 from advisor.model.gain import Combined, CombinedStep, Gain, Ranking, Span
-from advisor.model.whatif import Replay, WhatIfReport
 from advisor.reports import gain_text
 from advisor.reports import text as writer
 from advisor.reports.diagnosis import TextOptions, plain

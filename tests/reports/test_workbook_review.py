@@ -15,9 +15,8 @@ from openpyxl.utils import get_column_letter
 from advisor.checklist.items import capture_facts, checklist
 from advisor.compare import history
 from advisor.errors import InputError
-from advisor.model.checklist import AUTOMATIC
 from advisor.model.facts import Table
-from advisor.model.review import History, Review, SignOff
+from advisor.model.review import AUTOMATIC, History, Review, SignOff
 from advisor.reports import markdown
 from advisor.reports import text as writer
 from advisor.reports.json_report import document_bytes

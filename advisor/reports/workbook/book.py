@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 from openpyxl import Workbook
 
 from advisor.errors import InputError
-from advisor.model.checklist import Checklist
 from advisor.model.findings import Diagnosis
-from advisor.model.review import History, Review
+from advisor.model.review import Checklist, History, Review
 from advisor.reports.header import CAPTION
 from advisor.reports.review import sentence as history_sentence
 from advisor.reports.workbook import checklist as workbook_checklist

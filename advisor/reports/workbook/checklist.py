@@ -8,8 +8,7 @@ from typing import NamedTuple
 from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 
-from advisor.model.checklist import ANSWERS, AUTOMATIC, WORDS, CheckEntry, Checklist, Stage
-from advisor.model.review import Review, SignOff
+from advisor.model.review import ANSWERS, AUTOMATIC, WORDS, CheckEntry, Checklist, Review, SignOff, Stage
 from advisor.reports.workbook.findings import choose, coloured, to_fill_in
 from advisor.reports.workbook.sheet import Area, Sheet, field
 from advisor.reports.workbook.style import FONT, GOOD, GOOD_BG, LEVELS

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor.errors import InputError
-from advisor.model.checklist import WORDS
 from advisor.model.findings import Tool
-from advisor.model.review import DECISIONS, CellProblem, Choice, Decision, Review, SignOff
+from advisor.model.review import DECISIONS, WORDS, CellProblem, Choice, Decision, Review, SignOff
 from advisor.reading import MOST_BYTES, similar
 from advisor.reports.workbook import findings as h
 from advisor.reports.workbook.checklist import ANSWER, DAY, ID, MEASURED, NOTE, QUESTION, SIGNED, signed

@@ -1,6 +1,6 @@
 """What of `knowledge/engines` was found in which release of the engine, when and where.
 
-`knowledge/verified.yaml` is written by ``benchmarks/options.py``, which reads the packages.
+`knowledge/verified.yaml` is written by ``options.py``, which reads the packages.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from advisor.knowledge.files import engines, shipped
+from advisor.knowledge.files import shipped
 from advisor.knowledge.kernel_names import required_literals
-from advisor.knowledge.shapes import Data, EngineData, File, OptionLine, Text, release
-from advisor.model.findings import Option
+from advisor.knowledge.shapes import Data, EngineData, File, Text, release
 
 #: Options as a parser takes them; identifiers that no English word looks like, keywords and calls.
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*\w")
@@ -138,59 +137,3 @@ def faults(wanted: Sequence[Item], known: Mapping[str, Verification], releases: 
             missing = [r for r in releases if item.expected_in(r) and r not in outcome.found]
             out += [f"{item.name}: missing in {', '.join(missing)}"] if missing else []
     return out
-
-
-# --- the lines of the serving engine in use that carry out an action ------------------------------
-
-MOST = 3
-
-
-class Program(NamedTuple):
-    """What a capture shows of the program: whether it is a language model (None where that is not
-    known), the names of its kernels, its command line, and the release of nsys that recorded it."""
-
-    language_model: bool | None = None
-    kernels: Sequence[str] = ()
-    command: str = ""
-    nsys: str | None = None
-
-    def uses(self, option: OptionLine) -> bool:
-        """Whether the capture shows that the line is in effect: given with the command, or by a
-        kernel that runs only then."""
-        given = re.search(rf"(?<!\S){re.escape(option.line)}(?!\S)", self.command)
-        pattern = option.in_use
-        return bool(given) or (pattern is not None and any(re.search(pattern, name) for name in self.kernels))
-
-
-UNKNOWN = Program()
-
-
-def options_for(
-    action_key: str, engine_name: str | None, program: Program = UNKNOWN, version: str | None = None
-) -> tuple[Option, ...]:
-    """At most three lines: of the engine, else of the library it extends, else of any engine;
-    none that the program uses already. `version` is the release of the engine, where known: lines
-    are spelled for it.
-
-    A server is steered by its own options, never by patching the library below it: only an engine
-    whose file says `inherit_options` shows the lines of its base.
-    """
-    known = engines()
-    name = engine_name if engine_name in known else None
-    while name is not None:
-        data = known[name]
-        if found := _fitting(data, action_key, program, version):
-            return found
-        # What the library below can do, its own releases tell.
-        name, version = (data.base if data.inherit_options else None), None
-    return _fitting(known["any"], action_key, program, program.nsys)
-
-
-def _fitting(data: EngineData, action_key: str, program: Program, version: str | None) -> tuple[Option, ...]:
-    wanted = program.language_model
-    options = (
-        line.option(data.name, version)
-        for line in data.options.get(action_key, [])
-        if (None in (wanted, line.language_model) or line.language_model == wanted) and not program.uses(line)
-    )
-    return tuple(option for option in options if option is not None)[:MOST]
