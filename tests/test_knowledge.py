@@ -17,10 +17,9 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import remedy
 from advisor.knowledge import files as knowledge
 from advisor.knowledge.capture import capture_goals
-from advisor.knowledge.options import Program, options_for
+from advisor.knowledge.serving import Program, detect, named, options_for
 from advisor.knowledge.shapes import EngineData, GpuFile, KernelFile, OptionLine
 from advisor.knowledge.yaml_text import read_yaml
-from advisor.serving.detect import detect, named
 from advisor.sources.schema import TABLES
 
 ATEN = "void at::native::"
@@ -564,7 +563,7 @@ def test_options_are_spelled_for_the_release_of_the_engine(
 ) -> None:
     engine = EngineData.model_validate({"schema": 1, "name": "any", "title": "E", "options": OF_A_RELEASE})
     monkeypatch.setattr(
-        "advisor.knowledge.options.engines",
+        "advisor.knowledge.serving.engines",
         lambda: {"any": engine, "e": engine.model_copy(update={"name": "e"})},
     )
     assert [o.line for o in options_for(action, "e", version=version)] == expected
@@ -741,7 +740,7 @@ def test_folders_are_found() -> None:
 
 def test_loading_needs_no_pandas() -> None:
     code = (
-        "import sys; from advisor.serving import detect;"
+        "import sys; from advisor.knowledge import serving;"
         "from advisor.knowledge import files as knowledge;"
         "knowledge.kernel_families(); knowledge.engines(); knowledge.references();"
         "assert not {'pandas', 'numpy', 'rich'} & set(sys.modules)"

@@ -13,7 +13,7 @@ from advisor.capture.options import Release
 from advisor.errors import InputError
 from advisor.knowledge.capture import Goal, Phase, Place, Program, Window, capture_goals
 from advisor.knowledge.files import engines
-from advisor.knowledge.options import options_for
+from advisor.knowledge.serving import options_for
 from advisor.model.advice import Option
 
 _T = TypeVar("_T")

@@ -98,7 +98,7 @@ def _place(
 def _known_from(traces: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], CaptureFacts]:
     """Diagnose the captures and collect their facts."""
     from advisor.checklist.items import CaptureFacts, capture_facts
-    from advisor.serving.detect import named
+    from advisor.knowledge.serving import named
 
     name = None if settings.serving_engine is None else named(settings.serving_engine).name
     if not traces:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from advisor.engine.infer import Inference
     from advisor.engine.load import RuleSet
     from advisor.gain.attach import Gains
+    from advisor.knowledge.serving import ServingEngine
     from advisor.metrics.analysis import Analysis
     from advisor.model.facts import FactBase
     from advisor.model.rules import Subject
     from advisor.ranks.waits import Waits
-    from advisor.serving.detect import ServingEngine
     from advisor.sources.trace import Trace
 
 Progress = Callable[[str], None]

@@ -11,7 +11,7 @@ from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import combine, reason, remedy
 from advisor.knowledge.files import action_title, references
-from advisor.knowledge.options import Program, options_for
+from advisor.knowledge.serving import Program, ServingEngine, detect, named, options_for
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
@@ -34,7 +34,6 @@ from advisor.model.findings import (
     StepSummary,
     Timeline,
 )
-from advisor.serving.detect import ServingEngine, detect, named
 
 _BINS = 2_000
 _MARKS = 500

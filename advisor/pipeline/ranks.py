@@ -205,9 +205,8 @@ def _document(
 ) -> Diagnosis:
     from advisor.facts.missing import combine, remedy
     from advisor.gain.catalog import no_estimate
-    from advisor.knowledge.options import Program
+    from advisor.knowledge.serving import Program, ServingEngine
     from advisor.pipeline import document
-    from advisor.serving.detect import ServingEngine
 
     first = job.parts[0].summary.diagnosis
     source = first.inputs[0]

@@ -1,4 +1,5 @@
-"""Which serving engine made a capture: detected by names, with the signs of `knowledge/engines`."""
+"""Which serving engine made a capture, by the signs of `knowledge/engines`, and which lines carry out an
+action."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import NamedTuple
 from advisor.errors import InputError
 from advisor.knowledge.files import engines
 from advisor.knowledge.kernel_names import pattern
-from advisor.knowledge.shapes import EngineData, Sign
+from advisor.knowledge.shapes import EngineData, OptionLine, Sign
+from advisor.model.advice import Option
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.
 ENOUGH = 2.0
@@ -26,7 +28,7 @@ class ServingEngine(NamedTuple):
     version: str | None = None
 
 
-UNKNOWN = ServingEngine(None, 0.0, ())
+NO_ENGINE = ServingEngine(None, 0.0, ())
 
 
 def named(text: str) -> ServingEngine:
@@ -60,7 +62,7 @@ def detect(
     likely = {name for name in score if score[name] >= ENOUGH}
     likely -= {base for name in likely for base in _bases(name)}
     if not likely:
-        return UNKNOWN
+        return NO_ENGINE
     best = min(likely, key=lambda name: (-score[name], name))
     rivals = (s for name, s in score.items() if name != best and name not in _bases(best))
     confidence = score[best] / (score[best] + max(rivals, default=0.0) + ENOUGH)
@@ -103,3 +105,57 @@ def _bases(name: str) -> set[str]:
     """The engines that this one is built on; their signs are no evidence against it."""
     base = engines()[name].base
     return set() if base is None else {base} | _bases(base)
+
+
+MOST = 3
+
+
+class Program(NamedTuple):
+    """What a capture shows of the program: whether it is a language model (None where that is not
+    known), the names of its kernels, its command line, and the release of nsys that recorded it."""
+
+    language_model: bool | None = None
+    kernels: Sequence[str] = ()
+    command: str = ""
+    nsys: str | None = None
+
+    def uses(self, option: OptionLine) -> bool:
+        """Whether the capture shows that the line is in effect: given with the command, or by a
+        kernel that runs only then."""
+        given = re.search(rf"(?<!\S){re.escape(option.line)}(?!\S)", self.command)
+        pattern = option.in_use
+        return bool(given) or (pattern is not None and any(re.search(pattern, name) for name in self.kernels))
+
+
+UNKNOWN = Program()
+
+
+def options_for(
+    action_key: str, engine_name: str | None, program: Program = UNKNOWN, version: str | None = None
+) -> tuple[Option, ...]:
+    """At most three lines: of the engine, else of the library it extends, else of any engine;
+    none that the program uses already. `version` is the release of the engine, where known: lines
+    are spelled for it.
+
+    A server is steered by its own options, never by patching the library below it: only an engine
+    whose file says `inherit_options` shows the lines of its base.
+    """
+    known = engines()
+    name = engine_name if engine_name in known else None
+    while name is not None:
+        data = known[name]
+        if found := _fitting(data, action_key, program, version):
+            return found
+        # What the library below can do, its own releases tell.
+        name, version = (data.base if data.inherit_options else None), None
+    return _fitting(known["any"], action_key, program, program.nsys)
+
+
+def _fitting(data: EngineData, action_key: str, program: Program, version: str | None) -> tuple[Option, ...]:
+    wanted = program.language_model
+    options = (
+        line.option(data.name, version)
+        for line in data.options.get(action_key, [])
+        if (None in (wanted, line.language_model) or line.language_model == wanted) and not program.uses(line)
+    )
+    return tuple(option for option in options if option is not None)[:MOST]

@@ -1,1 +1,0 @@
-"""Which serving engine made a capture, and which of its options carries out an action."""
