@@ -104,7 +104,7 @@ def test_a_stream_that_knows_ascii_only(folder: Path) -> None:
 def test_progress_only_on_a_terminal(folder: Path) -> None:
     assert piped(folder, "slow.sqlite").stderr == b""
     shown = on_terminal(folder, "slow.sqlite")
-    assert "slow.sqlite: reading kernels, 1 s" in shown
+    assert re.search(r"slow\.sqlite: reading kernels, \d s", shown)
     assert "\r\x1b[K" in shown
     assert "reading kernels" not in on_terminal(folder, "a.sqlite")
 

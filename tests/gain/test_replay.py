@@ -156,7 +156,7 @@ def cases(draw: st.DrawFn) -> Inputs:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(cases())
 def test_it_does_what_its_definition_says(case: Inputs) -> None:
     played = replay(case)
@@ -187,9 +187,9 @@ def test_waits_are_put_in_order() -> None:
     assert replay(replace(given_, waits=waits)).call_end.tolist() == [2, 13, 17]
 
 
-def test_a_million_operations_take_about_a_second() -> None:
+def test_a_million_operations_would_take_about_a_second() -> None:
     """A generous bound, so that a loop over operations would show."""
-    count = 1_000_000
+    count = 300_000
     one = inputs(calls([(0, 3, 2)]), ops([(0, 0, 3, 1, 4)]))
     fields = {n: np.resize(getattr(one.calls, n), count) for n in one.calls.__dataclass_fields__}
     long = replace(one.calls, **fields)
@@ -197,5 +197,5 @@ def test_a_million_operations_take_about_a_second() -> None:
     many = replace(one, calls=long, ops=replace(one.ops, **fields | {"call": np.arange(count)}))
     begin = time.process_time()
     played = replay(many)
-    assert time.process_time() - begin < 3
+    assert time.process_time() - begin < 1
     assert played.op_end[-1] == 5 * count + 7
