@@ -156,7 +156,14 @@ def test_kernel_columns(opened: Any) -> None:
         "shared_bytes": 3072,
         "local_bytes": 96,
         "graph_node": 77,
+        "launch_type": 1,
+        "cluster_blocks": MISSING,
     }
+
+
+def test_blocks_of_a_cluster_are_recorded_from_2026_on(opened: Any) -> None:
+    trace = opened(Export("3.25").process(1).launch(at=0, clusterX=2, clusterY=2, clusterZ=1, launchType=3))
+    assert rows(trace, "kernels", "cluster_blocks", "launch_type") == [(4, 3)]
 
 
 def test_kernel_without_a_graph_has_node_zero(opened: Any) -> None:
