@@ -17,12 +17,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from msgspec.structs import replace
 
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain import catalog, fixes_device, fixes_host, profiler, work

@@ -24,8 +24,10 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from advisor.compare.facts import EVERY_FACT
 from advisor.engine import cases as cases_

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.files import capture_knowledge
@@ -34,8 +35,7 @@ _SECRET_VALUE = re.compile(r"^(?:sk|hf|ghp|nvapi)[-_]\w{8,}")
 MASK = "***"
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """`options` in canonical spelling, one a --trace source; `known` is False where the export
     does not list options, so they are inferred from what was recorded."""
 

@@ -12,7 +12,8 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from advisor.capture.options import TRACE_ORDER, Recording, flag_of, joined, newer, spelled
 from advisor.facts.needs import NODES
@@ -31,16 +32,14 @@ _RANGE = "--capture-range=cudaProfilerApi"
 _OUTPUT = "advisor_recapture"
 
 
-@dataclass(frozen=True, slots=True)
-class UnmetNeed:
+class UnmetNeed(Struct, frozen=True):
     """A rule that could not run, and what would supply the facts that it misses, if anything."""
 
     rule: Named
     remedy: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """What is known of the capture besides its options. `causes` are the findings about it."""
 
     causes: frozenset[str] = frozenset()
@@ -49,8 +48,7 @@ class Situation:
     startup_ms: float = 0.0
 
 
-@dataclass(slots=True)
-class _Needs:
+class _Needs(Struct):
     """What one rule needs: options that are not on yet, and what no option does."""
 
     rule: Named
@@ -58,8 +56,7 @@ class _Needs:
     words: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Chosen:
+class _Chosen(Struct):
     options: list[str] = field(default_factory=list)
 
     def add(self, options: Collection[str]) -> None:

@@ -16,9 +16,10 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.capture.redact_tables import take_out
 from advisor.capture.redact_text import Scrubber
@@ -33,8 +34,7 @@ Opener = Callable[..., Any]
 PACKED: dict[str, Opener] = {".gz": gzip.open, ".xz": lzma.open}
 
 
-@dataclass(frozen=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """`count` entries of one kind, taken out of or changed in one table."""
 
     what: str
@@ -42,8 +42,7 @@ class Removed:
     count: int
 
 
-@dataclass(frozen=True)
-class Redaction:
+class Redaction(Struct, frozen=True):
     source: Path
     target: Path
     bytes_before: int

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.capture.options import Release
 from advisor.errors import InputError
@@ -21,8 +23,7 @@ _T = TypeVar("_T")
 _PATTERN = re.compile(r"%q\{\w+\}|%\w")
 
 
-@dataclass(frozen=True)
-class PlanRequest:
+class PlanRequest(Struct, frozen=True):
     """What the user said; the rest is chosen."""
 
     goal: str
@@ -42,8 +43,7 @@ class PlanRequest:
     name: str | None = None
 
 
-@dataclass(frozen=True)
-class PlanContext:
+class PlanContext(Struct, frozen=True):
     """A request with everything that it names resolved, for one phase."""
 
     asked: PlanRequest

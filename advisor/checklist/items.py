@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from advisor import __version__
 from advisor.engine.values import atom, compare, k_and, k_or, operand
@@ -25,8 +26,7 @@ INPUT_FACTS = ("producer", "device", "driver", "cuda", "serving_engine", "worklo
 _NSYS = re.compile(r"Nsight Systems (\d+)\.(\d+)")
 
 
-@dataclass(frozen=True)
-class CaptureFacts:
+class CaptureFacts(Struct, frozen=True):
     """All that is known from captures: values of facts (one list a capture), their units, the limits of
     rules, and what would supply a fact that is missing."""
 

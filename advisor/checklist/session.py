@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from advisor.checklist.items import command_of
 from advisor.errors import InputError, invalid_choice
@@ -28,8 +28,7 @@ _SPELLINGS: dict[str, Answer] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What a person says to one question."""
 
     answer: Answer

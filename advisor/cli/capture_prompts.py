@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from advisor.capture.request import PlanRequest
 from advisor.checklist.prompts import BACK, choose, need_terminal, write
@@ -59,7 +60,7 @@ def _phase(asked: PlanRequest) -> Asked:
     phase = choose("Which phase?", [("both", "both, one capture each", None), *shapes])
     if phase == BACK:
         return BACK
-    return replace(asked, phase=None if phase == "both" else phase)  # type: ignore[arg-type]
+    return replace(asked, phase=None if phase == "both" else phase)
 
 
 def _place(asked: PlanRequest) -> Asked:

@@ -6,9 +6,10 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.errors import InputError, invalid_choice
 from advisor.knowledge.compare import BenchmarkMetric, benchmark_metrics
@@ -21,8 +22,7 @@ GIVEN = "given "
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(Struct, frozen=True):
     """One number a run, all of one metric. `better_high` says which way is good."""
 
     metric: str

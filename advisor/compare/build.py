@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.compare import comparability
 from advisor.compare.differences import advice_checks, budget_changes, finding_changes, gain_checks
@@ -34,8 +34,7 @@ _GATE, _NOISE = ("CMP101", "gate"), ("CMP101", "noise_floor")
 _UNDECIDED = "one step on a side does not show how much steps vary; record several"
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Steps of one phase on both sides, and how they changed."""
 
     label: str

@@ -7,10 +7,10 @@ does not record costs a little, because it may differ.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import log, prod
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.compare.sides import Kernel, Side
 from advisor.knowledge.compare import factor, limit
@@ -33,8 +33,7 @@ _SMALLEST = 2
 _OPAQUE = "opaque-cuda-graphs"
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """Reasons about the captures as a whole, and about each phase; similarities by name."""
 
     reasons: tuple[Reason, ...]

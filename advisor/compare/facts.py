@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from advisor import __version__
 from advisor.engine.findings import Conclusions, conclude
@@ -21,8 +22,7 @@ from advisor.model.findings import Tool
 from advisor.model.rules import Subject
 
 
-@dataclass(frozen=True)
-class RuleOptions:
+class RuleOptions(Struct, frozen=True):
     """Which rules judge, and with which thresholds. `settings` are set where the rule has such a
     parameter: {("CMP101", "gate"): 0.1}."""
 
@@ -50,8 +50,7 @@ class ComparisonFacts:
             self.put(name, value, scope)
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """The outcomes of the rules of one subject."""
 
     inference: Inference

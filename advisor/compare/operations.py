@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from advisor.compare.sides import Kernel, Side, paired
 from advisor.knowledge.compare import limit
@@ -17,8 +18,7 @@ _ROWS = 200
 _TEMPLATE = re.compile(r"<.*|\(.*")
 
 
-@dataclass
-class Operation:
+class Operation(Struct):
     """All kernels that carry out one logical operation."""
 
     name: str

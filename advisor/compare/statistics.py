@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.model.arrays import Array
 
@@ -51,8 +51,7 @@ _EXACT = 20
 _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Struct, frozen=True):
     """What may differ though nothing changed: `runs` as a log ratio of the two sides, `steps` as
     the usual spread of single steps (one sigma)."""
 
@@ -60,8 +59,7 @@ class Noise:
     steps: float = 0.0
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """A change as a ratio, with its interval; positive is slower. `chance` is how often steps
     that are the same would differ as much."""
 

@@ -10,10 +10,10 @@ Of a question, each answer needs a case, and each condition one that misses it, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
 from pydantic import BeforeValidator, Field
 
 from advisor.engine.compile import CompiledRule, Program, Test, compile_rules, references
@@ -71,8 +71,7 @@ class CaseFile(Strict):
     cases: Annotated[tuple[Case, ...], _Items, Field(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class CaseResult:
+class CaseResult(Struct, frozen=True):
     """One case: `problems` is empty where it came out as expected."""
 
     code: str
@@ -84,8 +83,7 @@ class CaseResult:
         return not self.problems
 
 
-@dataclass(frozen=True, slots=True)
-class CaseRun:
+class CaseRun(Struct, frozen=True):
     """The cases of one rule; `problems` of the file as a whole: unreadable, or not complete."""
 
     code: str

@@ -7,9 +7,12 @@ with the place in the rule file. No engine ever sees a rule as it was written.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.engine.load import Loc, Problem, RuleSet, refuse
 from advisor.engine.params import ParamKey, ParamValue, resolve_params
@@ -25,8 +28,7 @@ MAX_ENGINE_RULES = 4000  # error 106 at 4096
 MAX_FIELDS = 200  # of one entity table; an engine fact holds 252
 
 
-@dataclass(frozen=True, slots=True)
-class Test:
+class Test(Struct, frozen=True):
     """``fact op threshold`` (or field): `threshold` in normal form, `raw` as it is printed."""
 
     fact: str
@@ -44,8 +46,7 @@ class Test:
         return Test(self.fact, COMPLEMENT[self.op], self.threshold, self.raw, self.param)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """The outcome of another rule is ``fired``, seen from a scope in one of three ways."""
 
     cause: str
@@ -56,16 +57,14 @@ class State:
 Condition = Test | State
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledGuard:
+class CompiledGuard(Struct, frozen=True):
     """Must not hold; `passes`: an unknown does not stop the rule."""
 
     condition: Condition
     passes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledJoin:
+class CompiledJoin(Struct, frozen=True):
     alias: str
     entity: str
     on: tuple[str, ...]
@@ -73,8 +72,7 @@ class CompiledJoin:
     required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledRule:
+class CompiledRule(Struct, frozen=True):
     """One rule; its branches are called CODE#1, CODE#2, ..."""
 
     spec: RuleSpec
@@ -110,18 +108,17 @@ class CompiledRule:
         yield from self.overrulers
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class Program(Struct, frozen=True, eq=False, dict=True):
     """A compiled rule set: rules by stratum, and every parameter with the value in force. Equal to
     itself alone, so that what is derived from it can be kept."""
 
     strata: tuple[tuple[CompiledRule, ...], ...]
     params: Mapping[ParamKey, ParamValue]
     rules: RuleSet
-    by_code: Mapping[str, CompiledRule] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_code", {r.spec.code: r for s in self.strata for r in s})
+    @cached_property
+    def by_code(self) -> Mapping[str, CompiledRule]:
+        return {r.spec.code: r for s in self.strata for r in s}
 
     def too_large(self) -> str | None:
         """Why durable-rules cannot hold the program (durable-rules 2.0.28: error 106 at 4,096

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
@@ -61,8 +62,7 @@ def shortfall(checked: Checked) -> float | None:
     return gap / abs(test.threshold) if test.threshold else None
 
 
-@dataclass(frozen=True)
-class Explainer:
+class Explainer(Struct, frozen=True):
     """Explains outcomes of one inference; `why` says why a fact has no value."""
 
     inference: Inference

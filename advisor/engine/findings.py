@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.engine.compile import CompiledRule
 from advisor.engine.infer import Inference
@@ -44,8 +45,7 @@ MAX_RANGES = 50
 MAX_ROWS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusions:
+class Conclusions(Struct, frozen=True):
     """What an inference says, in the order in which it is shown."""
 
     findings: tuple[Finding, ...]

@@ -9,8 +9,11 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.engine.compile import CompiledRule, Program, Test, compile_rules
 from advisor.engine.durable import EngineError, Matcher, available, require
@@ -30,24 +33,23 @@ class Disagreement(RuntimeError):
     """durable-rules fired something else than the interpreter explains: a fault of ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inference:
+class Inference(Struct, frozen=True, dict=True):
     """Every outcome of a run, in order of code and scope, with all that explains it."""
 
     engine: Engine
     program: Program
     facts: FactBase
-    log: OutcomeLog = field(repr=False)
+    log: OutcomeLog
     outcomes: tuple[Outcome, ...] = ()
     #: Why the interpreter judged although durable-rules was asked for, or what it cannot explain.
     notes: tuple[str, ...] = ()
-    by_code: Mapping[str, tuple[Outcome, ...]] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def by_code(self) -> Mapping[str, tuple[Outcome, ...]]:
         grouped: dict[str, list[Outcome]] = {}
         for outcome in self.outcomes:
             grouped.setdefault(outcome.code, []).append(outcome)
-        object.__setattr__(self, "by_code", {c: tuple(o) for c, o in grouped.items()})
+        return {c: tuple(o) for c, o in grouped.items()}
 
     @property
     def view(self) -> FactView:

@@ -17,8 +17,9 @@ With the scopes fixed, a fact that becomes known never changes a known state, ex
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from advisor.engine.compile import CompiledJoin, CompiledRule, Condition, State, Test
 from advisor.engine.values import Atom, atom, k_and, k_not, k_or, key
@@ -27,8 +28,7 @@ from advisor.model.facts import LEVELS, Fact, FactBase, Level, Row, Scope, Value
 OutcomeState = Literal["fired", "quiet", "unknown", "overruled"]
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """A step of the explanation: a fact, the outcome of a rule (by code), or rows of a table."""
 
     kind: Literal["fact", "outcome", "rows"]
@@ -36,8 +36,7 @@ class Link:
     scope: Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """A condition with what was found: raw value and unit of a fact, or the outcomes looked at."""
 
     condition: Condition
@@ -48,15 +47,13 @@ class Checked:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BranchResult:
+class BranchResult(Struct, frozen=True):
     name: str
     truth: bool | None
     conditions: tuple[Checked, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GuardResult:
+class GuardResult(Struct, frozen=True):
     checked: Checked
     passes: bool
 
@@ -66,8 +63,7 @@ class GuardResult:
         return True if open_ is None and self.passes else open_
 
 
-@dataclass(frozen=True, slots=True)
-class JoinResult:
+class JoinResult(Struct, frozen=True):
     """The rows that certainly match, in table order."""
 
     join: CompiledJoin
@@ -76,8 +72,7 @@ class JoinResult:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of one rule in one scope, with everything that decided it."""
 
     code: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.engine.compile import conditions
 from advisor.engine.load import Loc, RuleSet
@@ -14,8 +15,7 @@ from advisor.facts.spec import FactSpec
 from advisor.model.rules import FactCondition, GainSpec, RuleSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogues:
+class Catalogues(Struct, frozen=True):
     """Known names; what is None is not checked. Entities: table -> field -> Python type."""
 
     facts: Mapping[str, FactSpec]
@@ -27,8 +27,7 @@ class Catalogues:
     references: Collection[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     rules: RuleSet
     known: Catalogues
 

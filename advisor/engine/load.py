@@ -6,9 +6,12 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from advisor.cache import cached
 from advisor.errors import InputError, RuleError
@@ -42,8 +45,7 @@ def refuse(problems: Iterable[Problem]) -> None:
         raise RuleError("\n".join(lines))
 
 
-@dataclass(slots=True)
-class Source:
+class Source(Struct):
     """One file: its data, the problems found on the way, and the line of any place in it."""
 
     path: str
@@ -66,20 +68,22 @@ class Source:
 CASES_SUFFIX = ".cases.yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSet:
+class RuleSet(Struct, frozen=True, eq=False, dict=True):
     """Rules in order of code, with where each was read. Built once, never changed."""
 
     rules: tuple[RuleSpec, ...] = ()
-    sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
-    by_code: Mapping[str, RuleSpec] = field(init=False, compare=False, repr=False)
-    by_cause: Mapping[str, RuleSpec] = field(init=False, compare=False, repr=False)
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(self.rules, key=lambda r: r.code))
-        object.__setattr__(self, "rules", ordered)
-        object.__setattr__(self, "by_code", {r.code: r for r in ordered})
-        object.__setattr__(self, "by_cause", {r.cause: r for r in ordered})
+        force_setattr(self, "rules", tuple(sorted(self.rules, key=lambda r: r.code)))
+
+    @cached_property
+    def by_code(self) -> Mapping[str, RuleSpec]:
+        return {r.code: r for r in self.rules}
+
+    @cached_property
+    def by_cause(self) -> Mapping[str, RuleSpec]:
+        return {r.cause: r for r in self.rules}
 
     @property
     def active(self) -> tuple[RuleSpec, ...]:

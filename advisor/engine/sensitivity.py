@@ -11,7 +11,8 @@ A whole count (one capture range, five steps) has no tenth: a move by less than 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.engine.compile import CompiledRule, Program, Test, recompiled
 from advisor.engine.explain import STATES
@@ -30,8 +31,7 @@ STEPS = (0.9, 1.1)
 Findings = Callable[[Inference], Sequence[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """A place where a parameter is compared: a fact, or a field of an entity table."""
 
     test: Test

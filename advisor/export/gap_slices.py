@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import Slice, gap_slices
 from advisor.sources.schema import MISSING
 
 
-@dataclass(frozen=True)
-class GapSlices:
+class GapSlices(Struct, frozen=True):
     """One gap; `parts` cover it without overlap, in order of time. `thread` issued its end."""
 
     start: int

@@ -6,15 +6,13 @@ Intervals that break this go to further lanes of their track.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from advisor.model.arrays import Array, distinct
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Struct, frozen=True):
     """Beginnings and ends of intervals in the order of time. `begins` are rows by (start, longest
     first); each is at `begin_at` of the sequence. `ends` are the rows that last, by end, the
     innermost first; each is at `end_at`. An end comes before what begins at that time."""

@@ -6,10 +6,10 @@ Everything lies on processes of its own, named ``advisor: ...``. Times are ns fr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from advisor.export.gap_slices import largest_gaps
 from advisor.metrics.activity import Samples
@@ -40,8 +40,7 @@ COUNTER_NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(Struct, frozen=True):
     """What a process is called, or with a `track` above 0 one of its tracks."""
 
     process: int
@@ -49,8 +48,7 @@ class Name:
     name: str
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """An interval on a track; those of one track nest. `colour` is one that chrome://tracing knows."""
 
     process: int
@@ -62,8 +60,7 @@ class Slice:
     colour: str | None = None
 
 
-@dataclass(frozen=True)
-class Count:
+class Count(Struct, frozen=True):
     """A sampled metric of one device: a value in percent at each time."""
 
     process: int

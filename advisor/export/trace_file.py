@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from advisor.export import packets as pb
 from advisor.export.lanes import in_order, lanes
@@ -17,8 +17,7 @@ _CHUNK = 1 << 16
 _TEXTS = 1 << 12
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(Struct, frozen=True):
     """One detail of every slice of a layer: numbers, or with `texts` positions in these."""
 
     name: str
@@ -26,8 +25,7 @@ class Note:
     texts: Sequence[str] | None = None
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """Slices of one kind. `track` are ids of tracks, `name` positions in `names`, and slices of one
     `flow` above 0 are joined by arrows. Times are ns from the capture's zero."""
 
@@ -41,8 +39,7 @@ class Layer:
     flow: Array | None = None
 
 
-@dataclass(frozen=True)
-class _Encoded:
+class _Encoded(Struct, frozen=True):
     """A layer with what was interned of it, and where its rows begin among those of its group."""
 
     layer: Layer
@@ -53,8 +50,7 @@ class _Encoded:
     notes: list[tuple[bytes, int, int, Array]] = field(default_factory=list)
 
 
-@dataclass
-class TraceFile:
+class TraceFile(Struct):
     """Gives out ids and numbers; `zero` is what the capture's file calls its time 0, ns."""
 
     zero: int

@@ -7,8 +7,9 @@ missing and the pages of the documentation derive from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct, field
 
 from advisor.model.facts import Level, Unit
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 OverRanks = Literal["each", "median", "joint"]
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """Something that a fact cannot do without besides its tables and columns.
 
     `met` looks for it in the analysis of one device; without, it is all that the fact can lack.
@@ -36,8 +36,7 @@ class Need:
     switch: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FactSpec:
+class FactSpec(Struct, frozen=True):
     """One fact: what it is called, measured in, about, made from and how.
 
     `tables` are the trace tables without which it has no value, `columns` all that it is made of,
@@ -70,8 +69,7 @@ class FactSpec:
         return tables, tuple(f"{t}.{c}" for t, names in read.items() for c in names)
 
 
-@dataclass(frozen=True, slots=True)
-class EntitySpec:
+class EntitySpec(Struct, frozen=True):
     """A table of rows that rules may join: its level and typed fields."""
 
     name: str
@@ -80,8 +78,7 @@ class EntitySpec:
     fields: dict[str, type]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """What is particular to one fact; the rest is that of its `group`."""
 
     name: str

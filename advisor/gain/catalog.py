@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
 
+from msgspec import Struct
 from pydantic import Field
 
 from advisor.errors import InputError
@@ -67,8 +67,7 @@ class WhatIfFile(File):
     no_estimate: dict[str, Text]
 
 
-@dataclass(frozen=True)
-class Fix:
+class Fix(Struct, frozen=True):
     """A what-if with its parameters, as asked for. `code` is the rule's that named it."""
 
     what_if: str

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.extract import Extract, extract
@@ -40,8 +41,7 @@ _IQR = 1.349
 _HALVINGS = 10
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """Predicted step times, ms, before and after some fixes. `bound` is what the GPU itself needs
     then: no faster host makes a step shorter, and none wins more than `bound_speedup` (Amdahl)."""
 

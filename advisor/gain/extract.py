@@ -10,9 +10,9 @@ one file takes none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.gain.catalog import constant
 from advisor.gain.inputs import NEVER, NONE, Calls, Handovers, Inputs, Joins, Ops, no_handovers, no_joins
@@ -37,8 +37,7 @@ _HANDOVER_NS = 20_000
 _HELD = 0.9
 
 
-@dataclass(frozen=True)
-class Extract:
+class Extract(Struct, frozen=True):
     """Inputs of the unchanged replay, with what they were taken from."""
 
     excerpt: Replayed
@@ -254,8 +253,7 @@ def _device(
     return built, streams, before.ready, order
 
 
-@dataclass(frozen=True)
-class _Before:
+class _Before(Struct, frozen=True):
     """In stream order: end of the predecessor, and whether it is of the same call."""
 
     previous_end: Array

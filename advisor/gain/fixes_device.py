@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT, is_skinny
 from advisor.gain.catalog import Fix, constant

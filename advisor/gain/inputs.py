@@ -5,9 +5,9 @@ Times are ns as float64, so that fixes may scale them; a capture's int64 ns fit 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.model.arrays import Array
 
@@ -17,8 +17,7 @@ NONE = -1
 NEVER = -np.inf
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(Struct, frozen=True):
     """Calls in the order in which they began, over all threads.
 
     A call begins `pre` after the thread's previous call returned and takes `own` unless it waits.
@@ -43,8 +42,7 @@ class Calls:
         return len(self.thread)
 
 
-@dataclass(frozen=True)
-class Ops:
+class Ops(Struct, frozen=True):
     """GPU operations in the order of their calls; those of one stream run in this order.
 
     An operation starts `latency` after its call returned (after it began where `by_start`), and
@@ -70,8 +68,7 @@ class Ops:
         return self.call[mine & (self.latency > NEVER)]
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Calls that return no earlier than `lag` after an operation ended, ascending by call."""
 
     call: Array
@@ -86,8 +83,7 @@ class Waits:
         return Waits(self.call[~dropped], self.op[~dropped], self.lag[~dropped])
 
 
-@dataclass(frozen=True)
-class Handovers:
+class Handovers(Struct, frozen=True):
     """Calls that begin no earlier than `delay` after a call of another thread returned, ascending:
     one thread stopped, the other went on."""
 
@@ -99,8 +95,7 @@ class Handovers:
         return len(self.call)
 
 
-@dataclass(frozen=True)
-class Joins:
+class Joins(Struct, frozen=True):
     """Operations that start no earlier than `delay` after one of another stream ended (events)."""
 
     op: Array
@@ -111,8 +106,7 @@ class Joins:
         return len(self.op)
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(Struct, frozen=True):
     """Everything that a replay needs. `origin`: when each thread's clock starts; `ready`: when
     each stream is free for its first operation."""
 
@@ -149,4 +143,4 @@ def no_waits() -> Waits:
 def canonical_waits(waits: Waits) -> Waits:
     """Ascending by call; `replay` needs them so."""
     order = np.argsort(waits.call, kind="stable")
-    return Waits(*(getattr(waits, f.name)[order] for f in fields(Waits)))
+    return Waits(*(getattr(waits, name)[order] for name in Waits.__struct_fields__))

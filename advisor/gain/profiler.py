@@ -13,9 +13,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from advisor.gain.catalog import constant
 from advisor.gain.inputs import Inputs
@@ -33,8 +32,7 @@ _NODE_GAP_NS = 5_000
 _PROOF = 8
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """Where in its range everything uncertain is taken to be, 0..1.
 
     `launch`: share of the most that tracing an eager launch may have cost, taken out; `node_gap`:

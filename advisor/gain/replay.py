@@ -13,10 +13,10 @@ a second (benchmarks/gains.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.gain.inputs import Inputs
 from advisor.metrics.analysis import Analysis
@@ -293,8 +293,7 @@ _LEAD = 1
 _LEAST_STEPS = 3
 
 
-@dataclass(frozen=True)
-class Replayed:
+class Replayed(Struct, frozen=True):
     """Steps `first`..`last` are replayed and `measured` of them (positions, their predecessor is
     replayed too) are timed. `whole` is the number of steps that the window has."""
 

@@ -8,9 +8,8 @@ A launch call that took long while hundreds of operations were queued waited for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from advisor.gain.catalog import constant
 from advisor.gain.inputs import NONE, Ops, Waits, canonical_waits, no_waits
@@ -27,8 +26,7 @@ _IMPLICIT_NS = 50_000
 _QUEUED, _BLOCKED_NS, _BLOCKED_TIMES = 100, 50_000, 5.0
 
 
-@dataclass(frozen=True)
-class CallTimes:
+class CallTimes(Struct, frozen=True):
     """Captured times of the acting calls, ascending by begin; ns of the session."""
 
     thread: Array

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.metrics.design import Runs, bounded_least_squares, robust_covariance
 from advisor.metrics.intervals import Coverage, Spans
@@ -44,8 +45,7 @@ _MAX_SINGLE = 40
 _ACTIVE = 0.01
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(Struct, frozen=True):
     """Samples of one device inside a window; a stamp t covers [t, t + period)."""
 
     time: Array
@@ -102,8 +102,7 @@ def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
     return Samples(time[inside], period, values)
 
 
-@dataclass(frozen=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """Activity inside groups of kernels, 0..1, with its standard error.
 
     A group is one kernel and launch shape of the heavy families (their members differ: a large

@@ -7,11 +7,11 @@ lacks or adds kernels, the order decides. Without steps the neighbours of an ope
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.kernels import dense, is_unknown
 from advisor.metrics.operations import Kind
@@ -32,8 +32,7 @@ _KINDS = 200
 _NEIGHBOURS = (16, 8, 4, 2, 1)
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """Operations of a capture, each with that of the other recording, or MISSING, and how well they match.
 
     `time_ratio` is the share of GPU time that is matched, `other_ratio` that of the operations of the other

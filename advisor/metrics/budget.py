@@ -7,9 +7,9 @@ thread was doing (docs/definitions.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from advisor.metrics.gaps import Gaps, device_gaps
 from advisor.metrics.host import Ranges, Threads
@@ -55,8 +55,7 @@ _CHUNK = 1 << 17
 THREAD_STATES = ("alloc", "sync", "copy_call", "graph_launch_call", "launch_call")
 
 
-@dataclass(frozen=True)
-class DeviceBudget:
+class DeviceBudget(Struct, frozen=True):
     """Parts of one device's window in ns. `by_step[i]` holds PARTS of step i, the last row what
     lies outside steps. `gap_parts` keeps idle parts by gap for those that facts ask about."""
 
@@ -87,8 +86,7 @@ class DeviceBudget:
         return self.ns[part] / max(self.window.length, 1)
 
 
-@dataclass(frozen=True)
-class HostStates:
+class HostStates(Struct, frozen=True):
     """What explains waiting, by thread, and profiler overhead, by process. `cold` is start-up
     wherever it stands."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.knowledge.files import CallSitePatterns, FrameKind, StepPatterns
 from advisor.metrics.budget import REFILL_NS
@@ -43,8 +43,7 @@ _ARGUMENTS = re.compile(r"(?<=\S)\(")
 _FOLDERS = re.compile(r".*[/\\]")
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Struct, frozen=True):
     """Calls of one API function from one place. `where` is None for calls that nothing names;
     `idle_ns` is device idle inside the calls and until the next call, where it is short."""
 
@@ -55,8 +54,7 @@ class Site:
     idle_ns: int
 
 
-@dataclass(frozen=True)
-class CallSites:
+class CallSites(Struct, frozen=True):
     """Sites of one class of calls, those with most device idle first, then by time.
 
     From CPU samples, `calls` counts samples, and times are the class's total by their share.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
@@ -42,8 +42,7 @@ EXPERTS = "expert kernels"
 LEADS = ("kernels", EXPERTS, "copies", *_LEAD_PARTS, "idle, other")
 
 
-@dataclass(frozen=True)
-class Collectives:
+class Collectives(Struct, frozen=True):
     """Collective calls of one device, ascending by start; times in the capture's own ns.
 
     `kind` indexes `kinds`; `stream` counts the communicating streams in order of first use (their

@@ -3,9 +3,8 @@ launches whose work is missing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union
 from advisor.metrics.kernels import dense, ordered
@@ -31,8 +30,7 @@ _LEAST_NODES, _NEVER_SEEN = 8, 0.4
 GOOD_RESULTS = (0, 600, MISSING)
 
 
-@dataclass(frozen=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """Stretches in which events were lost. `jump` is the largest unexplained id jump."""
 
     holes: Spans
@@ -104,8 +102,7 @@ def capture_ranges(trace: Trace) -> Spans:
 # ---------------------------------------------------------------- launches without their work
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(Struct, frozen=True):
     """Launch calls that succeeded and were due to leave GPU work, and those that left none.
 
     `rowless_graphs` left nothing; `lost_graphs` should have left rows, `opaque_graphs` were

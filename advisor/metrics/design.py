@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.intervals import union
 from advisor.model.arrays import Array
@@ -17,8 +17,7 @@ _BLOCK = 1 << 11
 _RELATED_SAMPLES = 20
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(Struct, frozen=True):
     """When the kernels of each column of a design run, sorted by start; `reach` is the latest end
     so far."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import Coverage, Spans, gaps, subtract, union
@@ -22,8 +22,7 @@ LONG_HOST_NS = 1_000_000
 LONG_HOST_STEPLESS_NS = 100_000
 
 
-@dataclass(frozen=True)
-class Gaps:
+class Gaps(Struct, frozen=True):
     """One entry a gap, ascending. `next_op` indexes the device's operations, MISSING where the
     gap ends at the window's or a hole's edge, `prev_op` the one whose end began it; call columns
     belong to the call that issued `next_op`."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union
 from advisor.model.arrays import Array
@@ -22,8 +22,7 @@ _DIGITS = re.compile(r"\d+")
 _DEPTH = 64
 
 
-@dataclass(frozen=True)
-class ThreadCalls:
+class ThreadCalls(Struct, frozen=True):
     """Outermost CUDA calls of one thread, ascending and disjoint; `row` indexes api_calls."""
 
     thread: int

@@ -7,9 +7,9 @@ it was measured on (nsys 2022 to 2026, PyTorch on NVIDIA and AMD) breaks one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Operations
@@ -33,8 +33,7 @@ _TIMED = (*_GPU, "api_calls", "ranges", "host_calls", "overheads")
 _ISSUING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
 
 
-@dataclass(frozen=True)
-class Invalid:
+class Invalid(Struct, frozen=True):
     """Rows that break an invariant: how many by (check, table), and the largest share of the rows
     of one table that break any. Tables that are views are named in `views`."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily
 from advisor.metrics.sums import base_name, sums_of
@@ -40,8 +40,7 @@ def weight_bits(kernel: KernelFamily) -> int:
     return {"fp8": 8, "fp4": 4}.get(str(kernel.traits.get("precision")), 16)
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(Struct, frozen=True, dict=True):
     """Distinct kernel names of a capture. `index[i]` is the position of kernel row i's name."""
 
     ids: Array
@@ -133,8 +132,7 @@ def ordered(*keys: Array) -> Array:
     return np.arange(len(keys[0])) if later.all() else np.lexsort(keys)
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """Durations by group, ns. Arrays have one entry a group; empty groups hold zeros.
 
     `tail` is the time lost in slow calls: the sum of max(0, duration - p50) (seed: tail score).

@@ -4,9 +4,9 @@ them that run as loose kernels."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.workloads import workload_knowledge
@@ -36,8 +36,7 @@ _SIGNS = {
 _ARITHMETIC = frozenset(("multiply", "add", "subtract"))
 
 
-@dataclass(frozen=True)
-class Layers:
+class Layers(Struct, frozen=True):
     """Kernels (positions `at` in `ops`) that lie in layers: the number of the `layer` in its step (or
     the object, or range), the `part` of it (position in PARTS), the `step` (numbered from 0). `joins`
     are kernels that append to the KV cache by concatenation, by position in `ops`."""
@@ -264,8 +263,7 @@ _GROUPING = frozenset(("sort", "histogram", "select / compact"))
 _COMBINE = frozenset(("index_add", "gather / scatter"))
 
 
-@dataclass(frozen=True)
-class LooseExperts:
+class LooseExperts(Struct, frozen=True):
     """How many kernels choose the experts of a token (`topk`), group tokens by expert
     (`grouping`) and add results up (`combine`). `start` and `end` (ns) of each stretch from a top-k
     to the last combining kernel before the next one of its step; `kernels` counts those inside."""

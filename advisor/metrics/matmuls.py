@@ -4,11 +4,11 @@ and what they reach."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL
@@ -120,8 +120,7 @@ def product_of(operator: str, operands: str) -> Product | None:
     return Product(batch, m, k, n, _BYTES.get(kind, 0), name not in _BATCHED)
 
 
-@dataclass(frozen=True)
-class Matmuls:
+class Matmuls(Struct, frozen=True):
     """Matrix kernels of a device in its window (positions `at` in `ops`), each with its product
     (position in `products`, MISSING where no sizes are recorded)."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
@@ -29,8 +29,7 @@ _ID_COLUMNS = ("start", "end", "device", "stream", "process", "correlation")
 _LARGE_ID = 1 << 40
 
 
-@dataclass(frozen=True)
-class Operations:
+class Operations(Struct, frozen=True):
     """GPU operations sorted by start. `row` is the index in the operation's own table;
     `api` the row of the issuing call in `api_calls`, MISSING where the capture holds none."""
 
@@ -50,7 +49,7 @@ class Operations:
 
     def take(self, index: Array) -> Operations:
         """The operations at `index` (positions or a mask)."""
-        return Operations(*(getattr(self, f)[index] for f in self.__dataclass_fields__))
+        return Operations(*(getattr(self, f)[index] for f in self.__struct_fields__))
 
 
 def operations(trace: Trace) -> Operations:

@@ -5,11 +5,12 @@ as another recording of the same program names it (`Provenance`)."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.errors import InputError
 from advisor.metrics.align import Match, align, match_calls
@@ -41,8 +42,7 @@ class Module(NamedTuple):
         return _NUMBER.sub("", self.name)
 
 
-@dataclass(frozen=True)
-class Origins:
+class Origins(Struct, frozen=True):
     """Where each of some calls, or pieces of GPU work, comes from: positions in the lists beside, MISSING
     where nothing tells it. `outer` is the outermost operator, `operator` the innermost one."""
 

@@ -8,10 +8,10 @@ products of experts are wide however few tokens each of them gets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.knowledge.files import step_patterns
 from advisor.metrics.kernels import Names
@@ -40,8 +40,7 @@ _FEW_TOKENS = 256
 _DECODE_BLOCKS = 4.0
 
 
-@dataclass(frozen=True)
-class Signs:
+class Signs(Struct, frozen=True):
     """What the kernels of each group (a step) tell: times in ns by what they speak for, tokens and
     attention blocks (medians, NaN where unknown)."""
 

@@ -9,10 +9,10 @@ is set aside whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
@@ -58,8 +58,7 @@ class Event(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
-class Startup:
+class Startup(Struct, frozen=True):
     """The steady part may begin at `end`. `cold` are the host times of start-up by thread, `parts`
     the exclusive time of each of KINDS, `teardown` what follows the last GPU work."""
 

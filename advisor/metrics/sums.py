@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.knowledge.files import step_patterns
 from advisor.model.arrays import Array
@@ -15,8 +15,7 @@ from advisor.sources.trace import Trace
 _STATISTICS = TABLES["sums"][2:]
 
 
-@dataclass(frozen=True)
-class Sums:
+class Sums(Struct, frozen=True):
     """One report, a row a name. `count`, then ns (bytes of `SIZES`); NaN where it was not printed."""
 
     names: list[str]
@@ -36,7 +35,7 @@ class Sums:
 
     def take(self, mask: Array) -> Sums:
         names = [n for n, wanted in zip(self.names, mask, strict=True) if wanted]
-        return Sums(names, *(getattr(self, f)[mask] for f in list(self.__dataclass_fields__)[1:]))
+        return Sums(names, *(getattr(self, f)[mask] for f in list(self.__struct_fields__)[1:]))
 
 
 def sums_of(trace: Trace, report: Summed) -> Sums:

@@ -7,9 +7,8 @@ sequence tells them apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
@@ -28,8 +27,7 @@ MIN_CALLS = 20
 COINCIDENCES = ("sync", "alloc", "copy", "stream", "first")
 
 
-@dataclass(frozen=True)
-class LikeCalls:
+class LikeCalls(Struct, frozen=True):
     """Kernels of one device in the window, grouped by what they may be compared with.
 
     `at` are positions in `Analysis.ops`, `group` and `duration` (ns) have one entry for each of

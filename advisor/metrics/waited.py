@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Kind, call_keys, join
@@ -15,8 +14,7 @@ from advisor.sources.schema import DTOH, MISSING, Call
 EVENT, STREAM, CONTEXT = range(3)
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Waits of the feeding thread in the window, by start (ns).
 
     `stream` is the one waited for, or on which the event was recorded; MISSING for a context and

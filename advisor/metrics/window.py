@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.errors import InputError
 from advisor.metrics.host import Ranges
@@ -28,8 +28,7 @@ _PAUSE = 0.5
 _BESIDE = 0.01
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """What the user wants looked at: a time window, a range, a phase."""
 
     window: str | None = None
@@ -37,8 +36,7 @@ class Selection:
     phase: str | None = None
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """[start, end) in ns; `holes` inside it were not recorded and are neither busy nor idle."""
 
     start: int
@@ -206,8 +204,7 @@ _OTHER_WORK = 2.0
 _END = int(np.iinfo(np.int64).max)
 
 
-@dataclass(frozen=True)
-class OutsideWork:
+class OutsideWork(Struct, frozen=True):
     """Busy time of one device: `inside` the window in ns, and where it was busy outside the window
     and outside start-up, by what that work is. The places do not overlap."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from advisor.knowledge.files import capture_knowledge, step_patterns
 from advisor.knowledge.kernel_names import pattern
@@ -41,8 +42,7 @@ _ARGUMENTS = re.compile(r", (?:seq|op_id|sizes) ?=.*", re.DOTALL)
 _OPERATOR = re.compile(r"^_?[a-z]\w*(?:\.\w+)*::|^autograd::|Backward\d*$|^detach_?$")
 
 
-@dataclass(frozen=True)
-class WorkloadSigns:
+class WorkloadSigns(Struct, frozen=True):
     """What a capture shows. `kernels` and `families` are shares (0..1) of the kernel time without
     communication; texts are distinct, operators without their arguments."""
 
@@ -55,8 +55,7 @@ class WorkloadSigns:
     features: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """`kind` is a name of the knowledge file, or `unknown`; `confidence` is 0..1."""
 
     kind: str

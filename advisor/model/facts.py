@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
+from msgspec import Struct, field
 from pydantic import ConfigDict, Field
 
 Severity = Literal["info", "low", "medium", "high"]
@@ -158,8 +159,7 @@ class Interval:
 Row = Mapping[str, Value | None]
 
 
-@dataclass(slots=True)
-class FactBase:
+class FactBase(Struct):
     """All facts of one trace. Filled by ``advisor.facts``, then only read.
 
     A name has at most one value in a scope. ``missing`` says why a catalogue entry has no value;

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from advisor.errors import InputError
 from advisor.pipeline.diagnose import Options, Progress, diagnose
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 Sources = str | Path | Sequence[str | Path]
 
 
-@dataclass(frozen=True)
-class CompareOptions:
+class CompareOptions(Struct, frozen=True):
     """What the user may choose about a comparison. `folder` holds named baselines; what is to be
     `drawn` as a page gets the events of typical steps."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.model.advice import Flip
 from advisor.model.findings import Diagnosis, Tool
@@ -74,15 +77,14 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
         analysis = Analysis(trace, selection)
         if chosen.together is not None:
             say(f"reading {chosen.together.name}")
-            beside = replace(chosen, gpu_metrics=None)
+            beside = dataclasses.replace(chosen, gpu_metrics=None)
             analysis.other = Analysis(open_.enter_context(opened(chosen.together, beside)))
         say("reading")
         analysis.provenance.check()
         yield analysis
 
 
-@dataclass(frozen=True)
-class Analysed:
+class Analysed(Struct, frozen=True, dict=True):
     """One capture with all that was concluded about it, while its file is open. `waits` is there
     where it holds several ranks."""
 

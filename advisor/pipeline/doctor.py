@@ -138,7 +138,7 @@ def plan(goal: str, command: Sequence[str] = (), **options: Any) -> CapturePlan:
 
     Raises InputError for a goal, an engine or a place that is unknown, and for an unknown option.
     """
-    known = [name for name in PlanRequest.__dataclass_fields__ if name not in ("goal", "command")]
+    known = [name for name in PlanRequest.__struct_fields__ if name not in ("goal", "command")]
     for name in options:
         if name not in known:
             raise invalid_choice("plan", name, known)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from advisor.engine.answers import answered
 from advisor.engine.rank import worth_reporting
@@ -81,7 +83,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     alone = replace(
         done,
         inference=replace(done.inference, outcomes=kept),
-        options=replace(done.options, sensitivity=False),
+        options=dataclasses.replace(done.options, sensitivity=False),
     )
     specs = [program.by_code[c].spec for c in codes]
     evidence = {name for spec in specs for name in spec.evidence}
@@ -139,7 +141,7 @@ def diagnose_ranks(
 
     chosen = options or Options()
     if chosen.weight_bytes:  # read here: workers may not see the file
-        chosen = replace(chosen, weight_bytes=str(parse_weights(chosen.weight_bytes)))
+        chosen = dataclasses.replace(chosen, weight_bytes=str(parse_weights(chosen.weight_bytes)))
     program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     tasks = [Task(str(path), chosen, i == 0) for i, (_, path) in enumerate(files)]
     results = (run or _here)(tasks)
@@ -277,7 +279,7 @@ def _document(
         thresholds=job.thresholds,
         tables={
             **{
-                name: replace(table, title=f"{table.title} (rank {shown})")
+                name: dataclasses.replace(table, title=f"{table.title} (rank {shown})")
                 for name, table in first.tables.items()
             },
             "ranks": sections.rank_table(job.waits, budget, overlaps),

@@ -8,10 +8,11 @@ ends of one rank are looked for in those of another, near the absolute time firs
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.model.arrays import Array, distinct
 from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence
@@ -19,8 +20,7 @@ from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, cen
 UNKNOWN = -1
 
 
-@dataclass(frozen=True)
-class RankRows:
+class RankRows(Struct, frozen=True):
     """Collectives of one device of one rank, ascending by start.
 
     Times are ns of the capture's own session; `zero` is the absolute time (ns since 1970) of its
@@ -67,7 +67,7 @@ class RankRows:
 
 
 def _arrays(rows: RankRows) -> list[tuple[str, Array]]:
-    values = ((f.name, getattr(rows, f.name)) for f in fields(rows))
+    values = ((n, getattr(rows, n)) for n in rows.__struct_fields__)
     return [(name, value) for name, value in values if isinstance(value, np.ndarray)]
 
 
@@ -100,8 +100,7 @@ _MAX_TRIES = 8
 SAME_SIZE = frozenset(("all-reduce", "reduce", "broadcast"))
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """Session time of a rank -> common time: ``t + shift + drift * (t - middle)``.
 
     `offset` is what was added to the absolute clock. `spread` is how far the ends of collectives

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.engine.compile import Program, State
 from advisor.engine.findings import conclude
@@ -31,8 +34,7 @@ from advisor.ranks.waits import Waits, reduce_ranks
 _MAX_FACTS = 4_000
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """A capture of the job and the rank of each of its devices that is one."""
 
     summary: RankSummary
@@ -55,8 +57,7 @@ class Part:
         return (known[device],) if device in known else self.ranks[:1]
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """All that is concluded about a job, before it is made into a document."""
 
     parts: tuple[Part, ...]
@@ -271,9 +272,9 @@ def _take(part: Part, base: FactBase, wanted: frozenset[str]) -> None:
 def scopes(scope: Scope, rank_of: Mapping[int, int]) -> Iterator[Scope]:
     """A scope of one capture as scopes of the job; `rank_of` has the rank of each device."""
     if scope.device is None:
-        yield from (replace(scope, rank=r) for r in rank_of.values())
+        yield from (dataclasses.replace(scope, rank=r) for r in rank_of.values())
     elif scope.device in rank_of:
-        yield replace(scope, rank=rank_of[scope.device])
+        yield dataclasses.replace(scope, rank=rank_of[scope.device])
 
 
 def _reasons(base: FactBase) -> dict[str, str]:

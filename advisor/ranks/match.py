@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.model.arrays import Array, distinct
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, belongs, nearest_pairs
@@ -18,8 +18,7 @@ _MIN_CALLS = 2
 _MAX_GROUPS = 64
 
 
-@dataclass(frozen=True)
-class Matches:
+class Matches(Struct, frozen=True):
     """Calls of all ranks, one after the other (`of` is the position of the call's rank).
 
     `collective` numbers the collective that the call belongs to, UNKNOWN where no other rank's
@@ -43,8 +42,7 @@ class Matches:
         return int(self.complete.sum())
 
 
-@dataclass
-class _Family:
+class _Family(Struct):
     """Collectives of one communicator, in order: positions of calls and of their collective."""
 
     size: int

@@ -7,9 +7,11 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.engine.compile import Program
 from advisor.errors import InputError
@@ -26,8 +28,7 @@ _TABLE_ROWS = 20
 Key = tuple[str, Scope]
 
 
-@dataclass(frozen=True)
-class RankSummary:
+class RankSummary(Struct, frozen=True):
     """One capture. `rows` has an entry for each rank in it, numbered within the capture unless its
     metadata say more; `numbered` is true where they do. `facts` are scoped as in the capture;
     `collectives` are the names of the operations that wait for other ranks, `experts` of those of
@@ -107,7 +108,7 @@ def encode(summary: RankSummary) -> bytes:
     """The summary in few bytes."""
     document = summary.diagnosis.model_dump_json().encode()
     small = replace(summary, rows=tuple(r.packed() for r in summary.rows))
-    rest = tuple(getattr(small, f.name) for f in fields(small) if f.name != "diagnosis")
+    rest = tuple(getattr(small, n) for n in small.__struct_fields__ if n != "diagnosis")
     return zlib.compress(pickle.dumps((document, rest), protocol=5), 1)
 
 

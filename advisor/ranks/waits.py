@@ -4,10 +4,10 @@ rest of the others is waiting for the rank that came last."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from advisor.metrics.collectives import EXPERTS
 from advisor.model.arrays import Array
@@ -18,8 +18,7 @@ from advisor.ranks.match import match
 _NOISE_NS, _NOISE_SHARE = 2_000, 0.05
 
 
-@dataclass(frozen=True)
-class Late:
+class Late(Struct, frozen=True):
     """What one rank did before the collectives to which it came last, in ns summed over them.
 
     `lead` is its own time by `RankRows.leads`, `others` the mean of the other ranks; `unseen` is
@@ -38,8 +37,7 @@ class Late:
     worst: tuple[tuple[int, int, int], ...]  # start, end in session time, waiting of the others
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Waiting of every rank, in the order of the ranks. `wait[i]` has one entry a call of rank i,
     ns, 0 where `found[i]` says that the call was not matched.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from advisor.model.facts import Cell, Interval
@@ -17,21 +17,18 @@ _AMOUNT = re.compile(r"[+-]?[\d,]+(?:\.\d+)?(?: (?:%|x|[num]?s|[kMGT]?i?B|tok/s)
 _NONE = frozenset(("", "-", "new", "gone"))
 
 
-@dataclass(frozen=True)
-class Title:
+class Title(Struct, frozen=True):
     """The name of what follows, on one line: a path is cut in the middle."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(Struct, frozen=True):
     text: str
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Paragraph:
+class Paragraph(Struct, frozen=True):
     """Sentences. Where they are `dense` no empty line comes before them."""
 
     text: str
@@ -39,8 +36,7 @@ class Paragraph:
     dense: bool = False
 
 
-@dataclass(frozen=True)
-class Labelled:
+class Labelled(Struct, frozen=True):
     """A label and what hangs behind it; with `url` the text is the name of a page."""
 
     label: str
@@ -53,23 +49,20 @@ class Labelled:
         return f"{self.text} {self.url}".strip()
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True):
     """A line for the shell."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(Struct, frozen=True):
     """A cell that brings its own unit."""
 
     value: Cell
     unit: str
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(Struct, frozen=True):
     """A table; heads carry units as those of evidence do: ``before:ms``, ``share:ratio``. A column
     `severity` shows levels with their sign, `level` the sign alone, `called from` is never cut;
     `wrapped`: the last column may take several lines. `title` marks it as evidence; `item` names what
@@ -83,8 +76,7 @@ class Grid:
     item: str = ""
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(Struct, frozen=True):
     """Where in the capture, first those worth a look: `texts` of all `ranges` that are shown, how many
     `more` there are, and the clock of their times."""
 
@@ -102,16 +94,14 @@ class Places:
         return tuple(Labelled("" if i else "where", line) for i, line in enumerate(lines))
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(Struct, frozen=True):
     """Budgets of devices: bars with the largest parts, or not `brief` with all of them."""
 
     budgets: tuple[Budget, ...]
     brief: bool = True
 
 
-@dataclass(frozen=True)
-class Heat:
+class Heat(Struct, frozen=True):
     """Activity over time: lanes (name, mean in %, shares of 0 to 1 by bin, None where unknown), and the
     times at which they begin and end."""
 
@@ -120,8 +110,7 @@ class Heat:
     end: str
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(Struct, frozen=True):
     """One of a list: a sign (ok, no, partly, a level or another), a code, a text and remarks on it;
     `tick`: done or not, in a list of things to do; `below` hangs under it."""
 
@@ -134,8 +123,7 @@ class Item:
     tick: bool | None = None
 
 
-@dataclass(frozen=True)
-class Do:
+class Do(Struct, frozen=True):
     """Advice: what to do, lines that carry it out (engine, line, remark), how to verify it."""
 
     text: str
@@ -145,25 +133,21 @@ class Do:
     label: str = "fix"
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A line across the page, between documents."""
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """An empty line on a page of text."""
 
 
-@dataclass(frozen=True)
-class Next:
+class Next(Struct, frozen=True):
     """The one thing to type next."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A finding: number, level and name, and what belongs to it, which opens on demand; `cost` is its
     share in a few words."""
 
@@ -176,8 +160,7 @@ class Entry:
     cost: str = ""
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(Struct, frozen=True):
     """A part with a heading of its own, which opens on demand where a format can do that."""
 
     text: str
@@ -227,8 +210,7 @@ def first(rows: Sequence[tuple[Cell, ...]], limit: int | None) -> tuple[tuple[tu
     return tuple(kept), len(rows) - len(kept)
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """What a verb delivers. `blocks` are those of a page of so many columns, `whole` all that there
     are where it is more. `details` are for a comment that folds, most first: the first that fits is
     taken. With `many` the documents are a list even where there is one; `level` is that of the first

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from advisor.model.findings import Diagnosis
 from advisor.reports import gain_text, phrases, summary, tail, text
@@ -33,8 +34,7 @@ STEPS = (
 )
 
 
-@dataclass(frozen=True)
-class TextOptions:
+class TextOptions(Struct, frozen=True):
     """How much is said, and in how many columns. `top`: findings listed; `ranking`: the arithmetic
     of their order; `named`: of several captures, so that each is named."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.model.explanation import Explanation, FactSource, Reason, Related, ScopeExplanation
 from advisor.model.facts import Scope
@@ -122,8 +123,7 @@ def _related(label: str, item: Related, verbosity: int) -> str:
 # --- the tree --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Depth:
+class _Depth(Struct, frozen=True):
     """Where in the tree one is; `state` is that of the rule which is explained."""
 
     state: str

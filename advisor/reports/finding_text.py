@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.model.facts import Interval, Table
 from advisor.model.findings import Advice, Alternative, Finding, Gain, Verify
@@ -14,8 +15,7 @@ from advisor.reports.budget_bar import words
 from advisor.reports.gain_text import params_text, span_text, times_text
 
 
-@dataclass(frozen=True)
-class Detail:
+class Detail(Struct, frozen=True):
     """How much is said of findings; None is all. `why`: also conditions that do not hold, and the
     parameters that move a threshold. `table` and `lists` are for the parts beside the findings."""
 

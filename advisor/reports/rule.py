@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from advisor.model.numbers import CHANGES, OPS, fact_unit, named_unit, value_text
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Next, Paragraph, Title
@@ -31,8 +32,7 @@ FAMILIES = {
 }
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(Struct, frozen=True):
     """One case of a rule in words: the situation, what is known of it, what comes out."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from advisor.model.advice import Flip
 from advisor.model.findings import Diagnosis, Healthy, NotEvaluated

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from advisor.checklist.items import INPUT_FACTS, CaptureFacts, capture_facts, checklist
 from advisor.engine.load import builtin_dir, load_rules

@@ -190,8 +190,8 @@ THIRD_PARTY = (
     "typer pydantic numpy rich yaml msgspec jinja2 pandas openpyxl durable questionary prompt_toolkit logging"
 )
 QUICK = "typer logging"
-MODELS = f"{QUICK} pydantic"
-ANALYSIS = f"{MODELS} numpy rich durable msgspec yaml"
+MODELS = f"{QUICK} pydantic msgspec"
+ANALYSIS = f"{MODELS} numpy rich durable yaml"
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from advisor.gain.inputs import NEVER, Inputs, canonical_waits
 from advisor.gain.replay import replay
@@ -191,9 +191,9 @@ def test_a_million_operations_would_take_about_a_second() -> None:
     """A generous bound, so that a loop over operations would show."""
     count = 300_000
     one = inputs(calls([(0, 3, 2)]), ops([(0, 0, 3, 1, 4)]))
-    fields = {n: np.resize(getattr(one.calls, n), count) for n in one.calls.__dataclass_fields__}
+    fields = {n: np.resize(getattr(one.calls, n), count) for n in one.calls.__struct_fields__}
     long = replace(one.calls, **fields)
-    fields = {n: np.resize(getattr(one.ops, n), count) for n in one.ops.__dataclass_fields__}
+    fields = {n: np.resize(getattr(one.ops, n), count) for n in one.ops.__struct_fields__}
     many = replace(one, calls=long, ops=replace(one.ops, **fields | {"call": np.arange(count)}))
     begin = time.process_time()
     played = replay(many)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import cast, get_args
 
 import pandas as pd
+from msgspec import Struct
 
 from advisor.errors import InputError
 from advisor.metrics.analysis import Analysis
@@ -56,8 +56,7 @@ def _ranks(text: str) -> Ranks:
     return {heading: int(rank) for heading, _, rank in pairs}
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """How to make a report. `columns` maps its columns, in the order of `nsys stats`, to their rank
     (see `StatsTable`); columns of rank 6 are for programs only.
 

@@ -4,10 +4,11 @@ repeats and holds a pass of the whole model."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
@@ -38,8 +39,7 @@ _MISSED = 0.5
 _HELD = 0.8
 
 
-@dataclass(frozen=True)
-class Marker:
+class Marker(Struct, frozen=True):
     """Events of one kind, as positions of the operations that they belong to, ascending; `passes`
     tells for each which of the groups between heavy kernels it is in."""
 

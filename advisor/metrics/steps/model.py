@@ -7,11 +7,12 @@ a step of 2 ms after 0.6 ms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Operations
@@ -40,8 +41,7 @@ class Level(NamedTuple):
     per_step: int
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """Steps of one process on one device, in order of time. Arrays have one entry a step;
     `op_step` one an operation of the capture (MISSING outside steps).
 
@@ -96,8 +96,7 @@ def no_steps(operation_count: int, empty: tuple[tuple[int, int], ...] = (), seen
     return Steps("none", 0.0, (), none, none, none, none, outside, empty=empty, ranges_seen=seen)
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True, dict=True):
     """The operations of one process on one device, among which steps are looked for."""
 
     trace: Trace

@@ -4,9 +4,9 @@ stride, by their size or by the pause before them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges

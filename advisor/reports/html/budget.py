@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.model.comparison import PartChange
 from advisor.model.findings import Budget
@@ -23,8 +24,7 @@ ROOMY = 4
 COMPARED = 0.005
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A piece of a budget bar. `css` names its colour and pattern."""
 
     part: str
@@ -40,15 +40,13 @@ class Piece:
         return self.share >= LABELLED
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(Struct, frozen=True):
     label: str
     window: str
     pieces: list[Piece]
 
 
-@dataclass(frozen=True)
-class BudgetView:
+class BudgetView(Struct, frozen=True):
     """Bars over one legend; `columns` name the bars, a row of `legend` has a cell for each."""
 
     bars: list[Bar]

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from advisor.model.comparison import Comparison
 from advisor.model.facts import Table
@@ -69,8 +70,7 @@ MOST_KERNELS = 20
 NAME = 50
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """The steps of one phase: `bars` and `histogram` are SVG paths."""
 
     name: str
@@ -98,8 +98,7 @@ class Phase:
         return _anchor(self.p99_x)
 
 
-@dataclass(frozen=True)
-class StepChart:
+class StepChart(Struct, frozen=True):
     """Steps in order of time, and how their times are distributed."""
 
     phases: list[Phase]
@@ -112,8 +111,7 @@ class StepChart:
     most_y: float
 
 
-@dataclass(frozen=True)
-class LatencyRow:
+class LatencyRow(Struct, frozen=True):
     """One kernel: numbers as text and as places on a common logarithmic scale of 0..100."""
 
     name: str
@@ -231,8 +229,7 @@ def latencies(kernels: Table) -> list[LatencyRow]:
     return out
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """What a fix would win: `low`, `mid` and `high` are places of the speed-up on a scale of 0..100,
     which ends at `top`."""
 
@@ -319,8 +316,7 @@ def _nice(value: float) -> float:
 SIDE_BINS = 60
 
 
-@dataclass(frozen=True)
-class SideChart:
+class SideChart(Struct, frozen=True):
     """`bars` is an SVG path; the median is at `x`."""
 
     name: str
@@ -331,8 +327,7 @@ class SideChart:
     x: float
 
 
-@dataclass(frozen=True)
-class SketchView:
+class SketchView(Struct, frozen=True):
     phase: str
     sides: list[SideChart]
     ticks: list[tuple[float, str]]

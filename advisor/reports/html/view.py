@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from advisor.model.comparison import Comparison, ContextScaling
 from advisor.model.facts import Cell
@@ -46,16 +48,14 @@ LINKS = {
 }
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """What only this format can show: a template and what it draws."""
 
     template: str
     view: Any
 
 
-@dataclass
-class Section:
+class Section(Struct):
     """A heading and what follows it; `id` is its place in the page, `link` its name in the bar."""
 
     id: str
@@ -65,8 +65,7 @@ class Section:
     blocks: list[b.Block | Picture | BudgetView] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True, dict=True):
     """One document of the page: its sections, of which the first has no heading."""
 
     id: str
@@ -274,8 +273,7 @@ NAME = 84
 SHORT, LONG = 22, 40
 
 
-@dataclass(frozen=True)
-class CellView:
+class CellView(Struct, frozen=True):
     """One cell: `text` is short, `full` the whole name where it was cut, `sort` its number, `bar` its
     share; `link` is the place in the page that it leads to."""
 
@@ -294,8 +292,7 @@ class CellView:
         return len(self.text) <= SHORT
 
 
-@dataclass(frozen=True)
-class TableView:
+class TableView(Struct, frozen=True):
     """`heads` with whether their cells are numbers."""
 
     grid: b.Grid

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.numbers import amount
@@ -16,8 +17,7 @@ from advisor.reports.workbook.sheet import Area, Column, Field, Link, Sheet
 _ENDINGS = (".xz", ".gz", ".sqlite", ".json", ".nsys-rep")
 
 
-@dataclass(frozen=True)
-class Captures:
+class Captures(Struct, frozen=True, dict=True):
     """One capture needs no name in tables, several do."""
 
     diagnoses: tuple[Diagnosis, ...]
@@ -63,8 +63,7 @@ class Captures:
         return sheet.table([*self.column(), *fields], rows, **options)
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """A finding of one of the captures; `cells` says where the evidence of each code begins, `advice`
     where the recommendations of each finding do."""
 

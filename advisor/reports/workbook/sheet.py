@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.hyperlink import Hyperlink
 
@@ -24,8 +24,7 @@ LINE_HEIGHT = 14.0
 FIRST, LAST, GRID_WIDTH = 2, 13, 11.5
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of a table: its head, the unit of its numbers, how wide it is."""
 
     head: str
@@ -34,8 +33,7 @@ class Column:
     wrap: bool = False
 
 
-@dataclass(frozen=True)
-class Field(Column):
+class Field(Column, frozen=True):
     """A column that is filled from records: `get` is an attribute (dotted) or a function of one."""
 
     get: str | Callable[[Any], Any] = ""
@@ -51,8 +49,7 @@ def field(
     return Field(head, width, unit, wrap, get)
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(Struct, frozen=True):
     """Text that leads to a sheet, a cell of it, or an address."""
 
     text: str
@@ -61,16 +58,14 @@ class Link:
     url: str | None = None
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(Struct, frozen=True):
     """A number that brings its own unit."""
 
     value: Any
     unit: str
 
 
-@dataclass(frozen=True)
-class Area:
+class Area(Struct, frozen=True):
     """Where a table came to stand: the row of its heads, its first and last row."""
 
     head: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.pagebreak import Break
 
@@ -35,8 +35,7 @@ NAMES, DAY = "Present", "Date of the review"
 MEETING = {DAY: (4, 5), NAMES: (8, LAST)}
 
 
-@dataclass(frozen=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """Where decisions and answers stand, for formulas that count them."""
 
     decisions: str | None = None

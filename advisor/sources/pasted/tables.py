@@ -10,11 +10,11 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
@@ -58,8 +58,7 @@ class Row(NamedTuple):
     values: Values
 
 
-@dataclass
-class Table:
+class Table(Struct):
     """One table. `report` is what its rows are sums of: kernels, calls, copies, sizes, ranges,
     host_calls, or queue; `torn` counts lines inside it that could not be read. Tables of one `kind` are
     one report of nsys."""
@@ -97,8 +96,7 @@ def looks_like_tables(head: str) -> bool:
 # ------------------------------------------------------------------ rows
 
 
-@dataclass
-class _Raw:
+class _Raw(Struct):
     """A table as it stands in the text."""
 
     header: Header
