@@ -39,6 +39,8 @@ from advisor.model.findings import Span
 _IQR = 1.349
 #: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
 _HALVINGS = 10
+#: Inputs that are kept: the scenarios of a few fixes.
+_KEPT = 16
 
 
 class Estimate(Struct, frozen=True):
@@ -74,9 +76,8 @@ class Replayer:
         self.inflation = node_inflation(a)
         self._untraced = without_inflation(a, self.taken.inputs, self.inflation)
         self._known: dict[tuple[Any, ...], float] = {}
-        #: The latest inputs with no fix, with one, with two: steps and bounds, and the next fix or
-        #: scenario, start from them.
-        self._latest: dict[int, tuple[tuple[Any, ...], Inputs]] = {}
+        #: The latest inputs: steps and bounds, and the next fix or scenario, start from them.
+        self._latest: dict[tuple[Any, ...], Inputs] = {}
         self._order: tuple[Array, Array, Array, Array] | None = None
 
     # ------------------------------------------------------------ times
@@ -84,19 +85,18 @@ class Replayer:
     def inputs(self, fixes: Sequence[Fix], scenario: Scenario) -> Inputs:
         """The capture's inputs without the profiler, changed by the fixes in their order."""
         key: tuple[Any, ...] = (scenario.launch, scenario.node_gap)
-        inputs = self._made(0, key, lambda: corrected(self._untraced, scenario, self.by_software))
+        inputs = self._made(key, lambda: corrected(self._untraced, scenario, self.by_software))
         for i, fix in enumerate(fixes):
             key = (*key, fix.key, scenario.lean(i))
-            inputs = self._made(
-                i + 1, key, partial(apply, fix, inputs, self.work, scenario, scenario.lean(i))
-            )
+            inputs = self._made(key, partial(apply, fix, inputs, self.work, scenario, scenario.lean(i)))
         return inputs
 
-    def _made(self, count: int, key: tuple[Any, ...], make: Callable[[], Inputs]) -> Inputs:
-        known = self._latest.get(count)
-        if known is None or known[0] != key:
-            known = self._latest[count] = (key, make())
-        return known[1]
+    def _made(self, key: tuple[Any, ...], make: Callable[[], Inputs]) -> Inputs:
+        found = self._latest.pop(key, None) or make()
+        self._latest[key] = found  # the last in the order of use
+        if len(self._latest) > _KEPT:
+            del self._latest[next(iter(self._latest))]
+        return found
 
     def step_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         """Mean step time under a scenario. A known unprofiled step time is met without a fix; what
