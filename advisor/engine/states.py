@@ -42,14 +42,14 @@ def in_order(inference: Inference) -> Iterator[Healthy]:
         elif _known(inference, spec, outcome):
             template = spec.healthy
         if template is not None:
-            told = (b for b in outcome.branches if outcome.state == "quiet" or b.truth)
+            looked_at = (b for b in outcome.branches if outcome.state == "quiet" or b.truth)
             yield Healthy(
                 code=spec.code,
                 cause=spec.cause,
                 scope=outcome.scope,
                 text=worded(inference, spec, template, outcome.scope),
                 close=outcome.state == "quiet" and is_close(inference, spec, outcome),
-                conditions=condition_docs(spec, (c for b in told for c in b.conditions)),
+                conditions=condition_docs(spec, (c for b in looked_at for c in b.conditions)),
             )
 
 
