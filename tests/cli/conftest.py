@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+# Imported before the folder of rules is replaced, which a module keeps that is first imported then.
+import advisor.compare.facts
+import advisor.pipeline.doctor
+import advisor.pipeline.explain
+import advisor.pipeline.whatif  # noqa: F401
 from advisor.cli.main import main
 from tests.cli import driver
 
