@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from advisor.model.findings import Diagnosis, Gain
 from advisor.model.gain import Span
@@ -46,7 +47,7 @@ def test_waiting_that_other_kernels_hide_wins_nothing() -> None:
         for r in range(3)
     ]
     whole = arrival_gain(reduce_ranks(some), 1)
-    half = [type(r)(**{**r.__dict__, "exposed": r.exposed // 2}) for r in some]
+    half = [replace(r, exposed=r.exposed // 2) for r in some]
     less = arrival_gain(reduce_ranks(half), 1)
     assert whole.speedup is not None
     assert less.speedup is not None

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from advisor.errors import InputError
 from advisor.model.facts import Scope
@@ -109,7 +110,7 @@ def test_what_travels_is_small(paths: list[Path]) -> None:
     summary = decode(data)
     (rows,) = summary.rows
     assert len(rows) == 7 * 8
-    assert sum(a.nbytes for a in vars(rows).values() if hasattr(a, "nbytes")) < 80 * len(rows)
+    assert sum(a.nbytes for a in asdict(rows).values() if hasattr(a, "nbytes")) < 80 * len(rows)
     assert summary.diagnosis.facts == ()
     assert summary.diagnosis.timeline.lanes == ()
 
