@@ -64,13 +64,14 @@ def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
         },
         scope,
     )
-    labels = np.array(a.names.operations, object)[a.op_name[found.at]]
-    labels[np.isin(found.at, found.joins)] = "KV cache append by concatenation"
+    kinds, of_name = np.unique([*a.names.operations, "KV cache append by concatenation"], return_inverse=True)
+    of = of_name[a.op_name[found.at]]
+    of[np.isin(found.at, found.joins)] = of_name[-1]
+    layers = times.shape[0] * found.count
     rows = []
     for part, name in enumerate(PARTS):
         mine = found.part == part
-        kinds, of = np.unique(labels[mine].astype(str), return_inverse=True)
-        rows += _rows(name, kinds.tolist(), of, duration[mine], times.shape[0] * found.count, whole)
+        rows += _rows(name, kinds.tolist(), of[mine], duration[mine], layers, whole)
     out.table(
         "layers.parts",
         scope,
@@ -87,6 +88,7 @@ def _rows(
     return [
         (part, kind, count[i] / layers, time[i] / layers / 1e3, time[i] / whole)
         for i, kind in enumerate(kinds)
+        if count[i]
     ]
 
 
