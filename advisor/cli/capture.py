@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.cli import complete
-from advisor.cli.deliver import deliver_one, formats
+from advisor.cli.deliver import check_files, deliver_one, formats
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -55,10 +55,7 @@ def capture(
     benchmark; COMMAND is your program. Without either it asks. With --troubleshoot GOAL is a
     symptom (all of them without one).
     """
-    from advisor.reports.files import STDOUT, check_targets
-
-    output = None if settings.output == STDOUT else settings.output
-    check_targets({"-o": output, "--command-file": command_file}, settings.force)
+    check_files(settings, others={"--command-file": command_file})
     if troubleshoot:
         _troubles(words or [], settings)
     elif show:

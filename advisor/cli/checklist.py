@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.cli.deliver import deliver_one, formats, show
+from advisor.cli.deliver import check_files, deliver_one, formats, show
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -78,10 +78,9 @@ def _place(
 ) -> Path | None:
     """The session's file, if one is to be kept; a bad path fails early."""
     from advisor.checklist.session import find, path_of, read
-    from advisor.reports.files import STDOUT, check_target, check_targets
+    from advisor.reports.files import check_target
 
-    output = None if settings.output == STDOUT else settings.output
-    check_targets({"-o": output, "--xlsx": settings.xlsx}, settings.force, traces)
+    check_files(settings, traces)
     if resume:
         return find(session)
     if session is None and not asks:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from advisor.cli.app import HELP
-from advisor.cli.deliver import check_format, deliver, formats, save, show, write_bytes
+from advisor.cli.deliver import check_files, check_format, deliver, formats, save, show, write_bytes
 from advisor.cli.messages import message
 from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.options import Kind, one_of
-from advisor.reports.files import STDOUT, check_targets
+from advisor.reports.files import STDOUT
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -147,9 +147,7 @@ def moe(
 def _check(settings: Settings, inputs: Sequence[str], kind: Kind = "document") -> None:
     """Validate the files to write before the analysis starts."""
     check_format(settings.format, kind)
-    output = None if settings.output == STDOUT else settings.output
-    files = {"-o": output, "--html": settings.html, "--xlsx": settings.xlsx}
-    check_targets(files, settings.force, [Path(i) for i in inputs], settings.format)
+    check_files(settings, [Path(i) for i in inputs], settings.format)
 
 
 def _deliver(document: Document, settings: Settings) -> None:

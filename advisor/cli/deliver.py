@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from advisor.cli.inputs import check_exists
 from advisor.errors import InputError, invalid_choice
 from advisor.model.options import Flag, Kind, format_module, format_names, one_of
-from advisor.reports.files import STDOUT, check_target, write_atomic
+from advisor.reports.files import STDOUT, check_target, check_targets, write_atomic
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,6 +36,19 @@ def check_format(format: str, kind: Kind) -> None:
     """Raises InputError for a format that shows something else."""
     if format not in format_names(kind):
         raise invalid_choice("--format", format, format_names(kind))
+
+
+def check_files(
+    settings: Settings,
+    inputs: Sequence[Path] = (),
+    format: str = "",
+    others: Mapping[str, Path | None] | None = None,
+) -> None:
+    """The files of a verb that writes several, and `others` of its own by their option, can be written;
+    the one of -o gets the `format`."""
+    output = None if settings.output == STDOUT else settings.output
+    files = {"-o": output, "--html": settings.html, "--xlsx": settings.xlsx, **(others or {})}
+    check_targets(files, settings.force, inputs, format)
 
 
 def check_output(settings: Settings, inputs: Sequence[Path] = ()) -> None:

@@ -9,12 +9,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from advisor.cli.deliver import deliver, save, write_bytes
+from advisor.cli.deliver import check_files, deliver, save, write_bytes
 from advisor.cli.messages import message
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, invalid_choice
 from advisor.reading import parse_json, read_text, similar
-from advisor.reports.files import STDOUT, check_targets
+from advisor.reports.files import STDOUT
 
 if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
@@ -29,8 +29,7 @@ def report(paths: Sequence[Path], settings: Settings, many: bool = False, review
 
     saved = _baseline(settings)
     html, xlsx, force = settings.html, settings.xlsx, settings.force
-    output = None if settings.output == STDOUT else settings.output
-    check_targets({"-o": output, "--html": html, "--xlsx": xlsx}, force, paths, settings.format)
+    check_files(settings, paths, settings.format)
     before = _read_review(review, xlsx)
     _check_codes(settings)
     done, failed, job = diagnosed(paths, settings, html is not None or settings.format == "html")
