@@ -26,6 +26,7 @@ from markdown_it.token import Token
 from advisor.reports.markdown import anchor
 
 ROOT = Path(__file__).resolve().parents[1]
+MARKDOWN = MarkdownIt("commonmark").enable("table")
 THEME = Path(__file__).with_name("theme")
 #: The pages in the order of the navigation, by group; `*` stands for every page of the folder.
 GROUPS = {
@@ -65,7 +66,6 @@ class Page:
 
 def pages(root: Path) -> dict[str, list[Page]]:
     """The pages of each group; a page stands in the first group that names it."""
-    parser = MarkdownIt("commonmark").enable("table")
     seen: set[str] = set()
     found: dict[str, list[Page]] = {}
     for group, patterns in GROUPS.items():
@@ -74,7 +74,7 @@ def pages(root: Path) -> dict[str, list[Page]]:
             if name not in seen:
                 seen.add(name)
                 found.setdefault(group, []).append(
-                    _page(name, parser.parse(path.read_text(encoding="utf-8")))
+                    _page(name, MARKDOWN.parse(path.read_text(encoding="utf-8")))
                 )
     return found
 
@@ -83,8 +83,7 @@ def _page(name: str, tokens: list[Token]) -> Page:
     sections, links = [Section("", "")], []
     for before, token in zip([None, *tokens], tokens, strict=False):
         words = [t.content for t in token.children or () if t.type in ("text", "code_inline")]
-        links += [str(t.attrs["href"]) for t in token.children or () if "href" in t.attrs]
-        links += [str(t.attrs["src"]) for t in token.children or () if "src" in t.attrs]
+        links += [str(t.attrs[name]) for t, name in _linking([token])]
         if before is not None and before.type == "heading_open":
             title = "".join(words)
             before.attrs["id"] = anchor(title)
@@ -93,6 +92,12 @@ def _page(name: str, tokens: list[Token]) -> Page:
             sections[-1].text.append(" ".join(words) if token.type == "inline" else token.content)
     title = next((s.title for s in sections if s.title), name)
     return Page(name, title, tokens, sections, links)
+
+
+def _linking(tokens: list[Token]) -> Iterator[tuple[Token, str]]:
+    """Tokens of links and pictures, each with the attribute that holds its target."""
+    for token in (t for block in tokens for t in block.children or ()):
+        yield from ((token, name) for name in ("href", "src") if name in token.attrs)
 
 
 def broken(root: Path, found: list[Page]) -> Iterator[str]:
@@ -126,10 +131,8 @@ def write(root: Path, out: Path) -> list[str]:
         return problems
     targets = {page.path: page.target for page in found}
     for page in found:
-        for token in (t for block in page.tokens for t in block.children or ()):
-            for name in ("href", "src"):
-                if name in token.attrs:
-                    token.attrs[name] = _rewritten(root, out, page, str(token.attrs[name]), targets)
+        for token, name in _linking(page.tokens):
+            token.attrs[name] = _rewritten(root, out, page, str(token.attrs[name]), targets)
         place = out / page.target
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(_html(page, groups), encoding="utf-8")
@@ -162,7 +165,7 @@ def _rewritten(root: Path, out: Path, page: Page, link: str, targets: dict[str, 
 
 def _html(page: Page, groups: dict[str, list[Page]]) -> str:
     up = "../" * page.target.count("/")
-    body = MarkdownIt("commonmark").renderer.render(page.tokens, MarkdownIt("commonmark").options, {})
+    body = MARKDOWN.renderer.render(page.tokens, MARKDOWN.options, {})
     menu, current = [], " aria-current=page"
     for group, members in groups.items():
         inside = " open" if page in members or group != "Rules" else ""
