@@ -53,7 +53,7 @@ def recorded(
     before = {t.finding: t for t in history.findings}
     seen = (diagnosis, *others)
     found = [f for d in seen for f in d.findings if f.kind != "limit"]
-    now = {f.identity: f for f in sorted(found, key=_share)}
+    now = {f.identity: f for f in sorted(found, key=lambda f: f.share or 0.0)}
     now = {f.identity: now[f.identity] for f in found}
     tracked = [_present(before.get(name), finding, day) for name, finding in now.items()]
     tracked += [_absent(t, seen) for name, t in before.items() if name not in now]
@@ -94,10 +94,6 @@ def suppressed(history: History, finding: str, reason: str, until: str) -> Histo
     change = {"suppressed": Suppression(reason=reason, until=until)}
     findings = (t.model_copy(update=change) if t.finding == name else t for t in history.findings)
     return history.model_copy(update={"findings": tuple(findings)})
-
-
-def _share(finding: Finding) -> float:
-    return (finding.impact.share or 0.0) if finding.impact is not None else 0.0
 
 
 def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:

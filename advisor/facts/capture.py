@@ -384,9 +384,6 @@ def _coverage(a: Analysis, out: FactWriter) -> None:
         spans = union(rows["start"][written], rows["end"][written])
         start = a.trace.columns("api_calls", ("start",))["start"]
         begun = np.where(a.ops.api[at] >= 0, start[np.maximum(a.ops.api[at], 0)], -1)
-        k = np.searchsorted(spans.start, begun, "right") - 1
-        covered = (begun >= 0) & (k >= 0)
-        if len(spans):
-            covered &= begun < spans.end[np.maximum(k, 0)]
+        covered = (begun >= 0) & spans.holds(begun)
     if duration.sum() > 0:
         out.put("capture.nvtx_coverage_ratio", float(duration[covered].sum()) / float(duration.sum()))

@@ -14,6 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.gaps import name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
+from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, slow_steps
 from advisor.model.arrays import Array, distinct
@@ -132,8 +133,7 @@ def _loop_thread(budget: DeviceBudget, feeder: int) -> int:
     """The thread whose next call ends most of the host gaps: the one that runs the loop, while an
     autograd thread may launch most of the kernels. The feeding thread where there are no such gaps."""
     gap = budget.gap_parts["host_gap"]
-    threads, at = np.unique(budget.gaps.thread[gap > 0], return_inverse=True)
-    return int(threads[np.argmax(np.bincount(at, gap[gap > 0]))]) if len(threads) else feeder
+    return heaviest(budget.gaps.thread[gap > 0], gap[gap > 0]) if gap.any() else feeder
 
 
 def _mine(a: Analysis, thread: int, *kinds: Call) -> Array:

@@ -221,8 +221,7 @@ def speculation_facts(a: Analysis, device: int, out: FactWriter) -> None:
         inside = np.zeros(len(at), bool)
         for own in distinct(rows["thread"]).tolist():
             spans = union(rows["start"][rows["thread"] == own], rows["end"][rows["thread"] == own])
-            i = np.searchsorted(spans.start, issued, "right") - 1
-            inside |= (thread == own) & (i >= 0) & (issued < spans.end[np.maximum(i, 0)])
+            inside |= (thread == own) & spans.holds(issued)
         if not inside.any():
             continue
         scope, time = Scope(device=device), float(length[inside].sum())

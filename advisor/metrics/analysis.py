@@ -21,7 +21,7 @@ from advisor.metrics.budget import DeviceBudget, HostStates, device_budget, host
 from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
 from advisor.metrics.host import Ranges, Threads, calls_by_thread
 from advisor.metrics.intervals import Spans, joined
-from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, kernel_names
+from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, heaviest, kernel_names
 from advisor.metrics.operations import Kind, Operations, operations
 from advisor.metrics.origins import Provenance
 from advisor.metrics.phases import phase_times, with_phases
@@ -48,12 +48,6 @@ _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses",
     "startup", "damage", "communication", "roles", "states", "provenance", "losses",
 )  # fmt: skip
-
-
-def _heaviest(values: Array, weight: Array) -> int:
-    """The value with the greatest sum of weights."""
-    known, at = dense(values)
-    return int(known[np.argmax(np.bincount(at, weight))])
 
 
 class Analysis:
@@ -90,7 +84,7 @@ class Analysis:
         """The device that this is about."""
         if self._device is not None or not len(self.ops):
             return self._device or 0
-        return _heaviest(self.ops.device, np.maximum(self.ops.end - self.ops.start, 0))
+        return heaviest(self.ops.device, np.maximum(self.ops.end - self.ops.start, 0))
 
     @cached_property
     def main_process(self) -> int:
@@ -98,9 +92,9 @@ class Analysis:
         mine = self.ops.device == self.main_device
         if mine.any():
             time = np.maximum(self.ops.end - self.ops.start, 0)
-            return _heaviest(self.ops.process[mine], time[mine])
+            return heaviest(self.ops.process[mine], time[mine])
         called = self.trace.columns("api_calls", ("process",))["process"]
-        return _heaviest(called, np.ones(len(called))) if len(called) else MISSING
+        return heaviest(called, np.ones(len(called))) if len(called) else MISSING
 
     @cached_property
     def ops(self) -> Operations:
@@ -226,8 +220,7 @@ class Analysis:
         ops, window = self.ops, self.window
         inside = (ops.end > window.start) & (ops.start < window.end)
         if len(window.holes):
-            hole = np.searchsorted(window.holes.start, ops.start, "right") - 1
-            inside &= (hole < 0) | (ops.start >= window.holes.end[np.maximum(hole, 0)])
+            inside &= ~window.holes.holds(ops.start)
         return inside
 
     @cached_property

@@ -26,6 +26,13 @@ class Spans(NamedTuple):
         """Measure of the set in ns."""
         return int((self.end - self.start).sum())
 
+    def holds(self, time: Array) -> NDArray[np.bool_]:
+        """Which times (ns) lie in the set."""
+        if len(self) == 0:
+            return np.zeros(len(time), bool)
+        at = np.searchsorted(self.start, time, "right") - 1
+        return (at >= 0) & (time < self.end[np.maximum(at, 0)])
+
     def __len__(self) -> int:
         return len(self.start)
 

@@ -123,6 +123,12 @@ def dense(values: Array) -> tuple[Array, Array]:
     return np.flatnonzero(seen) + lo, (np.cumsum(seen) - 1)[shifted]
 
 
+def heaviest(values: Array, weight: Array) -> int:
+    """The value with the greatest sum of weights; of equal ones the least. There must be one."""
+    known, at = dense(values)
+    return int(known[np.argmax(np.bincount(at, weight))])
+
+
 def ordered(*keys: Array) -> Array:
     """`np.lexsort(keys)`, the last key first; without sorting where the rows are in order, as those
     of most captures are."""

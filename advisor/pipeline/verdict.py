@@ -155,5 +155,5 @@ def _of_the_step(finding: Finding) -> float | None:
 
 
 def _bound(findings: tuple[Finding, ...]) -> str:
-    ranked = [f for f in findings if f.impact is not None and f.impact.share]
+    ranked = [f for f in findings if f.share]
     return f"; the next candidate is {ranked[0].cause}" if ranked else ""

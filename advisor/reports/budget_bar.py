@@ -59,8 +59,8 @@ class Shares(NamedTuple):
 def shares(budgets: Sequence[Budget], least: float = 0.0, most: int = COLUMNS) -> Shares:
     """The table, largest part first, of parts that hold `least` and more of one; of more budgets than
     `most` the spread."""
-    order = list(dict.fromkeys(p.part for b in budgets for p in b.parts))  # that of precedence
-    tables = [{p.part: p.share for p in b.parts} for b in budgets]
+    order = _order(budgets)
+    tables = [_shares(b) for b in budgets]
     cells: dict[str, list[float | None]] = {p: [t.get(p) for t in tables] for p in order}
     known = {p: [t.get(p, 0.0) for t in tables] for p in order}
     largest = {p: max(row) for p, row in known.items()}
@@ -72,7 +72,7 @@ def shares(budgets: Sequence[Budget], least: float = 0.0, most: int = COLUMNS) -
 
 def full(page: Page, budgets: Sequence[Budget]) -> None:
     """A bar a device or phase and every part by name; why no finding speaks of the large ones."""
-    order = _order(list(budgets))
+    order = _order(budgets)
     given = signs(order, page.glyphs.bar)
     for phase in dict.fromkeys(b.phase for b in budgets):
         some = [b for b in budgets if b.phase == phase]
@@ -148,7 +148,7 @@ def _drawn(budgets: list[Budget], most: int) -> list[Budget]:
     return [budgets[i] for i in sorted(ranked[:half] + ranked[-half:])]
 
 
-def _order(budgets: list[Budget]) -> list[str]:
+def _order(budgets: Sequence[Budget]) -> list[str]:
     """Parts in the order of the document, which is the order of precedence."""
     return list(dict.fromkeys(p.part for b in budgets for p in b.parts))
 

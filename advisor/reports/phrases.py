@@ -112,8 +112,7 @@ def chosen(entry: Input) -> str:
 
 def share_text(finding: Finding) -> str:
     """The share of the step that the cause holds; empty where it has none."""
-    impact = finding.impact
-    return "" if impact is None or impact.share is None else value_text(impact.share, "ratio")
+    return "" if finding.share is None else value_text(finding.share, "ratio")
 
 
 def scope(finding: Finding | Gone) -> str:

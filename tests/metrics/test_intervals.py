@@ -52,6 +52,12 @@ def test_union_covers_what_any_interval_covers(intervals: list[tuple[int, int]])
 
 
 @given(pairs)
+def test_a_set_holds_the_times_that_it_covers(intervals: list[tuple[int, int]]) -> None:
+    merged, times = made(intervals), np.arange(-5, 90)
+    assert set(times[merged.holds(times)].tolist()) == points(merged)
+
+
+@given(pairs)
 def test_union_is_idempotent_and_blind_to_order(intervals: list[tuple[int, int]]) -> None:
     merged = made(intervals)
     again = union(*merged)

@@ -53,14 +53,12 @@ class Query:
         span = trace.columns(table, ("start", "end"))
         spans = self._phase_host
         if spans is not None:
-            at = np.searchsorted(spans.start, span["start"], "right") - 1
-            inside = (at >= 0) & (span["start"] < spans.end[np.maximum(at, 0)])
+            inside = spans.holds(span["start"])
         else:
             window = self.a.window
             inside = (span["end"] > window.start) & (span["start"] < window.end)
             if len(window.holes):
-                at = np.searchsorted(window.holes.start, span["start"], "right") - 1
-                inside &= ~((at >= 0) & (span["start"] < window.holes.end[np.maximum(at, 0)]))
+                inside &= ~window.holes.holds(span["start"])
         return np.flatnonzero(inside)
 
     def frame(self, table: str, *columns: str) -> pd.DataFrame:

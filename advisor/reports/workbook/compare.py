@@ -36,7 +36,7 @@ class _Overview:
     def __init__(self, label: str, d: Diagnosis) -> None:
         top = d.findings[0] if d.findings else None
         self.label, self.entry = label, d.inputs[0]
-        self.share = top.impact.share if top and top.impact else None
+        self.share = top.share if top else None
         self.step = max(d.steps, key=lambda s: s.count).median_ms if d.steps else None
         kernels = self.entry.kernels_per_step
         self.kernels = round(kernels, 1) if kernels is not None else None
@@ -60,12 +60,11 @@ def _matrix(sheet: Sheet, captures: Captures) -> None:
     for at, d in enumerate(captures.diagnoses):
         for f in d.findings:
             cells = shares.setdefault((f.code, f.cause), [None] * count)
-            share = f.impact.share if f.impact else None
             now = cells[at]
-            if share is None:
+            if f.share is None:
                 cells[at] = now if now is not None else "found"
             else:
-                cells[at] = max(share, now) if isinstance(now, float) else share
+                cells[at] = max(f.share, now) if isinstance(now, float) else f.share
     sheet.heading("Findings", "the share of the step that each cause holds; empty: not found")
     columns = [Column("Code and cause", 36), *_heads(captures, "ratio")]
     ordered = sorted(shares.items(), key=lambda kv: (-_largest(kv[1]), kv[0]))
