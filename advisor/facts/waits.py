@@ -10,8 +10,8 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.waited import CONTEXT, EVENT, STREAM, feeder_waits
-from advisor.model.arrays import Array
+from advisor.metrics.kernels import heaviest
+from advisor.metrics.waited import CONTEXT, EVENT, STREAM, feeder_waits, recorded_waits
 from advisor.model.facts import Scope
 from advisor.sources.schema import MISSING
 
@@ -20,7 +20,7 @@ _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
 
 _WAITED = Need(
     "the capture does not record what synchronize calls wait for", None,
-    lambda a: feeder_waits(a, a.main_device) is not None,
+    lambda a: recorded_waits(a, a.main_device) is not None,
 )  # fmt: skip
 _FOR_STREAMS = Need("no wait for a stream or a context is recorded")
 _FOR_CONTEXTS = Need("no wait for a whole context found work")
@@ -54,11 +54,11 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
             **{
                 f"sync.{n}_wait_ratio": float(length[waits.kind == k].sum()) / host for k, n in _KINDS.items()
             },
-            "sync.waited_stream": _most(waits.stream[named], length[named]) if named.any() else None,
+            "sync.waited_stream": heaviest(waits.stream[named], length[named]) if named.any() else None,
             "sync.context_wait_streams": float(np.median(waits.pending[wide])) if wide.any() else None,
             "sync.empty_wait_ratio": float((waits.pending == 0)[for_work].mean()) if for_work.any() else None,
             "sync.over_wait_ratio": float(waits.over.sum()) / host,
-            "sync.over_waited_stream": _most(waits.other, waits.over) if waits.over.any() else None,
+            "sync.over_waited_stream": heaviest(waits.other, waits.over) if waits.over.any() else None,
         },
         scope,
     )
@@ -74,7 +74,7 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
                 float(length[mine].sum()) / host,
                 None if kind == EVENT else empty,
                 float(over.sum()) / host,
-                _most(waits.other[mine], over) if over.any() else None,
+                heaviest(waits.other[mine], over) if over.any() else None,
             ]
         )
     rows.sort(key=lambda r: -float(r[3]))
@@ -85,9 +85,3 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
         ("for", "stream", "count", "share:ratio", "no work left:ratio", "for other streams:ratio", "which"),
         rows[:_ROWS],
     )
-
-
-def _most(of: Array, weight: Array) -> int:
-    """The value with the greatest sum of weights."""
-    known, at = np.unique(of, return_inverse=True)
-    return int(known[np.argmax(np.bincount(at, weight))])

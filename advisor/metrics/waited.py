@@ -36,6 +36,12 @@ class Waits(Struct, frozen=True):
 
 def feeder_waits(a: Analysis, device: int) -> Waits | None:
     """None where the feeding thread waits in the window and it is not recorded what for."""
+    waits, feeder = recorded_waits(a, device), a.feeder(device)
+    return None if waits is None or feeder is None else _against_work(a, device, feeder, waits)
+
+
+def recorded_waits(a: Analysis, device: int) -> Waits | None:
+    """The same without a look at the work: `pending`, `over` and `other` are 0."""
     feeder = a.feeder(device)
     if feeder is None:
         return None
@@ -57,7 +63,7 @@ def feeder_waits(a: Analysis, device: int) -> Waits | None:
         at = join(*call_keys(records["process"], records["sync"], waits["process"][mine], sync))
         known = (kind == EVENT) & (at != MISSING) & (sync > 0)
         stream = np.where(known, records["stream"][at], stream)
-    return _against_work(a, device, feeder, Waits(start, end, kind, stream, *np.zeros((3, len(mine)), int)))
+    return Waits(start, end, kind, stream, *np.zeros((3, len(mine)), int))
 
 
 def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
@@ -75,9 +81,8 @@ def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
     if not len(streams):
         return waits
     main = int(np.argmax(np.bincount(number, (end - a.ops.start[at]) * ~copies)))
-    until = np.stack(
-        [_last_end(issued[m], end[m], waits.start) for m in number == np.arange(len(streams))[:, None]]
-    )
+    of_stream = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
+    until = np.stack([_last_end(issued[rows], end[rows], waits.start) for rows in of_stream])
     until = np.where((waits.kind == CONTEXT) | (waits.stream == streams[:, None]), until, MISSING)
     result = _last_end(issued[back], end[back], waits.start)
     # A read-back that was issued before the wait before this one is not what this one is for.
