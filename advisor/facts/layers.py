@@ -9,7 +9,8 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.layers import PARTS, find_layers, in_norms, loose_experts
+from advisor.metrics.experts import loose_experts
+from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from advisor.gain import fixes_device, fixes_host
+from advisor.gain import fixes_device, fixes_experts, fixes_host
 from advisor.gain.catalog import Fix
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
@@ -21,14 +21,18 @@ _NAMES = {
     fixes_host: "cuda_graphs faster_launches remove_sync async_readback remove_allocations remove_host_gap"
     " remove_gc remove_gil_wait",
     fixes_device: "pin_memory full_link_rate overlap_copy remove_copy fp8_weights int4_weights tensor_rate"
-    " fp8_kv_cache batch speculate fuse_experts shorten_node_gaps fuse_elementwise overlap_communication",
+    " fp8_kv_cache batch speculate shorten_node_gaps fuse_elementwise overlap_communication",
+    fixes_experts: "fuse_experts balance_experts",
 }
 FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
+#: What the capture tells of what a fix rests on, for its reader.
+TOLD: dict[str, Callable[[Work], list[str]]] = {"balance_experts": fixes_experts.routing_told}
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
     "tensor_rate", "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "fuse_experts",
-    "shorten_node_gaps", "overlap_communication", "remove_sync", "full_link_rate", "faster_launches",
+    "balance_experts", "shorten_node_gaps", "overlap_communication", "remove_sync", "full_link_rate",
+    "faster_launches",
 ))  # fmt: skip
 
 

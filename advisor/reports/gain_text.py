@@ -54,7 +54,8 @@ def _steps(steps: Sequence[CombinedStep], first: float) -> Iterator[Block]:
         if step.note:
             notes.append(f"{name}: {step.note}")
         elif step.measure == "latency" and abs(step.marginal_share) < _NOTHING:
-            notes.append(f"{name}: nothing left to win after those before it")
+            left = "wins nothing here" if step is steps[0] else "nothing left to win after those before it"
+            notes.append(f"{name}: {left}")
     yield Grid(("", "step ms", "wins ms", "of step", "so far x"), tuple(rows))
     for note in notes:
         yield Labelled("", note)

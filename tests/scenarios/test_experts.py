@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from advisor.gain.attach import combine
+from advisor.gain.estimate import Estimate
+from advisor.gain.work import NoEstimate
 from tests.gain.support import fix, replayer
-from tests.scenarios.machine import DECODE_LAYER, GEMV, NORM, Kernel, Machine
+from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, GEMV, NORM, SILU, Kernel, Machine
 from tests.scenarios.support import diagnosed, fact, severity
 
 TOPK = Kernel("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(int)", 64)
@@ -86,3 +89,74 @@ def test_what_a_fused_layer_wins(tmp_path: Path) -> None:
     assert after.after.mid / before.after.mid == pytest.approx(
         (6 * kept + 1) / (6 * (4 + len(LOOSE)) + 1), rel=0.1
     )
+
+
+# --- balanced routing ---------------------------------------------------------------------------
+
+ACTIVE = "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>(c10::BFloat16*)"
+Row = tuple[Kernel, float]
+
+
+def routed(layers: Sequence[Sequence[Row]]) -> Machine:
+    """Eight decode steps of these layers of experts, whose kernels are so long that the GPU limits."""
+    m = Machine()
+    for i in range(8):
+        with m.step(f"decode_step {i}"):
+            for layer in layers:
+                m.layers(1, layer)
+            m.launch(NORM, 3)
+    return m
+
+
+def padded(blocks: int, us: float) -> list[Row]:
+    return [(TOPK, 20), (GEMV, us), (Kernel(ACTIVE, blocks), 20), (GEMV, us), (ADD_BACK, 20)]
+
+
+def one_by_one(*experts: tuple[int, float]) -> list[Row]:
+    work = [row for blocks, us in experts for row in ((GEMV, us), (Kernel(ACTIVE, blocks), 10), (GEMV, us))]
+    return [(TOPK, 20), *work, (ADD_BACK, 20)]
+
+
+def balanced(m: Machine, folder: Path) -> tuple[Estimate, str]:
+    r = replayer(m.export, folder)
+    told = combine(r, [fix("balance_experts")])
+    return r.estimate([fix("balance_experts")]), " ".join(told.assumptions)
+
+
+def test_experts_padded_to_the_fullest_take_what_the_most_even_layers_take(tmp_path: Path) -> None:
+    """Three layers of 200 us and one of 100: all become as the one."""
+    rows = [padded(64, 200), padded(64, 200), padded(64, 200), padded(32, 100)]
+    found, told = balanced(routed(rows), tmp_path)
+    whole = 4 * 60 + 3 * 400 + 200 + 3
+    assert found.speedup.mid == pytest.approx(whole / (whole - 3 * 200), rel=0.02)
+    assert found.speedup.low == pytest.approx(1.0, abs=0.01)
+    assert "pad all experts to the fullest one: 32 to 64 blocks" in told
+    assert "up to 2.00 times the most even layer seen" in told
+    assert "no collectives" in told
+
+
+def test_experts_one_by_one_work_on_as_many_tokens_in_all(tmp_path: Path) -> None:
+    """Where time grows with tokens, balance wins nothing, and an expert more reads its weights."""
+    uneven = one_by_one((2, 20), (2, 20), (12, 120))
+    even = one_by_one((4, 50), (4, 50), (4, 50), (4, 50))
+    found, told = balanced(routed([uneven, uneven, uneven, even]), tmp_path)
+    assert found.speedup.mid < 1.0
+    assert "run experts one by one: 3.25 get tokens and read their weights (at most 4)" in told
+    assert "the fullest 1.94 times the mean of its layer (4 to 12 blocks)" in told
+
+
+def test_grouped_experts_and_the_collectives_beside_them(tmp_path: Path) -> None:
+    """Grids tell nothing: the products keep their time, in a range; half of the waiting goes."""
+    layer = [(FUSED, 200), (SILU, 5), (FUSED, 300), (ALL_REDUCE, 50), (NORM, 5)]
+    late = [(FUSED, 100), (SILU, 5), (FUSED, 300), (ALL_REDUCE, 150), (NORM, 5)]
+    found, told = balanced(routed([layer, late]), tmp_path)
+    whole = 2 * 560 + 3
+    assert found.speedup.mid == pytest.approx(whole / (whole - 50), rel=0.02)
+    assert found.speedup.low < 1.0 < found.speedup.high
+    assert "do not tell the tokens of an expert; their kernels take 100 to 200 us" in told
+    assert "collectives take 0.1 ms a step beyond the quickest tenth of each" in told
+
+
+def test_balance_needs_experts(tmp_path: Path) -> None:
+    with pytest.raises(NoEstimate, match="known to be of experts"):
+        replayer(decoder(((GEMV, 4),)).export, tmp_path).estimate([fix("balance_experts")])

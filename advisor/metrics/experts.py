@@ -1,0 +1,177 @@
+"""Layers of a mixture of experts: those that no kernel of a library runs as one, and how evenly tokens
+are spread over experts as far as launches tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from advisor.knowledge.files import KernelFamily
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import MATMUL
+from advisor.metrics.matmuls import matmuls
+from advisor.model.arrays import Array, distinct
+from advisor.sources.schema import MISSING
+
+_GROUPING = frozenset(("sort", "histogram", "select / compact"))
+_COMBINE = frozenset(("index_add", "gather / scatter"))
+
+
+class LooseExperts(Struct, frozen=True):
+    """How many kernels choose the experts of a token (`topk`), group tokens by expert
+    (`grouping`) and add results up (`combine`). `start` and `end` (ns) of each stretch from a top-k
+    to the last combining kernel before the next one of its step; `kernels` counts those inside."""
+
+    topk: int
+    grouping: int
+    combine: int
+    start: Array
+    end: Array
+    kernels: Array
+
+
+def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
+    """In the steps of the window, else in all of it; None where the device has no kernels there."""
+    at = a.device_kernels(device)
+    step = a.steps.op_step[at] if a.step_count else np.zeros(len(at), np.int64)
+    at, step = at[step >= 0], step[step >= 0]
+    if len(at) == 0:
+        return None
+
+    def rows(wanted: frozenset[str], family: str) -> Array:
+        def is_one(kernel: KernelFamily) -> bool:
+            return kernel.family == family and kernel.operation in wanted
+
+        return np.flatnonzero(a.names.mask(is_one)[a.op_name[at]])
+
+    topk = rows(frozenset(("top-k",)), "scan_sort")
+    grouping, combine = rows(_GROUPING, "scan_sort"), rows(_COMBINE, "index")
+    # The last combining kernel before the next top-k.
+    last = np.searchsorted(combine, np.append(topk[1:], len(at))[: len(topk)]) - 1
+    opens, closes = topk[last >= 0], combine[last[last >= 0]]
+    whole = (closes > opens) & (step[closes] == step[opens])
+    opens, closes = opens[whole], closes[whole]
+    return LooseExperts(
+        len(topk),
+        len(grouping),
+        len(combine),
+        a.ops.start[at[opens]],
+        a.ops.end[at[closes]],
+        closes - opens + 1,
+    )
+
+
+# ------------------------------------------------------------------------- how even routing is
+
+#: Launches of an activation in a layer from which experts run one by one, each in launches of its own.
+_ONE_BY_ONE = 3
+#: Layers as large as each other that must be seen, and the share of them that counts as the most even.
+_LAYERS, _MOST_EVEN = 8, 0.25
+
+
+class Routing(Struct, frozen=True):
+    """Expert layers that work on as many tokens, or launches of one shape of a grouped product.
+
+    `by` says how experts run: "one by one", "padded" to the fullest one in one product, or "grouped",
+    whose launches do not tell the tokens of an expert. `at` are the kernels of the experts (positions in
+    `ops`); `time` (ns) is theirs in each layer; `size` what the layer's largest launch works on, `hit`
+    and `uneven` how many experts were launched and how much more than the mean the fullest one has to
+    do (one by one). `unit` of `size` is tokens (recorded shapes) or blocks of the activation's grid.
+    """
+
+    by: str
+    at: Array
+    time: Array
+    size: Array
+    hit: Array
+    uneven: Array
+    unit: str
+
+    def even(self) -> tuple[float, float, float]:
+        """Mean time of a layer with balanced routing over that of the recorded one: at least, probably,
+        at most. That of the most even quarter where launches tell; else as recorded, within the quarters
+        of the layers."""
+        mean = float(self.time.mean())
+        if self.by == "grouped":
+            low, high = np.percentile(self.time, (25, 75))
+            return min(float(low) / mean, 1.0), 1.0, max(float(high) / mean, 1.0)
+        measure = self.uneven if self.by == "one by one" else self.size
+        most = self.time[measure <= np.quantile(measure, _MOST_EVEN)]
+        low, mid, high = (float(x) / mean for x in np.percentile(most, (25, 50, 75)))
+        return low, mid, max(high, 1.0)
+
+
+def routing(a: Analysis, device: int) -> list[Routing]:
+    """How evenly tokens were spread over experts; empty where no kernels of experts are seen."""
+    found = list(_loose(a, device))
+    return found or list(_grouped(a, device))
+
+
+def _grouped(a: Analysis, device: int) -> Iterator[Routing]:
+    """By name, grid and the kernel before: the products of one layer may share both."""
+    all_at = a.device_kernels(device)
+    mine = np.flatnonzero(
+        a.names.mask(lambda k: k.family == "moe" and "GEMM" in k.operation)[a.op_name[all_at]]
+    )
+    if not len(mine):
+        return
+    at, before = all_at[mine], a.op_name[all_at][mine - 1]
+    keys = np.stack((a.op_name[at], _blocks(a, at), before))
+    _, shape = np.unique(keys, axis=1, return_inverse=True)
+    shape = shape.ravel()
+    for one in range(int(shape.max()) + 1):
+        same = at[shape == one]
+        if len(same) >= _LAYERS:
+            none = np.full(len(same), np.nan)
+            yield Routing("grouped", same, (a.ops.end - a.ops.start)[same], none, none, none, "blocks")
+
+
+def _loose(a: Analysis, device: int) -> Iterator[Routing]:
+    found = loose_experts(a, device)
+    at = a.device_kernels(device)
+    if found is None or not len(found.start) or not a.trace.has("kernels"):
+        return
+    start = a.ops.start[at]
+    layer = np.searchsorted(found.start, start, "right") - 1
+    layer = np.where(start < np.append(found.end, 0)[layer], layer, MISSING)
+    at, layer = at[layer >= 0], layer[layer >= 0]
+    name = a.op_name[at]
+    product = a.names.mask(lambda k: k.family in MATMUL)[name]
+    active = a.names.mask(lambda k: k.family == "activation")[name]
+    size, unit = _sizes(a, device, at, product, active)
+    opens = np.searchsorted(layer, np.arange(len(found.start)))  # the top-k of each layer
+    tokens = (name * (1 << 32) + _blocks(a, at))[opens]
+    duration = (a.ops.end - a.ops.start)[at]
+    for alike in distinct(tokens).tolist():
+        layers = np.flatnonzero(tokens == alike)
+        mine = np.isin(layer, layers)
+        hit = np.bincount(layer[mine & active], minlength=len(tokens))[layers].astype(float)
+        if len(layers) < _LAYERS or not hit.all():
+            continue
+        time = np.bincount(layer[mine], (duration * (product | active))[mine], len(tokens))[layers]
+        most, total = np.zeros(len(tokens)), np.bincount(layer[active], size[active], len(tokens))[layers]
+        np.maximum.at(most, layer[active], size[active])
+        by = "one by one" if np.median(hit) >= _ONE_BY_ONE else "padded"
+        if by == "padded" and np.ptp(total) == 0:
+            by = "grouped"
+        experts = at[mine & (product | active)]
+        yield Routing(by, experts, time, most[layers], hit, most[layers] * hit / total, unit)
+
+
+def _sizes(a: Analysis, device: int, at: Array, product: Array, active: Array) -> tuple[Array, str]:
+    """What each activation works on: rows of the product before it, else blocks of its own grid."""
+    known = matmuls(a, device)
+    if known is not None and active.any():
+        rows = np.append([p.m for _, p in known.products], 0)
+        of = dict(zip(known.at.tolist(), rows[known.product].tolist(), strict=True))
+        before = np.maximum.accumulate(np.where(product, np.arange(len(at)), 0))
+        told = np.array([of.get(i, 0) for i in at[before].tolist()], float)
+        if (told[active] > 0).all():
+            return told, "tokens"
+    return _blocks(a, at).astype(float), "blocks"
+
+
+def _blocks(a: Analysis, at: Array) -> Array:
+    return np.asarray(a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]])
