@@ -19,6 +19,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope
+from advisor.model.numbers import value_text
 from advisor.sources.schema import Call
 
 _SHORT_NS = 10_000
@@ -366,7 +367,7 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
                     int(gaps.end[i]),
                     int(ops.stream[mine[nxt]]) if nxt >= 0 else None,
                     int(gaps.thread[i]) if gaps.thread[i] >= 0 else None,
-                    f"{held[i] / 1e3:.1f} us {part.replace('_', ' ')}",
+                    f"{value_text(float(held[i]), 'ns')} {part.replace('_', ' ')}",
                 )
             )
         out.places(part, scope, places)

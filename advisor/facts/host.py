@@ -70,6 +70,7 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or over 1 ms", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=origin.GAPS, needs=(needs.FEEDER, _IN_GAPS)),
         Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
         Entry("host.step_outlier_ratio", "ratio", "", "Share of the steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
         Entry("host.steady_gap_ratio", "ratio", "kernels api_calls", "host.gap_ratio without what few slow steps among even ones lose in such gaps", "as above; of at least six steps, at most a tenth (or one) far slower than the rest, their gap beyond the median step's left out", columns=origin.GAPS, needs=(needs.FEEDER,)),
@@ -115,6 +116,9 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         gap = budget.gap_parts["host_gap"]
         out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
         at = np.flatnonzero(gap)
+        if len(at):
+            on_pages = int(gap[budget.gaps.migrated].sum())
+            out.put("host.gap_on_pages_ratio", on_pages / int(gap.sum()), scope)
         idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
         if a.trace.has("ranges"):
             loading = Coverage(a.ranges.spans(_with_roles(a, {"data_loading"}), loop))

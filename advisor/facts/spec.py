@@ -157,7 +157,6 @@ PART_MEANINGS = {
     "host_gap": "idle with no CUDA call on the feeding thread, between steps or over 1 ms long",
     "host_between_launches": "idle with no CUDA call on the feeding thread, within a step",
     "unified_memory": "idle before pages of unified memory migrate, up to 100 us each time",
-    "host_on_pages": "idle while host code runs up to the page of unified memory that it touches next",
     "unknown": "idle whose next operation has no API call in the capture",
 }
 

@@ -21,6 +21,7 @@ from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, shor
 from advisor.metrics.sums import Sums, steps_of, sums_of, weighted_median
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope, Value
+from advisor.model.numbers import value_text
 from advisor.sources.calls import base_name, classify
 from advisor.sources.schema import Call, Summed
 
@@ -181,7 +182,7 @@ def _calls(
     out.put_all({**held}, DEVICE)
     if waits.any():
         i = int(np.argmax(np.where(waits, calls.total, -1.0)))
-        text = f"{base_name(calls.names[i])}, {int(calls.count[i]):,} calls of {mean[i] / 1e3:,.0f} us on average"
+        text = f"{base_name(calls.names[i])}, {int(calls.count[i]):,} calls of {value_text(float(mean[i]), 'ns')} on average"
         out.put("sums.longest_wait", text, DEVICE)
     if kernels.total.sum():
         usual = np.where(np.isnan(calls.median), mean, calls.median) * calls.count

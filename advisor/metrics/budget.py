@@ -211,9 +211,7 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
         states_of = _ThreadStates(threads, thread, int(found.process[mine[0]]), states)
         for at in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
             part = states_of.split(found.start[at], until[at])
-            host_code = part.pop("host")
-            part["host_on_pages"] = np.where(found.migrated[at], host_code, 0)
-            code = host_code - part["host_on_pages"]
+            code = part.pop("host")
             apart = found.crosses_step[at] | (code >= found.long_host[at])
             part["host_gap"] = np.where(apart, code, 0)
             part["host_between_launches"] = np.where(apart, 0, code)
@@ -243,8 +241,7 @@ def gap_slices(
         else:
             if thread not in known:
                 known[thread] = _ThreadStates(threads, thread, int(found.process[i]), states)
-            kinds = ("host_gap", "host_on_pages", "host_between_launches")
-            host = next((kind for kind in kinds if booked[kind][i]), kinds[-1])
+            host = "host_gap" if booked["host_gap"][i] else "host_between_launches"
             slices = list(
                 _cut_launches(known[thread].slices(start, cut, host), int(booked["graph_launch_call"][i]))
             )

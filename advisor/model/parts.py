@@ -86,15 +86,6 @@ IDLE: dict[str, PartSpec] = {
     "unified_memory": PartSpec(
         "unified memory", "U", "yellow", "C58F2B", "c58f2b", None, "thread_state_iowait"
     ),
-    "host_on_pages": PartSpec(
-        "host touching pages",
-        "t",
-        "yellow",
-        "DBB36B",
-        "c58f2b",
-        Stripes(45, "light", 3, 8),
-        "thread_state_iowait",
-    ),
     "unknown": PartSpec("unknown", "?", "dim", "D9DFE5", "d4d8dc", Dots(1, 1.4, 7), "white"),
 }
 PARTS = BUSY | IDLE

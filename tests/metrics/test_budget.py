@@ -226,7 +226,7 @@ def test_pages_of_unified_memory_and_the_fault_before_them(tmp_path: Path) -> No
         "compute": 10_000,
         "migration": 20_000,
         "unified_memory": 20_000 + FAULT_NS,
-        "host_on_pages": 950_000 - FAULT_NS,
+        "host_gap": 950_000 - FAULT_NS,
     }
 
 
