@@ -99,32 +99,51 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
     """What `write` puts on a page, on stdout or as plain text of 80 columns in a file."""
     from advisor.reports.layout import Page, print_lines
 
-    if output is not None and output != STDOUT:
+    console = _console() if output in (None, STDOUT) and _on_terminal() else None
+    if console is not None:
+        page = Page(console.width, console.encoding.lower().startswith("utf"))
+        write(page)
+        with _standard_output(), console.capture() as capture:
+            print_lines(console, page.lines)
+        text = capture.get()
+    else:
         page = Page()
+        if output in (None, STDOUT):
+            columns, encoding = os.environ.get("COLUMNS", ""), sys.stdout.encoding or "utf-8"
+            width = int(columns) if columns.isdigit() else 0
+            page = Page(_limited(width), encoding.lower().startswith("utf"))
         write(page)
         text = "".join(f"{line.plain}\n" for line in page.lines)
+    if output is not None and output != STDOUT:
         write_bytes(text.encode("utf-8", "replace"), output, force)
         return
-    console = _console()
-    page = Page(console.width, console.encoding.lower().startswith("utf"))
-    write(page)
     # Written by us: rich answers a closed pipe with exit code 1, which has a meaning here.
-    with _standard_output(), console.capture() as capture:
-        print_lines(console, page.lines)
     with _standard_output():
-        sys.stdout.write(capture.get())
+        sys.stdout.write(text)
         sys.stdout.flush()
 
 
+def _on_terminal() -> bool:
+    """Whether output may have colours, as rich decides it, which takes longer to import than a plain
+    page to write."""
+    forced = os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE") == "1"
+    return bool(forced) or sys.stdout.isatty()
+
+
+def _limited(width: int) -> int:
+    """The width of a page; 80 columns where none is known."""
+    return min(max(width or WIDTH, MIN_WIDTH), MAX_WIDTH)
+
+
 def _console() -> Console:
-    """A console that takes text as it is; 80 columns in a pipe, at most 120 on a terminal."""
+    """A console that takes text as it is; at most 120 columns."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
     asked = os.environ.get("COLUMNS", "")
-    if not (asked.isdigit() and int(asked)) and (asked or not console.is_terminal):
-        console.width = WIDTH  # also where COLUMNS is 0 or no number
-    console.width = min(max(console.width, MIN_WIDTH), MAX_WIDTH)
+    if asked and not (asked.isdigit() and int(asked)):
+        console.width = WIDTH
+    console.width = _limited(console.width)
     return console
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 from advisor.cli.settings import option, switch
@@ -24,4 +25,5 @@ def mcp(
     for folder in roots:
         if not folder.is_dir():
             raise InputError(f"--root: {folder} is not a folder")
+    gc.enable()  # a server lives long
     serve(Tools(roots, redact))

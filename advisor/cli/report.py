@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields
 from datetime import date
@@ -65,6 +66,8 @@ def diagnosed(
         return [found[0]], found[1], True
     done: list[Diagnosis] = []
     failed = False
+    if len(paths) > 1:
+        gc.enable()  # what one capture leaves should not wait for the last
     for path in paths:
         try:
             done += _read(path, settings) if path in saved else [_one(path, settings, drawn)]
