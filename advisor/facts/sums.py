@@ -286,6 +286,7 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
     shares_of = {
         "kernel.matmul_attention_ratio": held(lambda k: k.family in MATMUL | ATTENTION),
         "kernel.matmul_gemm_ratio": products,
+        "kernel.kv_cache_ratio": held(lambda k: k.family == "kv_cache"),
         "kernel.moe_ratio": held(lambda k: k.family == "moe"),
         "kernel.skinny_gemm_ratio": held(is_skinny),
         "kernel.unfused_ratio": held(lambda k: k.family in UNFUSED),

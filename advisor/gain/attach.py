@@ -8,7 +8,7 @@ from functools import cached_property
 from advisor.errors import InputError
 from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
-from advisor.gain.fixes import TOLD
+from advisor.gain.fixes import NUMBERS
 from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.work import NoEstimate
@@ -231,8 +231,8 @@ def _repeats(fix: Fix, other: Fix) -> bool:
 def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     """What an estimate rests on: the fixes' own assumptions, then the replay's."""
     out = [text for fix in fixes for text in catalogue().whatifs[fix.what_if].assumptions]
-    for tell in (TOLD[fix.what_if] for fix in fixes if fix.what_if in TOLD):
-        out += tell(replayer.work)
+    for numbers in (NUMBERS[fix.what_if] for fix in fixes if fix.what_if in NUMBERS):
+        out += numbers(replayer.work)
     inputs = replayer.taken.inputs
     if replayer.unprofiled_ns is not None:
         out.append(f"a step without the profiler takes {replayer.unprofiled_ns / 1e6:.4g} ms, as given")

@@ -25,8 +25,8 @@ _NAMES = {
     fixes_experts: "fuse_experts balance_experts",
 }
 FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
-#: What the capture tells of what a fix rests on, for its reader.
-TOLD: dict[str, Callable[[Work], list[str]]] = {"balance_experts": fixes_experts.routing_told}
+#: Lines on what a fix rests on in this capture.
+NUMBERS: dict[str, Callable[[Work], list[str]]] = {"balance_experts": fixes_experts.routing_numbers}
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",

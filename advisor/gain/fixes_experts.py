@@ -14,8 +14,8 @@ from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import Call
 
-#: Groups of alike layers that are told of.
-_TOLD = 4
+#: Groups of alike layers that are listed.
+_GROUPS = 4
 
 
 def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
@@ -82,18 +82,18 @@ def _waiting(work: Work, duration: Array) -> Array:
     return out
 
 
-def routing_told(work: Work) -> list[str]:
-    """What the capture tells of tokens and experts, for the reader of a balanced routing."""
-    out = [_told(each) for each in _routing(work)]
-    if len(out) > _TOLD:
-        out[_TOLD:] = [f"{len(out) - _TOLD} further groups of alike layers"]
+def routing_numbers(work: Work) -> list[str]:
+    """What launches say of tokens and experts, for the reader of a balanced routing."""
+    out = [_numbers(each) for each in _routing(work)]
+    if len(out) > _GROUPS:
+        out[_GROUPS:] = [f"{len(out) - _GROUPS} further groups of alike layers"]
     if not work.communication.any():
         return [*out, "no collectives: no other GPU waits for the fullest expert here"]
     waiting = _waiting(work, work.taken.inputs.ops.duration).sum() / work.steps / 1e6
     return [*out, f"collectives take {waiting:.3g} ms a step beyond the quickest tenth of each"]
 
 
-def _told(each: Routing) -> str:
+def _numbers(each: Routing) -> str:
     layers, (quick, slow) = len(each.time), np.percentile(each.time / 1e3, (10, 90))
     took = f"their kernels take {quick:.4g} to {slow:.4g} us from layer to layer"
     if each.by == "grouped":

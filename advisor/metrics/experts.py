@@ -167,9 +167,9 @@ def _sizes(a: Analysis, device: int, at: Array, product: Array, active: Array) -
         rows = np.append([p.m for _, p in known.products], 0)
         of = dict(zip(known.at.tolist(), rows[known.product].tolist(), strict=True))
         before = np.maximum.accumulate(np.where(product, np.arange(len(at)), 0))
-        told = np.array([of.get(i, 0) for i in at[before].tolist()], float)
-        if (told[active] > 0).all():
-            return told, "tokens"
+        known_rows = np.array([of.get(i, 0) for i in at[before].tolist()], float)
+        if (known_rows[active] > 0).all():
+            return known_rows, "tokens"
     return _blocks(a, at).astype(float), "blocks"
 
 

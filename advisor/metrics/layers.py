@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -27,7 +27,9 @@ _AGREE = 0.75
 #: Sequences of kernels that are looked at.
 _SEQUENCES = 200
 #: What a kernel of a family is to the order of a layer.
-_PRODUCT, _CORE, _SOFTMAX, _NORM, _ACTIVATION, _EXPERTS, _CACHE, _ROTATION, _HELPER, _JOIN = range(1, 11)
+(
+    _PRODUCT, _CORE, _LATENT, _SOFTMAX, _NORM, _ACTIVATION, _EXPERTS, _CACHE, _ROTATION, _HELPER, _JOIN,
+) = range(1, 12)  # fmt: skip
 _SIGNS = {
     "gemm": _PRODUCT, "gemv": _PRODUCT, "softmax": _SOFTMAX, "norm": _NORM, "activation": _ACTIVATION,
     "moe": _EXPERTS, "kv_cache": _CACHE, "rope": _ROTATION,
@@ -76,7 +78,7 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
     bounds = np.searchsorted(step, np.arange(int(step.max()) + 2))
     runs = [signs[lo:hi] for lo, hi in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
     joins = at[np.concatenate([_joins(run) for run in runs])]
-    found = (_by_modules(a, at), _by_ranges(a, at), _by_order(runs) if a.step_count else None)
+    found = (_by_modules(a, at), _by_ranges(a, at, step), _by_order(runs) if a.step_count else None)
     for by, labels in zip(("Python modules", "ranges", "order of the kernels"), found, strict=True):
         if labels is None:
             continue
@@ -91,7 +93,8 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
 
 def _sign(kernel: KernelFamily) -> int:
     if kernel.family in ATTENTION:
-        return _HELPER if is_helper(kernel) else _CORE
+        core = _LATENT if "MLA" in kernel.operation else _CORE
+        return _HELPER if is_helper(kernel) else core
     if kernel.operation == "concatenate":
         return _JOIN
     if kernel.family == "elementwise" and kernel.operation in _ARITHMETIC:
@@ -101,10 +104,10 @@ def _sign(kernel: KernelFamily) -> int:
 
 def _joins(signs: Array) -> Array:
     """Which kernels concatenate keys or values to a cache: attention follows, without a rotation (whose
-    halves are concatenated, too), a write to a static cache or a product between."""
+    halves are concatenated, too) or a product between, and nothing of the step writes to a cache."""
     join = signs == _JOIN
-    decisive = np.flatnonzero(np.isin(signs, (_CORE, _PRODUCT, _ROTATION, _CACHE)))
-    if not join.any() or not len(decisive):
+    decisive = np.flatnonzero(np.isin(signs, (_CORE, _LATENT, _PRODUCT, _ROTATION)))
+    if not join.any() or not len(decisive) or (signs == _CACHE).any():
         return np.zeros(len(signs), bool)
     following = np.searchsorted(decisive, np.arange(len(signs)))
     last = np.append(signs[decisive], 0)[following]
@@ -140,30 +143,61 @@ def _by_modules(a: Analysis, at: Array) -> tuple[Array, Array] | None:
     return tuple(np.append(np.array(v, np.int64), MISSING)[of] for v in (layer, part))  # type: ignore[return-value]
 
 
-def _by_ranges(a: Analysis, at: Array) -> tuple[Array, Array] | None:
-    """Ranges with the number of a layer around the launch, and the outermost one that names its part."""
+def _by_ranges(a: Analysis, at: Array, step: Array) -> tuple[Array, Array] | None:
+    """Ranges with the number of a layer around the launch, and the outermost one that names its part; where
+    none has a number, ranges that name attention and feed-forward networks are counted in each step."""
     names, ranges = workload_knowledge(), a.ranges
     layers = ranges.matching(lambda text: names.layer(text)[0])
     layers = {i: number for i, number in layers.items() if not ranges.by_profiler[i]}
-    if len(set(layers.values())) < FEWEST or not a.trace.has("api_calls"):
-        return None
     named_parts = ranges.matching(lambda text: names.part(names.layer(text)[1]))
     parts = {i: PARTS.index(name) for i, name in named_parts.items() if not ranges.by_profiler[i]}
+    if not a.trace.has("api_calls"):
+        return None
+    if len(set(layers.values())) < FEWEST:
+        return _unnumbered(a, at, step, parts) if len(set(parts.values())) > 1 else None
+    rows = ranges.rows(list(layers))
+    numbers = np.array([layers[i] for i in rows["text"].tolist()], np.int64)
+    layer = _around(a, at, rows, numbers, 64)
+    rows = ranges.rows(list(parts))
+    part = _around(a, at, rows, np.array([parts[i] for i in rows["text"].tolist()], np.int64), 1)
+    return layer, np.where(part >= 0, part, _OTHER)
+
+
+def _unnumbered(a: Analysis, at: Array, step: Array, parts: dict[int, int]) -> tuple[Array, Array]:
+    """Layer k holds the k-th attention range of a step, and the k-th network of as many; else those networks
+    that follow its attention."""
+    rows = a.ranges.rows(list(parts))
+    of_row = np.array([parts[i] for i in rows["text"].tolist()], np.int64)
+    hit = _around(a, at, rows, np.arange(len(of_row)), 1)
+    layer = np.full(len(at), MISSING, np.int64)
+    for one in distinct(step).tolist():
+        mine = np.flatnonzero((step == one) & (hit >= 0))
+        used = distinct(hit[mine])
+        used = used[np.argsort(rows["start"][used], kind="stable")]
+        attention = of_row[used] == _ATTENTION
+        count = np.cumsum(attention) - 1
+        if attention.sum() * 2 == len(used):
+            count = np.where(attention, count, np.cumsum(~attention) - 1)
+        number = np.zeros(len(of_row), np.int64)
+        number[used] = np.maximum(count, 0)
+        layer[mine] = number[hit[mine]]
+    return layer, np.where(hit >= 0, np.append(of_row, 0)[hit], _OTHER)
+
+
+def _around(a: Analysis, at: Array, rows: Mapping[str, Array], label: Array, depth: int) -> Array:
+    """Label of the innermost of these ranges, at most `depth` levels down, around the launch of each
+    kernel; MISSING where there is none."""
     api = a.ops.api[at]
     calls = a.trace.columns("api_calls", ("thread", "start"))
-    layer, part = np.full(len(at), MISSING, np.int64), np.full(len(at), _OTHER, np.int64)
     thread = np.where(api >= 0, calls["thread"][api], MISSING)
+    out = np.full(len(at), MISSING, np.int64)
     for each in distinct(thread[api >= 0]).tolist():
         mine = np.flatnonzero(thread == each)
         mine = mine[np.argsort(calls["start"][api[mine]], kind="stable")]
+        own = rows["thread"] == each
         when = calls["start"][api[mine]]
-        for named, out, depth in ((layers, layer, 64), (parts, part, 1)):
-            rows = ranges.rows(list(named))
-            own = rows["thread"] == each
-            label = np.array([named[i] for i in rows["text"][own].tolist()], np.int64)
-            hit = innermost(when, rows["start"][own], rows["end"][own], label, depth)
-            out[mine] = np.where(hit >= 0, hit, out[mine])
-    return layer, part
+        out[mine] = innermost(when, rows["start"][own], rows["end"][own], label[own], depth)
+    return out
 
 
 # ------------------------------------------------------------------------------- by order
@@ -192,16 +226,20 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
 
     Attention is what lies between the first product after a feed-forward network and the product that
     follows the attention kernel (with softmax as a kernel of its own the second one, after that with the
-    values). The feed-forward network reaches from the next product or expert kernel to the last product
-    between the last activation and the norm after it (without norms the first product), or the last expert
-    kernel; where neither is a kernel, to the last product before the last norm.
+    values; of latent attention, MLA, also the one after that). The feed-forward network reaches from the
+    next product or expert kernel to the last product between the last activation and the norm after it
+    (without norms the first product), or the last expert kernel; where neither is a kernel, to the last
+    product before the last norm. An activation before the attention kernel belongs to a network beside it.
     """
     size = len(signs)
     layer, part = np.full(size, MISSING, np.int64), np.full(size, _OTHER, np.int64)
-    where = {sign: np.flatnonzero(signs == sign) for sign in range(1, 11)}
+    where = {sign: np.flatnonzero(signs == sign) for sign in range(1, 12)}
     products, experts = where[_PRODUCT], where[_EXPERTS]
-    anchors, own = (where[_CORE], 1) if len(where[_CORE]) else (where[_SOFTMAX], 2)
+    cores = np.union1d(where[_CORE], where[_LATENT])
+    anchors, own = (cores, 1) if len(cores) else (where[_SOFTMAX], 2)
     anchors = anchors[np.diff(np.searchsorted(products, anchors), prepend=-1) > 0]
+    if own == 1:
+        anchors = _last_of_layers(anchors, np.union1d(where[_ACTIVATION], experts))
     if len(anchors) < FEWEST or (own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))):
         return layer, part, 0  # a softmax may also be that of a router
     ends: list[int] = []  # of the attention part and of the layer, in turn
@@ -214,7 +252,10 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
         if len(after) < own:
             return layer, part, 0
         out = int(after[own - 1])
-        active, expert = within(where[_ACTIVATION], out), within(experts, out)
+        norm = [*within(where[_NORM], anchor).tolist(), limit][0]
+        if signs[anchor] == _LATENT and len(after) > 1 and after[1] < norm:
+            out = int(after[1])  # the values leave the latent space in a product of their own
+        active, expert = within(where[_ACTIVATION], out, int(after[-1])), within(experts, out)
         if len(active):  # the up projection may follow the activation of the gate
             begun = int(active[-1])
             norm = [*within(where[_NORM], begun).tolist(), limit][0]
@@ -239,8 +280,20 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
             first = heavy[np.searchsorted(heavy, low, "right") :][:1]
             if len(first) and first[0] <= high:
                 part[first[0] : high + 1] = kind
+        beside = [i for i in where[_ACTIVATION].tolist() if start < i < anchors[k]]
+        up = [p for p in products.tolist() if start < p < beside[-1]] if beside else []
+        if len(up) > 1:  # attention and network read one input: the latter begins first
+            part[up[-1] : beside[-1] + 1] = _FFN
         start = end
     return layer, part, len(anchors)
+
+
+def _last_of_layers(anchors: Array, network: Array) -> Array:
+    """The last attention kernel of each layer: between two layers lies a kernel of a network (activation,
+    experts), but not between an indexer of sparse attention, or self-attention, and what follows it."""
+    behind = np.searchsorted(network, anchors)
+    kept = anchors[np.append(np.diff(behind) > 0, True)] if len(anchors) else anchors
+    return kept if 3 * len(kept) >= len(anchors) else anchors
 
 
 def _with_helpers(signs: Array, at: int) -> int:

@@ -31,6 +31,8 @@ JOIN = Kernel(
     "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, int, 3, 64, 64>(T)"
 )
 WRITE = Kernel("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, 0>(T)")
+MLA = Kernel("void flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8>, true>(T)")
+INDEXER = Kernel("void deep_gemm::sm90_fp8_paged_mqa_logits<1, 32, 128, 64>(T)")
 
 
 def facts(path: Path) -> FactBase:
@@ -83,6 +85,7 @@ def test_the_up_projection_may_follow_the_activation(tmp_path: Path) -> None:
         pytest.param(((JOIN, 2), (JOIN, 2)), 4 / 43, id="cache that grows"),
         pytest.param(((JOIN, 2), (MUL, 2)), 0.0, id="halves of a rotation"),
         pytest.param(((JOIN, 2), (WRITE, 2)), 0.0, id="paged cache"),
+        pytest.param(((WRITE, 2), (JOIN, 2)), 0.0, id="halves of a head beside a paged cache"),
     ],
 )
 def test_concatenation_before_attention_appends_to_the_cache(
@@ -112,6 +115,50 @@ def test_numbered_ranges_show_layers_and_parts(tmp_path: Path) -> None:
             m.wait()
     wanted = {"layer.count": 4, "layer.attention_ns": 15_000.0, "layer.ffn_ns": 20_000.0}
     expect_values(facts(m.write(tmp_path)), {**wanted, "layer.norm_ratio": 4 / 39, "layer.source": "ranges"})
+
+
+def test_ranges_without_a_number_are_counted_in_each_step(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(6):
+        with m.step(f"decode_step {i}"):
+            for _ in range(4):
+                for part, kernels in (("attn", ((GEMV, 8), (DECODE_ATTENTION, 7))), ("mlp", ((GEMV, 20),))):
+                    begin = m.now
+                    for kernel, us in kernels:
+                        m.launch(kernel, us)
+                    m.export.range(part, int(begin * US), int(m.now * US))
+            m.launch(GEMV, 30)
+            m.wait()
+    wanted = {"layer.count": 4, "layer.attention_ns": 15_000.0, "layer.ffn_ns": 20_000.0}
+    expect_values(facts(m.write(tmp_path)), {**wanted, "layer.source": "ranges"})
+
+
+def test_latent_attention_has_two_products_behind_it_and_an_indexer_before(tmp_path: Path) -> None:
+    """MLA: what leaves the latent space, and the output; sparse attention scores the tokens first."""
+    layer = (
+        (NORM, 2), (GEMV, 6), (INDEXER, 3), (GEMV, 4), (JOIN, 2), (MLA, 4), (GEMV, 3), (GEMV, 5),
+        (NORM, 2), (GEMV, 9), (SILU, 2), (GEMV, 9),
+    )  # fmt: skip
+    base = facts(decode(layer).write(tmp_path))
+    wanted = {"layer.count": 4, "layer.attention_ns": 27_000.0, "layer.ffn_ns": 20_000.0}
+    expect_values(base, wanted)
+
+
+NETWORK = ((GEMV, 9), (SILU, 2))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        pytest.param(((GEMV, 6), (DECODE_ATTENTION, 4), (GEMV, 5), *NETWORK), id="network last"),
+        pytest.param(((GEMV, 6), *NETWORK, (DECODE_ATTENTION, 4), (GEMV, 5)), id="network first"),
+    ],
+)
+def test_attention_and_network_may_read_one_input(
+    tmp_path: Path, layer: tuple[tuple[Kernel, float], ...]
+) -> None:
+    base = facts(decode(((NORM, 2), *layer, (GEMV, 9))).write(tmp_path))
+    expect_values(base, {"layer.count": 4, "layer.attention_ns": 15_000.0, "layer.ffn_ns": 20_000.0})
 
 
 def test_modules_of_one_class_are_layers(tmp_path: Path) -> None:
