@@ -150,7 +150,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     in_one_block = graph & (runs > 0)
     replayed = kernels[graph & (kernels > 0)]
     nodes = round(float(replayed.mean())) if len(replayed) else 1
-    among, callless = _without_calls(ops)
+    among, callless = _without_calls(trace, ops)
     expected, lost_nodes = (0, 0) if trace.has("graph_runs") else _lost_nodes(ops)
     return Losses(
         launches=int(launch.sum()),
@@ -192,16 +192,25 @@ def _lost_nodes(ops: Operations) -> tuple[int, int]:
     return int(due.sum()), int(missing.sum())
 
 
-def _without_calls(ops: Operations) -> tuple[int, int]:
+def _without_calls(trace: Trace, ops: Operations) -> tuple[int, int]:
     """Kernels that ran between the first and the last of their process that have their call, and
     those of them without one. The kernels before and behind are those of a slice, whose calls lie
-    outside; a process without any call was not traced."""
+    outside, as are those that a stream still had queued: all before its first kernel with a call,
+    no later than any waited. A process without any call was not traced."""
     kernel, joined = ops.kind == Kind.KERNEL, ops.api >= 0
+    call_start = trace.columns("api_calls", ("start",))["start"]
+    stream = dense(ops.stream)[1]
     among = callless = 0
     for process in distinct(ops.process[kernel & joined]).tolist():
         own = kernel & (ops.process == process)
-        start = ops.start[own & joined]
-        inside = own & (ops.start >= start.min()) & (ops.start <= start.max())
+        ran = own & joined
+        start, called = ops.start[ran], call_start[ops.api[ran]]
+        first = np.full(int(stream.max()) + 1, start.min())
+        first[stream[ran]] = np.iinfo(np.int64).max
+        np.minimum.at(first, stream[ran], start)
+        queued = int(called.min()) + int((start - called).max())
+        begins = np.minimum(first[stream], queued)
+        inside = own & (ops.start >= begins) & (ops.start <= start.max())
         among += int(inside.sum())
         callless += int((inside & ~joined).sum())
     return among, callless

@@ -80,6 +80,21 @@ def test_calls_lost_among_others_are_damage(without: str, share: float, tmp_path
     assert ("stand without their call" in d.findings[0].message) == bool(share)
 
 
+def test_kernels_queued_before_a_slice_are_not_lost_where_another_stream_runs_at_once(tmp_path: Path) -> None:
+    """Stream 7 runs 2 ms behind its calls, stream 13 at once: the slice of the calls from 1 ms on
+    holds 100 kernels of stream 7 whose calls lie before it, beside new ones of stream 13."""
+    e = Export().gpu().process(100)
+    for i in range(200):
+        e.launch(i * 10 * US, 5 * US, kernel_start=(2_000 + i * 10) * US, kernel_dur=9 * US, stream=7)
+        if i % 5 == 0:
+            e.launch((i * 10 + 5) * US, 3 * US, kernel_start=(i * 10 + 9) * US, kernel_dur=US, stream=13)
+    path = e.write(tmp_path / "trace.sqlite")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start < 1000000")
+        db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < 1000000")
+    assert fact(advisor.diagnose(path), "capture.lost_call_ratio", None) == 0.0
+
+
 REASONS = [
     ("Installed CUDA driver version (13.3) is not supported by this build of Nsight Systems.",
      "does not support the version of the installed CUDA driver", "update-nsys"),
