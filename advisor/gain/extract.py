@@ -288,7 +288,8 @@ def _before(a: Analysis, ops: Operations, stream: Array, by_stream: Array, count
 
 
 def _stream_key(ops: Operations) -> Array:
-    return (ops.process << 40) | (ops.device << 32) | (ops.stream & 0xFFFFFFFF)
+    process, device, stream = (ids.astype(np.int64) for ids in (ops.process, ops.device, ops.stream))
+    return (process << 40) | (device << 32) | (stream & 0xFFFFFFFF)
 
 
 def _streams(ops: Operations, call: Array) -> tuple[Array, Array]:

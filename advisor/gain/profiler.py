@@ -65,7 +65,7 @@ def node_inflation(a: Analysis) -> float:
         return 1.0
     columns = a.trace.columns("kernels", ("blocks", "threads"))
     row = a.ops.row[kernel]
-    shape = (columns["blocks"][row] << 11) | columns["threads"][row]  # at most 2^31 and 2^10
+    shape = (columns["blocks"][row].astype(np.int64) << 11) | columns["threads"][row]  # at most 2^31 and 2^10
     _, group = np.unique((a.op_name[kernel] << 42) | shape, return_inverse=True)
     time = (a.ops.end - a.ops.start)[kernel].astype(float)
     both = np.flatnonzero((np.bincount(group, node) >= _PROOF) & (np.bincount(group, ~node) >= _PROOF))

@@ -368,7 +368,7 @@ class Analysis:
         inside = (calls["start"] >= lo) & (calls["start"] < hi)
         if len(self.steps) and self.steps.process != MISSING:
             inside &= calls["process"] == self.steps.process
-        return np.flatnonzero(inside)
+        return np.flatnonzero(inside).astype(np.int32)
 
     @cached_property
     def host_window(self) -> tuple[int, int]:

@@ -113,7 +113,7 @@ def device_budget(
     the GPU end of every step (ascending)."""
     direction = directions(trace, ops)
     found, busy = device_gaps(trace, ops, op_step, window, np.isin(direction, MIGRATIONS))
-    spans = _busy_parts(ops, communication, direction, window)
+    spans = _busy_parts(ops, busy, communication, direction, window)
     bounds = np.concatenate(
         ([window.start], np.clip(step_end, window.start, window.end), [window.end])
     ).astype(np.int64)
@@ -128,9 +128,11 @@ def device_budget(
     return DeviceBudget(device, window, ns, by_step, busy, spans["compute"], found, split)
 
 
-def _busy_parts(ops: Operations, communication: Array, direction: Array, window: Window) -> dict[str, Spans]:
-    """Busy time in order of precedence: compute hides communication, which hides copies.
-    `direction` is that of each copy, 0 for other operations."""
+def _busy_parts(
+    ops: Operations, busy: Spans, communication: Array, direction: Array, window: Window
+) -> dict[str, Spans]:
+    """Busy time in order of precedence: compute hides communication, which hides copies. `busy` is all
+    of it, `direction` that of each copy, 0 for other operations."""
     kernel = (ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN) | (ops.kind == Kind.MEMSET)
     copy = ops.kind == Kind.COPY
     migration = np.isin(direction, MIGRATIONS)
@@ -150,7 +152,11 @@ def _busy_parts(ops: Operations, communication: Array, direction: Array, window:
         else None
     )
     for name, mask in masks.items():
-        own = window.cut(union(ops.start[mask], ops.end[mask]))
+        if not mask.any():
+            out[name] = EMPTY
+            continue
+        whole = mask.all()
+        own = window.cut(busy if whole else union(ops.start[mask], ops.end[mask]))
         if recorded is not None:
             own = intersect(own, recorded)
         out[name] = subtract(own, taken) if len(taken) else own

@@ -102,7 +102,7 @@ def device_gaps(
             internal,
             crosses,
             migrated,
-            np.where(stepped, LONG_HOST_NS, LONG_HOST_STEPLESS_NS),
+            np.where(stepped, LONG_HOST_NS, LONG_HOST_STEPLESS_NS).astype(np.int32),
         ),
         busy,
     )

@@ -42,19 +42,23 @@ class Threads:
     def of(self, thread: int) -> ThreadCalls:
         """The outermost calls of a thread: driver calls inside runtime calls are left out."""
         if thread not in self._known:
-            row = np.flatnonzero(self._calls["thread"] == thread)
-            start, end = self._calls["start"][row], self._calls["end"][row]
+            columns = self._calls
+            row = np.flatnonzero(columns["thread"] == thread).astype(np.int32)
+            start, end = columns["start"], columns["end"]
+            if len(row) < len(start):
+                start, end = start[row], end[row]
             if len(start) > 1 and not (start[1:] >= start[:-1]).all():
                 # Of two calls with one start, the longer is the outer.
                 order = np.lexsort((-end, start))
                 row, start, end = row[order], start[order], end[order]
             reach = np.maximum.accumulate(end) if len(end) else end
             outer = np.concatenate(([True], end[1:] > reach[:-1])) if len(end) else end > 0
-            row, start, end = row[outer], start[outer], end[outer]
+            if not outer.all():
+                row, start, end = row[outer], start[outer], end[outer]
             # Overlapping survivors (torn records) are cut so that the set is disjoint.
-            if len(end) > 1:
+            if (end[:-1] > start[1:]).any():
                 end = np.minimum(end, np.concatenate((start[1:], end[-1:])))
-            self._known[thread] = ThreadCalls(thread, start, end, self._calls["call"][row], row)
+            self._known[thread] = ThreadCalls(thread, start, end, columns["call"][row], row)
         return self._known[thread]
 
 

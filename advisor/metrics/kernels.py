@@ -88,7 +88,7 @@ def _named_by_launch(trace: Trace, names: Names, families: KernelFamilies, namel
     origin = list(range(len(known)))
     for i in nameless:
         rows = np.flatnonzero(index == i)
-        launch = columns["registers"][rows] << 32 | columns["shared_bytes"][rows]
+        launch = columns["registers"][rows].astype(np.int64) << 32 | columns["shared_bytes"][rows]
         keys, kind = dense(launch)
         found: dict[str, int] = {}  # operation -> position
         for k in range(len(keys)):
@@ -201,12 +201,8 @@ def composition(names: Names, index: Array, duration: Array) -> dict[str, float]
 
 def shape_key(columns: dict[str, Array]) -> Array:
     """One integer a launch shape (grid and block sizes); collisions do not matter for counting."""
-    return np.asarray(
-        columns["grid_x"] * 1_000_003
-        + columns["grid_y"] * 7_919
-        + columns["grid_z"] * 104_729
-        + columns["threads"] * 31
-    )
+    factors = {"grid_x": 1_000_003, "grid_y": 7_919, "grid_z": 104_729, "threads": 31}
+    return np.asarray(sum(columns[name].astype(np.int64) * by for name, by in factors.items()))
 
 
 def shorten(name: str, width: int) -> str:

@@ -63,9 +63,9 @@ def operations(trace: Trace) -> Operations:
         rows = len(columns["start"])
         for name in _ID_COLUMNS:
             parts[name].append(columns[name])
-        parts["graph_node"].append(columns.get("graph_node", np.zeros(rows, np.int64)))
+        parts["graph_node"].append(columns.get("graph_node", np.zeros(rows, np.int32)))
         parts["kind"].append(np.full(rows, kind, np.int8))
-        parts["row"].append(np.arange(rows, dtype=np.int64))
+        parts["row"].append(np.arange(rows, dtype=np.int32))
     joined = {
         n: (np.concatenate(v) if len(v) > 1 else v[0]) if v else np.empty(0, np.int64)
         for n, v in parts.items()
@@ -110,7 +110,7 @@ def call_keys(
 
 def _issuing_calls(trace: Trace, process: Array, correlation: Array) -> Array:
     """Row in api_calls of the call that issued each operation."""
-    none = np.full(len(process), MISSING, np.int64)
+    none = np.full(len(process), MISSING, np.int32)
     if not trace.has("api_calls") or len(process) == 0:
         return none
     calls = trace.columns("api_calls", ("process", "correlation", "call"))

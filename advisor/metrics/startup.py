@@ -196,7 +196,7 @@ def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Arr
     at = np.flatnonzero((op_name >= 0) & (ops.api >= 0))
     if not len(at):
         return np.empty(0, np.int64)
-    keys = ops.process[at] * (int(op_name.max()) + 1) + op_name[at]
+    keys = ops.process[at].astype(np.int64) * (int(op_name.max()) + 1) + op_name[at]
     rows = np.unique(ops.api[at[np.unique(keys, return_index=True)[1]]])
     cold = []
     for kind, least in ((Call.LAUNCH, _MODULE_NS), (Call.GRAPH_LAUNCH, _SETUP_NS)):

@@ -175,7 +175,7 @@ def _touches(spans: Spans, start: Array, end: Array) -> Array:
 def _other_streams(a: Analysis, kernels: Array, at: Array) -> Array:
     """Whether a kernel of another stream runs meanwhile: more kernels overlap than on its own."""
     ops = a.ops
-    stream = (ops.process << 32) | (ops.stream & 0xFFFFFFFF)
+    stream = (ops.process.astype(np.int64) << 32) | (ops.stream.astype(np.int64) & 0xFFFFFFFF)
     count = _overlapping(ops.start[kernels], ops.end[kernels], ops.start[at], ops.end[at])
     for one in distinct(stream[at]).tolist():
         own, here = kernels[stream[kernels] == one], np.flatnonzero(stream[at] == one)

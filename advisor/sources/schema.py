@@ -124,6 +124,15 @@ TABLES: dict[str, tuple[str, ...]] = {
     "sums": ("report", "name_id", "count", "total", "average", "median", "least", "most", "deviation"),
 }  # fmt: skip
 
+#: Ids, kinds and what launches ask for, held in 32 bits where all fit: they are compared and counted.
+#: Whoever makes a key of several, or multiplies them, widens them first.
+NARROW_COLUMNS = frozenset((
+    "device", "stream", "context", "process", "thread", "correlation", "call", "result", "name_id",
+    "short_name_id", "mangled_name_id", "grid_x", "grid_y", "grid_z", "blocks", "block_x", "block_y",
+    "block_z", "threads", "registers", "shared_bytes", "local_bytes", "graph_node", "launch_type",
+    "cluster_blocks",
+))  # fmt: skip
+
 FLOAT_COLUMNS = frozenset(TABLES["samples"]) - {"time", "device"}
 
 #: The samples that are a share of a peak, held as 0..1.

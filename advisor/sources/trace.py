@@ -10,7 +10,7 @@ import numpy as np
 from advisor.model.arrays import Array
 from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.reading import READING
-from advisor.sources.schema import TABLES
+from advisor.sources.schema import NARROW_COLUMNS, TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,6 +115,7 @@ class Trace:
     def _read(self, table: str, names: Sequence[str]) -> Columns:
         READING.doing = f"reading {table.replace('_', ' ')}"
         columns = self.source.read_columns(table, names)
+        columns = {n: _narrow(c) if n in NARROW_COLUMNS else c for n, c in columns.items()}
         READING.doing = "measuring"
         if "start" not in TABLES[table]:
             return columns
@@ -162,6 +163,13 @@ class Trace:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _narrow(values: Column) -> Column:
+    """The values in half of the memory, where they and sums of two fit."""
+    if not len(values) or max(int(values.max()), -int(values.min())) >= 1 << 30:
+        return values
+    return values.astype(np.int32)
 
 
 def _near(start: Column) -> Column | None:

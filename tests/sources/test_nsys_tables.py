@@ -21,6 +21,7 @@ from advisor.sources.schema import (
     HTOD,
     MARK,
     MISSING,
+    NARROW_COLUMNS,
     PAGEABLE,
     PINNED,
     PUSH_POP,
@@ -105,9 +106,19 @@ def test_every_table_of_every_schema_reads_whole(opened: Any, schema: str) -> No
             continue
         for name, values in read.items():
             is_float = table == "samples" and name in FLOAT_COLUMNS
-            assert values.dtype == (np.float64 if is_float else np.int64), (table, name)
+            whole = np.int32 if name in NARROW_COLUMNS else np.int64
+            assert values.dtype == (np.float64 if is_float else whole), (table, name)
             assert values.flags.c_contiguous
             assert len(values) > 0
+
+
+@pytest.mark.parametrize("value", [-1, 2**30 - 1, 2**30, 2**31, 2**40])
+def test_values_are_held_in_half_of_the_memory_where_sums_of_two_fit(opened: Any, value: int) -> None:
+    trace = opened(Export().device(0).kernel(0, grid=(value, 1, 1)).kernel(20_000, grid=(7, 1, 1)))
+    blocks = trace.columns("kernels", ("grid_x",))["grid_x"]
+    assert blocks.tolist() == [value, 7]
+    assert (blocks + blocks).tolist() == [2 * value, 14]
+    assert blocks.dtype == (np.int32 if value < 2**30 else np.int64)
 
 
 def test_kernel_columns(opened: Any) -> None:
