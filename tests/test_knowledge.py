@@ -16,6 +16,7 @@ from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.missing import remedy
 from advisor.knowledge import files as knowledge
+from advisor.knowledge import gpus
 from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.serving import Program, detect, named, options_for
 from advisor.knowledge.shapes import EngineData, GpuFile, KernelFile, OptionLine
@@ -400,32 +401,32 @@ def test_other_ranges_mean_nothing(text: str) -> None:
     ],
 )
 def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None:
-    found = knowledge.gpu(name)
+    found = gpus.gpu(name)
     assert found is not None
     assert (found.name, found.dram_gb_per_s, found.sm_count) == (expected, gb_per_s, sms)
 
 
 def test_unknown_gpus_have_no_peaks() -> None:
     for name in (None, "", "NVIDIA H900", "AMD Instinct MI300A", "NVIDIA GeForce RTX 4090 D"):
-        assert knowledge.gpu(name) is None
+        assert gpus.gpu(name) is None
 
 
 @pytest.mark.parametrize(
     "name", ["NVIDIA H800 PCIe", "NVIDIA H20-3e", "NVIDIA RTX PRO 5000 Blackwell Generation Laptop GPU"]
 )
 def test_a_gpu_is_not_taken_for_its_faster_neighbour(name: str) -> None:
-    assert knowledge.gpu(name) is None
+    assert gpus.gpu(name) is None
 
 
 @pytest.mark.parametrize(("name", "tflops"), [("NVIDIA B300", 13_500), ("NVIDIA GB300", 15_000)])
 def test_blackwell_ultra_has_a_peak_for_fp4(name: str, tflops: float) -> None:
-    gpu = knowledge.gpu(name)
+    gpu = gpus.gpu(name)
     assert gpu is not None
     assert gpu.flop_per_s("fp4") == tflops * 1e12
 
 
 def test_gpu_units_are_plausible() -> None:
-    for spec in knowledge.gpus():
+    for spec in gpus.gpus():
         assert 1e11 <= spec.dram_bytes_per_s <= 2e13
         assert spec.source.startswith(("NVIDIA", "AMD") if spec.sm is None else "NVIDIA")
         dense = spec.tensor_tflops.get("fp16")
@@ -433,7 +434,7 @@ def test_gpu_units_are_plausible() -> None:
         if dense is not None and (fp8 := spec.tensor_tflops.get("fp8")) is not None:
             assert fp8 / dense == pytest.approx(2, rel=0.05)
         assert (spec.pcie_generation is None) == (spec.htod_bytes_per_s is None)
-    ours = knowledge.gpu("NVIDIA H200")
+    ours = gpus.gpu("NVIDIA H200")
     assert ours is not None
     assert ours.fp32_tflops == pytest.approx(66.9)
     assert "fp4" not in ours.tensor_tflops

@@ -173,7 +173,7 @@ def test_modules_stay_readable(path: Path) -> None:
     ("module", "source"),
     [
         ("advisor.model.facts", "from advisor.errors import AdvisorError"),
-        ("advisor.sources.nsys", "from advisor.knowledge.files import gpus"),
+        ("advisor.sources.nsys", "from advisor.knowledge.gpus import gpus"),
         ("advisor.metrics.budget", "import advisor.facts.catalog"),
         ("advisor.engine.infer", "from advisor.facts.build import build"),
         ("advisor.engine.infer", "from advisor.sources.trace import Trace"),

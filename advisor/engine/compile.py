@@ -88,6 +88,7 @@ class CompiledRule(Struct, frozen=True):
     alternatives: tuple[tuple[Test, ...], ...]
     doubts: tuple[tuple[Test, ...], ...]
     same_as: tuple[tuple[Test, ...], ...]
+    gain: tuple[Test, ...]
 
     @property
     def required(self) -> tuple[CompiledJoin, ...]:
@@ -298,6 +299,7 @@ class _Builder:
             alternatives=self.each(("alternatives",), rule.alternatives, "applies_when"),
             doubts=self.each(("doubts",), rule.doubts, "when"),
             same_as=self.each(("then", "same_as"), rule.then.same_as, "when"),
+            gain=self.tests(("gain", "applies_when"), rule.gain.applies_when if rule.gain else ()),
         )
 
     def flag(self, key: str, item: bool | FactCondition) -> bool | Test:

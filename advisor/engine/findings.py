@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from advisor.engine.compile import CompiledRule
+from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome, check_fact
 from advisor.engine.judge import (
@@ -132,7 +132,7 @@ def finding_of(
         impact=impact,
         evidence=tuple(_evidence(inference, spec, outcome)),
         time_ranges=_time_ranges(inference, spec, scope),
-        gain=None if spec.gain is None else _asked(spec.gain),
+        gain=_asked(_gain(inference, rule, scope)),
         recommendations=tuple(_advice(inference, rule, scope)),
         alternatives=tuple(_alternatives(inference, rule, scope)),
         explains=tuple(
@@ -143,8 +143,20 @@ def finding_of(
     )
 
 
-def _asked(gain: GainSpec) -> Gain:
+def _gain(inference: Inference, rule: CompiledRule, scope: Scope) -> GainSpec | None:
+    """What the rule asks for, or what it asks for otherwise."""
+    gain = rule.spec.gain
+    return gain if gain is None or _may_hold(inference, rule.gain, scope) else gain.otherwise
+
+
+def _may_hold(inference: Inference, tests: Iterable[Test], scope: Scope) -> bool:
+    return all(check_fact(t, scope, inference.view).truth is not False for t in tests)
+
+
+def _asked(gain: GainSpec | None) -> Gain | None:
     """The what-if that a rule names, not yet estimated."""
+    if gain is None:
+        return None
     return Gain(what_if=gain.what_if, params=dict(gain.params), measure=gain.measure, per=gain.per)
 
 
@@ -183,8 +195,7 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[
     action the first."""
     listed: set[str] = set()
     for item, tests in zip(rule.spec.recommendations, rule.applies, strict=True):
-        applies = all(check_fact(t, scope, inference.view).truth is not False for t in tests)
-        if not applies or item.id in listed:
+        if item.id in listed or not _may_hold(inference, tests, scope):
             continue
         listed.add(item.id)
         verify = None
@@ -201,15 +212,17 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[
 
 
 def _alternatives(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Alternative]:
-    """The other ways to win that apply; one whose condition is unknown is kept."""
+    """The other ways to win that apply, as recommendations do."""
+    listed: set[str] = set()
     for item, tests in zip(rule.spec.alternatives, rule.alternatives, strict=True):
-        if any(check_fact(t, scope, inference.view).truth is False for t in tests):
+        if item.id in listed or not _may_hold(inference, tests, scope):
             continue
+        listed.add(item.id)
         gain = item.gain
         yield Alternative(
             action=item.id,
             text=worded(inference, rule.spec, item.action, scope),
             effort=item.effort,
             what_if=None if gain is None else gain.what_if,
-            gain=None if gain is None else _asked(gain),
+            gain=_asked(gain),
         )

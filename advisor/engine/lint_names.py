@@ -69,6 +69,8 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
         for i, entry in enumerate(entries):
             for j, item in enumerate(getattr(entry, field)):
                 yield (name, i, field, j), item
+    for j, item in enumerate(rule.gain.applies_when if rule.gain else ()):
+        yield ("gain", "applies_when", j), item
     for i, same in enumerate(rule.then.same_as):
         for j, item in enumerate(same.when):
             yield ("then", "same_as", i, "when", j), item
@@ -134,6 +136,8 @@ def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     known = context.known.what_ifs
     named: list[tuple[Loc, GainSpec | None]] = [(("gain", "what_if"), rule.gain)]
     named += [(("alternatives", i, "gain"), o.gain) for i, o in enumerate(rule.alternatives)]
+    if rule.gain is not None:
+        named.append((("gain", "otherwise"), rule.gain.otherwise))
     for loc, gain in named:
         if gain is not None and known is not None and gain.what_if not in known:
             yield loc, f"unknown what-if {gain.what_if}; {near(gain.what_if, known)}"

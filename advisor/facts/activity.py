@@ -10,7 +10,7 @@ from advisor.facts import needs, origin
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.files import gpu
+from advisor.knowledge.gpus import gpu
 from advisor.metrics.activity import Activity, Samples, burst_levels, time_at_level
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage

@@ -11,6 +11,7 @@ from advisor.facts.damage import damage_facts, integrity_facts
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import engines
+from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import union
@@ -62,6 +63,14 @@ _CAPABILITY = Need(
     "the capture does not record the compute capability of the GPU", None, lambda a: bool(_majors(a))
 )
 
+_FEATURES = {
+    "tensor_cores": "has tensor cores", "dependent_launch": "can begin a kernel while another drains",
+    "wgmma": "has the matrix instructions of Hopper", "multicast": "can add up inside the NVLink switch",
+    **{t: f"multiplies matrices in {t.upper()}" for t in ("bf16", "tf32", "int8", "fp8", "fp4")},
+}  # fmt: skip
+_GENERATION = Need(
+    "which GPU it is, is not recorded", None, lambda a: gpu_has("fp8", a.device(a.main_device)) is not None
+)
 _BY_NSYS = Need("another tool than nsys recorded it", None, lambda a: a.trace_method is not None)
 
 _SAMPLES = {"samples": "time device"}
@@ -74,6 +83,7 @@ FACTS = (
         Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export lists them)", "options of the capture", needs=(_TRACED,)),
         Entry("capture.nsys_recorded", "flag", "", "nsys, or a tool that takes its options, recorded the capture", "format of the file"),
         Entry("capture.compute_capability", "count", "", "Major compute capability of the newest GPU that the capture lists", "properties of the devices", needs=(_CAPABILITY,)),
+        *(Entry(f"gpu.{name}", "flag", "", f"The device that did most {can}", "compute capability, or the name, against knowledge/gpus.yaml", needs=(_GENERATION,)) for name, can in _FEATURES.items()),
         Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(_WSL,)),
         Entry("capture.trace_method", "text", "", "How nsys traced CUDA: hardware, software, or not-told where the GPU and the release can do both", "the diagnostics; software where the options forbid hardware tracing, or the release or the GPU is too old for it", columns={"diagnostics": "text_id"}, needs=(_BY_NSYS,)),
         Entry("capture.serving_side", "text", "", "What the recorded server does where prefill and decode run on different servers: prefill, decode, not-told", "options on the command line, as knowledge/engines names them"),
@@ -160,6 +170,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
             "capture.nsys_recorded": capture.recorder.nsys_options,
             "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
             "capture.compute_capability": max(_majors(a), default=None),
+            **{f"gpu.{name}": gpu_has(name, a.device(a.main_device)) for name in _FEATURES},
             "capture.trace_method": a.trace_method,
             "capture.serving_side": _side(" ".join(capture.command or ())),
             "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,

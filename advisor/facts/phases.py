@@ -16,7 +16,8 @@ from advisor.facts.activity import WEIGHT_BYTES, read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.files import StepName, gpu, step_patterns
+from advisor.knowledge.files import StepName, step_patterns
+from advisor.knowledge.gpus import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, PARTS
 from advisor.metrics.intervals import union

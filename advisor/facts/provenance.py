@@ -9,7 +9,8 @@ import numpy as np
 from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.files import call_site_patterns, gpu, step_patterns
+from advisor.knowledge.files import call_site_patterns, step_patterns
+from advisor.knowledge.gpus import gpu
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites

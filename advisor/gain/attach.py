@@ -128,6 +128,9 @@ class Gains:
                 self._known[fix.key] = str(reason)
         return self._known[fix.key]
 
+    def _can(self, fix: Fix) -> bool:
+        return not isinstance(self._estimate(fix), str)
+
     @property
     def predicts(self) -> bool:
         """Whether anything can be estimated from this capture."""
@@ -143,7 +146,8 @@ class Gains:
             if spec.option is None or (spec.language_model and not language_model):
                 continue
             estimate = self._estimate(make_fix(name, {}))
-            if isinstance(estimate, str):
+            other = spec.instead_of
+            if isinstance(estimate, str) or (other and self._can(make_fix(other, {}))):
                 continue
             saved = saved_by(estimate.speedup)
             if saved >= WORTH:

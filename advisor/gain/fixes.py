@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from advisor.gain import fixes_device, fixes_experts, fixes_host
-from advisor.gain.catalog import Fix
+from advisor.gain.catalog import Fix, catalogue
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import Work
+from advisor.gain.work import NoEstimate, Work
+from advisor.knowledge.gpus import gpu_has
 
 Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
 
@@ -21,7 +22,8 @@ _NAMES = {
     fixes_host: "cuda_graphs faster_launches remove_sync async_readback remove_allocations remove_host_gap"
     " remove_gc remove_gil_wait",
     fixes_device: "pin_memory full_link_rate overlap_copy remove_copy fp8_weights int4_weights tensor_rate"
-    " fp8_kv_cache batch speculate shorten_node_gaps fuse_elementwise overlap_communication",
+    " fp8_kv_cache int8_kv_cache int8_weights batch speculate shorten_node_gaps fuse_elementwise"
+    " overlap_communication",
     fixes_experts: "fuse_experts balance_experts",
 }
 FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
@@ -30,12 +32,15 @@ NUMBERS: dict[str, Callable[[Work], list[str]]] = {"balance_experts": fixes_expe
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
-    "tensor_rate", "fp8_kv_cache", "batch", "speculate", "fuse_elementwise", "fuse_experts",
-    "balance_experts", "shorten_node_gaps", "overlap_communication", "remove_sync", "full_link_rate",
-    "faster_launches",
+    "tensor_rate", "fp8_kv_cache", "int8_kv_cache", "int8_weights", "batch", "speculate",
+    "fuse_elementwise", "fuse_experts", "balance_experts", "shorten_node_gaps", "overlap_communication",
+    "remove_sync", "full_link_rate", "faster_launches",
 ))  # fmt: skip
 
 
 def apply(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int = 0) -> Inputs:
     """The inputs with one fix carried out. Raises NoEstimate."""
+    feature = catalogue().whatifs[fix.what_if].feature
+    if feature is not None and gpu_has(feature, work.a.device(work.a.main_device)) is False:
+        raise NoEstimate(f"this GPU has no {feature.upper()}")
     return FIXES[fix.what_if](fix, inputs, work, scenario, lean)

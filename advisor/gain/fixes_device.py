@@ -22,7 +22,7 @@ _OVERLAP_SPREAD = 0.3
 #: Kernels of which a larger batch reads more weights.
 _EXPERTS = frozenset(("moe",))
 #: Bytes of an operand in memory.
-_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
+_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
 
 # ---------------------------------------------------------------- copies
@@ -166,6 +166,10 @@ def int4_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     return changed
 
 
+#: Two formats of 8 bits take the same bytes.
+int8_weights = fp8_weights
+
+
 def _wide_weights(fix: Fix, work: Work, bits: int) -> Array:
     """Matrix products whose weights have more bits than the fix gives them."""
     wide = work.matmul & (work.weight_bits > bits)
@@ -176,6 +180,9 @@ def _wide_weights(fix: Fix, work: Work, bits: int) -> Array:
 
 def fp8_kv_cache(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     return _fewer_bytes(fix, inputs, work, work.attention, lean)
+
+
+int8_kv_cache = fp8_kv_cache
 
 
 def _fewer_bytes(
@@ -205,7 +212,7 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     to: Precision = str(fix.params["precision"])  # type: ignore[assignment]
     simt = work.select(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
     of: dict[Precision, Array] = {"fp32": simt}
-    if to in ("fp8", "fp4"):
+    if to in ("fp8", "int8", "fp4"):
         of = {"bf16": work.matmul & (work.weight_bits == 16) & ~simt}
     if to == "fp4":
         of["fp8"] = work.matmul & (work.weight_bits == 8)

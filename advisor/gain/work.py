@@ -12,7 +12,8 @@ from advisor.facts.device import ACHIEVABLE
 from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE
-from advisor.knowledge.files import KernelFamily, gpu
+from advisor.knowledge.files import KernelFamily
+from advisor.knowledge.gpus import gpu
 from advisor.knowledge.shapes import GpuSpec, Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis

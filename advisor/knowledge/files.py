@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from advisor.cache import cached
 from advisor.errors import AdvisorError
-from advisor.knowledge.kernel_names import Patterns, function_name, pattern, words
+from advisor.knowledge.kernel_names import Patterns, function_name, words
 from advisor.knowledge.shapes import (
     ActionFile,
     CallSiteFile,
@@ -25,8 +25,6 @@ from advisor.knowledge.shapes import (
     EngineData,
     Family,
     Frames,
-    GpuFile,
-    GpuSpec,
     KernelEntry,
     KernelFile,
     KernelSource,
@@ -333,18 +331,7 @@ def call_site_patterns() -> CallSitePatterns:
     return _made_of("call_sites.yaml", CallSiteFile, CallSitePatterns)
 
 
-# --- GPUs, serving engines, references, capture --------------------------------------------------
-
-
-@cache
-def gpus() -> tuple[GpuSpec, ...]:
-    return tuple(shipped("gpus.yaml", GpuFile).gpus)
-
-
-@cache
-def gpu(name: str | None) -> GpuSpec | None:
-    """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), or None."""
-    return next((g for g in gpus() if any(pattern(p).found(name or "") for p in g.match)), None)
+# --- serving engines, references, capture --------------------------------------------------
 
 
 @cache

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from advisor.errors import InputError
 from advisor.knowledge.files import engines
+from advisor.knowledge.gpus import gpu_features, gpu_has
 from advisor.knowledge.kernel_names import pattern
 from advisor.knowledge.shapes import EngineData, OptionLine, Sign
 from advisor.model.advice import Option
+from advisor.model.capture import Device
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.
 ENOUGH = 2.0
@@ -112,12 +114,19 @@ MOST = 3
 
 class Program(NamedTuple):
     """What a capture shows of the program: whether it is a language model (None where that is not
-    known), the names of its kernels, its command line, and the release of nsys that recorded it."""
+    known), the names of its kernels, its command line, the release of nsys that recorded it, and
+    the GPU that it ran on."""
 
     language_model: bool | None = None
     kernels: Sequence[str] = ()
     command: str = ""
     nsys: str | None = None
+    device: Device = Device(id=0)
+
+    def runs(self, option: OptionLine) -> bool:
+        """Whether the GPU can do what the line speaks of, as far as is known."""
+        named = (name for name, f in gpu_features().items() if re.search(f.words, option.line))
+        return all(gpu_has(name, self.device) is not False for name in named)
 
     def uses(self, option: OptionLine) -> bool:
         """Whether the capture shows that the line is in effect: given with the command, or by a
@@ -156,6 +165,8 @@ def _fitting(data: EngineData, action_key: str, program: Program, version: str |
     options = (
         line.option(data.name, version)
         for line in data.options.get(action_key, [])
-        if (None in (wanted, line.language_model) or line.language_model == wanted) and not program.uses(line)
+        if (None in (wanted, line.language_model) or line.language_model == wanted)
+        and program.runs(line)
+        and not program.uses(line)
     )
     return tuple(option for option in options if option is not None)[:MOST]

@@ -35,6 +35,7 @@ def _compile(text: str) -> str:
 Pattern = Annotated[str, AfterValidator(_compile)]
 Text = Annotated[str, Field(min_length=1)]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
 
 
 class Data(Frozen):
@@ -183,7 +184,25 @@ class GpuSpec(Data):
         return None if value is None else value * 1e12
 
 
+class Generations(Data):
+    """Compute capabilities, both ends included."""
+
+    since: float
+    until: float = 1e3
+
+
+class GpuFeature(Data):
+    """The GPUs of each vendor that can do something; none of a vendor that is not named. `words`:
+    how texts speak of it."""
+
+    nvidia: Generations | None = None
+    amd: Generations | None = None
+    words: Pattern
+    source: Text
+
+
 class GpuFile(File):
+    features: dict[Name, GpuFeature]
     gpus: list[GpuSpec] = Field(min_length=1)
 
 

@@ -291,12 +291,14 @@ class Doubt(Strict):
 
 
 class GainSpec(Strict):
-    """The what-if that estimates the gain of the fix."""
+    """The what-if that estimates the gain; `otherwise` is asked where `applies_when` does not hold."""
 
     what_if: Name
     params: dict[str, Operand] = Field(default_factory=dict)
     measure: Literal["latency", "throughput"] = "latency"
     per: Literal["step", "token"] = "step"
+    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
+    otherwise: GainSpec | None = None
 
 
 class VerifySpec(Strict):
@@ -310,7 +312,7 @@ class Action(Strict):
     id: Kebab
     action: Prose
     effort: Literal["low", "medium", "high"]
-    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
+    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=5)] = ()
 
 
 class Recommendation(Action):

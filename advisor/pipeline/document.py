@@ -71,7 +71,8 @@ def program_of(a: Analysis) -> Program:
     """What the capture shows of the program that advice should fit."""
     capture, kernels = a.trace.capture, a.names.texts
     release = capture.producer_version if capture.recorder.nsys_options else None
-    return Program(is_language_model(a.workload), kernels, " ".join(capture.command), release)
+    device = a.device(a.main_device)
+    return Program(is_language_model(a.workload), kernels, " ".join(capture.command), release, device)
 
 
 def is_language_model(workload: str | None) -> bool | None:

@@ -8,7 +8,7 @@ from shlex import quote
 from advisor.engine.rank import because, causes_behind, requirement, saved_of, worth_doing, worth_reporting
 from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
-from advisor.knowledge.files import gpu
+from advisor.knowledge.gpus import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo

@@ -17,7 +17,7 @@ from advisor.sources.trace import Trace
 from tests.test_captures import DATA, EXAMPLES
 
 #: These come from the metadata of a capture, or from several captures together.
-NO_TABLE = ("ranks.", "rank.", "compare.", "moe.")
+NO_TABLE = ("ranks.", "rank.", "compare.", "moe.", "gpu.")
 METADATA = {
     "capture.size_bytes", "capture.event_count", "capture.secret_name_count",
     "capture.debug_build", "capture.client_command", "capture.schema_known",

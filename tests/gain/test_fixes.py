@@ -384,7 +384,7 @@ def test_several_tokens_checked_in_one_step(tmp_path: Path) -> None:
 
 def test_bytes_that_nobody_knows(tmp_path: Path) -> None:
     export = scenes.kernels((scenes.GEMM, 100), (scenes.GEMM, 100))
-    for name in ("fp8_weights", "int4_weights", "fp8_kv_cache"):
+    for name in ("fp8_weights", "int8_weights", "int4_weights", "fp8_kv_cache", "int8_kv_cache"):
         with pytest.raises(NoEstimate, match="record GPU metrics"):
             after(export, tmp_path, fix(name))
 

@@ -1,0 +1,46 @@
+"""GPUs: what they reach at most, and what only some of them can do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from advisor.knowledge.files import shipped
+from advisor.knowledge.kernel_names import pattern
+from advisor.knowledge.shapes import GpuFeature, GpuFile, GpuSpec
+from advisor.model.capture import Device
+
+#: GPUs of AMD, by name.
+_AMD = r"AMD|Radeon|Instinct|\bMI\d"
+
+
+@cache
+def gpus() -> tuple[GpuSpec, ...]:
+    return tuple(shipped("gpus.yaml", GpuFile).gpus)
+
+
+@cache
+def gpu(name: str | None) -> GpuSpec | None:
+    """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), or None."""
+    return next((g for g in gpus() if any(pattern(p).found(name or "") for p in g.match)), None)
+
+
+@cache
+def gpu_features() -> Mapping[str, GpuFeature]:
+    """What only some GPUs can do, by name."""
+    return MappingProxyType(shipped("gpus.yaml", GpuFile).features)
+
+
+def gpu_has(feature: str, device: Device) -> bool | None:
+    """Whether the device can do it, by its compute capability; None where that is not known."""
+    about, known = gpu(device.name), gpu_features()[feature]
+    if device.compute_capability:
+        capability = float("{}.{}".format(*device.compute_capability))
+    elif about and about.sm:
+        capability = about.sm / 10
+    else:
+        return None
+    those = known.amd if re.search(_AMD, device.name or "") else known.nvidia
+    return those is not None and those.since <= capability <= those.until
