@@ -66,7 +66,8 @@ class Grid(Struct, frozen=True):
     """A table; heads carry units as those of evidence do: ``before:ms``, ``share:ratio``. A column
     `severity` shows levels with their sign, `level` the sign alone, `called from` is never cut;
     `wrapped`: the last column may take several lines. `title` marks it as evidence; `item` names what
-    a row of a long table is, for formats that can search in it."""
+    a row of a long table is, for formats that can search in it; `levels` how deep each row lies in a tree,
+    its parent before it, for formats that can fold."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell | Number, ...], ...]
@@ -74,6 +75,7 @@ class Grid(Struct, frozen=True):
     wrapped: bool = False
     title: str = ""
     item: str = ""
+    levels: tuple[int, ...] = ()
 
 
 class Places(Struct, frozen=True):

@@ -305,5 +305,15 @@ def _blocks(document: Tables, maps: Mapping[str, Heat]) -> Iterator[Block]:
         yield Paragraph("; ".join(t for t in (table["scope"], table["note"]) if t))
         if table["report"] in maps:
             yield maps[table["report"]]
+        elif table["report"] == "modules" and table["rows"]:
+            yield _tree(table["rows"])
         elif table["rows"]:
             yield Grid(tuple(table["rows"][0]), tuple(tuple(row.values()) for row in table["rows"]))
+
+
+def _tree(rows: Sequence[Mapping[str, Any]]) -> Grid:
+    heads = ("module", "GPU ops", "self:ns", "total:ns", "share:ratio")
+    unit = next(unit_of(name) for name in rows[0] if name.startswith("Self"))
+    times = [[row[f"{name} ({unit})"] * figures.IN_NS[unit] for name in ("Self", "Total")] for row in rows]
+    cells = ((r["Module"], r["GPU Ops"], *t, r["Total (%)"] / 100) for r, t in zip(rows, times, strict=True))
+    return Grid(heads, tuple(cells), levels=tuple(row["Level"] for row in rows))

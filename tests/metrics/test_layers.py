@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from advisor.facts.build import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.stats.reports import make_report
 from advisor.model.facts import FactBase, Scope
+from advisor.reports.html import report as html
+from advisor.reports.stats_tables import report
 from advisor.sources.open import open_trace
 from tests.facts.test_values import expect_values
 from tests.kineto_builder import Profile
@@ -185,8 +188,12 @@ def test_modules_of_one_class_are_layers(tmp_path: Path) -> None:
     expect_values(facts(path), {**wanted, "layer.source": "Python modules"})
     with open_trace(path) as trace:
         frame = make_report(Analysis(trace), "layers").frame
+        modules = make_report(Analysis(trace), "modules")
     assert frame["Total (ns)"].tolist() == [39_000.0] * 4
     assert frame["FFN (ns)"].tolist() == [20_000.0] * 4
+    page = html.document(report("t", [modules])).decode()
+    assert re.findall(r'heading">(\w+)', page)[:3] == ["Model_0", "DecoderLayer_0", "MLP_0"]
+    assert "<small>total us</small> 156.0" in page
 
 
 def test_two_layers_are_none_and_the_reason_says_what_would_show_them(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.model.facts import Interval, Scope
+from advisor.model.facts import Interval, Scope, Table
 from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, ToDo, Tool
 from advisor.reports import json_report
+from advisor.reports.blocks import Grid
+from advisor.reports.html.view import BRANCHES, tree
 from advisor.reports.layout import clean
 from advisor.reports.summary import verdict
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, html_page, in_order
@@ -27,8 +29,17 @@ LIMIT = 1_500_000
 VOID = {"meta", "br", "input", "path", "rect", "circle"}
 
 LANES = ("compute", "copies", "host in CUDA calls", "SM Active", "Tensor Active", "DRAM")
+MODULES = Table(
+    title="GPU time by Python module",
+    columns=("module", "objects", "GPU work", "self:ms", "total:ms", "share:ratio"),
+    rows=(
+        ("Model", 1, 2, 1.0, 10.0, 1.0), (". DecoderLayer", 2, 1, 0.5, 9.0, 0.9),
+        (". . Attention", 2, 40, 6.5, 6.5, 0.65), (". . MLP", 2, 8, 2.0, 2.0, 0.2),
+    ),
+)  # fmt: skip
 FULL = DIAGNOSIS.model_copy(
     update={
+        "tables": DIAGNOSIS.tables | {"modules": MODULES},
         "timeline": Timeline(
             start_ns=1_200_000_000,
             bin_ns=150_000,
@@ -292,3 +303,23 @@ def test_size_of_the_ranks_of_a_job() -> None:
     folder = ROOT / "examples" / "captures" / "dlrm_8_ranks"
     found = diagnose_ranks([(None, path) for path in sorted(folder.glob("*.gz"))])
     assert len(html_page([found])) < LIMIT
+
+
+def test_modules_fold_as_the_tree_they_are() -> None:
+    page = html_page([FULL]).decode()
+    modules = page[page.index('<ul class="tree">') :]
+    names = re.findall(r'(<details|<div class="leaf").*?<span class="heading">(\w+)', modules)[:4]
+    assert names == [
+        ("<details", "Model"), ("<details", "DecoderLayer"),
+        ('<div class="leaf"', "Attention"), ('<div class="leaf"', "MLP"),
+    ]  # fmt: skip
+    assert "<small>self ms</small> 6.50" in modules
+
+
+def test_a_tree_keeps_the_rows_that_take_most() -> None:
+    rows = [("Model", 10_000.0), *((f"Layer_{i}", float(i)) for i in range(BRANCHES + 40))]
+    grid = Grid(("module", "total:ns"), tuple(rows), levels=(0, *(1 for _ in rows[1:])))
+    found = tree(grid)
+    (root,) = found.branches
+    assert found.more == 41
+    assert [x.name.text for x in root.below] == [f"Layer_{i}" for i in range(41, BRANCHES + 40)]

@@ -25,7 +25,7 @@ from advisor.model.parts import PARTS
 from advisor.reports import json_report
 from advisor.reports.blocks import Report
 from advisor.reports.html.budget import budget_view, piece_pattern
-from advisor.reports.html.view import PLACES, parts
+from advisor.reports.html.view import PLACES, parts, tree
 from advisor.reports.layout import UNICODE, clean, cut_middle
 
 LEVELS = UNICODE.levels
@@ -71,6 +71,7 @@ def environment() -> Environment:
         "ms": milliseconds,
         "pattern": piece_pattern,
         "prose": prose,
+        "tree": tree,
     }
     return made
 

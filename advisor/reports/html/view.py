@@ -28,6 +28,8 @@ from advisor.reports.layout import clean, cut_middle, name_text
 INPUTS = 4
 #: Findings that are unfolded when the page opens, and places that are listed without unfolding.
 OPEN, PLACES = 3, 6
+#: Rows of a tree, and its levels that are unfolded when the page opens.
+BRANCHES, UNFOLDED = 500, 2
 #: The list of several captures.
 INDEX = "index"
 #: Columns that blocks count on.
@@ -236,6 +238,10 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     for name, table in d.tables.items():
         if name != "kernels" and table.rows:
             whole_table = replace(grid(table, item=f"row of {name}"), title="")
+            if name == "modules":
+                names = [str(row[0]) for row in table.rows]
+                levels = tuple((len(text) - len(text.lstrip(". "))) // 2 for text in names)
+                whole_table = replace(whole_table, levels=levels)
             yield b.Fold(table.title, f"{len(table.rows)} rows", (whole_table,))
     yield from tail.thresholds(d, unchanged=True)
     yield from tail.facts(d)
@@ -315,6 +321,41 @@ def table_view(grid: b.Grid) -> TableView:
         for r, row in enumerate(grid.rows)
     ]
     return TableView(grid, [(clean(head), number) for head, _, number in made], rows)
+
+
+class Branch(Struct, frozen=True):
+    """A row of a tree with those below it; `numbers` are its other cells with their heads."""
+
+    name: CellView
+    numbers: list[tuple[str, CellView]]
+    is_open: bool
+    below: list[Branch]
+
+
+class Tree(Struct, frozen=True):
+    """Rows that lie in each other; `more` smaller ones are left out."""
+
+    branches: list[Branch]
+    more: int
+
+
+def tree(grid: b.Grid) -> Tree:
+    """A grid with levels: the rows that take most, and of them the first levels unfolded."""
+    view = table_view(grid)
+    total = next(i for i, head in enumerate(grid.heads) if head.startswith("total"))
+    order = sorted(range(len(view.rows)), key=lambda i: (-(view.rows[i][total].sort or 0.0), i))
+    chosen = sorted(order[:BRANCHES])  # none takes more than what it lies in, so no parent is missing
+    made: list[Branch] = []
+    path: list[list[Branch]] = [made]
+    for i in chosen:
+        name, *rest = view.rows[i]
+        level = min(grid.levels[i], len(path) - 1)
+        numbers = [(head, cell) for (head, _), cell in zip(view.heads[1:], rest, strict=True)]
+        plain = replace(name, text=name.text.lstrip(". "), full=name.full.lstrip(". "))
+        branch = Branch(plain, numbers, level < UNFOLDED, [])
+        path[level].append(branch)
+        path[level + 1 :] = [branch.below]
+    return Tree(made, len(view.rows) - len(chosen))
 
 
 def _cell(value: Cell | b.Number, text: str, number: bool, unit: str) -> CellView:
