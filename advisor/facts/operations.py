@@ -41,6 +41,7 @@ FACTS = (
         Entry("operation.tail_window_ratio", "ratio", "kernels", "Time lost in the tail: sum of max(0, duration - p50), over the window", "per kernel name and launch shape, summed"),
         Entry("operation.tail_p99_ratio", "ratio", "kernels", "What the slow calls cost the slowest steps: time lost in them in the step at the 99th percentile of that loss, over the 99th percentile of step times; without steps operation.tail_window_ratio", "sum of max(0, duration - p50) by step, p99 / p99"),
         Entry("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
+        Entry("operation.slow_count", "count", "kernels", "Calls that take more than 1.5 times the median of their like", "count"),
         Entry("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation", needs=(needs.KERNELS, _SLOW_CALLS)),
     ], columns={"kernels": f"{origin.SPAN} stream name_id {origin.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
     *group("device", needs.CUDA, [
@@ -113,6 +114,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
                 "operation.tail_window_ratio": tail / window,
                 "operation.tail_p99_ratio": _at_p99(a, like.at[calls], excess[calls]) or tail / window,
                 "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
+                "operation.slow_count": int((duration[calls] > SLOW * spread.p50[group[calls]]).sum()),
             },
             scope,
         )

@@ -70,6 +70,20 @@ def test_a_cheap_kernel_that_now_and_then_holds_up_everything(tmp_path: Path) ->
     assert found.scope.operation in {f.scope.operation for f in d.facts}
 
 
+@pytest.mark.parametrize(("slow", "tail"), [(2, False), (3, True), (12, True)])
+def test_two_slow_calls_are_no_tail_and_few_are_doubted(tmp_path: Path, slow: int, tail: bool) -> None:
+    m = Machine()
+    for i in range(40):
+        with m.step(f"decode_step {i}"):
+            m.layers(22, [(kernel, 2 * us) for kernel, us in DECODE_LAYER])
+            for call in range(4):
+                m.launch(TOP_K, 250 if 8 <= i < 8 + slow and call == 2 else 3)
+    d = diagnosed(m, tmp_path)
+    found = [f for f in d.findings if f.cause == "hidden-tail"]
+    assert bool(found) is tail
+    assert all(("few slow calls" in f.message) is (slow < 10) for f in found)
+
+
 @pytest.mark.parametrize(("name", "wide"), [
     ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel::Params)", True),
     ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_3_64x64x64", True),
