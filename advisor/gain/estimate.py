@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.extract import Extract, extract
-from advisor.gain.fixes import LEANING, apply
+from advisor.gain.fixes import KEEPS_WORK, LEANING, apply
 from advisor.gain.inputs import NONE, Inputs
 from advisor.gain.profiler import (
     Scenario,
@@ -32,6 +32,7 @@ from advisor.gain.profiler import (
 from advisor.gain.replay import DIAGNOSIS_OPS, Played, Replayed, choose_steps, recorded_ends, replay
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import union_by
 from advisor.model.arrays import Array, distinct
 from advisor.model.findings import Span
 
@@ -112,8 +113,26 @@ class Replayer:
         key = (tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
-            self._known[key] = self.mean_step(inputs, replay(inputs))
+            self._known[key] = max(self.mean_step(inputs, replay(inputs)), self._least(fixes, inputs))
         return self._known[key]
+
+    def _least(self, fixes: Sequence[Fix], inputs: Inputs) -> float:
+        """Time of a step in which a device is busy, ns, if its streams overlap as recorded: a faster
+        host does not say which of them wait for each other. 0 with fixes of the work itself."""
+        if not fixes or not all(fix.what_if in KEEPS_WORK for fix in fixes):
+            return 0.0
+        return self._recorded_busy * float(inputs.ops.duration[self._measured(inputs)[0]].sum())
+
+    @cached_property
+    def _recorded_busy(self) -> float:
+        """The longest that a device is busy in a measured step, over the summed time of the
+        operations of all measured steps."""
+        ops = self.a.ops
+        at = self.taken.inputs.ops.at[self._measured(self.taken.inputs)[0]]
+        busy = union_by(ops.device[at], ops.start[at], ops.end[at]).values()
+        longest = max((spans.total for spans in busy), default=0)
+        total = float((ops.end[at] - ops.start[at]).sum())
+        return longest / max(total, 1.0) / len(self.excerpt.measured)
 
     @cached_property
     def middle(self) -> Scenario:
@@ -184,6 +203,18 @@ class Replayer:
         launched before it takes no time away from the others: what counts is how far each step's
         work reaches at most."""
         ops = inputs.ops
+        mine, first = self._measured(inputs)
+        if len(mine) == 0:
+            return 0.0
+        alone = ops.duration[mine] + np.minimum(ops.gap[mine], 0.0)
+        reached = np.cumsum(alone)
+        time = np.maximum.reduceat(reached, first) - (reached - alone)[first]
+        busy = np.bincount(ops.stream[mine[first]], np.maximum(time, 0.0))
+        return float(busy.max()) / len(self.excerpt.measured)
+
+    def _measured(self, inputs: Inputs) -> tuple[Array, Array]:
+        """The operations of the measured steps by stream and step, and where each of these begins."""
+        ops = inputs.ops
         # Fixes change times, hardly ever where the work runs.
         if self._order is None or self._order[0] is not ops.stream or self._order[1] is not ops.step:
             mine = np.flatnonzero(np.isin(ops.step, self.excerpt.measured))
@@ -192,14 +223,7 @@ class Replayer:
             new = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1])
             first = np.concatenate(([0], np.flatnonzero(new) + 1))
             self._order = ops.stream, ops.step, mine, first
-        mine, first = self._order[2:]
-        if len(mine) == 0:
-            return 0.0
-        alone = ops.duration[mine] + np.minimum(ops.gap[mine], 0.0)
-        reached = np.cumsum(alone)
-        time = np.maximum.reduceat(reached, first) - (reached - alone)[first]
-        busy = np.bincount(ops.stream[mine[first]], np.maximum(time, 0.0))
-        return float(busy.max()) / len(self.excerpt.measured)
+        return self._order[2:]
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         """Mean step time under a scenario if the host took no time at all and nothing waited. It
@@ -216,7 +240,7 @@ class Replayer:
             still = np.zeros(len(inputs.calls))
             free = inputs.with_calls(pre=still, own=still)
             free = replace(free, waits=free.waits.without(np.ones(len(free.waits), bool)))
-            self._known[key] = self.mean_step(free, replay(free))
+            self._known[key] = max(self.mean_step(free, replay(free)), self._least(fixes, free))
         return self._known[key]
 
     @cached_property

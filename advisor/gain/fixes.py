@@ -29,6 +29,8 @@ _NAMES = {
 FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
 #: Lines on what a fix rests on in this capture.
 NUMBERS: dict[str, Callable[[Work], list[str]]] = {"balance_experts": fixes_experts.routing_numbers}
+#: Fixes that leave the work of the device and its overlap as they are.
+KEEPS_WORK = frozenset(_NAMES[fixes_host].split()) - {"async_readback"}
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",

@@ -48,6 +48,20 @@ def test_graphs_end_at_the_gpu(tmp_path: Path) -> None:
     assert step_us(r, fix("cuda_graphs"), scenario=half) == pytest.approx(300.9 + 99 * 0.25)
 
 
+def test_streams_overlap_no_more_than_recorded(tmp_path: Path) -> None:
+    """Four kernels of 50 us a step, on two streams by turns, one every 100 us: which wait for each
+    other is not known, so a faster host makes a step no shorter than the device is busy. The last of five
+    steps ends with its third kernel, on the stream that the steps end on."""
+
+    def step(e: Export, t: int) -> None:
+        for k in range(4):
+            at = t + k * 100 * US
+            e.launch(at, 5 * US, kernel_start=at + 7 * US, kernel_dur=50 * US, stream=7 + k % 2)
+
+    assert after(scenes.capture(step, 400), tmp_path) == 400
+    assert after(scenes.capture(step, 400), tmp_path, fix("cuda_graphs")) == (4 * 200 + 150) / 5
+
+
 def test_a_small_graph_costs_no_more_than_its_launches(tmp_path: Path) -> None:
     # 15 us of host code and a launch of 5, or two launches as a graph of 5.16.
     assert after(scenes.eager(1), tmp_path, fix("cuda_graphs")) == pytest.approx(20)
