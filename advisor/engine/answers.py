@@ -12,9 +12,10 @@ from advisor.engine.compile import Test
 from advisor.engine.explain import Explainer, nearest_first, obstacle
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Checked, Outcome
-from advisor.engine.judge import impact_of, withholder
+from advisor.engine.judge import Withholders, impact_of
 from advisor.engine.states import cause_of
 from advisor.facts.spec import PART_MEANINGS
+from advisor.model.facts import Scope
 from advisor.model.findings import Budget, Finding, Part
 from advisor.model.gain import WORTH
 from advisor.model.parts import BUSY
@@ -48,7 +49,7 @@ def answered(
     return tuple(b.model_copy(update={"parts": tuple(answer(b, p) for p in b.parts)}) for b in budgets)
 
 
-def _here(finding: Finding, budget: Budget) -> bool:
+def _here(finding: Finding | Outcome, budget: Budget) -> bool:
     pairs = ((finding.scope.device, budget.device), (finding.scope.rank, budget.rank))
     return all(a is None or b is None or a == b for a, b in pairs)
 
@@ -66,7 +67,7 @@ def why_not(inference: Inference) -> Why:
     """Why the rules about a part did not fire, by the one that came nearest."""
     explainer = Explainer(inference, inference.facts.missing.get)
     by_code = inference.program.by_code
-    by = withholder(inference)
+    withholders = Withholders(inference)
 
     def why(budget: Budget, part: Part) -> str:
         about = [
@@ -74,10 +75,11 @@ def why_not(inference: Inference) -> Why:
             for o in inference.outcomes
             if (spec := by_code[o.code].spec).impact is not None
             and part.part in spec.impact.parts
-            and o.scope.device in (None, budget.device)
+            and _here(o, budget)
         ]
+        by = withholders.of(Scope(rank=budget.rank, device=budget.device))
         if by is not None and about:
-            return f"not judged: {by.cause} comes first"
+            return f"not judged: {by} comes first"
         looked = [o for o in about if o.state != "fired"]
         if looked:
             return _worded(explainer, min(nearest_first(looked), key=lambda o: _order(inference, o, part)))

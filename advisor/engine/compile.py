@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from advisor.engine.load import Loc, Problem, RuleSet, refuse
 from advisor.engine.params import ParamKey, ParamValue, resolve_params
 from advisor.engine.values import COMPLEMENT, Atom, Operand, compare, operand
+from advisor.model.facts import Level, of_job
 from advisor.model.rules import CauseCondition, Comparison, FactCondition, Join, RuleSpec, SymptomCondition
 
 #: "here": this scope or wider; "within": this scope or narrower; "overlap": either way.
@@ -89,6 +90,13 @@ class CompiledRule(Struct, frozen=True):
     doubts: tuple[tuple[Test, ...], ...]
     same_as: tuple[tuple[Test, ...], ...]
     gain: tuple[Test, ...]
+
+    @property
+    def level(self) -> Level | Literal["capture"]:
+        """Where the rule is judged: a rule about a trace in each capture of a job, unless it looks
+        at what only all captures show."""
+        alone = self.spec.scope == "trace" and not any(of_job(t.fact) for t in self.tests())
+        return "capture" if alone else self.spec.scope
 
     @property
     def required(self) -> tuple[CompiledJoin, ...]:

@@ -22,9 +22,9 @@ from itertools import product
 from typing import Any
 
 from advisor.engine.compile import CompiledGuard, CompiledJoin, CompiledRule, Program, State, Test
-from advisor.engine.interpret import FactView, OutcomeLog, on_keys
+from advisor.engine.interpret import FactView, OutcomeLog
 from advisor.engine.values import atom, key
-from advisor.model.facts import Level, Scope
+from advisor.model.facts import Scope
 
 SHARD = 48
 GROUP = 400
@@ -43,12 +43,12 @@ Masks = tuple[tuple[tuple[str, ...], ...], ...]
 
 def masks_of(program: Program, view: FactView) -> Masks:
     rules = program.by_code.values()
-    return tuple(_masks(j, r.spec.scope, view) for r in rules for j in r.required)
+    return tuple(_masks(j, r.level, view) for r in rules for j in r.required)
 
 
-def _masks(join: CompiledJoin, level: Level, view: FactView) -> tuple[tuple[str, ...], ...]:
+def _masks(join: CompiledJoin, level: str, view: FactView) -> tuple[tuple[str, ...], ...]:
     """Which fields of `on` the scopes of a level name: one engine rule for each pattern."""
-    return tuple(sorted({tuple(on_keys(join, s)) for s in view.scopes(level)}))
+    return tuple(sorted({tuple(view.on_keys(join, s)) for s in view.scopes(level)}))
 
 
 class Emitter:
@@ -65,12 +65,12 @@ class Emitter:
         for stratum, rules in enumerate(program.strata):
             for rule in rules:
                 self._emit(stratum, rule)
-        levels: dict[str, set[Level]] = {}
+        levels: dict[str, set[str]] = {}
         self._gaps: set[str] = set()
         self._asked: set[str] = set()  # whether they are known
         for rule in program.by_code.values():
             for test in rule.tests():
-                levels.setdefault(test.fact, set()).add(rule.spec.scope)
+                levels.setdefault(test.fact, set()).add(rule.level)
                 if test.op == "known":
                     self._asked.add(test.fact)
             self._gaps |= {
@@ -90,8 +90,8 @@ class Emitter:
     def _emit(self, stratum: int, rule: CompiledRule) -> None:
         spec = rule.spec
         for join in rule.required:
-            for bound in _masks(join, spec.scope, self.view):
-                anchor = self._use(("join-anchor", stratum, spec.scope, join.on, bound))
+            for bound in _masks(join, rule.level, self.view):
+                anchor = self._use(("join-anchor", stratum, rule.level, join.on, bound))
                 self._add((spec.code, join.alias), [anchor, self._row_tests(join, bound)])
         joined = [[*self._use(("joined", spec.code, j.alias)), *_HERE] for j in rule.required]
         states = [self._state(r, {"$neq": {"truth": "1"}}) for r in rule.overrulers]
@@ -99,7 +99,7 @@ class Emitter:
             choices = [self._positive(c) for c in branch]
             choices += [self._negative(g) for g in rule.guards]
             for chosen in product(*choices):
-                anchor = self._use(("anchor", stratum, spec.scope))
+                anchor = self._use(("anchor", stratum, rule.level))
                 self._add((spec.code, number), [anchor, *chosen, *joined, *states])
 
     def _add(self, meaning: Meaning, tests: Iterable[list[dict[str, Any]]]) -> None:
@@ -178,7 +178,7 @@ class Emitter:
 
     def base(self) -> Iterator[Record]:
         """Facts as seen from every scope that needs them, and the rows of joined tables."""
-        seen: dict[frozenset[Level], list[Scope]] = {}
+        seen: dict[frozenset[str], list[Scope]] = {}
         for name, levels in self._wanted:
             if levels not in seen:
                 scopes = {s for level in levels for s in self.view.scopes(level)}
@@ -222,7 +222,7 @@ class Emitter:
         """The outcomes of lower strata as the rules of this one see them."""
         done: set[tuple[State, Scope]] = set()
         for rule in self.program.strata[stratum]:
-            for scope in self.view.scopes(rule.spec.scope):
+            for scope in self.view.scopes(rule.level):
                 for state in rule.states():
                     if (state, scope) not in done:
                         done.add((state, scope))
@@ -233,9 +233,9 @@ class Emitter:
     def join_anchors(self, stratum: int) -> Iterator[Record]:
         done: set[tuple[Hashable, Scope]] = set()
         for rule in self.program.strata[stratum]:
-            for join, scope in product(rule.required, self.view.scopes(rule.spec.scope)):
-                keys = on_keys(join, scope)
-                name = ("join-anchor", stratum, rule.spec.scope, join.on, tuple(keys))
+            for join, scope in product(rule.required, self.view.scopes(rule.level)):
+                keys = self.view.on_keys(join, scope)
+                name = ("join-anchor", stratum, rule.level, join.on, tuple(keys))
                 if (name, scope) not in done:
                     done.add((name, scope))
                     body: Record = {"s": self._scope(scope)}
@@ -243,7 +243,7 @@ class Emitter:
                     yield from self._records(name, body)
 
     def anchors(self, stratum: int) -> Iterator[Record]:
-        for level in sorted({r.spec.scope for r in self.program.strata[stratum]}):
+        for level in sorted({r.level for r in self.program.strata[stratum]}):
             for scope in self.view.scopes(level):
                 yield from self._records(("anchor", stratum, level), {"s": self._scope(scope)})
 

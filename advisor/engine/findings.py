@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -11,16 +11,16 @@ from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome, check_fact
 from advisor.engine.judge import (
     Duration,
+    Withholders,
+    as_sure,
     confidence_of,
     grading,
-    health_withholder,
     impact_of,
     invalidates,
     part_of,
-    withholder,
 )
 from advisor.engine.params import thresholds
-from advisor.engine.rank import rank
+from advisor.engine.rank import holds_in, rank, without_repeats
 from advisor.engine.states import heaviest_first, in_order, not_judged
 from advisor.engine.wording import condition_docs, message_of, outcome_message, worded
 from advisor.model.facts import Interval, Row, Scope, Table
@@ -41,6 +41,7 @@ from advisor.model.rules import GainSpec, RuleSpec
 
 #: Codes of the rules about the capture itself: they hold even where its rows cannot be believed.
 CAPTURE_RULES = "CAP"
+Estimate = Callable[[Sequence[Finding]], Sequence[Finding]]
 MAX_RANGES = 50
 MAX_ROWS = 50
 
@@ -55,8 +56,11 @@ class Conclusions(Struct, frozen=True):
     thresholds: tuple[Threshold, ...]
 
 
-def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusions:
-    """Fold, judge, word and rank. `ms_of` turns a share of a budget part into milliseconds."""
+def conclude(
+    inference: Inference, *, ms_of: Duration | None = None, estimate: Estimate | None = None
+) -> Conclusions:
+    """Fold, judge, word and rank. `ms_of` turns a share of a budget part into milliseconds;
+    `estimate` gives findings the gain of their fix, by which those about one time become one."""
     by_code = inference.program.by_code
     fired = inference.in_state("fired")
     folded = fold(inference)
@@ -64,21 +68,22 @@ def conclude(inference: Inference, *, ms_of: Duration | None = None) -> Conclusi
     reported = [o for o in fired if by_code[o.code].spec.kind != "note" and (o.code, o.scope) not in inside]
     overruled = [(o, o.overruled_by[0].name) for o in inference.in_state("overruled")]
     healthy = list(in_order(inference))
-    withheld: list[tuple[Outcome | Healthy, str]] = []
-    if (by := withholder(inference)) is not None:
-        withheld += [(o, by.cause) for o in reported if not _about_capture(o)]
-        overruled += [(o, by.cause) for o in reported if not _about_capture(o)]
-        overruled.sort(key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
-        reported = [o for o in reported if _about_capture(o)]
-    if (by := by or health_withholder(inference)) is not None:
-        withheld += [(entry, by.cause) for entry in healthy]
-        healthy = []
+    by = Withholders(inference)
+    unsaid = [(o, c) for o in reported if not _about_capture(o) and (c := by.of(o.scope))]
+    withheld: list[tuple[Outcome | Healthy, str]] = [*unsaid]
+    withheld += ((entry, c) for entry in healthy if (c := by.of_health(entry.scope)))
+    overruled = sorted([*overruled, *unsaid], key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
+    reported = [o for o in reported if _about_capture(o) or not by.of(o.scope)]
+    healthy = [entry for entry in healthy if not by.of_health(entry.scope)]
     rules = inference.program.rules
+    findings = rank(
+        [finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of) for o in reported], rules.by_code
+    )
+    if estimate is not None:
+        findings = without_repeats(estimate(findings), rules.by_code, holds_in(inference))
+        findings = rank(map(as_sure, findings), rules.by_code)
     return Conclusions(
-        findings=rank(
-            [finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of) for o in reported],
-            rules.by_code,
-        ),
+        findings=findings,
         overruled=tuple(
             Overruled(code=o.code, cause=o.cause, by=name, scope=o.scope) for o, name in overruled
         ),
@@ -93,16 +98,21 @@ def _about_capture(outcome: Outcome) -> bool:
 
 
 def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:
-    """The fired symptoms that each fired cause explains: in its own scope or a narrower one."""
+    """The fired symptoms that each fired cause explains: in its own scope or a narrower one. What
+    one rank does to the others explains what any of them shows."""
     folded = {}
     by_cause = inference.program.rules.by_cause
+
+    def of_job(cause: Outcome) -> bool:
+        return inference.facts.of_job and inference.program.by_code[cause.code].spec.scope == "rank"
+
     for cause in inference.in_state("fired"):
         explained = [
             symptom
             for name in inference.program.by_code[cause.code].spec.then.explains
             if name in by_cause
             for symptom in inference.by_code.get(by_cause[name].code, ())
-            if symptom.state == "fired" and cause.scope.encloses(symptom.scope)
+            if symptom.state == "fired" and (of_job(cause) or cause.scope.encloses(symptom.scope))
         ]
         if explained:
             folded[cause.code, cause.scope] = tuple(explained)

@@ -159,7 +159,7 @@ def _decided(explained: Outcome, fired: bool) -> Outcome:
 
 def _evaluated(stratum: Iterable[CompiledRule], log: OutcomeLog) -> list[Outcome]:
     """Each rule in each scope of its level, as the interpreter judges it."""
-    return [evaluate(rule, scope, log) for rule in stratum for scope in log.view.scopes(rule.spec.scope)]
+    return [evaluate(rule, scope, log) for rule in stratum for scope in log.view.scopes(rule.level)]
 
 
 def _ordered(

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from advisor.engine.compile import CompiledJoin, CompiledRule, Condition, State, Test
 from advisor.engine.values import Atom, atom, k_and, k_not, k_or, key
-from advisor.model.facts import LEVELS, Fact, FactBase, Level, Row, Scope, Value, enclosing
+from advisor.model.facts import LEVELS, TRACE, Fact, FactBase, Row, Scope, Value, enclosing
 
 OutcomeState = Literal["fired", "quiet", "unknown", "overruled"]
 
@@ -122,18 +122,34 @@ class FactView:
         self._outer: dict[Scope, tuple[Scope, ...]] = {}
         self._atoms: dict[tuple[str, Scope], Atom | None] = {}
         self._seen: dict[tuple[str, Scope], Fact | None] = {}
-        self._scopes: dict[Level, tuple[Scope, ...]] = {}
+        self._scopes: dict[str, tuple[Scope, ...]] = {}
 
-    def scopes(self, level: Level) -> tuple[Scope, ...]:
-        """Where a rule of this level is evaluated: its scopes, else those of the next wider level.
-
-        The whole trace is always there, so no rule goes without an outcome.
-        """
+    def scopes(self, level: str) -> tuple[Scope, ...]:
+        """Where a rule of this level is evaluated in each capture: its scopes there, else those of
+        the next wider level, at last the capture, so that no rule goes without an outcome."""
         if level not in self._scopes:
-            wider: tuple[Level, ...] = ("device", "rank", "trace")
-            tried = (level, *wider[wider.index(level) + 1 :]) if level in wider else (level, *wider)
-            self._scopes[level] = tuple(next(s for n in tried if (s := self.facts.scopes(n))))
+            self._scopes[level] = tuple(self._looked_for(level))
         return self._scopes[level]
+
+    def _looked_for(self, level: str) -> Iterable[Scope]:
+        facts = self.facts
+        if level in ("trace", "capture"):
+            return (TRACE,) if level == "trace" else facts.captures
+        wider = ("device", "rank")
+        tried = (level, *wider[wider.index(level) + 1 :]) if level in wider else (level, *wider)
+        grouped: list[dict[Scope, list[Scope]]] = []
+        for name in tried:
+            grouped.append({})
+            for scope in facts.scopes(name):
+                grouped[-1].setdefault(facts.capture_of(scope), []).append(scope)
+        return [s for c in facts.captures for s in next((g[c] for g in grouped if c in g), [c])]
+
+    def on_keys(self, join: CompiledJoin, scope: Scope) -> dict[str, str]:
+        """The fields of `on` that the scope names, with the identity that a row must have there; in
+        a job rows have a rank."""
+        named = scope.as_dict()
+        fields = (*join.on, "rank") if self.facts.of_job else join.on
+        return {f: k for f in fields if (k := key(named[f])) is not None}
 
     def outer(self, scope: Scope) -> tuple[Scope, ...]:
         """The scope and every wider one, in the order in which a fact is looked for."""
@@ -283,7 +299,7 @@ def match(join: CompiledJoin, scope: Scope, view: FactView) -> JoinResult:
     rows = view.rows(join.entity)
     if rows is None:
         return JoinResult(join, None, (), (join.entity,))
-    bound = on_keys(join, scope)
+    bound = view.on_keys(join, scope)
     matched: list[Row] = []
     unsure: list[str] = []
     for row in rows:
@@ -298,12 +314,6 @@ def match(join: CompiledJoin, scope: Scope, view: FactView) -> JoinResult:
     if matched:
         return JoinResult(join, True, tuple(matched))
     return JoinResult(join, None if unsure else False, (), _unique(unsure))
-
-
-def on_keys(join: CompiledJoin, scope: Scope) -> dict[str, str]:
-    """The fields of `on` that the scope names, with the identity that a row must have there."""
-    named = scope.as_dict()
-    return {f: k for f in join.on if (k := key(named[f])) is not None}
 
 
 def _links(outcomes: Iterable[Outcome]) -> list[Link]:

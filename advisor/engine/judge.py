@@ -10,9 +10,9 @@ from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Outcome, check_fact
 from advisor.engine.rank import severity_of
-from advisor.model.facts import TRACE, Fact, Scope
+from advisor.model.facts import Fact, Scope
 from advisor.model.findings import SEVERITIES, Finding, Impact, Severity
-from advisor.model.gain import Gain, Ranking
+from advisor.model.gain import Gain, Prediction, Ranking
 from advisor.model.numbers import percent
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
@@ -75,7 +75,7 @@ def _held(inference: Inference, impact: ImpactSpec, scope: Scope) -> dict[str, f
 def part_of(inference: Inference, impact: ImpactSpec, scope: Scope) -> str:
     """The part of the budget that a rule speaks of; where it holds no time, the largest of the
     further ones: copies of the one direction are not those of the other. Sums have no window."""
-    if inference.facts.value("capture.sums_only") is True:
+    if inference.facts.value("capture.sums_only", scope) is True:
         return "capture"
     known = {p: v for p, v in _held(inference, impact, scope).items() if v > 0}
     return impact.part if impact.part in known or not known else max(known, key=lambda p: known[p])
@@ -168,9 +168,9 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
     for doubt in doubts_of(inference, spec, outcome.scope):
         terms.append(Term("doubt", doubt.factor, "the finding states what the capture cannot show"))
     if spec.scope != "trace":
-        terms += _steps(inference)
+        terms += _steps(inference, outcome.scope)
         terms += _samples(inference, outcome)
-        if inference.facts.value("capture.sums_only") is True:
+        if inference.facts.value("capture.sums_only", outcome.scope) is True:
             terms.append(Term("sums", 0.8, "sums count start-up as well, and do not say when"))
     return tuple(terms)
 
@@ -191,6 +191,22 @@ def estimate_terms(gain: Gain | None) -> tuple[Term, ...]:
             Term("profiler", 1 - UNSURE * traced, f"tracing may explain {percent(traced)} of the step")
         )
     return tuple(terms)
+
+
+def predicted(finding: Finding, prediction: Prediction) -> Finding:
+    """The finding with its estimates; one that tracing alone may have made says so and is medium at
+    most."""
+
+    def of(asked: Gain | None) -> Gain | None:
+        return next((found for ask, found in prediction.others if ask == asked), None)
+
+    others = tuple(o.model_copy(update={"gain": of(o.gain)}) for o in finding.alternatives)
+    changes: dict[str, object] = {"gain": prediction.gain, "alternatives": others}
+    if prediction.doubt and (terms := finding.ranking) is not None:
+        cap = terms.cap if terms.cap in ("low", "info") else "medium"
+        changes["message"] = f"{finding.message} {prediction.doubt}"
+        changes["ranking"] = terms.model_copy(update={"cap": cap})
+    return finding.model_copy(update=changes)
 
 
 def as_sure(finding: Finding) -> Finding:
@@ -217,12 +233,12 @@ def _distance(margin: float) -> str:
     return f"the closest number is {percent(margin)} away from its threshold"
 
 
-def _steps(inference: Inference) -> Iterator[Term]:
+def _steps(inference: Inference, scope: Scope) -> Iterator[Term]:
     """A cause that was seen in many steps is surer than one that was seen once."""
-    sure = inference.view.atom("capture.step_confidence", TRACE)
+    sure = inference.view.atom("capture.step_confidence", scope)
     if isinstance(sure, float):
         yield Term("found", 0.9 + 0.1 * sure, f"that these are steps is {percent(sure)} sure")
-    steps = inference.view.atom("capture.step_count", TRACE)
+    steps = inference.view.atom("capture.step_count", scope)
     if isinstance(steps, float):
         count = max(steps, 0.0)
         why = f"{count:.0f} {'step' if count == 1 else 'steps'} in the window"
@@ -232,7 +248,7 @@ def _steps(inference: Inference) -> Iterator[Term]:
 def _samples(inference: Inference, outcome: Outcome) -> Iterator[Term]:
     """Few samples, or samples that do not resolve the kernels, say less."""
     view = inference.view
-    count = view.atom("capture.sample_count", TRACE)
+    count = view.atom("capture.sample_count", outcome.scope)
     if not isinstance(count, float):
         return
     tables = [
@@ -271,22 +287,25 @@ def invalidates(inference: Inference, rule: CompiledRule, scope: Scope) -> bool:
     return _holds(inference, rule.invalidates, scope)
 
 
-def withholder(inference: Inference) -> Outcome | None:
-    """The fired outcome that withholds what other rules say of the program: the rows cannot be
-    believed, or are too few."""
-    return _first_fired(inference, lambda rule: rule.withholds)
+class Withholders:
+    """What withholds other conclusions: of each capture the fired outcome, if any, with which nothing
+    is said of the program (its rows cannot be believed, or are too few), or nothing called in order."""
 
+    def __init__(self, inference: Inference) -> None:
+        by_code = inference.program.by_code
+        # Rules that always invalidate a capture come before those that do so on a condition.
+        fired = sorted(inference.in_state("fired"), key=lambda o: by_code[o.code].invalidates is not True)
+        self._all = [o for o in fired if _holds(inference, by_code[o.code].withholds, o.scope)]
+        self._healthy = [o for o in fired if _holds(inference, by_code[o.code].withholds_health, o.scope)]
 
-def health_withholder(inference: Inference) -> Outcome | None:
-    """The fired outcome with which nothing is called in order, though findings stand."""
-    return _first_fired(inference, lambda rule: rule.withholds_health)
+    def of(self, scope: Scope) -> str | None:
+        """The cause that withholds all conclusions in this scope."""
+        return next((o.cause for o in self._all if o.scope.encloses(scope)), None)
 
-
-def _first_fired(inference: Inference, flag: Callable[[CompiledRule], bool | Test]) -> Outcome | None:
-    by_code = inference.program.by_code
-    # Rules that always invalidate a capture come before those that do so on a condition.
-    fired = sorted(inference.in_state("fired"), key=lambda o: by_code[o.code].invalidates is not True)
-    return next((o for o in fired if _holds(inference, flag(by_code[o.code]), o.scope)), None)
+    def of_health(self, scope: Scope) -> str | None:
+        """The cause with which nothing in this scope is in order, though findings stand."""
+        found = (o.cause for o in self._healthy if o.scope.encloses(scope))
+        return self.of(scope) or next(found, None)
 
 
 def _holds(inference: Inference, item: bool | Test, scope: Scope) -> bool:

@@ -113,18 +113,23 @@ def _absent(outcome: Outcome) -> bool:
 def not_judged(
     inference: Inference, withheld: Iterable[tuple[Outcome | Healthy, str]] = ()
 ) -> tuple[NotEvaluated, ...]:
-    """What was missing or stopped, one entry a rule and reason, merged over scopes. `withheld`
-    would have been said but for the cause that is named beside it."""
-    grouped: dict[_Reason, list[Scope]] = {}
+    """What was missing or stopped, one entry a rule and reason, merged over the scopes of a capture.
+    `withheld` would have been said but for the cause that is named beside it."""
+    capture_of = inference.facts.capture_of
+    grouped: dict[tuple[Scope, _Reason], list[Scope]] = {}
+
+    def add(scope: Scope, code: str, missing: tuple[str, ...], *stop: str | None) -> None:
+        grouped.setdefault((capture_of(scope), _Reason(code, missing, *stop)), []).append(scope)
+
     for outcome in inference.outcomes:
         if outcome.state == "unknown":
-            grouped.setdefault(_Reason(outcome.code, outcome.missing), []).append(outcome.scope)
+            add(outcome.scope, outcome.code, outcome.missing)
         elif (stop := stopper(inference, outcome)) is not None:
-            grouped.setdefault(_Reason(outcome.code, (), *stop), []).append(outcome.scope)
+            add(outcome.scope, outcome.code, (), *stop)
     for placed_of, by in withheld:
-        grouped.setdefault(_Reason(placed_of.code, (), by), []).append(placed_of.scope)
+        add(placed_of.scope, placed_of.code, (), by)
     entries = []
-    for (code, missing, stopped_by, why), scopes in grouped.items():
+    for (_, (code, missing, stopped_by, why)), scopes in grouped.items():
         spec = inference.program.by_code[code].spec
         reasons = [inference.facts.missing[m] for m in missing if m in inference.facts.missing]
         entries.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from advisor.engine.judge import predicted
 from advisor.errors import InputError
 from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
@@ -15,7 +16,7 @@ from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import distinct
 from advisor.model.findings import Finding
-from advisor.model.gain import WORTH, Choice, Combined, CombinedStep, Gain, Span, saved_by
+from advisor.model.gain import WORTH, Choice, Combined, CombinedStep, Gain, Prediction, Span, saved_by
 
 #: The combination holds at most this many fixes.
 MOST_FIXES = 5
@@ -65,36 +66,23 @@ class Gains:
 
     def with_gains(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings, each with its estimate or the reason why it has none."""
-        return tuple(
-            self._doubted(
-                f.model_copy(
-                    update={
-                        "gain": self._gain(f, f.gain) or Gain(reason=no_estimate(f.cause)),
-                        "alternatives": tuple(
-                            o.model_copy(update={"gain": self._gain(f, o.gain)}) for o in f.alternatives
-                        ),
-                    }
-                )
-            )
-            for f in findings
-        )
+        return tuple(predicted(f, self.prediction(f)) for f in findings)
 
-    def _doubted(self, finding: Finding) -> Finding:
-        """A finding that tracing alone may have made: it says so and is medium at most."""
-        gain, terms = finding.gain, finding.ranking
-        if gain is None or gain.what_if is None or gain.step_before_ms is None or terms is None:
-            return finding
+    def prediction(self, finding: Finding) -> Prediction:
+        """What the fix of a finding and the other ways would win in this capture."""
+        gain = self._gain(finding, finding.gain) or Gain(reason=no_estimate(finding.cause))
+        others = ((o.gain, self._gain(finding, o.gain)) for o in finding.alternatives)
+        return Prediction(gain, tuple(others), self._perhaps_traced(gain))
+
+    def _perhaps_traced(self, gain: Gain) -> str | None:
+        if gain.what_if is None or gain.step_before_ms is None:
+            return None
         assert self._replayer is not None
         text = catalogue().whatifs[gain.what_if].perhaps_traced
         if text is None:
-            return finding
+            return None
         own = self._replayer.bound_ns((), self._replayer.middle_of(())) / 1e6
-        if gain.step_before_ms.low > NEAR_OWN * own:
-            return finding
-        cap = terms.cap if terms.cap in ("low", "info") else "medium"
-        return finding.model_copy(
-            update={"message": f"{finding.message} {text}", "ranking": terms.model_copy(update={"cap": cap})}
-        )
+        return None if gain.step_before_ms.low > NEAR_OWN * own else text
 
     def _gain(self, finding: Finding, asked: Gain | None) -> Gain | None:
         """The estimate of what was asked, or why there is none; None where no what-if is named."""

@@ -35,6 +35,11 @@ def sees(level: Level) -> frozenset[str]:
 LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "operation")
 
 
+def of_job(fact: str) -> bool:
+    """Whether a fact is made of all captures of a job, so that no capture has it for itself."""
+    return fact.partition(".")[0] in ("rank", "ranks")
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What a fact or finding is about; null where it is about everything at that level."""
@@ -166,7 +171,8 @@ class FactBase(Struct):
     ``ranges`` hold the least and the most that a value can be where part of what it counts is not
     known, and ``undecided`` the names that were taken out for that;
     ``entities`` are tables of rows that rules may join; ``tables`` and ``intervals`` are evidence,
-    keyed by name and scope.
+    keyed by name and scope. `captures` are the scopes of the captures: the whole trace, or in a job
+    each of its ranks.
     """
 
     facts: dict[tuple[str, Scope], Fact] = field(default_factory=dict)
@@ -176,6 +182,7 @@ class FactBase(Struct):
     entities: dict[str, list[Row]] = field(default_factory=dict)
     tables: dict[tuple[str, Scope], Table] = field(default_factory=dict)
     intervals: dict[tuple[str, Scope], list[Interval]] = field(default_factory=dict)
+    captures: tuple[Scope, ...] = (TRACE,)
 
     def add(self, fact: Fact) -> None:
         """Store a fact; a second value for the same name and scope is a programming error."""
@@ -209,7 +216,16 @@ class FactBase(Struct):
         fact = self.get(name, scope)
         return None if fact is None else fact.value
 
-    def scopes(self, level: Level) -> list[Scope]:
+    @property
+    def of_job(self) -> bool:
+        """Whether these are the facts of several captures, each a rank."""
+        return self.captures != (TRACE,)
+
+    def capture_of(self, scope: Scope) -> Scope:
+        """The capture that a scope lies in; the whole trace for what is about all of a job."""
+        return Scope(rank=scope.rank) if self.of_job else TRACE
+
+    def scopes(self, level: str) -> list[Scope]:
         """Every scope of one level that a fact is about, in a fixed order; the trace always."""
         seen = {s for _, s in self.facts if s.level == level}
         if level == "trace":

@@ -167,6 +167,11 @@ class Finding(Shown):
         return None if self.impact is None else self.impact.share
 
     @property
+    def part(self) -> str | None:
+        """The part of the budget that it speaks of."""
+        return None if self.impact is None else self.impact.part
+
+    @property
     def identity(self) -> str:
         """What makes it the same finding in another capture: its code and scope."""
         return identity(self.code, self.scope)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -50,6 +50,15 @@ class Gain(Frozen):
     speedup: Span | None = None
     assumptions: tuple[str, ...] = ()
     reason: str | None = None
+
+
+class Prediction(NamedTuple):
+    """What the fix of a finding would win, and each other way beside what was asked of it; `doubt`
+    says that tracing alone may have made the finding."""
+
+    gain: Gain
+    others: tuple[tuple[Gain | None, Gain | None], ...]
+    doubt: str | None
 
 
 class CombinedStep(Frozen):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from advisor.model.advice import Flip
-from advisor.model.findings import Diagnosis, Tool
+from advisor.model.findings import Diagnosis, Finding, Tool
 from advisor.model.options import Options as Options
 from advisor.pipeline.given import given_decoder, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
@@ -160,20 +159,18 @@ def diagnose(
 def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusions:
     """What the inference (or another one over the same facts) says, ranked by estimated gains."""
     from advisor.engine.findings import conclude
-    from advisor.engine.judge import as_sure
-    from advisor.engine.rank import holds_in, rank, without_repeats
     from advisor.pipeline import document
 
-    inference = inference or done.inference
-    found = conclude(inference, ms_of=document.milliseconds(done.analysis))
-    rules = done.inference.program.rules.by_code
-    findings = done.gains.with_gains(found.findings)
-    if done.waits is not None:  # several ranks in one capture show what only all of them can
+    def estimate(findings: Sequence[Finding]) -> Sequence[Finding]:
+        if done.waits is None:
+            return done.gains.with_gains(findings)
         from advisor.ranks.sections import with_arrivals
 
-        findings = with_arrivals(findings, done.waits)
-    findings = without_repeats(findings, rules, holds_in(inference))
-    return replace(found, findings=rank(map(as_sure, findings), rules))
+        # Several ranks in one capture show what only all of them can.
+        return with_arrivals(done.gains.with_gains(findings), done.waits)
+
+    ms_of = document.milliseconds(done.analysis)
+    return conclude(inference or done.inference, ms_of=ms_of, estimate=estimate)
 
 
 def assemble(done: Analysed) -> Diagnosis:

@@ -11,27 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from advisor.engine.answers import answered
+from advisor.engine.answers import answered, why_not
 from advisor.engine.rank import worth_reporting
 from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE, JOINT
-from advisor.model.facts import Fact, Scope
+from advisor.model.facts import TRACE, Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
-from advisor.pipeline.diagnose import Options, analyse, assemble, conclusions, program_about
+from advisor.pipeline.diagnose import Options, analyse, assemble, program_about
 from advisor.pipeline.given import parse_weights
 from advisor.pipeline.verdict import headline, to_do
 from advisor.ranks import sections
 from advisor.ranks.job import Job, conclude_job, numbered, scopes
-from advisor.ranks.summary import (
-    RankSummary,
-    communication_codes,
-    decode,
-    encode,
-    flat_facts,
-    renamed,
-    trimmed,
-    whole_fact,
-)
+from advisor.ranks.summary import RankSummary, decode, encode, flat_facts, renamed, trimmed, whole_fact
 
 if TYPE_CHECKING:
     from advisor.engine.compile import Program
@@ -74,45 +65,46 @@ def reduce_capture(task: Task) -> Reduced:
 
 
 def summarise(done: Analysed, whole: bool = True) -> RankSummary:
-    """A capture without the conclusions that take all ranks."""
+    """A capture without conclusions: all ranks are judged in one inference."""
+    from advisor.engine.findings import MAX_RANGES, MAX_ROWS, conclude
+    from advisor.pipeline import document
     from advisor.pipeline.rank_rows import rank_rows
 
-    program = done.inference.program
-    codes = communication_codes(program)
-    kept = tuple(o for o in done.inference.outcomes if o.code not in codes)
-    alone = replace(
-        done,
-        inference=replace(done.inference, outcomes=kept),
-        options=dataclasses.replace(done.options, sensitivity=False),
-    )
-    specs = [program.by_code[c].spec for c in codes]
-    evidence = {name for spec in specs for name in spec.evidence}
-    parts = {spec.impact.part for spec in specs if spec.impact is not None}
-    base, capture = done.facts, done.analysis.trace.capture
-    rows, known = rank_rows(done.analysis)
+    base, analysis = done.facts, done.analysis
+    alone = assemble(replace(done, options=dataclasses.replace(done.options, sensitivity=False)))
+    if all(f.part == "communication" for f in worth_reporting(alone.findings)):
+        # Whether collectives wait or transfer, only all ranks show.
+        options = done.gains.options(document.is_language_model(analysis.workload) is True)
+        alone = alone.model_copy(update={"options": options or ()})
+    rules = done.inference.program.rules.by_code.values()
+    evidence = {name for rule in rules for name in rule.evidence}
+    remedy = document.remedies(analysis, base, done.serving)
+    unknown = {name for o in done.inference.outcomes for name in o.missing}
+    ms_of = document.milliseconds(analysis)
+    rows, known = rank_rows(analysis)
     opaque = base.value("capture.opaque_graph_ratio")
-    names = done.analysis.names if done.analysis.trace.has("kernels") else None
-    of_all = replace(done.inference, outcomes=tuple(o for o in done.inference.outcomes if o.code in codes))
-    gains = tuple(
-        (f.scope.device, f.code, f.gain)
-        for f in conclusions(done, of_all).findings
-        if f.scope.device is not None and f.gain is not None and f.gain.what_if is not None
-    )
+    capture = analysis.trace.capture
+    names = analysis.names if analysis.trace.has("kernels") else None
     return RankSummary(
-        trimmed(assemble(alone), whole),
+        trimmed(alone, whole),
         flat_facts(base),
-        tuple(sorted(done.analysis.trace.tables)),
-        {key: table for key, table in base.tables.items() if key[0] in evidence},
-        {key: tuple(places) for key, places in base.intervals.items() if key[0] in parts},
+        base.missing,
+        {name: flag for name in unknown if (flag := remedy(name))},
+        tuple(sorted(analysis.trace.tables)),
+        {key: table.first(MAX_ROWS) for key, table in base.tables.items() if key[0] in evidence},
+        {key: tuple(places[:MAX_RANGES]) for key, places in base.intervals.items()},
+        base.entities,
+        {(f.code, f.scope): done.gains.prediction(f) for f in conclude(done.inference).findings},
         rows,
         capture.rank,
         capture.world_size,
         known,
         isinstance(opaque, float) and opaque >= _OPAQUE,
         capture.recorder,
+        ms_of("step", TRACE, 1.0),
+        ms_of("capture", TRACE, 1.0),
         _operations(names, "communication"),
         _operations(names, "moe"),
-        gains,
         done.gains.predicts,
     )
 
@@ -186,7 +178,7 @@ def _joined(
     given = sum(len(p.rows) for p in parts) + len(lost)
     highest = max((number for number, _ in files if number is not None), default=0)
     job = conclude_job(parts, program, engine, max(given, highest + 1))
-    return _document(job, program, Tool(version=_version(), engine=engine), lost)
+    return _document(job, program, Tool(version=_version(), engine=job.inference.engine), lost)
 
 
 def _version() -> str:
@@ -205,7 +197,7 @@ def _here(tasks: Sequence[Task]) -> Sequence[Reduced]:
 def _document(
     job: Job, program: Program, tool: Tool, lost: Sequence[tuple[int | None, Path, str]]
 ) -> Diagnosis:
-    from advisor.facts.missing import combine, remedy
+    from advisor.facts.missing import remedy
     from advisor.gain.catalog import no_estimate
     from advisor.knowledge.serving import Program, ServingEngine
     from advisor.pipeline import document
@@ -218,8 +210,7 @@ def _document(
         source.serving_evidence,
         source.serving_version,
     )
-    codes = communication_codes(program)
-    known = Program(document.is_language_model(first.inputs[0].workload))
+    known = Program(document.is_language_model(source.workload))
     findings = tuple(
         f
         if f.gain is not None and (f.gain.speedup is not None or f.gain.reason)
@@ -227,30 +218,19 @@ def _document(
         for f in document.with_options(job.findings, serving, known)
     )
     tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)
+
+    def remedy_of(name: str) -> str | None:
+        if name in JOINT:
+            return remedy(CATALOGUE[name], tables, job.facts.missing.get(name))
+        return next((p.summary.remedies[name] for p in job.parts if name in p.summary.remedies), None)
+
     recorder = job.parts[0].summary.recorder
-    not_evaluated = tuple(
-        entry
-        if entry.code not in codes
-        else entry.model_copy(
-            update={
-                "flag": (
-                    flag := combine(
-                        f
-                        for n in entry.missing
-                        if n in CATALOGUE and (f := remedy(CATALOGUE[n], tables, job.facts.missing.get(n)))
-                    )
-                )
-                and document.by_tool(flag, recorder)
-            }
-        )
-        for entry in job.not_evaluated
-    )
+    not_evaluated = document.with_remedies(job.not_evaluated, remedy_of, recorder)
     numbers = {number for number, _, _ in lost if number is not None}
     diagnoses = [p.summary.diagnosis for p in job.parts]
     rules = program.rules.by_code
-    budget = answered(
-        sections.budgets([(p.summary, p.rank_of) for p in job.parts]), findings, rules, sections.why_open
-    )
+    budgets = sections.budgets([(p.summary, p.rank_of) for p in job.parts])
+    budget = answered(budgets, job.by_rank, rules, why_not(job.inference))
     overlaps = {
         (r.rank, r.device): ratio
         for p in job.parts

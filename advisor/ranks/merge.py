@@ -1,14 +1,17 @@
-"""Conclusions about single ranks -> conclusions about the job: one for what holds on most ranks."""
+"""Conclusions about each rank -> conclusions about the job: one for what holds on most ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
+from msgspec import structs
+
+from advisor.engine.compile import CompiledRule
+from advisor.engine.findings import Conclusions
 from advisor.model.facts import Scope, Table
-from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Symptom
-from advisor.model.rules import RuleSpec
+from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
 
 #: Ranks that are named one by one.
 _NAMED = 8
@@ -17,79 +20,89 @@ _SHARES = 16
 Item = TypeVar("Item", Finding, Healthy, NotEvaluated, Overruled)
 
 
-class RankFinding(NamedTuple):
-    """Something concluded about a capture, and the ranks of that capture which it is about."""
+def over_ranks(
+    found: Conclusions, rules: Mapping[str, CompiledRule], total: int, world: int | None = None
+) -> Conclusions:
+    """The conclusions of one inference over `total` ranks, of `world` in the job, with one entry for
+    those of several ranks that say the same; not yet ranked.
 
-    ranks: tuple[int, ...]
-    what: Finding
-
-
-def merge_findings(found: Iterable[RankFinding], total: int, world: int | None = None) -> list[Finding]:
-    """One finding for a code, phase and operation, with the numbers of the rank where it weighs
-    most; it is about no rank where it holds on most of the `total` ranks that were read, else about
-    that one. `world` counts the ranks of the job, read or not."""
-    grouped: dict[Hashable, list[RankFinding]] = {}
-    for stated in found:
-        scope = stated.what.scope
-        key = (stated.what.code, scope.phase or "", scope.operation or "")
-        grouped.setdefault(key, []).append(stated)
-    return [_merged(grouped[key], total, world or total) for key in sorted(grouped, key=str)]
-
-
-def _merged(group: list[RankFinding], total: int, world: int) -> Finding:
-    group = sorted(group, key=lambda s: (-_weight(s.what), s.ranks, _order(s.what.scope)))
-    worst = group[0]
-    ranks = sorted({r for stated in group for r in stated.ranks})
-    most = 2 * len(ranks) > total
-    shown = worst.ranks[0]
-    several = len(worst.ranks) > 1
-    devices = {stated.what.scope.device for stated in group}
-    scope = replace(
-        worst.what.scope,
-        rank=None if most or several else shown,
-        device=worst.what.scope.device if len(devices) == 1 or not most else None,
-        process=worst.what.scope.process if len(group) == 1 else None,
+    A finding about most ranks is about no rank, with the numbers of the one where it weighs most;
+    else it is about that one and names the others. Findings of rules about the job stay. In order is
+    what is so on all ranks and no finding or its symptom on any.
+    """
+    world = world or total
+    of_job = {code for code, rule in rules.items() if rule.level in ("trace", "rank")}
+    findings = [f for f in found.findings if f.code in of_job]
+    for group in _grouped((f for f in found.findings if f.code not in of_job), _about):
+        findings.append(_merged(group, total, world))
+    bad = {f.code for f in found.findings} | {s.code for f in found.findings for s in f.explains}
+    healthy = [_on_all(g, total, world) for g in _grouped(found.healthy, _about) if g[0].code not in bad]
+    return structs.replace(
+        found,
+        findings=tuple(findings),
+        overruled=_alike(found.overruled, lambda o: (o.by, *_about(o)), total),
+        healthy=tuple(h for h in healthy if h is not None),
+        not_evaluated=_alike(found.not_evaluated, lambda n: (n.missing, n.stopped_by, *_about(n)), total),
     )
-    shares = [(s.ranks[0], s.what.share) for s in group if s.what.share is not None]
-    extent = _extent(ranks, total, world, worst.ranks, most, [share for _, share in shares])
+
+
+def _about(what: Item) -> tuple[str, str, str]:
+    """What the conclusions of several ranks share."""
+    return what.code, what.scope.phase or "", what.scope.operation or ""
+
+
+def _grouped(found: Iterable[Item], key_of: Callable[[Item], Hashable]) -> list[list[Item]]:
+    """By key, in order; in each group in order of scope."""
+    grouped: dict[Hashable, list[Item]] = {}
+    for what in found:
+        grouped.setdefault((what.code, key_of(what)), []).append(what)
+    return [sorted(grouped[key], key=lambda w: w.scope.sort_key()) for key in sorted(grouped, key=str)]
+
+
+def _ranks(group: Iterable[Item]) -> list[int]:
+    return sorted({w.scope.rank for w in group if w.scope.rank is not None})
+
+
+def _widened(group: Sequence[Item]) -> Scope:
+    """The scope of the first of a group, without the rank, device or process in which others differ."""
+    first = group[0].scope
+    same_device = all(w.scope.device == first.device for w in group)
+    return replace(
+        first,
+        rank=None,
+        device=first.device if same_device else None,
+        process=first.process if len(group) == 1 else None,
+    )
+
+
+def _merged(group: Sequence[Finding], total: int, world: int) -> Finding:
+    group = sorted(group, key=lambda f: -(f.share or 0.0) * f.confidence)
+    worst, ranks = group[0], _ranks(group)
+    shown = worst.scope.rank
+    most = 2 * len(ranks) > total
+    scope = replace(worst.scope, process=worst.scope.process if len(group) == 1 else None)
+    shares = [(f.scope.rank, f.share) for f in group if f.share is not None]
+    extent = _extent(ranks, total, world, shown, [share for _, share in shares])
     changes: dict[str, object] = {
-        "scope": scope,
-        "message": f"{worst.what.message} {extent}".strip(),
-        "time_ranges": tuple(replace(t, label=f"rank {shown}: {t.label}") for t in worst.what.time_ranges),
+        "scope": _widened(group) if most else scope,
+        "message": f"{worst.message} {extent}".strip(),
+        "time_ranges": tuple(replace(t, label=f"rank {shown}: {t.label}") for t in worst.time_ranges),
     }
     if len(shares) > 1:
         by_rank = Table(title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES]))
-        changes["evidence"] = (*worst.what.evidence, by_rank)
-    return worst.what.model_copy(update=changes)
+        changes["evidence"] = (*worst.evidence, by_rank)
+    return worst.model_copy(update=changes)
 
 
-def _order(scope: Scope) -> tuple[int, int, str, str]:
-    return (
-        -1 if scope.device is None else scope.device,
-        scope.process or -1,
-        scope.phase or "",
-        scope.operation or "",
-    )
-
-
-def _weight(finding: Finding) -> float:
-    share = finding.share
-    return (share or 0.0) * finding.confidence
-
-
-def _extent(
-    ranks: Sequence[int], total: int, world: int, shown: tuple[int, ...], most: bool, shares: Sequence[float]
-) -> str:
+def _extent(ranks: Sequence[int], total: int, world: int, shown: int | None, shares: Sequence[float]) -> str:
     """Where else it holds, and how much there."""
     if world == 1:
         return ""
-    if most:
-        of = "" if len(shown) > 1 else f"; the numbers are those of rank {shown[0]}"
+    if 2 * len(ranks) > total:
         between = f", a share of {percent(shares)}" if " to " in percent(shares) else ""
-        return f"On {len(ranks)} of {world} ranks{unread(total, world)}{between}{of}."
-    if len(shown) > 1:
-        return f"On {listed(ranks)}."
-    others = [r for r in ranks if r not in shown]
+        numbers = f"; the numbers are those of rank {shown}"
+        return f"On {len(ranks)} of {world} ranks{unread(total, world)}{between}{numbers}."
+    others = [r for r in ranks if r != shown]
     return f"Also on {listed(others)}." if others else ""
 
 
@@ -115,95 +128,30 @@ def listed(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} " + (f"{text} and {named[-1]}" if text else named[-1])
 
 
-def refold(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> list[Finding]:
-    """Symptoms of single ranks that a cause of the job explains, folded into it. A cause with a
-    rank but no device is about that rank's part in the job, so it explains what others show."""
-    listed_ = list(findings)
-    explained: dict[int, list[Symptom]] = {}
-    folded: set[int] = set()
-    for i, symptom in enumerate(listed_):
-        if symptom.kind != "symptom":
-            continue
-        for j, cause in enumerate(listed_):
-            if symptom.cause not in rules[cause.code].then.explains or i == j:
-                continue
-            about_job = cause.scope.device is None
-            if about_job or cause.scope.rank in (None, symptom.scope.rank):
-                folded.add(i)
-                explained.setdefault(j, []).append(
-                    Symptom(
-                        code=symptom.code, cause=symptom.cause, scope=symptom.scope, message=symptom.message
-                    )
-                )
-    out = []
-    for i, finding in enumerate(listed_):
-        if i in folded:
-            continue
-        new = [s for s in explained.get(i, ()) if s not in finding.explains]
-        out.append(finding.model_copy(update={"explains": (*finding.explains, *new)}))
-    return out
+def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
+    """What is in order on all ranks that were read, in the words of the first one; None where it is
+    not said of all."""
+    first, ranks = group[0], _ranks(group)
+    if first.scope.rank is None or world == 1:
+        return first
+    if len(ranks) < total:
+        return None
+    on = f"{total} of {world} ranks{unread(total, world)}" if world > total else f"all {total} ranks"
+    changes = {
+        "text": f"On {on}; on rank {ranks[0]}: {first.text}",
+        "scope": _widened(group),
+        "close": any(h.close for h in group),
+    }
+    return first.model_copy(update=changes)
 
 
-def merge_overruled(stated: Iterable[tuple[tuple[int, ...], Overruled]], total: int) -> list[Overruled]:
-    return _alike(stated, lambda o: (o.code, o.by, o.scope.phase, o.scope.operation), total)
-
-
-def merge_not_evaluated(
-    stated: Iterable[tuple[tuple[int, ...], NotEvaluated]], total: int
-) -> list[NotEvaluated]:
-    return _alike(
-        stated, lambda n: (n.code, n.missing, n.stopped_by, n.scope.phase, n.scope.operation), total
-    )
-
-
-def merge_healthy(
-    stated: Iterable[tuple[tuple[int, ...], Healthy]], unhealthy: Iterable[str], total: int, world: int
-) -> list[Healthy]:
-    """What is in order on all `total` ranks that were read, in the words of the first one;
-    `unhealthy` are codes of which some rank says otherwise."""
-    bad = set(unhealthy)
-    grouped: dict[Hashable, list[tuple[tuple[int, ...], Healthy]]] = {}
-    for ranks, what in stated:
-        key = (what.code, what.scope.phase or "", what.scope.operation or "")
-        grouped.setdefault(key, []).append((ranks, what))
-    out = []
-    for name in sorted(grouped, key=str):
-        group = sorted(grouped[name], key=lambda g: (g[0], _order(g[1].scope)))
-        on = {r for held, _ in group for r in held}
-        first, what = group[0]
-        if what.code in bad or len(on) < total:
-            continue
-        on_all = f"{total} of {world} ranks{unread(total, world)}"
-        on_all = on_all if world > total else f"all {total} ranks"
-        text = what.text if world == 1 else f"On {on_all}; on rank {first[0]}: {what.text}"
-        devices = {w.scope.device for _, w in group}
-        scope = replace(what.scope, device=what.scope.device if len(devices) == 1 else None, process=None)
-        close = any(w.close for _, w in group)
-        out.append(what.model_copy(update={"text": text, "scope": scope, "close": close}))
-    return out
-
-
-def _alike(
-    stated: Iterable[tuple[tuple[int, ...], Item]], key_of: Callable[[Item], Hashable], total: int
-) -> list[Item]:
-    """One entry for all that say the same: about no rank where they are most, else about the only
-    one, else about each."""
-    grouped: dict[Hashable, list[tuple[tuple[int, ...], Item]]] = {}
-    for ranks, what in stated:
-        grouped.setdefault(key_of(what), []).append((ranks, what))
-    out = []
-    for key in sorted(grouped, key=str):
-        group = sorted(grouped[key], key=lambda g: (g[0], _order(g[1].scope)))
-        on = {r for held, _ in group for r in held}
-        first = group[0][1]
-        devices = {w.scope.device for _, w in group}
-        wide = {"device": first.scope.device if len(devices) == 1 else None, "process": None}
-        if 2 * len(on) > total:
-            out.append(_about(first, {**wide, "rank": None}))
+def _alike(found: Iterable[Item], key_of: Callable[[Item], Hashable], total: int) -> tuple[Item, ...]:
+    """One entry for all that say the same: about no rank where they are most or of the job, else
+    about each."""
+    out: list[Item] = []
+    for group in _grouped(found, key_of):
+        if 2 * len(_ranks(group)) > total:
+            out.append(group[0].model_copy(update={"scope": _widened(group)}))
         else:
-            out += [_about(what, {"rank": held[0]}) for held, what in group]
-    return out
-
-
-def _about(what: Item, scope: Mapping[str, Any]) -> Item:
-    return what.model_copy(update={"scope": replace(what.scope, **scope)})
+            out += group
+    return tuple(out)

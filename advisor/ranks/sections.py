@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -11,7 +11,7 @@ from advisor.engine.rank import causes_behind, worth_reporting
 from advisor.engine.wording import without_fault
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table
-from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, Part, StepSummary, Timeline
+from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
 from advisor.model.gain import Choice, Gain, Span
 from advisor.model.parts import BUSY
 from advisor.ranks.merge import listed, percent
@@ -44,11 +44,6 @@ def budgets(parts: Sequence[tuple[RankSummary, Mapping[int, int]]]) -> tuple[Bud
         for budget in summary.diagnosis.budget
     ]
     return tuple(sorted(out, key=lambda b: (b.rank or 0, b.device, b.phase or "")))
-
-
-def why_open(_budget: Budget, part: Part) -> str:
-    """Why the job has no finding about a part of one rank: what its own capture says."""
-    return part.why or f"{', '.join(part.findings)} on this rank alone"
 
 
 def steps(diagnoses: Iterable[Diagnosis]) -> tuple[StepSummary, ...]:
@@ -198,7 +193,7 @@ _LATE = (
 )
 
 
-def arrival_gain(waits: Waits, rank: int) -> Gain:
+def arrival_gain(waits: Waits, rank: int | None) -> Gain:
     """Step time of the job without the lateness of this rank."""
     i = next(i for i, r in enumerate(waits.ranks) if r.rank == rank)
     late = waits.late[i]
@@ -244,25 +239,16 @@ def transfer_gain(alone: Gain, transfer: float, exposed: float) -> Gain:
     )
 
 
-def with_gain(
-    finding: Finding, waits: Waits, alone: Mapping[str, Gain], transfer: float, exposed: float
-) -> Finding:
-    """The finding with the job's estimate where there is one; `alone` are those of its rank by
-    itself, by code."""
-    if finding.cause == "rank-arrival-skew" and finding.scope.rank is not None:
-        gain = arrival_gain(waits, finding.scope.rank)
-    elif finding.cause == "expert-imbalance":
-        gain = expert_gain(waits)
-    elif finding.code in alone:
-        gain = transfer_gain(alone[finding.code], transfer, exposed)
-    else:
-        return finding
-    return finding.model_copy(update={"gain": gain})
-
-
 def with_arrivals(findings: Iterable[Finding], waits: Waits) -> tuple[Finding, ...]:
-    """The findings of one capture of several ranks, those about late ranks with an estimate."""
-    return tuple(with_gain(f, waits, {}, 0.0, 0.0) for f in findings)
+    """The findings, those about late ranks and uneven experts with the estimate for the job."""
+    gains: dict[str, Callable[[int | None], Gain]] = {
+        "rank-arrival-skew": lambda rank: arrival_gain(waits, rank),
+        "expert-imbalance": lambda _: expert_gain(waits),
+    }
+    return tuple(
+        f.model_copy(update={"gain": gains[f.cause](f.scope.rank)}) if f.cause in gains else f
+        for f in findings
+    )
 
 
 def _job_share(waits: Waits, ns: int) -> float:

@@ -13,13 +13,12 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.engine.compile import Program
 from advisor.errors import InputError
 from advisor.facts.catalog import CATALOGUE
 from advisor.model.capture import Capture, Recorder
-from advisor.model.facts import Fact, FactBase, Interval, Scope, Table, Value
+from advisor.model.facts import Fact, FactBase, Interval, Row, Scope, Table, Value
 from advisor.model.findings import Diagnosis, Timeline
-from advisor.model.gain import Gain
+from advisor.model.gain import Prediction
 from advisor.ranks.align import RankRows
 
 #: Rows of each table that travel from all ranks but the first.
@@ -29,26 +28,33 @@ Key = tuple[str, Scope]
 
 
 class RankSummary(Struct, frozen=True):
-    """One capture. `rows` has an entry for each rank in it, numbered within the capture unless its
-    metadata say more; `numbered` is true where they do. `facts` are scoped as in the capture;
-    `collectives` are the names of the operations that wait for other ranks, `experts` of those of
-    experts; `gains` has by device and code what the rank by itself would win of what only all ranks
-    can judge; `predicts` is false where nothing can be estimated from the capture."""
+    """One capture: its document without conclusions, and all that is inferred from. `rows` has an
+    entry for each rank in it, numbered within the capture unless its metadata say more; `numbered`
+    is true where they do. Facts, tables, places, rows of `entities` and predictions are scoped as
+    in the capture; `missing` and `remedies` say by name why a fact has no value and what would give
+    it one. `step_ms` and `capture_ms` are None where only sums were recorded; `collectives` are the
+    names of the operations that wait for other ranks, `experts` of those of experts; `predicts` is
+    false where nothing can be estimated from the capture."""
 
     diagnosis: Diagnosis
     facts: tuple[tuple[str, Scope, Value], ...]
+    missing: dict[str, str]
+    remedies: dict[str, str]
     trace_tables: tuple[str, ...]
     tables: dict[Key, Table]
     places: dict[Key, tuple[Interval, ...]]
+    entities: dict[str, list[Row]]
+    predictions: dict[Key, Prediction]
     rows: tuple[RankRows, ...]
     rank: int | None
     world_size: int | None
     numbered: bool
     opaque: bool
     recorder: Recorder
+    step_ms: float | None = None
+    capture_ms: float | None = None
     collectives: tuple[str, ...] = ()
     experts: tuple[str, ...] = ()
-    gains: tuple[tuple[int, str, Gain], ...] = ()
     predicts: bool = True
 
     def value(self, name: str, scope: Scope) -> Value | None:
@@ -56,22 +62,11 @@ class RankSummary(Struct, frozen=True):
         return next((v for n, s, v in self.facts if n == name and s == scope), None)
 
 
-def communication_codes(program: Program) -> frozenset[str]:
-    """The rules that only all ranks together can judge: they look at `ranks.*` or `rank.*`, or at
-    nothing but collectives."""
-    out = set()
-    for code, rule in program.by_code.items():
-        groups = {t.fact.partition(".")[0] for t in rule.tests()}
-        if groups & {"ranks", "rank"} or groups == {"comm"}:
-            out.add(code)
-    return frozenset(out)
-
-
 def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
     """The document without what the others' would only repeat; `whole` for the first rank, whose
     tables stand for all."""
     changes: dict[str, object] = {
-        "facts": (),
+        **dict.fromkeys(("do", "findings", "overruled", "healthy", "not_evaluated", "facts"), ()),
         "thresholds": (),
         "timeline": Timeline(),
         "sensitivity": None,

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
+from advisor.engine.findings import Conclusions
 from advisor.errors import InputError
 from advisor.model.facts import Scope
 from advisor.model.findings import Finding, Impact
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.ranks import Task, diagnose_ranks, reduce_capture
-from advisor.ranks.merge import RankFinding, listed, merge_findings, refold
+from advisor.ranks.merge import listed, over_ranks
 from advisor.ranks.summary import decode
 from advisor.reports.diagnosis import TextOptions, plain
 from tests.ranks.cluster import Cluster
@@ -197,41 +198,32 @@ def one(code: str = "ABC101", share: float = 0.2, **changes: object) -> Finding:
     return Finding(**{**known, **changes})  # type: ignore[arg-type]
 
 
+def merged(found: list[Finding], total: int) -> list[Finding]:
+    return list(over_ranks(Conclusions(tuple(found), (), (), (), ()), {}, total).findings)
+
+
 def test_most_ranks_make_it_the_jobs() -> None:
-    said = [RankFinding((r,), one(share=0.1 + 0.1 * r, scope=Scope(device=r))) for r in range(3)]
-    (merged,) = merge_findings(said, 4)
-    assert merged.scope == Scope()
+    said = [one(share=0.1 + 0.1 * r, scope=Scope(rank=r, device=r)) for r in range(3)]
+    (job_wide,) = merged(said, 4)
+    assert job_wide.scope == Scope()
     extent = "On 3 of 4 ranks, a share of 10 to 30 %; the numbers are those of rank 2."
-    assert merged.message == f"0.30000000000000004 {extent}"
-    assert merged.evidence[0].rows[0] == (2, 0.30000000000000004)
+    assert job_wide.message == f"0.30000000000000004 {extent}"
+    assert job_wide.evidence[0].rows[0] == (2, 0.30000000000000004)
 
 
 def test_few_ranks_are_named() -> None:
-    said = [RankFinding((r,), one(share=0.1 * r, scope=Scope(device=0))) for r in (1, 3)]
-    (merged,) = merge_findings(said, 8)
-    assert merged.scope == Scope(rank=3, device=0)
-    assert merged.message.endswith("Also on rank 1.")
-    (alone,) = merge_findings(said[:1], 8)
+    said = [one(share=0.1 * r, scope=Scope(rank=r, device=0)) for r in (1, 3)]
+    (worst,) = merged(said, 8)
+    assert worst.scope == Scope(rank=3, device=0)
+    assert worst.message.endswith("Also on rank 1.")
+    (alone,) = merged(said[:1], 8)
     assert alone.scope == Scope(rank=1, device=0)
     assert alone.message == "0.1"
 
 
 def test_phases_and_operations_stay_apart() -> None:
-    said = [RankFinding((0,), one(scope=Scope(phase=p))) for p in ("prefill", "decode")]
-    assert len(merge_findings(said, 1)) == 2
-
-
-def test_a_cause_of_the_job_takes_the_symptoms_of_its_ranks() -> None:
-    from advisor.engine.load import load_rules
-
-    rules = load_rules().by_code
-    late = one("COM102", scope=Scope(rank=7))
-    low = one("UTL101", kind="symptom", cause="low-gpu-utilisation", scope=Scope(device=0))
-    (folded,) = refold([late, low], rules)
-    assert [s.code for s in folded.explains] == ["UTL101"]
-    other = one("COM101", scope=Scope(rank=1, device=0))
-    elsewhere = low.model_copy(update={"scope": Scope(rank=2, device=0)})
-    assert len(refold([other, elsewhere], rules)) == 2
+    said = [one(scope=Scope(rank=0, phase=p)) for p in ("prefill", "decode")]
+    assert len(merged(said, 1)) == 2
 
 
 @pytest.mark.parametrize(
