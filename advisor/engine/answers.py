@@ -50,7 +50,9 @@ def answered(
 
 
 def _here(finding: Finding | Outcome, budget: Budget) -> bool:
-    pairs = ((finding.scope.device, budget.device), (finding.scope.rank, budget.rank))
+    """Whether it is about this device; what is said of a rank as a whole is about its part in the job."""
+    scope = finding.scope
+    pairs = ((scope.device, budget.device), (scope.rank if scope.device is not None else None, budget.rank))
     return all(a is None or b is None or a == b for a, b in pairs)
 
 
