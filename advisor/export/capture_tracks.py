@@ -37,14 +37,17 @@ _LARGEST_ID = 1 << 31
 
 
 def trace_packets(analysis: Analysis, diagnosis: Diagnosis, gaps: int = overlay.GAPS) -> Iterator[bytes]:
-    """The capture and what was found in it, piece by piece."""
-    file = TraceFile(analysis.trace.capture.zero_ns)
+    """The capture and what was found in it, piece by piece. Nothing that was measured is kept, so that a
+    large capture takes no more memory to write than to read."""
+    trace, ops = analysis.trace, analysis.ops
+    file = TraceFile(trace.capture.zero_ns)
     yield file.begin()
     yield from _found(file, overlay.events(analysis, diagnosis, gaps))
-    tracks = _Tracks(file, analysis.trace)
-    yield from _gpu_work(file, tracks, analysis.trace, analysis.ops)
-    yield from _host_work(file, tracks, analysis.trace, analysis.ops)
-    yield from _counters(file, tracks, analysis.trace)
+    analysis.release()
+    tracks = _Tracks(file, trace)
+    yield from _gpu_work(file, tracks, trace, ops)
+    yield from _host_work(file, tracks, trace, ops)
+    yield from _counters(file, tracks, trace)
 
 
 class _Tracks:

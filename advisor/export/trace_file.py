@@ -13,6 +13,8 @@ from advisor.model.arrays import Array
 
 #: Events of which the bytes are made at once.
 _CHUNK = 1 << 16
+#: Slices that are put in order at once, about.
+_ROWS = 1 << 17
 #: Texts in one packet.
 _TEXTS = 1 << 12
 
@@ -40,14 +42,24 @@ class Layer(Struct, frozen=True):
 
 
 class _Encoded(Struct, frozen=True):
-    """A layer with what was interned of it, and where its rows begin among those of its group."""
+    """A layer with what was interned of it, and its number in its group."""
 
     layer: Layer
     number: int
-    first: int
     names: int
     fields: bytes
     notes: list[tuple[bytes, int, int, Array]] = field(default_factory=list)
+
+
+class _Part(Struct, frozen=True):
+    """Rows of the layers of a group that are written at once: `rows` of each, and from where on (`first`)
+    they stand in the columns of all."""
+
+    rows: list[Array]
+    first: list[int]
+    start: Array
+    end: Array
+    track: Array
 
 
 class TraceFile(Struct):
@@ -58,6 +70,7 @@ class TraceFile(Struct):
     _numbers: dict[int, int] = field(default_factory=dict)
     _known: dict[tuple[int, str], int] = field(default_factory=dict)
     _described: dict[int, bytes] = field(default_factory=dict)
+    _lanes: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def begin(self) -> bytes:
         """The first packet."""
@@ -72,31 +85,32 @@ class TraceFile(Struct):
     def slices(self, layers: Sequence[Layer]) -> Iterator[bytes]:
         """Slices of layers that may lie on the same tracks, in the order of time."""
         layers = [layer for layer in layers if len(layer.start)]
-        if not layers:
-            return
-        start = np.concatenate([layer.start for layer in layers]).astype(np.int64)
-        end = np.maximum(np.concatenate([layer.end for layer in layers]).astype(np.int64), start)
-        track = np.concatenate([layer.track for layer in layers]).astype(np.int64)
+        encoded: list[_Encoded] = []
+        for layer in layers:
+            yield from self._intern(layer, encoded)
+        for part in _parts(layers):
+            yield from self._slices(encoded, part)
+
+    def _slices(self, encoded: Sequence[_Encoded], part: _Part) -> Iterator[bytes]:
+        start, end, track = part.start, part.end, part.track
         order = in_order(start, end)
         lane = lanes(start, end, track, order)
         for row in np.flatnonzero(lane > 0)[_firsts(track[lane > 0], lane[lane > 0])].tolist():
             mine = (track == track[row]) & (lane == lane[row])
-            # Tracks of one name below one parent are shown as one.
-            new, described = self.track(self._described[int(track[row])])
-            yield described
-            track[mine], lane[mine] = new, 0
-        encoded: list[_Encoded] = []
-        for layer in layers:
-            yield from self._intern(layer, encoded)
-        kinds = np.concatenate([self._kinds(e, start, end) for e in encoded])
+            key = int(track[row]), int(lane[row])
+            if key not in self._lanes:
+                # Tracks of one name below one parent are shown as one.
+                self._lanes[key], described = self.track(self._described[key[0]])
+                yield described
+            track[mine], lane[mine] = self._lanes[key], 0
+        kinds = np.concatenate([self._kinds(e, part) for e in encoded])
         sequence = np.empty(len(order.begins) + len(order.ends), np.int64)
-        kind = np.full(len(sequence), 4 * len(layers), np.int16)
+        kind = np.full(len(sequence), 4 * len(encoded), np.int16)
         sequence[order.begin_at], sequence[order.end_at] = order.begins, order.ends
         kind[order.begin_at] = kinds[order.begins]
-        start, end = (np.maximum(t + self.zero, 0) for t in (start, end))
         for at in range(0, len(sequence), _CHUNK):
             rows, these = sequence[at : at + _CHUNK], kind[at : at + _CHUNK]
-            yield pb.interleaved(these, self._matrices(encoded, rows, these, start, end, track))
+            yield pb.interleaved(these, self._matrices(encoded, part, rows, these))
 
     def counter(self, track: int, time: Array, value: Array) -> Iterator[bytes]:
         """Values of a counter track."""
@@ -115,8 +129,7 @@ class TraceFile(Struct):
         yield given
         names, given = self._texts(pb.NAMES, layer.names)
         yield given
-        first = encoded[-1].first + len(encoded[-1].layer.start) if encoded else 0
-        found = _Encoded(layer, len(encoded), first, names, pb.number(pb.CATEGORY_IID, category))
+        found = _Encoded(layer, len(encoded), names, pb.number(pb.CATEGORY_IID, category))
         for note in layer.notes:
             name, given = self._number(pb.ANNOTATION_NAMES, note.name)
             yield given
@@ -129,7 +142,7 @@ class TraceFile(Struct):
                 base, given = self._texts(pb.TEXTS, note.texts)
                 yield given
                 size = pb.width(base + len(note.texts))
-                found.notes.append((head, pb.TEXT_IID, size, note.values.astype(np.int64) + base))
+                found.notes.append((head, pb.TEXT_IID, size, note.values + base))
         encoded.append(found)
 
     def _number(self, field: int, text: str) -> tuple[int, bytes]:
@@ -149,38 +162,70 @@ class TraceFile(Struct):
         return first, b"".join(pb.interned(field, first + i, texts[i : i + _TEXTS]) for i in parts)
 
     @staticmethod
-    def _kinds(encoded: _Encoded, start: Array, end: Array) -> Array:
+    def _kinds(encoded: _Encoded, part: _Part) -> Array:
         """Kind of packet that begins each slice: 4 a layer, +1 with a flow, +2 without duration."""
-        layer, first = encoded.layer, encoded.first
-        rows = slice(first, first + len(layer.start))
-        flow = 0 if layer.flow is None else (layer.flow > 0)
-        return np.asarray(4 * encoded.number + flow + 2 * (end[rows] <= start[rows]), np.int16)
+        layer, rows = encoded.layer, part.rows[encoded.number]
+        own = slice(first := part.first[encoded.number], first + len(rows))
+        flow = 0 if layer.flow is None else (layer.flow[rows] > 0)
+        return np.asarray(4 * encoded.number + flow + 2 * (part.end[own] <= part.start[own]), np.int16)
 
-    def _matrices(
-        self, encoded: Sequence[_Encoded], rows: Array, kinds: Array, start: Array, end: Array, track: Array
-    ) -> list[Array]:
+    def _matrices(self, encoded: Sequence[_Encoded], part: _Part, rows: Array, kinds: Array) -> list[Array]:
         size = pb.width(self._ids)
         found = []
         for kind in range(4 * len(encoded)):
             mine = rows[kinds == kind]
             kind_of = pb.INSTANT if kind & 2 else pb.BEGIN
-            fields = self._fields(encoded[kind // 4], mine, track, size, bool(kind & 1))
-            found.append(pb.matrix(pb.events(start[mine], kind_of, fields), len(mine)))
+            fields = self._fields(encoded[kind // 4], part, mine, size, bool(kind & 1))
+            found.append(pb.matrix(pb.events(self._time(part.start[mine]), kind_of, fields), len(mine)))
         mine = rows[kinds == 4 * len(encoded)]
-        closing = pb.events(end[mine], pb.END, pb.numbers(pb.TRACK, track[mine], size))
+        tracks = pb.numbers(pb.TRACK, part.track[mine], size)
+        closing = pb.events(self._time(part.end[mine]), pb.END, tracks)
         return [*found, pb.matrix(closing, len(mine))]
 
+    def _time(self, time: Array) -> Array:
+        return np.maximum(time.astype(np.int64) + self.zero, 0)
+
     @staticmethod
-    def _fields(encoded: _Encoded, rows: Array, track: Array, size: int, flow: bool) -> list[pb.Part]:
-        layer, own = encoded.layer, rows - encoded.first
+    def _fields(encoded: _Encoded, part: _Part, rows: Array, size: int, flow: bool) -> list[pb.Part]:
+        layer = encoded.layer
+        own = part.rows[encoded.number][rows - part.first[encoded.number]]
         name_size = pb.width(encoded.names + len(layer.names))
-        fields = [encoded.fields, *pb.numbers(pb.TRACK, track[rows], size)]
+        fields = [encoded.fields, *pb.numbers(pb.TRACK, part.track[rows], size)]
         fields += pb.numbers(pb.NAME_IID, layer.name[own].astype(np.int64) + encoded.names, name_size)
         for head, kind, width, values in encoded.notes:
             fields += pb.blocks(pb.ANNOTATION, [head, *pb.numbers(kind, values[own], width)])
         if flow and layer.flow is not None:
             fields += pb.eight_bytes(pb.FLOW, layer.flow[own].astype(np.int64))
         return fields
+
+
+def _parts(layers: Sequence[Layer]) -> Iterator[_Part]:
+    """The rows of a group, in parts that end where nothing lasts, so that no slice lies in two."""
+    if not layers:
+        return
+    cuts = _quiet(layers)
+    of = [np.searchsorted(cuts, layer.start, "right").astype(np.int32) for layer in layers]
+    for number in range(len(cuts) + 1):
+        rows = [np.flatnonzero(part == number) for part in of]
+        both = list(zip(layers, rows, strict=True))
+        start = np.concatenate([layer.start[own] for layer, own in both]).astype(np.int64)
+        end = np.concatenate([layer.end[own] for layer, own in both]).astype(np.int64)
+        track = np.concatenate([layer.track[own] for layer, own in both]).astype(np.int64)
+        first = np.cumsum([0, *map(len, rows)]).tolist()
+        yield _Part(rows, first, start, np.maximum(end, start), track)
+
+
+def _quiet(layers: Sequence[Layer]) -> Array:
+    """Times at which no slice of the layers lasts, about `_ROWS` rows apart."""
+    start = np.concatenate([layer.start for layer in layers])
+    if len(start) <= _ROWS:
+        return np.empty(0, np.int64)
+    order = np.argsort(start, kind="stable")
+    end = np.concatenate([layer.end for layer in layers])[order]
+    start = start[order]
+    quiet = np.flatnonzero(start[1:] > np.maximum.accumulate(np.maximum(end, start))[:-1]) + 1
+    at = np.searchsorted(quiet, np.arange(_ROWS, len(start), _ROWS))
+    return np.asarray(start[np.unique(quiet[at[at < len(quiet)]])])
 
 
 def _firsts(*keys: Array) -> Array:

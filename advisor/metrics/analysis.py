@@ -68,6 +68,12 @@ class Analysis:
         self._groups: dict[int, tuple[Array, list[tuple[str, str]]]] = {}
         self._feeders: dict[int, int | None] = {}
 
+    def release(self) -> None:
+        """Let go of all that was computed, which takes more memory than the columns that it was made of."""
+        kept = self.trace, self.selection, self._device
+        self.__dict__.clear()
+        self.__init__(*kept)  # type: ignore[misc]
+
     def on(self, device: int) -> Analysis:
         """The analysis of another device, which shares all that is not about one device."""
         if device == self.main_device:

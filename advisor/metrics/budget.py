@@ -294,29 +294,26 @@ class _ThreadStates:
             state = state[np.searchsorted(start, pieces.start, "right") - 1]
             start, end = pieces
         self._start, self._end, self._state = start, end, state
-        # The commonest state is what the others leave of all.
-        held = np.bincount(state, minlength=len(THREAD_STATES))
-        most = int(held.argmax())
-        self._most = THREAD_STATES[most]
-        self._all = Coverage(Spans(start, end))
-        self._calls = {
-            THREAD_STATES[code]: Coverage(Spans(start[state == code], end[state == code]))
-            for code in np.flatnonzero(held).tolist()
-            if code != most
-        }
-        self._coverage = {name: Coverage(spans) for name, spans in self._spans.items()}
 
     def split(self, lo: Array, hi: Array) -> dict[str, Array]:
         """ns of each [lo, hi) (ascending, disjoint) by state; `host` is what none explains."""
-        out = {name: coverage.within(lo, hi) for name, coverage in self._coverage.items()}
+        out = {name: Coverage(spans).within(lo, hi) for name, spans in self._spans.items()}
         rest = hi - lo
         for values in out.values():
             rest = rest - values
-        if len(self._start):
-            calls = {name: coverage.within(lo, hi) for name, coverage in self._calls.items()}
-            together = self._all.within(lo, hi)
+        start, end, state = self._start, self._end, self._state
+        if len(start):
+            # The commonest state is what the others leave of all.
+            held = np.bincount(state, minlength=len(THREAD_STATES))
+            most = int(held.argmax())
+            calls = {
+                THREAD_STATES[code]: Coverage(Spans(start[state == code], end[state == code])).within(lo, hi)
+                for code in np.flatnonzero(held).tolist()
+                if code != most
+            }
+            together = Coverage(Spans(start, end)).within(lo, hi)
             rest = rest - together
-            calls[self._most] = together - sum(calls.values())
+            calls[THREAD_STATES[most]] = together - sum(calls.values())
             out.update(calls)
         out["host"] = rest
         out.setdefault("graph_launch_call", np.zeros(len(lo), np.int64))

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.cli.main import main
+from advisor.export import trace_file
 from advisor.export.capture_tracks import trace_packets
 from advisor.export.lanes import lanes
 from advisor.pipeline.diagnose import analyse, assemble
@@ -113,6 +114,26 @@ def test_every_row_of_the_capture_is_a_slice_with_its_times(name: str) -> None:
             assert Counter((s, e) for _, _, s, e in found.slices[category]) == Counter(
                 (s + zero, max(s, e) + zero) for s, e in spans
             )
+
+
+def test_a_large_capture_is_written_in_parts_without_a_seam(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of each three kernels overlap on one stream, so that some lie on a further lane."""
+    export = Export().gpu().process(100)
+    for i in range(60):
+        begin = i * 1_000 + (i % 3 == 1) * -600
+        export.launch(i * 1_000, 100, kernel_start=begin + 300, kernel_dur=500)
+    path = export.write(tmp_path / "x.sqlite")
+    written = []
+    for rows in (1 << 17, 10):
+        monkeypatch.setattr(trace_file, "_ROWS", rows)
+        with analyse(path) as done:
+            written.append(b"".join(trace_packets(done.analysis, assemble(done))))
+    whole, parts = map(read, written)
+    assert len({track for track, *_ in whole.slices["kernel"]}) == 2
+    assert parts.slices == whole.slices
+    assert parts.flows == whole.flows
 
 
 @pytest.mark.parametrize("name", CAPTURES)
