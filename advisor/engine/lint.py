@@ -6,7 +6,7 @@ catalogues come as arguments, so that this stage does not depend on ``advisor.fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from advisor.engine.compile import conditions, references, try_compile
@@ -28,6 +28,7 @@ from advisor.engine.lint_names import (
 )
 from advisor.engine.load import CASES_SUFFIX, Loc, Problem, RuleSet, read_rules, refuse
 from advisor.engine.params import ParamValue, resolve_params
+from advisor.engine.parse import draft, read
 from advisor.engine.wording import FORMATS, placeholders, stray_brace
 from advisor.model.facts import sees
 from advisor.model.rules import Comparison, FactCondition, RuleSpec, SymptomCondition, subject_of
@@ -50,7 +51,8 @@ def lint(rules: RuleSet, known: Catalogues, *, need_cases: bool = True) -> list[
 def check_rules(known: Catalogues, *directories: Path, need_cases: bool = True) -> RuleSet:
     """Load and lint; one RuleError with the problems of both.
 
-    While a file does not load, names that it may define are not called unknown.
+    While a file does not load, names that it may define are not called unknown; those that it uses
+    are checked as far as it can be understood.
     """
     rules, problems = read_rules(directories)
     if not problems:
@@ -60,8 +62,20 @@ def check_rules(known: Catalogues, *directories: Path, need_cases: bool = True) 
     for rule in rules.active:
         for check in (v for v in VALIDATORS if v in SINGLE and (need_cases or v != cases_beside)):
             problems += [rules.problem(rule.code, at, text) for at, text in check(rule, context)]
-    refuse(problems)
+    refuse([*problems, *_wrong_names({p.path for p in problems}, known)])
     return rules
+
+
+def _wrong_names(paths: Iterable[str], known: Catalogues) -> Iterator[Problem]:
+    """The unknown names in files that do not load."""
+    for path in paths:
+        if path.endswith(CASES_SUFFIX) or not path.endswith(".yaml"):
+            continue
+        source = read(Path(path))
+        rule = None if source.problems else draft(source, RuleSpec)
+        if rule is not None:
+            context = Context(RuleSet((rule,), {rule.code: source}), known)
+            yield from (source.problem(at, text) for check in NAMES for at, text in check(rule, context))
 
 
 def _comparisons(rule: RuleSpec) -> Iterator[tuple[Loc, Comparison]]:
@@ -303,11 +317,13 @@ def cases_beside(rule: RuleSpec, context: Context) -> Iterator[Finding]:
             yield ("lifecycle",), f"a stable rule has cases; write {wanted.name} beside it"
 
 
-#: Validators of one rule alone, and of all rules together.
+#: Validators of names, of one rule alone, and of all rules together.
+NAMES: tuple[Validator, ...] = (
+    known_facts, known_entities, evidence_names, what_ifs, known_actions, known_part, known_references,
+)  # fmt: skip
 SINGLE: tuple[Validator, ...] = (
-    known_facts, visible_facts, params_used, operand_types, number_facts, message_formats, known_entities,
-    evidence_names, optional_joins, what_ifs, known_actions, known_part, known_references, docs_present,
-    distinct_advice, distinct_conditions, cases_beside,
+    *NAMES, visible_facts, params_used, operand_types, number_facts, message_formats, optional_joins,
+    docs_present, distinct_advice, distinct_conditions, cases_beside,
 )  # fmt: skip
 VALIDATORS: tuple[Validator, ...] = (
     *SINGLE, parameters_set, one_subject, visible_outcomes, explained_symptoms, overruled_causes,

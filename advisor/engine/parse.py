@@ -81,6 +81,51 @@ def validate(source: Source, model: type[M]) -> M | None:
         return None
 
 
+#: What stands in for a key that is missing or wrong, so that the names in the rest can be checked.
+_STAND_IN: dict[str, Any] = {
+    "schema": 1, "code": "AAA000", "cause": "any", "title": "any", "kind": "cause", "scope": "device",
+    "lifecycle": "preview", "when": {"all": [{"cause": "any"}]}, "message": "any", "effort": "low",
+    "confidence": {"method": "measured", "base": 0.5}, "action": "any", "id": "any", "expect": "present",
+    "docs": {"what": "any", "why": "any", "harmless_when": "any"}, "unit": "ratio", "origin": "measured",
+    "base": 0.5, "method": "measured", "default": 1, "factor": 1.0, "text": "any", "because": "any",
+    "reason": "any", "reply": "no", "flag": "any", "severity": "low",
+    "what": "any", "why": "any", "harmless_when": "any",
+}  # fmt: skip
+
+
+def draft(source: Source, model: type[M]) -> M | None:
+    """What `validate` refused, with the mistakes left out or stood in for; None where too little is
+    left. Only names in it may be judged."""
+    for _ in range(MAX_DEPTH):
+        try:
+            return model.model_validate(source.data)
+        except ValidationError as exc:
+            if not all(_left_out(source.data, e) for e in exc.errors(include_url=False)):
+                return None
+    return None
+
+
+def _left_out(data: Any, error: Any) -> bool:
+    """Take one mistake out of plain data; false where that is not possible."""
+    loc = [step for step in error["loc"] if not str(step).startswith("=")]
+    for step in loc[:-1]:
+        if not isinstance(data, dict | list) or (isinstance(data, dict) and step not in data):
+            return True  # taken out with another mistake
+        data = data[step]
+    last = loc[-1] if loc else None
+    at = data[last] if isinstance(data, list) and isinstance(last, int) else data
+    if isinstance(at, dict) and "fact" in at and (at is not data or last in ("op", "value", "param")):
+        at.update(op="known", value=True)
+        at.pop("param", None)
+    elif isinstance(data, dict) and last in _STAND_IN and error["type"] != "extra_forbidden":
+        data[last] = _STAND_IN[last]
+    elif not isinstance(data, dict) or last not in data:
+        return False
+    else:
+        del data[last]
+    return True
+
+
 def line_of(source: Source, loc: Loc) -> int:
     """The 1-based line of a place; of the nearest enclosing one where it does not exist."""
     if source._root is None and source.text and not _too_deep(source.text):

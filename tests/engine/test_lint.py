@@ -301,3 +301,29 @@ def test_an_optional_join_that_nobody_shows() -> None:
     join = {"as": "j", "entity": "e", "on": ["device"], "optional": True}
     one = rule("ABC100", "c", {"all": [ge("f.a", 1)], "join": [join]})
     assert "the optional join j is not evidence; list it there or remove it" in words((one,))
+
+
+def test_names_are_checked_in_a_file_with_other_mistakes(tmp_path: Path) -> None:
+    """Each at its line: an unknown key, values out of range, and wrong names."""
+    text = (
+        GOOD.replace("scope: device", "scope: galaxy")
+        .replace("base: 0.8", "base: 8.0")
+        .replace("{fact: window.steps_count, op: ge, value: 5}", "{fact: window.steps_cuont, op: near}")
+        .replace("part: sync", "part: snyc, colour: red")
+    )
+    (tmp_path / "ABC101.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(RuleError) as caught:
+        check_rules(KNOWN, tmp_path, need_cases=False)
+    said = {line.split(".yaml:")[1] for line in str(caught.value).splitlines()}
+    lines = text.splitlines()
+
+    def at(part: str) -> str:
+        return str(1 + next(i for i, line in enumerate(lines) if part in line))
+
+    assert {s for s in said if "unknown fact" in s} == {
+        f"{at('cuont')}: unknown fact window.steps_cuont; did you mean window.steps_count?"
+    }
+    assert any(s.startswith(f"{at('snyc')}: unknown part snyc") for s in said)
+    assert any(s.startswith(f"{at('galaxy')}: scope is 'galaxy'") for s in said)
+    assert any("colour is an unknown key" in s for s in said)
+    assert len(said) == 6
