@@ -18,6 +18,7 @@ from advisor.config import Settings
 from advisor.errors import InputError
 
 if TYPE_CHECKING:
+    from advisor.model.findings import Diagnosis
     from advisor.model.review import History
 
 app = verb_group("Read decisions back, and follow findings from review to review.")
@@ -57,18 +58,19 @@ def day_of(text: str | None, option: str = "--date") -> str:
 
 
 @app.command()
-@takes("source review names day folder", files=("folder",), folder=FOLDER)
+@takes("sources review names day folder", files=("folder",), folder=FOLDER)
 def record(
     settings: Settings,
-    source: str = argument("TRACE"),
+    sources: list[str] = argument("TRACE"),
     review: Path | None = option("FILE", "Workbook or JSON with what was decided."),
     names: str = option("A,B", "Who was there.", ""),
     day: str | None = option("DAY", TODAY, None, "--date"),
 ) -> None:
-    """Record a review of TRACE (a capture, or a saved diagnosis) in the history.
+    """Record a review of TRACE... (captures, or saved diagnoses) in the history.
 
     A finding is identified by code and scope, so keep one history for each workload. A finding that
-    has become worse, or is back, opens its decision again.
+    several captures have counts where its share is largest. One that has become worse, or is back,
+    opens its decision again.
     """
     from advisor.cli.progress import Progress
     from advisor.cli.report import earlier_review
@@ -78,12 +80,12 @@ def record(
     folder, today = settings.folder, day_of(day)
     before = history.read(folder)
     decided = earlier_review(review) if review is not None else None
-    with Progress(source) as progress:
-        found = load(source, CompareOptions(folder=folder), progress)
-    if len(found) != 1:
-        raise InputError(f"{source}: holds {len(found)} diagnoses; record one")
+    found: list[Diagnosis] = []
+    for source in dict.fromkeys(sources):
+        with Progress(source) as progress:
+            found += load(source, CompareOptions(folder=folder), progress)
     present = [n.strip() for n in names.split(",") if n.strip()] or (decided.names if decided else ())
-    _write(folder, history.recorded(before, found[0], today, present, decided))
+    _write(folder, history.recorded(before, found[0], today, present, decided, found[1:]))
     _show(settings, today)
 
 

@@ -12,13 +12,14 @@ import pytest
 from advisor.agents.server import PAGES, VERBS
 from advisor.agents.tools import LETTERS
 from advisor.cli.main import main
+from tests.builder import Export
 from tests.docs.scripts import ROOT
 from tests.test_captures import EXAMPLES
 
 CAPTURE = "decode_h2d_pageable.sqlite.xz"
 
 
-def ask(questions: Callable[[Any], Awaitable[Any]]) -> Any:
+def ask(questions: Callable[[Any], Awaitable[Any]], root: Path = EXAMPLES, *options: str) -> Any:
     """What `questions` makes of a session with a server of its own."""
     pytest.importorskip("mcp.server.mcpserver")
     import anyio
@@ -26,7 +27,7 @@ def ask(questions: Callable[[Any], Awaitable[Any]]) -> Any:
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     async def session() -> Any:
-        arguments = ["-m", "advisor", "mcp", "--root", str(EXAMPLES)]
+        arguments = ["-m", "advisor", "mcp", "--root", str(root), *options]
         started = StdioServerParameters(command=sys.executable, args=arguments, cwd=ROOT)
         async with Client(stdio_client(started)) as client:
             return await questions(client)
@@ -54,6 +55,33 @@ def test_an_agent_finds_its_way_from_verdict_to_fix() -> None:
         assert page.contents[0].text == (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 
     ask(questions)
+
+
+@pytest.mark.parametrize("options", [(), ("--redact",)], ids=["by request", "always"])
+def test_redaction_on_request_and_always(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """No text of an answer holds the path or the address that a range and the file's name give away."""
+    folder = tmp_path / "home" / "carol"
+    folder.mkdir(parents=True)
+    export = Export().gpu().process(100)
+    for i in range(6):
+        export.range("load /home/carol/model for carol@example.org", i * 50_000, (i + 1) * 50_000)
+        export.launch(i * 50_000, kernel="gemm", kernel_dur=20_000)
+    capture = export.write(folder / "run.sqlite")
+    asked = {} if options else {"redact": True}
+
+    async def questions(client: Any) -> list[str]:
+        answers = []
+        for name, more in (("diagnose", {}), ("doctor", {}), ("stats", {"report": "nvtx"})):
+            found = await client.call_tool(name, {"path": str(capture), **more, **asked})
+            assert not found.is_error, found.content
+            answers.append("".join(c.text for c in found.content) + str(found.structured_content))
+        if not options:
+            open_ = await client.call_tool("stats", {"path": str(capture), "report": "nvtx"})
+            assert "carol@example.org" in open_.content[0].text
+        return answers
+
+    for text in ask(questions, tmp_path, *options):
+        assert "carol" not in text
 
 
 def test_a_root_that_is_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

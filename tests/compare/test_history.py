@@ -176,6 +176,19 @@ def test_the_verbs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 baselines" in capsys.readouterr().out
 
 
+def test_captures_of_one_meeting_are_one_record(saved: Path) -> None:
+    """A finding that both have counts where its share is largest; none of the other's is closed."""
+    other = saved.with_name("other.json")
+    less = DIAGNOSIS.findings[0].model_copy(update={"impact": None})
+    other.write_bytes(json_report.render([DIAGNOSIS.model_copy(update={"findings": (less,)})]))
+    assert main(["review", "record", str(saved), str(other), "--date", MONDAY]) == 0
+    document = json.loads(Path(".advisor/history/findings.json").read_text())
+    assert len(document["meetings"]) == 1
+    kept = [t for t in document["findings"] if t["finding"] == less.identity]
+    assert [t["share"] for t in kept] == [DIAGNOSIS.findings[0].share]
+    assert len(document["findings"]) == sum(f.kind != "limit" for f in DIAGNOSIS.findings)
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

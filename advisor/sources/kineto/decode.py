@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from advisor.errors import InputError
+from advisor.reading import READING
 
 EXPORT_HINT = "prof.export_chrome_trace('trace.json')"
 
@@ -168,6 +169,7 @@ class TraceJson:
         raw = self.head.traceEvents or []
         for at in range(0, len(raw), _PART):
             part = raw[at : at + _PART]
+            READING.doing = f"reading events, {at / len(raw):.0%}".replace("%", " %")
             try:
                 yield _decoded(_EVENTS, _joined(part)), part
             except msgspec.ValidationError:

@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device
+from advisor.reading import READING
 from advisor.sources.calls import classify
 from advisor.sources.kineto import join as kineto_join
 from advisor.sources.kineto import metadata as kineto_metadata
@@ -35,7 +36,10 @@ class KinetoJson:
     def __init__(self, path: Path, shown: Path | None = None) -> None:
         """`shown` is the path the user gave, where `path` is a decompressed copy of it."""
         shown = shown or path
-        trace = TraceJson(path.read_bytes(), shown)
+        data = path.read_bytes()
+        READING.count += len(data) if path == shown else 0  # a copy is counted while it is unpacked
+        trace = TraceJson(data, shown)
+        del data
         head = trace.head
         amd = kineto_metadata.is_amd(head)
         collected = _collect(trace, amd)
