@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w*)::")
@@ -63,6 +63,8 @@ def words(text: str) -> str:
 def _without_parameters(text: str) -> str:
     """`text` without parameter lists: what stands in parentheses right after a name, a template
     argument list or another such list. Casts such as ``(int)128`` stay."""
+    if "(" not in text:
+        return text
     out: list[str] = []
     skipped = 0
     before = ""
@@ -79,6 +81,8 @@ def _without_parameters(text: str) -> str:
 
 def _split_arguments(text: str) -> tuple[str, str]:
     """The name outside angle brackets, without a return type, and what stands inside."""
+    if "<" not in text and ">" not in text:
+        return text.rpartition(" ")[2], ""
     own: list[str] = []
     inside: list[str] = []
     depth = 0
@@ -176,6 +180,14 @@ class Patterns:
         """True where any pattern is found in the text."""
         return self.first(text) is not None
 
+    def among(self, texts: tuple[str, ...]) -> list[str]:
+        """The texts in which any pattern is found, in order. One look at all of them together tells
+        which patterns cannot be: most."""
+        together = _lowered(texts)
+        possible = range(len(self._texts)) if together is None else self._possible(together)
+        searches = [self._compile(i).search for i in possible]
+        return [text for text in texts if any(search(text) for search in searches)] if searches else []
+
     def _compile(self, i: int) -> re.Pattern[str]:
         done = self._compiled[i]
         if done is None:
@@ -186,15 +198,30 @@ class Patterns:
         """Positions of the patterns that may be found, in order."""
         if not text.isascii():  # some letters outside ASCII equal an ASCII letter under (?i)
             return range(len(self._texts))
-        lower = text.lower()
+        return self._possible(text.lower())
+
+    def _possible(self, lower: str) -> list[int]:
         grams: Iterable[str] = self._by_gram
         if len(self._by_gram) > _FEW:
-            known = self._by_gram.keys()
-            grams = known & {lower[i : i + _GRAM] for i in range(len(lower) - _GRAM + 1)}
+            grams = self._by_gram.keys() & _grams(lower)
         found = set(self._always)
         for gram in grams:
-            found.update(i for literal, i in self._by_gram[gram] if literal in lower)
+            for literal, i in self._by_gram[gram]:
+                if literal in lower:
+                    found.add(i)
         return sorted(found)
+
+
+@lru_cache(maxsize=4)
+def _grams(lower: str) -> frozenset[str]:
+    return frozenset(lower[i : i + _GRAM] for i in range(len(lower) - _GRAM + 1))
+
+
+@lru_cache(maxsize=4)
+def _lowered(texts: tuple[str, ...]) -> str | None:
+    """The texts as one in lower case; None where letters outside ASCII may equal others."""
+    together = "\n".join(texts)
+    return together.lower() if together.isascii() else None
 
 
 @cache

@@ -11,7 +11,7 @@ from advisor.errors import InputError
 from advisor.knowledge.files import engines
 from advisor.knowledge.gpus import gpu_features, gpu_has
 from advisor.knowledge.kernel_names import pattern
-from advisor.knowledge.shapes import EngineData, OptionLine, Sign
+from advisor.knowledge.shapes import EngineData, OptionLine
 from advisor.model.advice import Option
 from advisor.model.capture import Device
 
@@ -57,7 +57,7 @@ def detect(
     Where an engine shows, the library that it is built on is not a candidate.
     """
     times = dict(kernel_names_with_time)
-    texts = list(dict.fromkeys(range_names))
+    texts = tuple(dict.fromkeys(range_names))
     line = command if isinstance(command, str) else " ".join(command or ())
     found = {name: _evidence(data, times, texts, line) for name, data in engines().items()}
     score = {name: sum(w for w, _ in signs) for name, signs in found.items()}
@@ -80,7 +80,7 @@ def _version(name: str, line: str) -> str | None:
 
 
 def _evidence(
-    data: EngineData, times: Mapping[str, float], texts: Sequence[str], line: str
+    data: EngineData, times: Mapping[str, float], texts: tuple[str, ...], line: str
 ) -> list[tuple[float, str]]:
     total = sum(times.values())
     result = []
@@ -88,19 +88,15 @@ def _evidence(
         if found := pattern(sign.match).first(line):
             result.append((sign.weight, f"command: {found[1][0].strip()}"))
     for sign in data.recognise.ranges:
-        if text := _first(sign, texts):
-            result.append((sign.weight, f"range: {text[:80]}"))
+        if seen := pattern(sign.match).among(texts):
+            result.append((sign.weight, f"range: {seen[0][:80]}"))
     for sign in data.recognise.kernels:
-        seen = [name for name in times if pattern(sign.match).found(name)]
+        seen = pattern(sign.match).among(tuple(times))
         if seen:
             top = max(seen, key=lambda name: (times[name], name))
             share = sum(times[name] for name in seen) / total if total else 0.0
             result.append((sign.weight, f"kernels, {share:.1%} of kernel time: {top[:80]}"))
     return result
-
-
-def _first(sign: Sign, texts: Sequence[str]) -> str | None:
-    return next((text for text in texts if pattern(sign.match).found(text)), None)
 
 
 def _bases(name: str) -> set[str]:

@@ -142,8 +142,8 @@ def framework(signs: WorkloadSigns, known: WorkloadFile) -> str:
     """Who launched the kernels; a batch of kernels that shows no framework is CUDA C++."""
     texts = (*signs.ranges, *signs.operators)
     for candidate in known.frameworks:
-        if any(pattern(p).found(name) for p in candidate.kernels for name in signs.kernels) or any(
-            pattern(p).found(text) for p in candidate.ranges for text in texts
+        if any(pattern(p).among(tuple(signs.kernels)) for p in candidate.kernels) or any(
+            pattern(p).among(texts) for p in candidate.ranges
         ):
             return candidate.name
     return CUDA_CPP if signs.kernels else UNKNOWN
@@ -191,12 +191,12 @@ def _is_shown(e: Evidence, signs: WorkloadSigns) -> bool:
         return share > 0 and share >= e.share
     match = pattern(e.match or "")
     if e.kind == "kernels":
-        share = sum(share for name, share in signs.kernels.items() if match.found(name))
+        share = sum(signs.kernels[name] for name in match.among(tuple(signs.kernels)))
         return share > 0 and share >= e.share
     if e.kind == "command":
         return bool(signs.command) and match.found(signs.command)
     texts = {"ranges": signs.ranges, "operators": signs.operators, "modules": signs.modules}[e.kind]
-    return any(match.found(text) for text in texts)
+    return bool(match.among(texts))
 
 
 def printed(judgement: Judgement, phases: Sequence[str], time: Array) -> str:
