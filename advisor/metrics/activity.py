@@ -43,6 +43,8 @@ _MIN_SINGLE_SHARE = 0.004
 _MAX_SINGLE = 40
 #: Where no source gives busy time itself, a sample from this activity on is one of a busy device.
 _ACTIVE = 0.01
+#: Samples that the lag is looked for with, of all the capture: more say the same.
+_LAG_SAMPLES = 20_000
 
 
 class Samples(Struct, frozen=True):
@@ -291,8 +293,10 @@ def best_lag(samples: Samples, busy: Spans) -> float:
     values = samples.values.get("sm_active")
     if values is None or np.isnan(values).any():
         return 0.0
+    some = slice(None, None, max(len(samples) // _LAG_SAMPLES, 1))
+    time, values = samples.time[some], values[some]
     covered = Coverage(busy)
-    cover = cache(lambda shift: covered(samples.time + shift))
+    cover = cache(lambda shift: covered(time + shift))
     flat = values.std() < 1e-3
     apart = values - values.mean()
     norm = math.sqrt(apart @ apart)

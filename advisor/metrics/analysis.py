@@ -38,11 +38,12 @@ from advisor.metrics.window import (
     steady_window,
 )
 from advisor.metrics.workload import NO_KERNELS, Judgement, TraceMethod, judge, look, printed, trace_method
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.model.capture import Device
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
+_NO_ROWS = np.empty(0, np.int32)
 #: What views of other devices share.
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses",
@@ -393,6 +394,10 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
+        return np.sort(np.concatenate([self._calls_by_kind.get(kind, _NO_ROWS) for kind in set(kinds)]))
+
+    @cached_property
+    def _calls_by_kind(self) -> dict[int, Array]:
         rows = self.calls_in_window
         call = self.trace.columns("api_calls", ("call",))["call"][rows]
-        return np.asarray(rows[np.isin(call, kinds)])
+        return {kind: rows[call == kind] for kind in distinct(call).tolist()}

@@ -166,10 +166,11 @@ class Trace:
 
 
 def _narrow(values: Column) -> Column:
-    """The values in half of the memory, where they and sums of two fit."""
-    if not len(values) or max(int(values.max()), -int(values.min())) >= 1 << 30:
+    """The values in half of the memory, where they and sums of two fit; in none, where all are one."""
+    lo, hi = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if max(hi, -lo) >= 1 << 30:
         return values
-    return values.astype(np.int32)
+    return values.astype(np.int32) if lo < hi else np.broadcast_to(np.int32(lo), values.shape)
 
 
 def _near(start: Column) -> Column | None:
