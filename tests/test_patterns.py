@@ -92,6 +92,15 @@ def test_letters_outside_ascii_that_equal_ascii_ones_are_found() -> None:
     assert Patterns(["(?i)step"]).found("\u017ftep")
 
 
+@pytest.mark.parametrize("other", ["", "\u212aernel", "x\ny"])
+def test_texts_in_which_a_pattern_is_found_are_those_of_each_alone(other: str) -> None:
+    texts = ("fused_rms_norm", "ampere_sgemm", "kernel", "RMS_NORM", other)
+    for text in ("(?i)rms_?norm", "sgemm|nvjet", "(?i)kernel", "^$", "never", "."):
+        patterns = Patterns((text,))
+        assert patterns.among(texts) == [t for t in texts if patterns.found(t)]
+    assert Patterns(("nvjet", "norm$")).among(texts) == ["fused_rms_norm"]
+
+
 def test_patterns_can_be_kept() -> None:
     patterns = Patterns(["gemm", "norm"])
     assert patterns.found("my_norm")

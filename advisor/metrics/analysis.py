@@ -19,7 +19,7 @@ from advisor.metrics.activity import (
 )
 from advisor.metrics.budget import DeviceBudget, HostStates, device_budget, host_states
 from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
-from advisor.metrics.host import Ranges, Threads, calls_by_thread
+from advisor.metrics.host import Ranges, Threads, calls_by_thread, rows_by_call
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, heaviest, kernel_names
 from advisor.metrics.operations import Kind, Operations, operations
@@ -38,12 +38,11 @@ from advisor.metrics.window import (
     steady_window,
 )
 from advisor.metrics.workload import NO_KERNELS, Judgement, TraceMethod, judge, look, printed, trace_method
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array
 from advisor.model.capture import Device
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
-_NO_ROWS = np.empty(0, np.int32)
 #: What views of other devices share.
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses",
@@ -387,17 +386,15 @@ class Analysis:
         if len(at) and self.steps.method != "opaque graph launches" and not named:
             first, last = int(at[0]), int(at[-1])
             lo = int(self.steps.host_start[first])
-            if first:
-                lo = min(lo, int(self.steps.host_end[first - 1]))
+            lo = min(lo, int(self.steps.host_end[first - 1])) if first else lo
             return lo, max(int(self.steps.host_end[last]), lo + 1)
         return self.window.start, self.window.end
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        return np.sort(np.concatenate([self._calls_by_kind.get(kind, _NO_ROWS) for kind in set(kinds)]))
+        rows = [self._calls_by_kind[kind] for kind in self._calls_by_kind.keys() & set(kinds)]
+        return np.sort(np.concatenate([self.calls_in_window[:0], *rows]))
 
     @cached_property
     def _calls_by_kind(self) -> dict[int, Array]:
-        rows = self.calls_in_window
-        call = self.trace.columns("api_calls", ("call",))["call"][rows]
-        return {kind: rows[call == kind] for kind in distinct(call).tolist()}
+        return rows_by_call(self.trace, self.calls_in_window)
