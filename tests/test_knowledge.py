@@ -330,6 +330,9 @@ def test_numbers_in_step_ranges() -> None:
         ("sample", "sampling"),
         ("load_model", "startup"),
         ("Warm-up Step 3", "startup"),
+        ("[model|resnet|warmup|forward]", "startup"),
+        ("kernel_warmup", "startup"),
+        ("GPU warming", "startup"),
     ],
 )
 def test_role_of_range(text: str, role: str) -> None:
@@ -346,6 +349,10 @@ def test_role_of_range(text: str, role: str) -> None:
         "cub::DeviceScan::InclusiveScan",
         "Backward",
         "ncclGroupEnd",
+        "lr_warmup",
+        "LinearWarmup",
+        "warmup_scheduler",
+        "steady, after warmup",
         "MPI_Send",
         "scaled dot product attention",
         "",

@@ -39,7 +39,7 @@ _UPLOAD_SHARE, _UPLOAD_BYTES = 0.5, 32 << 20
 #: Fewer kernels after the upload, or fewer than uploads: moving data is what the program does.
 _UPLOAD_KERNELS = 3
 #: Initialisation that comes after this share of the kernel time belongs to the work itself.
-_LATE = 0.5
+_LATE, _LATE_RANGE = 0.5, 0.9
 #: The head of a capture is set aside up to where it is cold for at least this share.
 _COLD_HEAD = 0.5
 #: A step is warm-up when this share of it is cold and it takes so many times the median.
@@ -123,7 +123,9 @@ def find_startup(
             for t, a, b in zip(spans["text"], spans["start"], spans["end"], strict=True)
         ][:20]
     begin = min([begin, *(e.start for e in events)])
-    end = _head(begin, limit, events)
+    # A range that names itself start-up may hold most of the work, so long as some follows.
+    until = limit if len(steps) else _kernel_time_quantile(ops, _LATE_RANGE)
+    end = _head(begin, [e for e in events if e.end <= (until if e.kind == "ranges" else limit)])
     if len(steps) and end < steps.gpu_start[0]:
         end = min(int(steps.host_start[0]), int(steps.gpu_start[0])) if end > begin else begin
     parts = _parts(calls, found, events)
@@ -246,10 +248,10 @@ def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict
     return out
 
 
-def _head(begin: int, limit: int, events: list[Event]) -> int:
+def _head(begin: int, events: list[Event]) -> int:
     """Where the head of the capture ends: with an upload or a range that names itself start-up, or
     as far as the time is mostly cold."""
-    early = sorted((e for e in events if e.end <= limit), key=lambda e: e.end)
+    early = sorted(events, key=lambda e: e.end)
     if not early:
         return begin
     loads = ("cuLibrary", "cuModule", "hipModule")

@@ -53,6 +53,16 @@ def test_a_slow_launch_of_a_known_kernel_is_not_start_up(tmp_path: Path) -> None
     assert analysis(export, tmp_path).startup.length == 0
 
 
+def test_a_range_of_warm_up_is_start_up_even_with_most_of_the_work(tmp_path: Path) -> None:
+    """Without steps: 60 kernels inside the range of a warm-up, 40 after it."""
+    export = (
+        Export().process(1).range("[net|warmup|forward]", 0, 6 * MS).range("[net|measure]", 6 * MS, 10 * MS)
+    )
+    for i in range(100):
+        export.launch(i * 100 * US, 5 * US, f"k{i * 7919 % 100}", kernel_dur=60 * US)
+    assert analysis(export, tmp_path).startup.end == 6 * MS
+
+
 def test_warm_up_steps_are_dropped_by_time_and_the_last_is_kept(tmp_path: Path) -> None:
     a = analysis(steps([3000, 2500, 1000, 1000, 1000], {0: 2000, 1: 1500}), tmp_path)
     assert (len(a.steps), a.step_count) == (5, 3)
