@@ -1,4 +1,5 @@
-"""Draws the pictures of the tour again: the HTML report and the workbook of the demo capture.
+"""Draws the pictures of the documentation again: pages of the demo capture and of a comparison, and the
+workbook of a review.
 
 python docs/pictures.py          needs Chromium, LibreOffice and poppler (pdftoppm)
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 CAPTURE = "examples/captures/decode_eager_bs1.sqlite.xz"
+AFTER = "examples/captures/decode_graph_bs1.sqlite.xz"
 WIDTH, HEIGHT = 1280, 1500
 
 
@@ -28,6 +30,9 @@ def main() -> int:
         html, xlsx = work / "report.html", work / "review.xlsx"
         _run(sys.executable, "-m", "advisor", CAPTURE, "-q", "--html", html, "--xlsx", xlsx)
         _screenshot(html, PICTURES / "report.png")
+        page = work / "compare.html"
+        _run(sys.executable, "-m", "advisor", "compare", CAPTURE, AFTER, "-q", "--html", page)
+        _screenshot(page, PICTURES / "compare.png")
         _first_page(xlsx, work, PICTURES / "workbook.png")
     return 0
 
