@@ -56,10 +56,12 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
 def _as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
     """The paths, with tables that `nsys stats` printed into several files as one capture: where no two files
     have the same report they are of one recording; with `together` they are said to be."""
+    if len(paths) < 2:
+        return list(paths)
     from advisor.sources.open import hold
     from advisor.sources.pasted.tables import read_tables
 
-    read = {path: _pasted(path) for path in paths} if len(paths) > 1 else {}
+    read = {path: _pasted(path) for path in paths}
     texts = {path: text for path, text in read.items() if text is not None}
     seen: dict[str, Path] = {}
     for path, text in texts.items():

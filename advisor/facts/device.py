@@ -358,8 +358,10 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
     mine = np.flatnonzero(ops.device == device)
     for part in IDLE_PARTS:
         held = budget.gap_parts[part]
-        top = np.argsort(-held, kind="stable")[:_PLACES] if len(held) < 4096 else _top(held)
-        top = top[held[top] > 0]
+        some = np.flatnonzero(held)
+        if len(some) > _PLACES:
+            some = some[held[some] >= np.partition(held[some], -_PLACES)[-_PLACES]]
+        top = some[np.argsort(-held[some], kind="stable")[:_PLACES]]
         places = []
         for i in top.tolist():
             nxt = int(gaps.next_op[i])
@@ -373,8 +375,3 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
                 )
             )
         out.places(part, scope, places)
-
-
-def _top(values: Array) -> Array:
-    part = np.argpartition(-values, _PLACES)[:_PLACES]
-    return np.asarray(part[np.lexsort((part, -values[part]))])

@@ -293,7 +293,7 @@ class EngineData(File):
     title: Text
     base: Key | None = None
     inherit_options: bool = False
-    recognise: Recognise = Recognise()
+    recognise: Recognise = Field(default_factory=Recognise)
     sides: dict[Literal["prefill", "decode"], Pattern] = Field(default_factory=dict)
     options: dict[Key, Annotated[list[OptionLine], Field(min_length=1, max_length=4)]]
     traits: dict[str, Text] = Field(default_factory=dict)

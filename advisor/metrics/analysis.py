@@ -104,12 +104,6 @@ class Analysis:
 
     @cached_property
     def ops(self) -> Operations:
-        # One pass over each big table: what later stages need of it is read along.
-        calls = "start end process thread correlation call name_id result"
-        self.trace.columns("api_calls", calls.split())
-        wanted = "start end device context stream process correlation name_id short_name_id grid_x "
-        wanted += "grid_y grid_z blocks threads registers shared_bytes graph_node"
-        self.trace.columns("kernels", wanted.split())
         return operations(self.trace)
 
     @cached_property

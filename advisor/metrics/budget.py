@@ -123,7 +123,8 @@ def device_budget(
     split = _split_idle(found, threads, states)
     at = np.searchsorted(step_end, found.start, "right") if len(step_end) else np.zeros(len(found), np.int64)
     for name, length in split.items():
-        by_step[:, PARTS.index(name)] = np.bincount(at, length, minlength=len(bounds) - 1)
+        if length.any():
+            by_step[:, PARTS.index(name)] = np.bincount(at, length, minlength=len(bounds) - 1)
     ns = {p: int(v) for p, v in zip(PARTS, by_step.sum(axis=0), strict=True)}
     return DeviceBudget(device, window, ns, by_step, busy, spans["compute"], found, split)
 

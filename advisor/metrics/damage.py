@@ -181,7 +181,7 @@ def _lost_nodes(ops: Operations) -> tuple[int, int]:
     )
     places = np.zeros(int(graph.max()) + 1, np.int64)
     np.maximum.at(places, graph, place + 1)
-    seen = np.bincount(np.unique((graph << _PLACE_BITS) + place) >> _PLACE_BITS, minlength=len(places))
+    seen = np.bincount(distinct((graph << _PLACE_BITS) + place) >> _PLACE_BITS, minlength=len(places))
     seen = np.where(places - seen >= _NEVER_SEEN * places, places, seen)
     due = np.where(places >= _LEAST_NODES, seen, 0)[graph[first]]
     began, process = ops.start[at][first], process[first]
