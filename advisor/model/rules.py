@@ -312,7 +312,7 @@ class Action(Strict):
     id: Kebab
     action: Prose
     effort: Literal["low", "medium", "high"]
-    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=5)] = ()
+    applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=6)] = ()
 
 
 class Recommendation(Action):
