@@ -344,5 +344,4 @@ def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenar
     if not mine.any():
         raise NoEstimate("the replayed steps hold no collectives")
     share = float(np.clip(fix.number("overlap") + lean * _OVERLAP_SPREAD, 0.0, 1.0))
-    duration = inputs.ops.duration
-    return inputs.with_ops(duration=np.where(mine, duration * (1 - share), duration))
+    return inputs.with_ops(duration=inputs.ops.duration * np.where(mine, 1 - share * work.exposed, 1.0))

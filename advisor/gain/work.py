@@ -17,6 +17,7 @@ from advisor.knowledge.gpus import gpu
 from advisor.knowledge.shapes import GpuSpec, Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
@@ -103,6 +104,17 @@ class Work:
     @cached_property
     def communication(self) -> Array:
         return np.asarray(self.a.communication[self.at])
+
+    @cached_property
+    def exposed(self) -> Array:
+        """Share of each operation's captured time in which no kernel but collectives runs."""
+        ops, out = self.a.ops, np.zeros(len(self))
+        start, end = ops.start[self.at], ops.end[self.at]
+        for device, budget in self.a.budgets.items():
+            mine = self.device == device
+            hidden = Coverage(budget.compute).within(start[mine], end[mine])
+            out[mine] = 1.0 - hidden / np.maximum(end[mine] - start[mine], 1)
+        return out
 
     @cached_property
     def once_a_step(self) -> Array:

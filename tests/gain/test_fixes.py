@@ -569,6 +569,24 @@ def test_collectives_beside_the_kernels(tmp_path: Path) -> None:
         after(scenes.eager(), tmp_path, fix("overlap_communication"))
 
 
+def test_what_kernels_hide_already_is_not_won_again(tmp_path: Path) -> None:
+    """Of a collective of 100 us 40 are exposed: 60 % of those are won, and never more than 40."""
+
+    def step(e: Export, t: int) -> None:
+        for stream, name, begin in ((7, scenes.GEMM, 10), (8, scenes.NCCL, 50)):
+            e.launch(
+                at=t, dur=5 * US, kernel=name, kernel_start=t + begin * US, kernel_dur=100 * US, stream=stream
+            )
+
+    export = scenes.capture(step, 150)
+    before = after(export, tmp_path)
+    (tmp_path / "again").mkdir()
+    inputs = replayer(export, tmp_path / "again")
+    exposed = inputs.work.exposed[inputs.work.communication]
+    assert exposed[1:] == pytest.approx(0.4)  # before the first step nothing is measured
+    assert before - after(export, tmp_path, fix("overlap_communication", overlap=1.0)) <= 40 + 1e-6
+
+
 # ---------------------------------------------------------------- together
 
 
