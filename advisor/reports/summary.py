@@ -166,7 +166,8 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
     entry = d.inputs[0] if len(d.inputs) == 1 else None
     load = []
     if entry is not None and entry.kernels_per_step is not None:
-        load.append(f"{digits(round(entry.kernels_per_step, 1))} kernels a step")
+        count = digits(round(entry.kernels_per_step, 1))
+        load.append(f"{count} kernel{'' if count == '1' else 's'} a step")
     busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
     if busy:
         ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))

@@ -745,6 +745,7 @@ def test_ranges_of_the_host(tmp_path: Path) -> None:
         {
             "host.gap_range": "prepare_inputs",
             "host.gap_range_ratio": 500 / 880,
+            "host.gap_in_operator": False,
             "host.preparation_ratio": 0.5,
             "budget.host_gap_ratio": 0.88,
         },

@@ -516,3 +516,18 @@ def test_the_function_or_operator_in_the_gap_is_named(kind: str, tmp_path: Path)
     assert fact(d, "host.gap_range") == name
     found = {f.cause: f for f in d.findings}
     assert name in found["host-gap"].message
+
+
+@pytest.mark.parametrize(("operator", "moves"), [("aten::normal_", True), ("tokenise", False)])
+def test_an_operator_that_runs_on_the_cpu_belongs_on_the_device(
+    tmp_path: Path, operator: str, moves: bool
+) -> None:
+    p = Profile().gpu()
+    for i in range(12):
+        t = i * 10_000_000
+        p.annotation(f"step {i}", t, 9_900_000)
+        p.op(operator, t + 1_000_000, 8_000_000)
+        p.launch(t, kernel=NORM.name, kernel_dur=500_000)
+    d = advisor.diagnose(p.write(tmp_path / "trace.json"))
+    assert "host-gap" in ranked(d)
+    assert ("keep-on-device" in advice(d, "host-gap")) is moves
