@@ -272,14 +272,14 @@ class Provenance:
         a, quality = self._a, self.quality
         if quality is not None and quality < LEAST_MATCH and a.other is not None:
             raise InputError(
-                f"--together: {a.other.trace.capture.path} matches {quality:.0%} of {a.trace.capture.path}, "
-                f"less than {LEAST_MATCH:.0%}; {_AGAIN}"
+                f"--together: {a.other.trace.capture.path} matches {100 * quality:.0f} % of "
+                f"{a.trace.capture.path}, less than {100 * LEAST_MATCH:.0f} %; {_AGAIN}"
             )
         same = self.match.same_ratio if self.match is not None else None
         if same is not None and same < LEAST_SAME and a.other is not None:
             raise InputError(
-                f"--together: {same:.0%} of the kernels of {a.other.trace.capture.path} have the launch "
-                f"shape of {a.trace.capture.path}, less than {LEAST_SAME:.0%}; {_AGAIN}"
+                f"--together: {100 * same:.0f} % of the kernels of {a.other.trace.capture.path} have the "
+                f"launch shape of {a.trace.capture.path}, less than {100 * LEAST_SAME:.0f} %; {_AGAIN}"
             )
 
     @property

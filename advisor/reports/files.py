@@ -36,6 +36,8 @@ def check_suffix(option: str, path: Path, format: str = "") -> None:
 
 def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
     """Raise where `path` cannot be written, so that one learns it before a long analysis."""
+    if _open_already(path):
+        return
     real = Path(os.path.realpath(path))
     if any(real == Path(os.path.realpath(i)) for i in inputs):
         raise InputError(f"{path} is the capture itself; choose another file for the report")
@@ -72,9 +74,9 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False)
     real = Path(os.path.realpath(path))
     pieces = (data,) if isinstance(data, bytes) else data
     try:
-        if real.exists() and not _regular(real):
+        if _open_already(path) or (real.exists() and not _regular(real)):
             # A device or pipe (/dev/null, /dev/stdout) is written, not replaced.
-            with real.open("wb") as stream:
+            with path.open("wb") as stream:
                 stream.writelines(pieces)
             return
         _replace(real, pieces)
@@ -94,6 +96,11 @@ def _replace(path: Path, pieces: Iterable[bytes]) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _open_already(path: Path) -> bool:
+    """Whether it stands for an open descriptor, whose pipe has no path and whose file exists."""
+    return str(path).startswith(("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/"))
 
 
 def _regular(path: Path) -> bool:

@@ -146,7 +146,7 @@ def test_other_batch_keeps_lines_but_no_sizes(tmp_path: Path) -> None:
         assert match.same_ratio == 0.0
         assert lines(a) == TRUE * 6
         assert (found.operands < 0).all()
-        with pytest.raises(InputError, match=r"0% of the kernels .* launch shape"):
+        with pytest.raises(InputError, match=r"0 % of the kernels .* launch shape"):
             a.provenance.check()
 
 
@@ -173,7 +173,7 @@ def test_another_program_is_refused(tmp_path: Path) -> None:
     for i in range(40):
         other.launch(i * 100_000, 5_000, ADD.name)
     report, trace = nsys().write(tmp_path / "r.sqlite"), other.write(tmp_path / "t.json")
-    with pytest.raises(InputError, match=r"--together: .*t\.json matches 0% of .*r\.sqlite, less than 75%"):
+    with pytest.raises(InputError, match=r"--together: .*t\.json matches 0 % of .*r\.sqlite, less than 75 %"):
         diagnose(report, Options(together=trace))
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +86,13 @@ def test_folders(tmp_path: Path) -> None:
         check_target(tmp_path, force=True)
     with pytest.raises(InputError, match="there is no folder"):
         check_target(tmp_path / "no" / "report", force=True)
+
+
+@pytest.mark.parametrize("piped", [True, False], ids=["pipe", "file"])
+def test_standard_output_by_its_path(tmp_path: Path, piped: bool) -> None:
+    """A pipe has no path of its own, and a file to which output goes exists already."""
+    write = "from pathlib import Path; from advisor.reports.files import write_atomic as w"
+    command = [sys.executable, "-c", f"{write}; w(Path('/dev/stdout'), b'whole')"]
+    with (tmp_path / "out").open("wb") as file:
+        done = subprocess.run(command, stdout=subprocess.PIPE if piped else file, check=True)
+    assert (done.stdout if piped else (tmp_path / "out").read_bytes()) == b"whole"
