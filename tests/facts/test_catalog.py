@@ -173,8 +173,6 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "phase.product_headroom_window_ratio",
         "graph.padded_ratio",
         "graph.padded_window_ratio",
-        # unified memory under a host that works: see tests/facts/test_values.py
-        "host.gap_on_pages_ratio",
         # experts of single operators: see tests/scenarios/test_experts.py
         "experts.kernels_per_layer",
         "experts.topk_per_100_kernels",
