@@ -70,6 +70,36 @@ def test_a_cheap_kernel_that_now_and_then_holds_up_everything(tmp_path: Path) ->
     assert found.scope.operation in {f.scope.operation for f in d.facts}
 
 
+def test_the_verdict_names_the_operation_with_the_tail(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(24):
+        with m.step(f"decode_step {i}"):
+            for kernel, us in DECODE_LAYER * 22:
+                m.launch(kernel, us * (3 if kernel is DECODE_ATTENTION and i % 6 == 5 else 1), call=1)
+    d = diagnosed(m, tmp_path)
+    assert d.headline is not None
+    assert d.headline.cause == "tail-latency"
+    operation = next(f for f in d.findings if f.cause == "tail-latency").scope.operation
+    assert str(operation) in d.verdict
+
+
+def test_tails_count_by_what_they_cost_the_slowest_steps(tmp_path: Path) -> None:
+    """Three of 100 steps lose 120 us of 1,800 in one top-k, 0.2 % of the window and 6 % of the slowest
+    steps; half of the steps lose 30 us in one activation, 0.8 % of the window and 1.6 % of them."""
+    m = Machine()
+    for i in range(100):
+        with m.step(f"decode_step {i}"):
+            m.layers(22, [(kernel, 2 * us) for kernel, us in DECODE_LAYER])
+            for call in range(4):
+                m.launch(TOP_K, 123 if i in (30, 50, 70) and call == 2 else 3)
+                m.launch(MUL, 33 if i % 2 and call == 1 else 3)
+    d = diagnosed(m, tmp_path)
+    tails = [f for f in d.findings if f.cause in ("tail-latency", "hidden-tail")]
+    assert [f.severity for f in tails][:1] == ["low"]
+    assert "top" in str(tails[0].scope.operation).lower()
+    assert all(f.severity == "info" for f in tails[1:])
+
+
 @pytest.mark.parametrize(("slow", "tail"), [(2, False), (3, True), (12, True)])
 def test_two_slow_calls_are_no_tail_and_few_are_doubted(tmp_path: Path, slow: int, tail: bool) -> None:
     m = Machine()
