@@ -15,9 +15,7 @@ JUDGED = (
 )  # fmt: skip
 #: What differs between two captures: against `limit("...")`, never a number of the code. Statistical
 #: methods, and how layers are counted, have constants of their own.
-COMPARED = sorted(
-    {p.stem for p in (PACKAGE / "compare").glob("*.py")} - {"statistics", "work", "frameworks", "operations"}
-)
+COMPARED = sorted({p.stem for p in (PACKAGE / "compare").glob("*.py")} - {"statistics", "work", "frameworks"})
 _ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 

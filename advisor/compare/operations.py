@@ -132,13 +132,6 @@ def _calls(side: Side) -> dict[str, tuple[float, float]]:
 
 # --- steps of one side that hold several of the other, counted alike ------------------------------
 
-#: Most steps in one that are tried.
-_MOST = 8
-#: A kernel with at most so many calls a step lies outside the layers.
-_ONCE = 2.5
-#: Counts of calls are multiples up to this share, for all but this share of the time.
-_NEAR, _REST = 0.02, 0.05
-
 
 def in_equal_steps(before: Side, after: Side) -> tuple[Side, Side, tuple[str, ...]]:
     """Both sides, the one with longer steps divided, and what was done in words."""
@@ -159,16 +152,16 @@ def _multiple(one: Side, other: Side, mine: str, theirs: str) -> int:
     """How many steps of `other` a step of `one` holds; 1 where the ratio is not whole."""
     long, short = one.kernels(mine), other.kernels(theirs)
     common = [name for name in long if name in short and short[name].calls > 0]
-    once = [name for name in common if short[name].calls <= _ONCE]
-    if not once or not any(short[name].calls > _ONCE for name in common):
+    once = [name for name in common if short[name].calls <= limit("once-a-step")]
+    if len(once) in (0, len(common)):
         return 1
     ratios = {name: long[name].calls / short[name].calls for name in common}
     k = round(ratios[max(once, key=lambda name: short[name].ms)])
-    if not 1 < k <= _MOST:
+    if not 1 < k <= limit("steps-in-one"):
         return 1
     whole = sum(kernel.ms for kernel in long.values())
-    alike = sum(long[n].ms for n in common if abs(ratios[n] / k - 1) <= _NEAR)
-    return k if alike >= (1 - _REST) * whole else 1
+    alike = sum(long[n].ms for n in common if abs(ratios[n] / k - 1) <= limit("whole-multiple"))
+    return k if alike >= limit("same-multiple") * whole else 1
 
 
 def _divided(d: Diagnosis, k: int) -> Diagnosis:
