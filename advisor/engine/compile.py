@@ -20,8 +20,8 @@ from advisor.engine.values import COMPLEMENT, Atom, Operand, compare, operand
 from advisor.model.facts import Level, of_job
 from advisor.model.rules import CauseCondition, Comparison, FactCondition, Join, RuleSpec, SymptomCondition
 
-#: "here": this scope or wider; "within": this scope or narrower; "overlap": either way.
-View = Literal["here", "within", "overlap"]
+#: "here": this scope or wider; "within": this scope or narrower; "overlap": either way; "anywhere".
+View = Literal["here", "within", "overlap", "anywhere"]
 
 MAX_CONDITIONS = 16  # per engine rule, the anchor included (error 304 above it)
 MAX_VARIANTS = 64  # of one branch, from one_of lists and passing guards
@@ -48,11 +48,13 @@ class Test(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """The outcome of another rule is ``fired``, seen from a scope in one of three ways."""
+    """The outcome of another rule is ``fired``, seen from a scope in one of four ways, and all of
+    `where` holds there."""
 
     cause: str
     view: View
     kind: Literal["symptom", "cause"] = "cause"
+    where: tuple[Test, ...] = ()
 
 
 Condition = Test | State
@@ -180,17 +182,17 @@ def try_compile(
             elif target is not None and (target.kind == "symptom") != is_symptom:
                 text = f"{name} is a {target.kind}, not a {_word(is_symptom)}; use its kind"
                 problems.append(rules.problem(rule.code, loc, text))
-    overruled_by: dict[str, list[str]] = {}
-    for rule in active:
-        for cause in rule.then.overrules:
-            overruled_by.setdefault(cause, []).append(rule.cause)
+    builders = [_Builder(rules, rule, values) for rule in active]
+    overruled_by: dict[str, list[State]] = {}
+    for builder in builders:
+        for cause, state in builder.overruled():
+            overruled_by.setdefault(cause, []).append(state)
     levels, cycles = _strata(rules, known, overruled_by)
     problems.extend(cycles)
     compiled = []
-    for rule in active:
-        builder = _Builder(rules, rule, values)
-        overrulers = tuple(State(c, "overlap") for c in overruled_by.get(rule.cause, ()))
-        compiled.append(builder.build(levels.get(rule.cause, 0), overrulers))
+    for builder in builders:
+        cause = builder.rule.cause
+        compiled.append(builder.build(levels.get(cause, 0), tuple(overruled_by.get(cause, ()))))
         problems.extend(builder.problems)
     problems.extend(_limits(rules, compiled))
     if problems:
@@ -222,8 +224,9 @@ def references(rule: RuleSpec) -> Iterator[tuple[Loc, str, bool]]:
         yield ("then", "explains", i), name, True
     for i, name in enumerate(rule.then.overrules):
         yield ("then", "overrules", i), name, False
-    for i, same in enumerate(rule.then.same_as):
-        yield ("then", "same_as", i, "cause"), same.cause, False
+    for key in ("overrules_where", "same_as"):
+        for i, other in enumerate(getattr(rule.then, key)):
+            yield ("then", key, i, "cause"), other.cause, False
 
 
 def conditions(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition | SymptomCondition | CauseCondition]]:
@@ -237,7 +240,7 @@ def conditions(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition | SymptomCon
 
 
 def _strata(
-    rules: RuleSet, known: Mapping[str, RuleSpec], overruled_by: Mapping[str, Sequence[str]]
+    rules: RuleSet, known: Mapping[str, RuleSpec], overruled_by: Mapping[str, Sequence[State]]
 ) -> tuple[dict[str, int], list[Problem]]:
     """The stratum of each cause: one above everything it needs. Cycles are problems."""
     needs: dict[str, set[str]] = {}
@@ -247,7 +250,7 @@ def _strata(
             for _, c in conditions(rule)
             if not isinstance(c, FactCondition)
         }
-        needs[cause] = {n for n in (*named, *overruled_by.get(cause, ())) if n in known}
+        needs[cause] = {n for n in (*named, *(s.cause for s in overruled_by.get(cause, ()))) if n in known}
     levels: dict[str, int] = {}
     problems: list[Problem] = []
     left = dict(needs)
@@ -309,6 +312,16 @@ class _Builder:
             same_as=self.each(("then", "same_as"), rule.then.same_as, "when"),
             gain=self.tests(("gain", "applies_when"), rule.gain.applies_when if rule.gain else ()),
         )
+
+    def overruled(self) -> Iterator[tuple[str, State]]:
+        """The causes that the rule overrules, each with how it does. What is said of one rank as a
+        whole is about its part in the job, so it overrules what others show."""
+        then = self.rule.then
+        view: View = "anywhere" if self.rule.scope == "rank" else "overlap"
+        yield from ((cause, State(self.rule.cause, view)) for cause in then.overrules)
+        for i, other in enumerate(then.overrules_where):
+            where = self.tests(("then", "overrules_where", i, "when"), other.when)
+            yield other.cause, State(self.rule.cause, view, where=where)
 
     def flag(self, key: str, item: bool | FactCondition) -> bool | Test:
         return item if isinstance(item, bool) else self.test((key,), item.fact, item)

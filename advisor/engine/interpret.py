@@ -202,16 +202,24 @@ class OutcomeLog:
 
         Nothing to look at is unknown, not false: silence is not health.
         """
-        if state.cause in self.given:
-            return _FIRED[self.given[state.cause]], ()
         at = (state, scope)
+        if state.cause in self.given:
+            fired = _FIRED[self.given[state.cause]]
+            return k_and(fired, *self._where(state, scope)), ()
         if at not in self._cache:
             seen = list(self._look(state, scope))
             truth = k_or(*(_FIRED[o.state] for o in seen)) if seen else None
-            self._cache[at] = truth, tuple(o for o in seen if _FIRED[o.state] is truth)
+            saying = tuple(o for o in seen if _FIRED[o.state] is truth)
+            self._cache[at] = k_and(truth, *self._where(state, scope)), saying
         return self._cache[at]
 
+    def _where(self, state: State, scope: Scope) -> Iterator[bool | None]:
+        return (check_fact(test, scope, self.view).truth for test in state.where)
+
     def _look(self, state: State, scope: Scope) -> Iterator[Outcome]:
+        if state.view == "anywhere":
+            yield from self._of.get(state.cause, ())
+            return
         if state.view != "within":
             for outer in self.view.outer(scope):
                 if (found := self.outcomes.get((state.cause, outer))) is not None:

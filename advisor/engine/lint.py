@@ -93,10 +93,13 @@ def visible_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     about a recording are given each fact at its largest."""
     if rule.subject == "recording":
         return
-    visible = sees(rule.scope)
     for loc, name in facts_used(rule):
         if "verify" in loc:
             continue
+        visible = sees(rule.scope)
+        if "overrules_where" in loc:  # looked at where the other cause is
+            other = context.rules.by_cause.get(rule.then.overrules_where[int(loc[2])].cause)
+            visible = visible if other is None else sees(other.scope)
         spec = context.known.facts.get(name)
         if spec is not None and spec.level not in visible:
             text = f"{name} is a fact of each {spec.level}, which a rule of scope {rule.scope} does not see"
@@ -173,17 +176,21 @@ def _all_required(cause: str, context: Context) -> set[str]:
 
 
 def overruled_causes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    for i, name in enumerate(rule.then.overrules):
+    named: list[tuple[Loc, str]] = [
+        *((("then", "overrules", i), name) for i, name in enumerate(rule.then.overrules)),
+        *((("then", "overrules_where", i), o.cause) for i, o in enumerate(rule.then.overrules_where)),
+    ]
+    for loc, name in named:
         target = context.rules.by_cause.get(name)
         if rule.kind == "symptom":
-            yield ("then", "overrules", i), f"a symptom overrules nothing; remove {name}"
+            yield loc, f"a symptom overrules nothing; remove {name}"
         elif target is None:
             continue
         elif target.kind in ("note", "limit"):
-            yield ("then", "overrules", i), f"{name} is a {target.kind}; only causes are overruled"
+            yield loc, f"{name} is a {target.kind}; only causes are overruled"
         elif rule.scope not in sees(target.scope) and target.scope not in sees(rule.scope):
             text = f"{name} has the scope {target.scope}, this rule {rule.scope}; they never meet"
-            yield ("then", "overrules", i), f"{text}, remove it"
+            yield loc, f"{text}, remove it"
 
 
 def params_used(rule: RuleSpec, _: Context) -> Iterator[Finding]:

@@ -71,9 +71,10 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
                 yield (name, i, field, j), item
     for j, item in enumerate(rule.gain.applies_when if rule.gain else ()):
         yield ("gain", "applies_when", j), item
-    for i, same in enumerate(rule.then.same_as):
-        for j, item in enumerate(same.when):
-            yield ("then", "same_as", i, "when", j), item
+    for key in ("overrules_where", "same_as"):
+        for i, other in enumerate(getattr(rule.then, key)):
+            for j, item in enumerate(other.when):
+                yield ("then", key, i, "when", j), item
 
 
 def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:

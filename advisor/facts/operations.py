@@ -33,6 +33,7 @@ _NAMED = 3
 FACTS = (
     *group("operation", needs.CUDA, [
         Entry("operation.name", "text", "kernels", "The operation, as reports name it", "names of kernels", needs=(needs.KERNELS,)),
+        Entry("operation.family", "text", "kernels", "What its kernels do, as knowledge/kernel_families.yaml has it: gemm, attention, communication, moe", "names of kernels", needs=(needs.KERNELS,)),
         Entry("operation.time_ratio", "ratio", "kernels", "Share of kernel time of this operation (the 20 largest are kept)", "time by logical operation", needs=(needs.KERNELS,)),
         Entry("operation.window_ratio", "ratio", "kernels", "Time of this operation over the window", "sum / window", needs=(needs.KERNELS,)),
         Entry("operation.count", "count", "kernels", "Calls in the window", "count", needs=(needs.KERNELS,)),
@@ -78,6 +79,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     group, duration, of_name, spread = like.group, like.duration, like.name, like.spread
     operations = a.names.operations
     labels = sorted(set(operations))
+    family_of = dict(zip(operations, a.names.families, strict=True))
     of_operation = np.array([labels.index(operations[n]) for n in of_name], np.int64)
     total = np.bincount(of_operation, spread.total, minlength=len(labels))
     if waits is not None:
@@ -97,6 +99,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         out.put_all(
             {
                 "operation.name": labels[i],
+                "operation.family": family_of[labels[i]],
                 "operation.time_ratio": float(total[i] / max(total.sum(), 1)),
                 "operation.window_ratio": min(float(total[i]) / window, 1.0),
                 "operation.count": int(spread.count[mine].sum()),

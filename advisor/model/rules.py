@@ -20,9 +20,8 @@ Reply = Literal["yes", "partly", "no"]
 Lifecycle = Literal["preview", "stable", "deprecated", "removed"]
 #: What facts are about: one trace, two things beside each other, or how a trace was recorded.
 Subject = Literal["trace", "comparison", "context", "router", "recording"]
-_SUBJECTS: dict[str, Subject] = {
-    "compare": "comparison", "context": "context", "moe": "router", "recording": "recording",
-}  # fmt: skip
+_SUBJECTS: dict[str, Subject] = {"compare": "comparison", "context": "context", "moe": "router",
+                                 "recording": "recording"}  # fmt: skip
 
 
 def subject_of(fact: str) -> Subject:
@@ -205,20 +204,21 @@ class When(Strict):
         return ((self.all or ()),) if self.any is None else tuple(b.all for b in self.any)
 
 
-class SameTime(Strict):
-    """Another cause, of mostly the same time where all of `when` holds."""
+class OtherCause(Strict):
+    """Another cause, where all of `when` holds."""
 
     cause: Kebab
     when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
 
 
 class Then(Strict):
-    """`explains`: symptoms folded in. `overrules`: causes that are then not said. `same_as`: of two
-    only that stays whose fix saves more; this one goes where both save the same."""
+    """`explains`: symptoms folded in. `overrules` and, in places, `overrules_where`: causes not said
+    then. `same_as`: of two that stays whose fix saves more, where they are equal not this one."""
 
     explains: Annotated[tuple[Kebab, ...], Items] = ()
     overrules: Annotated[tuple[Kebab, ...], Items] = ()
-    same_as: Annotated[tuple[SameTime, ...], Items, Field(max_length=4)] = ()
+    overrules_where: Annotated[tuple[OtherCause, ...], Items, Field(max_length=4)] = ()
+    same_as: Annotated[tuple[OtherCause, ...], Items, Field(max_length=4)] = ()
 
 
 class Requirement(Strict):

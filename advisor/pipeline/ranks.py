@@ -27,7 +27,6 @@ from advisor.ranks.summary import RankSummary, decode, encode, flat_facts, renam
 if TYPE_CHECKING:
     from advisor.engine.compile import Program
     from advisor.engine.infer import Engine
-    from advisor.metrics.kernels import Names
     from advisor.pipeline.diagnose import Analysed
 
 #: Facts in the document of a job; beyond, those of ranks that no finding is about are left out.
@@ -84,7 +83,6 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     rows, known = rank_rows(analysis)
     opaque = base.value("capture.opaque_graph_ratio")
     capture = analysis.trace.capture
-    names = analysis.names if analysis.trace.has("kernels") else None
     return RankSummary(
         trimmed(alone, whole),
         flat_facts(base),
@@ -103,18 +101,8 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         capture.recorder,
         ms_of("step", TRACE, 1.0),
         ms_of("capture", TRACE, 1.0),
-        _operations(names, "communication"),
-        _operations(names, "moe"),
         done.gains.predicts,
     )
-
-
-def _operations(names: Names | None, family: str) -> tuple[str, ...]:
-    """The names of a family's operations."""
-    if names is None:
-        return ()
-    pairs = zip(names.operations, names.families, strict=True)
-    return tuple(sorted({operation for operation, own in pairs if own == family}))
 
 
 def diagnose_ranks(

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.engine.compile import Program
-from advisor.engine.findings import Conclusions, conclude
+from advisor.engine.findings import conclude
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.judge import Duration, predicted
 from advisor.engine.rank import rank, unconditional, without_repeats
@@ -91,10 +91,7 @@ def numbered(found: Sequence[tuple[int | None, RankSummary]]) -> tuple[Part, ...
 
 def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given: int) -> Job:
     """One inference over the facts of all ranks, each with its rank in the scope, and those about the
-    waits between them. `given` counts the ranks that were asked for, also those that could not be read.
-
-    Where ranks wait, what single ranks say of the times of collectives is overruled.
-    """
+    waits between them. `given` counts the ranks that were asked for, also those that could not be read."""
     parts = tuple(sorted(parts, key=lambda p: p.ranks))
     waits = reduce_ranks([r for p in parts for r in p.rows])
     world = _world_size(parts, given)
@@ -103,9 +100,7 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     def estimate(findings: Sequence[Finding]) -> Sequence[Finding]:
         return with_arrivals(_predicted(findings, parts, inference.facts), waits)
 
-    found = _without_waiting(
-        conclude(inference, ms_of=_milliseconds(parts), estimate=estimate), program, parts
-    )
+    found = conclude(inference, ms_of=_milliseconds(parts), estimate=estimate)
     merged = merge.over_ranks(found, program.by_code, len(waits.ranks), world)
     rules = program.rules.by_code
     findings = rank(without_repeats(merged.findings, rules, unconditional), rules)
@@ -122,38 +117,6 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
         merged.not_evaluated,
         merged.thresholds,
     )
-
-
-def _without_waiting(found: Conclusions, program: Program, parts: Sequence[Part]) -> Conclusions:
-    """The conclusions without what the waiting between ranks explains: where ranks wait, the times of
-    collectives show only that, and where uneven experts are why, so do the slow calls of expert
-    kernels."""
-    waiting = [
-        f
-        for f in found.findings
-        if f.part == "communication" and program.by_code[f.code].level in ("trace", "rank")
-    ]
-    if not waiting:
-        return found
-    collectives = {n for p in parts for n in p.summary.collectives}
-    experts = {n for p in parts for n in p.summary.experts}
-    uneven = next((f for f in waiting if f.cause == "expert-imbalance"), None)
-    kept: list[Finding] = []
-    overruled, missing = list(found.overruled), list(found.not_evaluated)
-    for what in found.findings:
-        by = None
-        if what.scope.operation in collectives:
-            by = waiting[0]
-        elif what.scope.operation in experts and what.cause == "tail-latency":
-            by = uneven
-        if by is None:
-            kept.append(what)
-            continue
-        overruled.append(Overruled(code=what.code, cause=what.cause, by=by.code, scope=what.scope))
-        missing.append(
-            NotEvaluated(code=what.code, cause=what.cause, scope=what.scope, missing=(), stopped_by=by.cause)
-        )
-    return replace(found, findings=tuple(kept), overruled=tuple(overruled), not_evaluated=tuple(missing))
 
 
 def _predicted(findings: Sequence[Finding], parts: Sequence[Part], facts: FactBase) -> Iterator[Finding]:

@@ -32,9 +32,8 @@ class RankSummary(Struct, frozen=True):
     entry for each rank in it, numbered within the capture unless its metadata say more; `numbered`
     is true where they do. Facts, tables, places, rows of `entities` and predictions are scoped as
     in the capture; `missing` and `remedies` say by name why a fact has no value and what would give
-    it one. `step_ms` and `capture_ms` are None where only sums were recorded; `collectives` are the
-    names of the operations that wait for other ranks, `experts` of those of experts; `predicts` is
-    false where nothing can be estimated from the capture."""
+    it one. `step_ms` and `capture_ms` are None where only sums were recorded; `predicts` is false where
+    nothing can be estimated from the capture."""
 
     diagnosis: Diagnosis
     facts: tuple[tuple[str, Scope, Value], ...]
@@ -53,8 +52,6 @@ class RankSummary(Struct, frozen=True):
     recorder: Recorder
     step_ms: float | None = None
     capture_ms: float | None = None
-    collectives: tuple[str, ...] = ()
-    experts: tuple[str, ...] = ()
     predicts: bool = True
 
     def value(self, name: str, scope: Scope) -> Value | None:

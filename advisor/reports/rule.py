@@ -114,7 +114,7 @@ def page(
     yield from _thresholds(rule, references)
     for word, causes in (
         ("Explains", rule.then.explains),
-        ("Overrules", rule.then.overrules),
+        ("Overrules", (*rule.then.overrules, *(o.cause for o in rule.then.overrules_where))),
         ("Is overruled by", overruled_by),
     ):
         if causes:

@@ -96,5 +96,25 @@ def test_a_late_rank_explains_what_the_others_show(engine: Engine) -> None:
     assert {(f.code, f.scope.rank) for f in found.findings} == {("ABC101", 1), ("UTL101", 0)}
 
 
+def test_a_late_rank_overrules_what_others_show_of_some_operations(engine: Engine) -> None:
+    """Where it is not known what an operation is, its finding stays."""
+    facts = job()
+    kinds = {"gemm": "gemm", "reduce": "communication", "odd": None}
+    for name, family in kinds.items():
+        scope = Scope(rank=1, device=0, operation=name)
+        put(facts, {"f.tail": 1} | ({} if family is None else {"operation.family": family}), scope)
+    where = [{"fact": "operation.family", "op": "eq", "value": "communication"}]
+    tail = rule("KRN102", "tail", [ge("f.tail", 1)], scope="operation")
+    then = {"overrules_where": [{"cause": "tail", "when": where}]}
+    late = rule("COM102", "late", [ge("rank.late", 1)], scope="rank", then=then)
+    found = judged(engine, tail, late, facts=facts)
+    assert {o.scope.operation: o.state for o in found.by_code["KRN102"] if o.scope.operation} == {
+        "gemm": "fired", "reduce": "overruled", "odd": "fired",
+    }  # fmt: skip
+    assert [(o.code, o.by) for o in conclude(found).overruled] == [("KRN102", "COM102")]
+    on_time = infer(facts, rules(tail, late), engine=engine, given={"late": "quiet"})
+    assert "overruled" not in {o.state for o in on_time.by_code["KRN102"]}
+
+
 def test_facts_about_a_job_are_those_that_the_catalogue_calls_joint() -> None:
     assert {name for name in CATALOGUE if of_job(name)} == JOINT

@@ -457,6 +457,7 @@ def test_tails(tmp_path: Path) -> None:
             "operation.tail_window_ratio": 400 * US / window,
             "operation.tail_p99_ratio": 400 * US / window,
             "operation.name": "GEMM (nvjet)",
+            "operation.family": "gemm",
         },
         scope,
     )
