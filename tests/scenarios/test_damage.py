@@ -80,6 +80,13 @@ def test_calls_lost_among_others_are_damage(without: str, share: float, tmp_path
     assert ("stand without their call" in d.findings[0].message) == bool(share)
 
 
+def test_kernels_that_name_no_process_are_those_of_the_only_one(tmp_path: Path) -> None:
+    export = busy().without_columns("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid")
+    d = diagnosed(export, tmp_path)
+    assert fact(d, "capture.lost_kernel_ratio", None) == 0.0
+    assert "damaged-capture" not in [f.cause for f in d.findings]
+
+
 def test_kernels_queued_before_a_slice_are_not_lost_where_another_stream_runs_at_once(tmp_path: Path) -> None:
     """Stream 7 runs 2 ms behind its calls, stream 13 at once: the slice of the calls from 1 ms on
     holds 100 kernels of stream 7 whose calls lie before it, beside new ones of stream 13."""
