@@ -19,6 +19,7 @@ from advisor.metrics.window import OutsideWork, outside_work
 from advisor.model.arrays import distinct
 from advisor.model.facts import TRACE, Value
 from advisor.model.numbers import session_time
+from advisor.sources.schema import MISSING
 
 _LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.*(?:full|overflow)|overflowed")
 #: Notices that hedge ("might have been") and losses of CPU samples say nothing about CUDA events.
@@ -140,7 +141,7 @@ def _stretches(a: Analysis, out: FactWriter) -> list[Sign]:
 def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
     """Launches without the work that they must have left."""
     kernels, runs = a.trace.rows("kernels"), a.trace.rows("graph_runs")
-    if not a.trace.has("api_calls"):
+    if not a.trace.has("api_calls") or not _linked(a):
         out.put("capture.opaque_graph_ratio", 1.0 if runs else None)
         out.put("capture.hidden_graph_ratio", 0.0 if runs else None)
         return []
@@ -155,6 +156,12 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
     hidden = losses.rowless_graphs / max(losses.graph_launches, 1)
     out.put("capture.hidden_graph_ratio", hidden)
     return _signs(losses, kernels + runs)
+
+
+def _linked(a: Analysis) -> bool:
+    """Whether both sides hold the numbers that join work to its calls; without, nothing is known of losses."""
+    sides = [a.trace.columns(t, ("correlation",))["correlation"] for t in ("api_calls", "kernels")]
+    return all(not len(side) or bool((side != MISSING).any()) for side in sides)
 
 
 def _signs(losses: Losses, recorded: int) -> list[Sign]:

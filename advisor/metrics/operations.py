@@ -111,6 +111,8 @@ def call_keys(
 
     Processes are numbered densely, so that the keys stay in a range that a table can index.
     """
+    if not ((process != MISSING).any() and (other_process != MISSING).any()):
+        process, other_process = np.zeros_like(process), np.zeros_like(other_process)  # not recorded
     known = distinct(np.concatenate((distinct(process), distinct(other_process))))
     if max(int(correlation.max(initial=0)), int(other_correlation.max(initial=0))) > _LARGE_ID:
         both = np.concatenate((correlation, other_correlation))

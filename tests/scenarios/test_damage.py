@@ -80,10 +80,20 @@ def test_calls_lost_among_others_are_damage(without: str, share: float, tmp_path
     assert ("stand without their call" in d.findings[0].message) == bool(share)
 
 
-def test_kernels_that_name_no_process_are_those_of_the_only_one(tmp_path: Path) -> None:
-    export = busy().without_columns("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid")
-    d = diagnosed(export, tmp_path)
-    assert fact(d, "capture.lost_kernel_ratio", None) == 0.0
+@pytest.mark.parametrize(
+    ("table", "column", "lost"),
+    [
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", 0.0),  # of the only process there is
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid", 0.0),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "correlationId", None),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId", None),
+    ],
+)
+def test_what_an_export_does_not_name_is_not_lost(
+    table: str, column: str, lost: float | None, tmp_path: Path
+) -> None:
+    d = diagnosed(busy().without_columns(table, column), tmp_path)
+    assert fact(d, "capture.lost_kernel_ratio", None) == lost
     assert "damaged-capture" not in [f.cause for f in d.findings]
 
 
