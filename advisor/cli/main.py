@@ -216,8 +216,8 @@ def _keep_memory() -> None:
 
     with suppress(OSError, AttributeError, TypeError):  # another C library
         glibc = ctypes.CDLL(None)
-        for option, size in ((_MMAP_THRESHOLD, 1 << 30), (_TRIM_THRESHOLD, 1 << 29)):
-            glibc.mallopt(option, size)
+        for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            glibc.mallopt(option, 2**31 - 1)  # the largest int
 
 
 def _open_streams() -> None:
