@@ -36,6 +36,8 @@ from advisor.metrics.intervals import union_by
 from advisor.model.arrays import Array, distinct
 from advisor.model.findings import Span
 
+#: The fix that hides collectives behind kernels.
+_HIDES = "overlap_communication"
 #: Interquartile range of a normal distribution over its standard deviation.
 _IQR = 1.349
 #: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
@@ -118,10 +120,16 @@ class Replayer:
 
     def _least(self, fixes: Sequence[Fix], inputs: Inputs) -> float:
         """Time of a step in which a device is busy, ns, if its streams overlap as recorded: a faster
-        host does not say which of them wait for each other. 0 with fixes of the work itself."""
-        if not fixes or not all(fix.what_if in KEEPS_WORK for fix in fixes):
+        host, and a shorter collective, do not say which of them wait for each other; what is hidden
+        of collectives ends sooner. 0 with fixes of the work itself."""
+        names = {fix.what_if for fix in fixes}
+        if not names or not names - {_HIDES} <= KEEPS_WORK:
             return 0.0
-        return self._recorded_busy * float(inputs.ops.duration[self._measured(inputs)[0]].sum())
+        at = self._measured(inputs)[0]
+        before = after = float(inputs.ops.duration[at].sum())
+        if _HIDES in names:
+            before = max(float(self.taken.inputs.ops.duration[at].sum()), after)
+        return self._recorded_busy * before - (before - after) / len(self.excerpt.measured)
 
     @cached_property
     def _recorded_busy(self) -> float:
@@ -129,7 +137,9 @@ class Replayer:
         operations of all measured steps."""
         ops = self.a.ops
         at = self.taken.inputs.ops.at[self._measured(self.taken.inputs)[0]]
-        busy = union_by(ops.device[at], ops.start[at], ops.end[at]).values()
+        window = self.a.window
+        start, end = np.maximum(ops.start[at], window.start), np.minimum(ops.end[at], window.end)
+        busy = union_by(ops.device[at], start, np.maximum(start, end)).values()
         longest = max((spans.total for spans in busy), default=0)
         total = float((ops.end[at] - ops.start[at]).sum())
         return longest / max(total, 1.0) / len(self.excerpt.measured)

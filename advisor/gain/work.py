@@ -107,13 +107,15 @@ class Work:
 
     @cached_property
     def exposed(self) -> Array:
-        """Share of each operation's captured time in which no kernel but collectives runs."""
-        ops, out = self.a.ops, np.zeros(len(self))
-        start, end = ops.start[self.at], ops.end[self.at]
+        """Share of each operation's captured time in which, in the window, no kernel but collectives
+        runs."""
+        ops, window, out = self.a.ops, self.a.window, np.zeros(len(self))
+        start, end = (np.clip(t[self.at], window.start, window.end) for t in (ops.start, ops.end))
+        length = np.maximum((ops.end - ops.start)[self.at], 1)
         for device, budget in self.a.budgets.items():
             mine = self.device == device
             hidden = Coverage(budget.compute).within(start[mine], end[mine])
-            out[mine] = 1.0 - hidden / np.maximum(end[mine] - start[mine], 1)
+            out[mine] = (end[mine] - start[mine] - hidden) / length[mine]
         return out
 
     @cached_property
