@@ -71,14 +71,14 @@ def why_not(inference: Inference) -> Why:
     by_code = inference.program.by_code
     withholders = Withholders(inference)
 
+    speaking: dict[str, list[Outcome]] = {}
+    for outcome in inference.outcomes:
+        if (impact := by_code[outcome.code].spec.impact) is not None:
+            for name in dict.fromkeys(impact.parts):
+                speaking.setdefault(name, []).append(outcome)
+
     def why(budget: Budget, part: Part) -> str:
-        about = [
-            o
-            for o in inference.outcomes
-            if (spec := by_code[o.code].spec).impact is not None
-            and part.part in spec.impact.parts
-            and _here(o, budget)
-        ]
+        about = [o for o in speaking.get(part.part, ()) if _here(o, budget)]
         by = withholders.of(Scope(rank=budget.rank, device=budget.device))
         if by is not None and about:
             return f"not judged: {by} comes first"

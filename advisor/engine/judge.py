@@ -68,14 +68,15 @@ def _made_up_of(
 
 def _held(inference: Inference, impact: ImpactSpec, scope: Scope) -> dict[str, float]:
     """The shares of the window of the parts that a rule speaks of."""
-    held = {p: inference.facts.value(f"budget.{p}_ratio", scope) for p in impact.parts}
-    return {p: float(v) for p, v in held.items() if isinstance(v, int | float)}
+    held = {p: inference.view.fact(f"budget.{p}_ratio", scope) for p in impact.parts}
+    return {p: float(f.value) for p, f in held.items() if f is not None and isinstance(f.value, int | float)}
 
 
 def part_of(inference: Inference, impact: ImpactSpec, scope: Scope) -> str:
     """The part of the budget that a rule speaks of; where it holds no time, the largest of the
     further ones: copies of the one direction are not those of the other. Sums have no window."""
-    if inference.facts.value("capture.sums_only", scope) is True:
+    sums = inference.view.fact("capture.sums_only", scope)
+    if sums is not None and sums.value is True:
         return "capture"
     known = {p: v for p, v in _held(inference, impact, scope).items() if v > 0}
     return impact.part if impact.part in known or not known else max(known, key=lambda p: known[p])
