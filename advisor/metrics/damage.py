@@ -170,8 +170,8 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
 def _lost_nodes(ops: Operations) -> tuple[int, int]:
     """Rows that the replays of traced graphs should have left, and how many of these are missing. The
     last replay of a process may be cut."""
-    at = np.flatnonzero(ops.graph_node >> _PLACE_BITS)
-    if not len(at):
+    at = np.flatnonzero((ops.graph_node >> _PLACE_BITS > 0) & (ops.correlation != MISSING))
+    if not (ops.kind[at] == Kind.KERNEL).any():  # kernels of graphs name no node
         return 0, 0
     node, process = ops.graph_node[at], dense(ops.process[at])[1]
     place = node & ((1 << _PLACE_BITS) - 1)

@@ -263,6 +263,23 @@ def test_nodes_that_some_replays_left_out_are_lost(
         assert f"{shown} nodes of graph replays left no row" in d.findings[0].message
 
 
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("CUPTI_ACTIVITY_KIND_KERNEL", "graphNodeId"), ("CUPTI_ACTIVITY_KIND_MEMSET", "correlationId")],
+)
+def test_nodes_that_an_export_cannot_name_are_not_lost(table: str, column: str, tmp_path: Path) -> None:
+    """Twenty replays of ten kernels and a memset, without what tells whose they are."""
+    e = Export().gpu().process(100).traced("Cuda", graph_mode="node")
+    for i in range(20):
+        at = i * 200 * US
+        e.call("cudaGraphLaunch_v10000", at, 20 * US)
+        e.memset(at, memset_start=at + 25 * US, api=None, graphNodeId=(1 << 32) | 10)
+        for n in range(10):
+            e.kernel(at + (30 + n * 15) * US, 14 * US, f"k{n}", graph_node=(1 << 32) | n)
+    d = diagnosed(e.without_columns(table, column), tmp_path)
+    assert fact(d, "capture.lost_kernel_ratio", None) == 0.0
+
+
 def test_damage_comes_before_start_up(tmp_path: Path) -> None:
     """A capture that is mostly start-up, one of whose calls in ten ends before it starts."""
     e = Export().gpu().process(100)
