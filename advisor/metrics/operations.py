@@ -81,18 +81,18 @@ def operations(trace: Trace) -> Operations:
     if len(start) > 1 and not (start[1:] >= start[:-1]).all():
         order = np.argsort(start, kind="stable")
         joined = {n: a[order] for n, a in joined.items()}
-    joined["process"] = _with_caller(trace, joined["process"])
+    if trace.has("api_calls"):
+        joined["process"] = _filled(joined["process"], trace.columns("api_calls", ("process",))["process"])
+    joined["device"] = _filled(joined["device"], np.array([d.id for d in trace.devices], np.int64))
     joined["api"] = _issuing_calls(trace, joined["process"], joined["correlation"])
     return Operations(**joined)
 
 
-def _with_caller(trace: Trace, process: Array) -> Array:
-    """Processes of operations; that of the calls where rows name none and one process made them all."""
-    if trace.has("api_calls") and (unknown := process == MISSING).any():
-        callers = distinct(trace.columns("api_calls", ("process",))["process"])
-        if len(callers) == 1:
-            return np.where(unknown, callers[0], process)
-    return process
+def _filled(ids: Array, known: Array) -> Array:
+    """Processes or devices of operations; where rows name none, the only one that the capture knows."""
+    if (unknown := ids == MISSING).any() and len(only := distinct(known)) == 1:
+        return np.where(unknown, only[0], ids)
+    return ids
 
 
 def directions(trace: Trace, ops: Operations) -> Array:

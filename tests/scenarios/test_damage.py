@@ -84,6 +84,7 @@ def test_calls_lost_among_others_are_damage(without: str, share: float, tmp_path
     ("table", "column", "lost"),
     [
         ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", 0.0),  # of the only process there is
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "deviceId", 0.0),
         ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid", 0.0),
         ("CUPTI_ACTIVITY_KIND_KERNEL", "correlationId", None),
         ("CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId", None),
