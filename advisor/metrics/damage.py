@@ -151,7 +151,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     replayed = kernels[graph & (kernels > 0)]
     nodes = round(float(replayed.mean())) if len(replayed) else 1
     among, callless = _without_calls(trace, ops)
-    expected, lost_nodes = (0, 0) if trace.has("graph_runs") else _lost_nodes(ops)
+    expected, lost_nodes = (0, 0) if trace.has("graph_runs") else _lost_nodes(trace, ops)
     return Losses(
         launches=int(launch.sum()),
         lost_launches=int(lost.sum()),
@@ -167,11 +167,13 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     )
 
 
-def _lost_nodes(ops: Operations) -> tuple[int, int]:
+def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
     """Rows that the replays of traced graphs should have left, and how many of these are missing. The
     last replay of a process may be cut."""
     at = np.flatnonzero((ops.graph_node >> _PLACE_BITS > 0) & (ops.correlation != MISSING))
-    if not (ops.kind[at] == Kind.KERNEL).any():  # kernels of graphs name no node
+    plain = (ops.kind == Kind.KERNEL) & (ops.api >= 0) & (ops.graph_node == 0)
+    unnamed = trace.columns("api_calls", ("call",))["call"][ops.api[plain]] == Call.GRAPH_LAUNCH
+    if not len(at) or unnamed.any():  # kernels of graphs name no node
         return 0, 0
     node, process = ops.graph_node[at], dense(ops.process[at])[1]
     place = node & ((1 << _PLACE_BITS) - 1)
