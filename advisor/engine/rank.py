@@ -13,6 +13,7 @@ Ties by code, then by scope. Findings of rules that are capped at info come last
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from advisor.engine.infer import Inference
@@ -133,13 +134,19 @@ def required_first(
     the two belong `together`."""
     placed: list[Finding] = []
     begun: set[int] = set()
+    by_cause: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_cause[finding.cause].append(finding)
+    order = {id(finding): i for i, finding in enumerate(findings)}
 
     def place(finding: Finding) -> None:
         if id(finding) in begun:
             return
         begun.add(id(finding))
-        for other in findings:
-            if requirement(finding, other, rules) is not None and together(other, finding):
+        needed = dict.fromkeys(r.cause for r in _requires(finding, rules))
+        first = (other for cause in needed for other in by_cause[cause] if _meet(finding, other))
+        for other in sorted(first, key=lambda f: order[id(f)]):
+            if together(other, finding):
                 place(other)
         placed.append(finding)
 
