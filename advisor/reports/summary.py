@@ -265,7 +265,7 @@ def _lines(label: str, texts: Sequence[str]) -> Iterator[Block]:
 
 def _line(f: Finding) -> str:
     """``1 high UTL102 memory-bandwidth-bound 48.6 %: store weights in FP8 saves 20.4 %``"""
-    parts = [f"{f.rank} {f.severity} {f.code} {f.cause}", phrases.share_text(f)]
+    parts = [f"#{f.rank} {f.severity} {f.code} {f.cause}", phrases.share_text(f)]
     won = f" saves {saves(f)}" if saves(f) and first_fix(f) else ""
     return " ".join(p for p in parts if p) + (f": {first_fix(f)}{won}" if first_fix(f) else "")
 

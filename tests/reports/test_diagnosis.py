@@ -94,7 +94,7 @@ def test_limits_stand_apart_from_what_is_to_mend() -> None:
     first, *rest = DIAGNOSIS.findings
     limit = first.model_copy(update={"kind": "limit"})
     shown = short(DIAGNOSIS.model_copy(update={"findings": (limit, *rest)}))
-    assert "  limit     1 high LCH101 launch-bound 55.3 %: use CUDA graphs" in shown
+    assert "  limit     #1 high LCH101 launch-bound 55.3 %: use CUDA graphs" in shown
     assert "▲ HIGH" not in shown
 
 
