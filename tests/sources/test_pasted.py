@@ -229,12 +229,13 @@ def test_files_without_a_report_in_common_are_one_recording(tmp_path: Path) -> N
         expand(files, together=True)
 
 
-def test_torn_lines_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cells", ["1.0,5000,12", "1.0,-5,1,-5,-5,-5,-5,0,k", f"1.0,{10**40},1,1,1,1,1,0,k"])
+def test_torn_and_impossible_lines_are_counted(cells: str, tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
-    path.write_text(as_csv(KERNELS).rstrip("\n") + "\n1.0,5000,12\n")
+    path.write_text(as_csv(KERNELS).rstrip("\n") + f"\n{cells}\n")
     with open_trace(path) as trace:
         (row,) = trace.ledger.rows()
-        assert (row.what, row.count) == ("lines inside the tables that could not be read", 1)
+        assert (row.what, row.count) == ("lines inside the tables that could not be read or be true", 1)
         assert (trace.capture.format, trace.capture.producer_version) == ("nsys-stats", "2023.2.3")
 
 

@@ -96,6 +96,10 @@ def looks_like_tables(head: str) -> bool:
 # ------------------------------------------------------------------ rows
 
 
+#: Times are 64-bit nanoseconds.
+_MOST_NS = 1 << 63
+
+
 class _Raw(Struct):
     """A table as it stands in the text."""
 
@@ -131,7 +135,8 @@ class _Raw(Struct):
                         row[column.field] = value
         except ValueError:
             return False
-        if not (row.get("name") or row.get("range")):
+        possible = all(0 <= row.get(n, 0) < _MOST_NS for n in ("total", "average", "least", "most"))
+        if not (row.get("name") or row.get("range")) or not possible:
             return False
         self.cells.append(row)
         return True
@@ -320,7 +325,7 @@ class PastedTables:
         torn, rows = sum(t.torn for t in tables), sum(len(t.rows) for t in tables)
         self.ledger = Ledger()
         self.ledger.note(
-            "dropped", "lines inside the tables that could not be read", "sums", torn, rows + torn
+            "dropped", "lines inside the tables that could not be read or be true", "sums", torn, rows + torn
         )
         self.capture = Capture(
             path=str(shown),
