@@ -210,7 +210,8 @@ def _without_calls(trace: Trace, ops: Operations) -> tuple[int, int]:
         first = np.full(int(stream.max()) + 1, start.min())
         first[stream[ran]] = np.iinfo(np.int64).max
         np.minimum.at(first, stream[ran], start)
-        queued = int(called.min()) + int((start - called).max())
+        # No later than the last, so that times that cannot be stay in 64 bits.
+        queued = min(int(called.min()) + max(int((start - called).max()), 0), int(start.max()))
         begins = np.minimum(first[stream], queued)
         inside = own & (ops.start >= begins) & (ops.start <= start.max())
         among += int(inside.sum())
