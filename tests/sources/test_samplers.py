@@ -105,6 +105,12 @@ def test_dmon_with_date_and_time(tmp_path: Path) -> None:
     assert found.capture.warnings == ()
 
 
+@pytest.mark.parametrize("gpu", ["1e999", "-1e999"])
+def test_a_gpu_beyond_all_numbers_is_none(gpu: str, tmp_path: Path) -> None:
+    text = f"#Date       Time        gpu    pwr     sm\n 20231114  22:13:20  {gpu}  690  97\n"
+    assert columns(log(tmp_path, text, "dmon.txt"), "device")["device"].tolist() == [0]
+
+
 def test_dcgm_profiling_fields_are_sm_activity(tmp_path: Path) -> None:
     found = log(tmp_path, DCGM, "dcgm.txt")
     read = columns(found, "device", "sm_active", "tensor_active", "dram_read", "gr_active")

@@ -101,7 +101,7 @@ def number(text: str) -> float | None:
         return None
     found = _NUMBER.match(text)
     value = float(found[0].replace(",", ".")) if found else None
-    blank = value is not None and (value in _BLANK or value >= _LEAST_BLANK)
+    blank = value is not None and (value in _BLANK or abs(value) >= _LEAST_BLANK)
     return None if blank else value
 
 
