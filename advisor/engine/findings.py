@@ -69,11 +69,12 @@ def conclude(
     overruled = [(o, o.overruled_by[0].name) for o in inference.in_state("overruled")]
     healthy = list(in_order(inference))
     by = Withholders(inference)
-    unsaid = [(o, c) for o in reported if not _about_capture(o) and (c := by.of(o.scope))]
+    stopped_by = [(o, None if _about_capture(o) else by.of(o.scope)) for o in reported]
+    unsaid = [(o, c) for o, c in stopped_by if c is not None]
     withheld: list[tuple[Outcome | Healthy, str]] = [*unsaid]
     withheld += ((entry, c) for entry in healthy if (c := by.of_health(entry.scope)))
     overruled = sorted([*overruled, *unsaid], key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
-    reported = [o for o in reported if _about_capture(o) or not by.of(o.scope)]
+    reported = [o for o, c in stopped_by if c is None]
     healthy = [entry for entry in healthy if not by.of_health(entry.scope)]
     rules = inference.program.rules
     findings = rank(

@@ -294,7 +294,7 @@ class Withholders:
 
     def __init__(self, inference: Inference) -> None:
         by_code = inference.program.by_code
-        # Rules that always invalidate a capture come before those that do so on a condition.
+        # First the rules that invalidate a capture without a condition.
         fired = sorted(inference.in_state("fired"), key=lambda o: by_code[o.code].invalidates is not True)
         self._all = [o for o in fired if _holds(inference, by_code[o.code].withholds, o.scope)]
         self._healthy = [o for o in fired if _holds(inference, by_code[o.code].withholds_health, o.scope)]

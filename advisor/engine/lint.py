@@ -51,8 +51,8 @@ def lint(rules: RuleSet, known: Catalogues, *, need_cases: bool = True) -> list[
 def check_rules(known: Catalogues, *directories: Path, need_cases: bool = True) -> RuleSet:
     """Load and lint; one RuleError with the problems of both.
 
-    While a file does not load, names that it may define are not called unknown; those that it uses
-    are checked as far as it can be understood.
+    While a file does not load, the names it may define are not reported as unknown. The names it uses
+    are checked as far as the file can be read.
     """
     rules, problems = read_rules(directories)
     if not problems:

@@ -134,24 +134,23 @@ def required_first(
     the two belong `together`."""
     placed: list[Finding] = []
     begun: set[int] = set()
-    by_cause: dict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        by_cause[finding.cause].append(finding)
-    order = {id(finding): i for i, finding in enumerate(findings)}
+    by_cause: dict[str, list[int]] = defaultdict(list)
+    for i, finding in enumerate(findings):
+        by_cause[finding.cause].append(i)
 
-    def place(finding: Finding) -> None:
-        if id(finding) in begun:
+    def place(i: int) -> None:
+        if i in begun:
             return
-        begun.add(id(finding))
-        needed = dict.fromkeys(r.cause for r in _requires(finding, rules))
-        first = (other for cause in needed for other in by_cause[cause] if _meet(finding, other))
-        for other in sorted(first, key=lambda f: order[id(f)]):
-            if together(other, finding):
-                place(other)
+        begun.add(i)
+        finding = findings[i]
+        causes = {r.cause for r in _requires(finding, rules)}
+        for j in sorted(j for cause in causes for j in by_cause[cause]):
+            if _meet(finding, findings[j]) and together(findings[j], finding):
+                place(j)
         placed.append(finding)
 
-    for finding in findings:
-        place(finding)
+    for i in range(len(findings)):
+        place(i)
     return placed
 
 

@@ -32,7 +32,6 @@ _PREPARATION = Need(
     "no range names input preparation", "NVTX ranges of input preparation",
     lambda a: not {"preparation", "data_loading"}.isdisjoint(a.roles.values()), "preparation",
 )  # fmt: skip
-_ON_PAGES = Need("no host gap ends with a migration of unified memory", None)
 _IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
 _ON_PAGES = Need("no such gap ends where pages of unified memory migrate")
 _COVERED = Need(

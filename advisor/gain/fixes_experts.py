@@ -9,7 +9,7 @@ from advisor.gain.catalog import Fix, constant
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
-from advisor.metrics.experts import Routing, loose_experts, routing
+from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import Call
@@ -59,7 +59,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
 def balance_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Kernels of experts take the time of an even layer; of what collectives take beyond their quickest
     tenth half goes, optimistic: all, pessimistic: nothing."""
-    found = _routing(work)
+    found = work.routing
     if not found:
         raise NoEstimate("the replayed steps hold no kernels that are known to be of experts")
     duration = inputs.ops.duration - (1 + lean) / 2 * _waiting(work, inputs.ops.duration)
@@ -67,10 +67,6 @@ def balance_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
         factor = each.even()[1 - lean]
         duration = np.where(np.isin(work.at, each.at), duration * factor, duration)
     return inputs.with_ops(duration=duration)
-
-
-def _routing(work: Work) -> list[Routing]:
-    return [each for device in distinct(work.device).tolist() for each in routing(work.a, device)]
 
 
 def _waiting(work: Work, duration: Array) -> Array:
@@ -84,7 +80,7 @@ def _waiting(work: Work, duration: Array) -> Array:
 
 def routing_numbers(work: Work) -> list[str]:
     """What launches say of tokens and experts, for the reader of a balanced routing."""
-    out = [_numbers(each) for each in _routing(work)]
+    out = [_numbers(each) for each in work.routing]
     if len(out) > _GROUPS:
         out[_GROUPS:] = [f"{len(out) - _GROUPS} further groups of alike layers"]
     if not work.communication.any():

@@ -17,6 +17,7 @@ from advisor.knowledge.gpus import gpu
 from advisor.knowledge.shapes import GpuSpec, Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.experts import Routing, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
 from advisor.metrics.operations import Kind
@@ -117,6 +118,11 @@ class Work:
             hidden = Coverage(budget.compute).within(start[mine], end[mine])
             out[mine] = (end[mine] - start[mine] - hidden) / length[mine]
         return out
+
+    @cached_property
+    def routing(self) -> tuple[Routing, ...]:
+        """How evenly tokens were spread over the experts of each device."""
+        return tuple(each for device in distinct(self.device).tolist() for each in routing(self.a, device))
 
     @cached_property
     def once_a_step(self) -> Array:

@@ -7,6 +7,7 @@ thread was doing (docs/definitions.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct, field
@@ -296,25 +297,33 @@ class _ThreadStates:
             start, end = pieces
         self._start, self._end, self._state = start, end, state
 
+    @cached_property
+    def _coverage(self) -> tuple[dict[str, Coverage], str, dict[str, Coverage], Coverage]:
+        """Of what explains time but calls; then the commonest state of calls, which is what the others
+        leave of all, those others, and all."""
+        start, end, state = self._start, self._end, self._state
+        held = np.bincount(state, minlength=len(THREAD_STATES))
+        most = int(held.argmax())
+        others = {
+            THREAD_STATES[code]: Coverage(Spans(start[state == code], end[state == code]))
+            for code in np.flatnonzero(held).tolist()
+            if code != most
+        }
+        explained = {name: Coverage(spans) for name, spans in self._spans.items()}
+        return explained, THREAD_STATES[most], others, Coverage(Spans(start, end))
+
     def split(self, lo: Array, hi: Array) -> dict[str, Array]:
         """ns of each [lo, hi) (ascending, disjoint) by state; `host` is what none explains."""
-        out = {name: Coverage(spans).within(lo, hi) for name, spans in self._spans.items()}
+        explained, most, others, all_calls = self._coverage
+        out = {name: coverage.within(lo, hi) for name, coverage in explained.items()}
         rest = hi - lo
         for values in out.values():
             rest = rest - values
-        start, end, state = self._start, self._end, self._state
-        if len(start):
-            # The commonest state is what the others leave of all.
-            held = np.bincount(state, minlength=len(THREAD_STATES))
-            most = int(held.argmax())
-            calls = {
-                THREAD_STATES[code]: Coverage(Spans(start[state == code], end[state == code])).within(lo, hi)
-                for code in np.flatnonzero(held).tolist()
-                if code != most
-            }
-            together = Coverage(Spans(start, end)).within(lo, hi)
+        if len(self._start):
+            calls = {name: coverage.within(lo, hi) for name, coverage in others.items()}
+            together = all_calls.within(lo, hi)
             rest = rest - together
-            calls[THREAD_STATES[most]] = together - sum(calls.values())
+            calls[most] = together - sum(calls.values())
             out.update(calls)
         out["host"] = rest
         out.setdefault("graph_launch_call", np.zeros(len(lo), np.int64))

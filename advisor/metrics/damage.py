@@ -195,10 +195,10 @@ def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
 
 
 def _without_calls(trace: Trace, ops: Operations) -> tuple[int, int]:
-    """Kernels that ran between the first and the last of their process that have their call, and
-    those of them without one. The kernels before and behind are those of a slice, whose calls lie
-    outside, as are those that a stream still had queued: all before its first kernel with a call,
-    no later than any waited. A process without any call was not traced."""
+    """Kernels between the first and the last of their process that have their call, and how many of
+    them have none. Kernels before and after these belong to a slice whose calls lie outside, and so
+    do kernels that a stream had queued when the slice began: those before its first kernel with a
+    call, within the longest delay from call to kernel. A process without any call was not traced."""
     kernel, joined = ops.kind == Kind.KERNEL, ops.api >= 0
     call_start = trace.columns("api_calls", ("start",))["start"]
     stream = dense(ops.stream)[1]

@@ -1,5 +1,5 @@
-"""Layers of a mixture of experts: those that no kernel of a library runs as one, and how evenly tokens
-are spread over experts as far as launches tell."""
+"""Mixture-of-experts layers: those that run as separate operators instead of one library kernel, and how
+evenly tokens are spread over experts as far as launches show it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ _SETUP_NS, _SETUP_CALLS = 1_000_000, 3
 _UPLOAD_SHARE, _UPLOAD_BYTES = 0.5, 32 << 20
 #: Fewer kernels after the upload, or fewer than uploads: moving data is what the program does.
 _UPLOAD_KERNELS = 3
-#: Initialisation that comes after this share of the kernel time belongs to the work itself.
+#: Initialisation that comes after this share of the kernel time belongs to the work itself; a range that
+#: names itself start-up, after the second share.
 _LATE, _LATE_RANGE = 0.5, 0.9
 #: The head of a capture is set aside up to where it is cold for at least this share.
 _COLD_HEAD = 0.5

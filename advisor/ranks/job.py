@@ -91,7 +91,7 @@ def numbered(found: Sequence[tuple[int | None, RankSummary]]) -> tuple[Part, ...
 
 def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given: int) -> Job:
     """One inference over the facts of all ranks, each with its rank in the scope, and those about the
-    waits between them. `given` counts the ranks that were asked for, also those that could not be read."""
+    waits between them. `given` counts the ranks asked for, unreadable ones included."""
     parts = tuple(sorted(parts, key=lambda p: p.ranks))
     waits = reduce_ranks([r for p in parts for r in p.rows])
     world = _world_size(parts, given)
@@ -138,8 +138,8 @@ def _predicted(findings: Sequence[Finding], parts: Sequence[Part], facts: FactBa
             exposed = part_of[scope.rank].summary.value("comm.exposed_ratio", Scope(device=scope.device))
             transfer = facts.value("comm.exposed_transfer_ratio", scope)
             whole = exposed if isinstance(exposed, float) else 0.0
-            part = transfer if isinstance(transfer, float) else whole
-            prediction = prediction._replace(gain=transfer_gain(prediction.gain, part, whole))
+            transferred = transfer if isinstance(transfer, float) else whole
+            prediction = prediction._replace(gain=transfer_gain(prediction.gain, transferred, whole))
         yield predicted(finding, prediction)
 
 
@@ -215,7 +215,7 @@ def _take(part: Part, base: FactBase) -> None:
 
 def scopes(scope: Scope, rank_of: Mapping[int, int]) -> Iterator[Scope]:
     """A scope of one capture as scopes of the job; `rank_of` has the rank of each device. A device
-    that is no rank belongs to the first."""
+    without a rank counts for the first rank."""
     if scope.device is None:
         yield from (dataclasses.replace(scope, rank=r) for r in rank_of.values())
     else:

@@ -169,7 +169,7 @@ class TraceJson:
         raw = self.head.traceEvents or []
         for at in range(0, len(raw), _PART):
             part = raw[at : at + _PART]
-            READING.doing = f"reading events, {at / len(raw):.0%}".replace("%", " %")
+            READING.doing = f"reading events, {100 * at / len(raw):.0f} %"
             try:
                 yield _decoded(_EVENTS, _joined(part)), part
             except msgspec.ValidationError:
