@@ -19,8 +19,12 @@ def loaded(name: str) -> Any:
     return yaml.load((ROOT / ".github" / name).read_text(encoding="utf-8"), yaml.BaseLoader)
 
 
+def pyproject(table: str) -> Any:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[table]
+
+
 def project() -> Any:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return pyproject("project")
 
 
 def test_the_workflow_runs_everything_on_every_python() -> None:
@@ -43,7 +47,7 @@ def test_the_workflow_runs_everything_on_every_python() -> None:
 def test_known_vulnerabilities_are_looked_up_for_what_is_locked() -> None:
     *_, last = loaded("workflows/ci.yml")["jobs"]["audit"]["steps"]
     assert last["run"].startswith("pipx run pip-audit")
-    assert last["run"].endswith("-r .ci/constraints.txt")
+    assert last["run"].endswith("-r .ci/lock.txt")
 
 
 def test_updates_are_proposed_for_python_and_for_actions() -> None:
@@ -54,19 +58,40 @@ def test_updates_are_proposed_for_python_and_for_actions() -> None:
             assert (ROOT / folder.strip("/")).is_dir()
 
 
+def entries(lock: str) -> list[tuple[Requirement, list[str]]]:
+    """What a lock holds: each release with the hashes of its files."""
+    text = (ROOT / ".ci" / lock).read_text(encoding="utf-8")
+    logical = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", "").splitlines()
+    split = (re.split(r"\s+--hash=", line.strip()) for line in logical)
+    return [(Requirement(head), hashes) for head, *hashes in split]
+
+
+@pytest.mark.parametrize("lock", ["lock.txt", "lock-no-compiler.txt"])
+def test_each_release_of_a_lock_has_hashes(lock: str) -> None:
+    for entry, hashes in entries(lock):
+        assert hashes, entry
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", h) for h in hashes), entry
+
+
+def test_both_locks_hold_the_same_releases() -> None:
+    full = {(entry.name, entry.specifier) for entry, _ in entries("lock.txt")}
+    assert {(entry.name, entry.specifier) for entry, _ in entries("lock-no-compiler.txt")} <= full
+
+
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_the_lock_fits_what_is_asked_for(python: str) -> None:
     here = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
-    lines = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
     locked: dict[str, str] = {}
-    for line in (x for x in lines if x and not x.startswith("#")):
-        entry = Requirement(line)
+    for entry, _ in entries("lock.txt"):
         if entry.marker is None or entry.marker.evaluate(here):
-            assert canonicalize_name(entry.name) not in locked, line
+            assert canonicalize_name(entry.name) not in locked, entry
             (pin,) = entry.specifier
             assert pin.operator == "=="
             locked[canonicalize_name(entry.name)] = pin.version
-    asked = [Requirement(d) for d in (*project()["dependencies"], *project()["optional-dependencies"]["dev"])]
+    dev = project()["optional-dependencies"]["dev"]
+    asked = [
+        Requirement(r) for r in (*project()["dependencies"], *dev, *pyproject("build-system")["requires"])
+    ]
     wanted = [r for r in asked if r.marker is None or r.marker.evaluate(here)]
     wrong = [str(r) for r in wanted if locked.get(canonicalize_name(r.name), "0") not in r.specifier]
     assert wrong == []
