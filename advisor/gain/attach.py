@@ -9,7 +9,7 @@ from advisor.engine.judge import predicted
 from advisor.errors import InputError
 from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
-from advisor.gain.fixes import NUMBERS
+from advisor.gain.fixes import NUMBERS, settled
 from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.work import NoEstimate
@@ -25,6 +25,8 @@ MOST_FIXES = 5
 NEAR_OWN = 1.3
 #: A fix that makes the step longer by more than this share of it loses.
 LOSES = 0.0005
+#: A fix that wins so many times the time that its cause holds says why.
+CLEARLY = 1.5
 #: A given step time that differs by more than this from what tracing explains is questioned.
 _EXPLAINED = 0.25
 
@@ -71,8 +73,19 @@ class Gains:
     def prediction(self, finding: Finding) -> Prediction:
         """What the fix of a finding and the other ways would win in this capture."""
         gain = self._gain(finding, finding.gain) or Gain(reason=no_estimate(finding.cause))
+        gain = gain.model_copy(update={"why_more": self._why_more(finding, gain)})
         others = ((o.gain, self._gain(finding, o.gain)) for o in finding.alternatives)
         return Prediction(gain, tuple(others), self._perhaps_traced(gain))
+
+    def _why_more(self, finding: Finding, gain: Gain) -> str | None:
+        """Why a fix wins clearly more than the time that its cause holds, where it does."""
+        before, after = gain.step_before_ms, gain.step_after_ms
+        if finding.share is None or gain.what_if is None or before is None or after is None:
+            return None
+        assert self._replayer is not None
+        won, held = before.mid - after.mid, finding.share * self._replayer.captured_ns / 1e6
+        text = catalogue().whatifs[gain.what_if].why_more
+        return text if won > max(CLEARLY * held, WORTH * before.mid) else None
 
     def _perhaps_traced(self, gain: Gain) -> str | None:
         if gain.what_if is None or gain.step_before_ms is None:
@@ -92,6 +105,11 @@ class Gains:
             fix = make_fix(asked.what_if, asked.params, finding.code, finding.cause)
         except InputError as error:  # a rule of the user's
             return Gain(reason=f"its rule names no known what-if: {error}")
+        if self._replayer is not None:
+            try:
+                fix = settled(fix, self._replayer.work)
+            except NoEstimate as full:
+                return asked.model_copy(update={"reason": str(full)})
         found = self._estimate(fix)
         if isinstance(found, str):
             return asked.model_copy(update={"reason": found})
@@ -172,7 +190,7 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
     steps: list[CombinedStep] = []
     first = last = replayer.step_ns((), replayer.middle) / 1e6
     failed: NoEstimate | None = None
-    for fix in fixes:
+    for fix in [settled(fix, replayer.work) for fix in fixes]:
         note = None
         tried = [*used, fix]
         try:
@@ -223,8 +241,9 @@ def _repeats(fix: Fix, other: Fix) -> bool:
 def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     """What an estimate rests on: the fixes' own assumptions, then the replay's."""
     out = [text for fix in fixes for text in catalogue().whatifs[fix.what_if].assumptions]
-    for numbers in (NUMBERS[fix.what_if] for fix in fixes if fix.what_if in NUMBERS):
-        out += numbers(replayer.work)
+    for fix in fixes:
+        if fix.what_if in NUMBERS:
+            out += NUMBERS[fix.what_if](fix, replayer.work)
     inputs = replayer.taken.inputs
     if replayer.unprofiled_ns is not None:
         out.append(f"a step without the profiler takes {replayer.unprofiled_ns / 1e6:.4g} ms, as given")

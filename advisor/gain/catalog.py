@@ -50,7 +50,8 @@ class WhatIf(Data):
     where a verdict without a fault offers it, with `language_model` to language models alone.
     `feature`: what the GPU must be able to do (knowledge/gpus.yaml); `instead_of`: offered only where
     that what-if has no estimate.
-    `perhaps_traced` is said where an untraced step may be about as short as the GPU's own time."""
+    `perhaps_traced` is said where an untraced step may be about as short as the GPU's own time, `why_more`
+    where the fix wins more than the time that its cause holds."""
 
     title: Text
     option: Text | None = None
@@ -62,6 +63,7 @@ class WhatIf(Data):
     params: dict[str, Param]
     changes: Text
     perhaps_traced: Text | None = None
+    why_more: Text | None = None
     assumptions: list[Text] = Field(min_length=1)
 
 
@@ -137,7 +139,7 @@ def _value(name: str, key: str, param: Param, value: Any) -> Value:
         number = float(value)
     except (TypeError, ValueError):
         raise InputError(f"--fix: {name}:{key} is a number ({param.unit}), not '{value}'") from None
-    if not param.least <= number <= param.most:
+    if number != param.default and not param.least <= number <= param.most:
         limit = f"{param.least:g} or more"
         if param.most < _UNBOUNDED:
             limit = f"from {param.least:g} to {param.most:g}"

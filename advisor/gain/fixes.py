@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from advisor.gain import fixes_device, fixes_experts, fixes_host
 from advisor.gain.catalog import Fix, catalogue
 from advisor.gain.inputs import Inputs
@@ -28,7 +30,10 @@ _NAMES = {
 }
 FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
 #: Lines on what a fix rests on in this capture.
-NUMBERS: dict[str, Callable[[Work], list[str]]] = {"balance_experts": fixes_experts.routing_numbers}
+NUMBERS: dict[str, Callable[[Fix, Work], list[str]]] = {
+    "balance_experts": fixes_experts.routing_numbers,
+    "batch": fixes_device.batch_numbers,
+}
 #: Fixes that leave the work of the device and its overlap as they are.
 KEEPS_WORK = frozenset(_NAMES[fixes_host].split()) - {"async_readback"}
 #: Fixes whose effect has a range of its own, beside the profiler's.
@@ -38,6 +43,14 @@ LEANING = frozenset((
     "fuse_elementwise", "fuse_experts", "balance_experts", "shorten_node_gaps", "overlap_communication",
     "remove_sync", "full_link_rate", "faster_launches",
 ))  # fmt: skip
+
+
+def settled(fix: Fix, work: Work) -> Fix:
+    """The fix with what the capture decides: how many sequences a larger batch has. Raises
+    NoEstimate."""
+    if fix.what_if != "batch" or fix.number("n"):
+        return fix
+    return replace(fix, params={"n": fixes_device.room_for_batch(work)[0]})
 
 
 def apply(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int = 0) -> Inputs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -21,6 +23,8 @@ from advisor.sources.schema import DTOH, HTOD, Call
 _OVERLAP_SPREAD = 0.3
 #: Kernels of which a larger batch reads more weights.
 _EXPERTS = frozenset(("moe",))
+#: Samples tell the levels of kernels so many times as long as their stamps may be off.
+_SHARP = 10
 #: Bytes of an operand in memory.
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
@@ -260,6 +264,50 @@ def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -
     ramp = (1 - lean) * constant("batch_ramp") if n > 1 else 0.0
     least = np.where(kernel & (before > 0) & (before < SHORT_NS), before + ramp, 0.0)
     return inputs.with_ops(duration=np.maximum(before * factor, least))
+
+
+def room_for_batch(work: Work) -> tuple[float, str]:
+    """Times as many sequences as measured tokens and memory allow (a power of two), and why;
+    `unmeasured_batch` where a capture shows neither. Raises NoEstimate where there is no room."""
+    mine = work.decode if work.decode.any() else np.ones(len(work), bool)
+    time, level, peak = work.taken.inputs.ops.duration, work.dram[0], work.peak
+    most, why = [], []
+    # Samples stamped a little off give a short kernel the level of its neighbours.
+    sharp = mine & (time >= _SHARP * constant("sample_skew"))
+    products = sharp & work.matmul & ~np.isnan(work.tokens)
+    measured = time[products].sum() >= time[mine & work.matmul].sum() / 2
+    if products.any() and measured and work.ridge:
+        tokens = float(np.average(work.tokens[products], weights=time[products]))
+        limit = work.ridge * ACHIEVABLE
+        most.append(limit / max(tokens, 1.0))
+        why.append(f"products work on about {tokens:.0f} tokens and wait for weights up to {limit:.0f}")
+    attention = sharp & work.attention & (level > 0)
+    memory = work.a.device(work.a.main_device).memory_bytes
+    if attention.any() and measured and peak and memory:
+        steps = len(distinct(work.taken.inputs.ops.step[attention]))
+        read = np.nan_to_num(level) * time / 1e9 * peak / steps
+        cache, weights = float(read[attention].sum()), float(read[mine & work.matmul].sum())
+        usable = memory * constant("usable_memory")
+        most.append((usable - weights) / cache)
+        why.append(
+            f"a step reads {weights / 1e9:.3g} GB of weights and {cache / 1e9:.3g} GB of keys and values, "
+            f"of {usable / 1e9:.3g} GB"
+        )
+    if not most:
+        return constant("unmeasured_batch"), "neither its tokens nor its keys and values were measured"
+    n = 2.0 ** math.floor(math.log2(max(min(most), 1.0)))
+    if n < 2:
+        raise NoEstimate(f"there is no room for a larger batch: {'; '.join(why)}")
+    return n, "; ".join(why)
+
+
+def batch_numbers(fix: Fix, work: Work) -> list[str]:
+    """How many sequences there is room for."""
+    try:
+        n, why = room_for_batch(work)
+    except NoEstimate as full:
+        return [str(full)]
+    return [f"there is room for {n:.0f} times as many sequences: {why}"]
 
 
 def _products(work: Work, n: float, grown: Array, lean: int) -> Array:

@@ -78,7 +78,7 @@ def _waiting(work: Work, duration: Array) -> Array:
     return out
 
 
-def routing_numbers(work: Work) -> list[str]:
+def routing_numbers(fix: Fix, work: Work) -> list[str]:
     """What launches say of tokens and experts, for the reader of a balanced routing."""
     out = [_numbers(each) for each in work.routing]
     if len(out) > _GROUPS:

@@ -39,7 +39,8 @@ def saved_by(speedup: Span) -> float:
 
 
 class Gain(Frozen):
-    """What a fix would win, or the reason why no estimate is made."""
+    """What a fix would win, or the reason why no estimate is made; `why_more`: why it wins more than the
+    time that its cause holds."""
 
     what_if: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
@@ -48,6 +49,7 @@ class Gain(Frozen):
     step_before_ms: Span | None = None
     step_after_ms: Span | None = None
     speedup: Span | None = None
+    why_more: str | None = None
     assumptions: tuple[str, ...] = ()
     reason: str | None = None
 

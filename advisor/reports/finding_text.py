@@ -56,6 +56,8 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
     if found.gain is not None:
         if text := gain_text(found.gain, "→"):
             yield Labelled("gain", text)
+        if found.gain.why_more:
+            yield Labelled("", f"more than its share: {found.gain.why_more}")
         if found.gain.assumptions:
             yield Labelled("assumes", "; ".join(found.gain.assumptions))
     for table in found.evidence[: detail.tables] if detail.rows != 0 else ():

@@ -71,7 +71,8 @@ def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
 
 
 def step_time(entry: Input) -> str:
-    """Mean step time as captured and, where that is known, without the profiler; empty without steps."""
+    """Mean step time as captured and, where that is known, without the profiler, with what would
+    narrow the estimate where it is wide; empty without steps."""
     step = entry.untraced_step_ms
     if entry.step_ms is None:
         return ""
@@ -79,21 +80,11 @@ def step_time(entry: Input) -> str:
     if step is None:
         return traced
     low, mid, high = (milliseconds(x) for x in (step.low, step.mid, step.high))
-    given = step.low == step.high
-    return (
-        f"{traced}, {mid} ms untraced, as given"
-        if given
-        else f"{traced}, about {mid} ms ({low} to {high}) untraced"
-    )
-
-
-def untraced(entry: Input) -> str | None:
-    """Both step times, and what would narrow the estimate where it is wide; None where there is none."""
-    step = entry.untraced_step_ms
-    if entry.step_ms is None or step is None:
-        return None
+    if step.low == step.high:
+        return f"{traced}, {mid} ms untraced, as given"
+    wide = step.high > WIDE * step.low
     narrower = "; time one run without the profiler and give its step: --unprofiled-step MS"
-    return step_time(entry) + (narrower if step.high > WIDE * step.low else "")
+    return f"{traced}, about {mid} ms ({low} to {high}) untraced{narrower if wide else ''}"
 
 
 def window(entry: Input) -> str:

@@ -246,6 +246,8 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[Block]:
     if (c := d.combined) is not None and len(c.steps) > 1:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
         yield Labelled("together", f"step {before} → {after} ms, {times_text(c.speedup)}")
+    more = [(f, f.gain.why_more) for f in listed[:top] if f.gain is not None and f.gain.why_more]
+    yield from _lines("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
     yield from _lines("limit", [_line(f) for f in limits])
     quality = [f for f in d.findings if _is_quality(f)]

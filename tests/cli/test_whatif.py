@@ -68,7 +68,7 @@ def test_list(capsys: Captured) -> None:
     assert main(["whatif", "--list"]) == 0
     shown = capsys.readouterr().out
     assert "cuda_graphs: Replay the work of a step as one CUDA graph" in shown
-    assert ":n=8 times as many sequences (count)" in shown
+    assert ":n=0 times as many sequences; 0: as many as" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
@@ -96,7 +96,7 @@ def test_a_batch_wins_tokens_not_time(trace: str, capsys: Captured) -> None:
         (["whatif"], "at least one --fix"),
         (["whatif", "TRACE"], "at least one --fix"),
         (["whatif", "TRACE", "--fix", "nonsense"], "neither a what-if nor a rule"),
-        (["whatif", "TRACE", "--fix", "batch:n=0"], "from 1 to 4096"),
+        (["whatif", "TRACE", "--fix", "batch:n=0.5"], "from 1 to 4096"),
         (["whatif", "TRACE", "--fix", ""], "names no what-if"),
         (["whatif", "--list", "--format", "xml"], "expected one of text, json"),
         (["whatif", "TRACE", "--fix", "remove_gc"], "no estimate: no garbage collection"),

@@ -26,13 +26,13 @@ def capture(step: Step, period: int, steps: int = 6, **gpu: object) -> Export:
     return export
 
 
-def eager(count: int = 20, slot: int = 20) -> Export:
+def eager(count: int = 20, slot: int = 20, kernel: str = "k") -> Export:
     """`count` launches a step, one each `slot` us: calls of 5, kernels of 3 that start 2 later."""
 
     def step(e: Export, t: int) -> None:
         for k in range(count):
             at = t + k * slot * US
-            e.launch(at=at, dur=5 * US, kernel="k", kernel_start=at + 7 * US, kernel_dur=3 * US)
+            e.launch(at=at, dur=5 * US, kernel=kernel, kernel_start=at + 7 * US, kernel_dur=3 * US)
 
     return capture(step, count * slot)
 
@@ -102,11 +102,15 @@ def kernels(
 
 
 def sampled(
-    *rows: tuple[str, int, int, int], grid: int = 1, steps: int = 6, step: str = "decode_step"
+    *rows: tuple[str, int, int, int],
+    grid: int = 1,
+    steps: int = 6,
+    step: str = "decode_step",
+    memory: float = 150e9,
 ) -> Export:
     """As `kernels`, with samples each 10 us: (name, us, DRAM %, tensor %), one kernel right behind
     the other and all a multiple of 10 us long, so that each sample lies in one of them."""
-    export = Export().gpu().process(1)
+    export = Export().gpu(memory=memory).process(1)
     at, dram, tensor = 30 * US, [0] * 3, [0] * 3
     for i in range(steps):
         export.range(f"{step} {i}", i * 25 * US, i * 25 * US + 24 * US)

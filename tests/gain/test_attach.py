@@ -11,7 +11,7 @@ from advisor.engine.rank import rank
 from advisor.errors import InputError
 from advisor.gain.attach import Gains, combine
 from advisor.gain.work import NoEstimate
-from advisor.model.findings import Alternative, Finding, Input, Tool
+from advisor.model.findings import Alternative, Finding, Impact, Input, Tool
 from advisor.model.gain import Gain, Ranking
 from advisor.pipeline.whatif import answer
 from tests.builder import Export
@@ -57,6 +57,16 @@ def test_alternatives_have_estimates_of_their_own(tmp_path: Path) -> None:
     assert unknown is not None
     assert "record GPU metrics" in (unknown.reason or "")
     assert unasked is None
+
+
+@pytest.mark.parametrize(("held", "told"), [(0.15, True), (0.60, False)])
+def test_a_fix_that_wins_more_than_its_cause_holds_says_why(tmp_path: Path, held: float, told: bool) -> None:
+    """Kernels of 3 us, one each 20 us, hold 15 % of the step; fused, half of their launches go, too."""
+    one = finding("KRN105").model_copy(update={"impact": Impact(share=held, part="compute")})
+    (found,) = gains(scenes.eager(kernel=scenes.ADD), tmp_path).with_gains([one])
+    assert found.gain is not None
+    assert found.gain.speedup is not None
+    assert found.gain.why_more == ("the launches of the fused kernels go, too" if told else None)
 
 
 def test_an_estimate_or_a_reason(tmp_path: Path) -> None:

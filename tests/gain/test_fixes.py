@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from advisor.engine.load import builtin_dir, load_rules
+from advisor.gain.attach import combine
 from advisor.gain.catalog import Fix, catalogue
-from advisor.gain.fixes import FIXES, LEANING
+from advisor.gain.fixes import FIXES, LEANING, settled
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate
 from advisor.pipeline.whatif import parse_fixes
@@ -454,6 +455,42 @@ def test_many_tokens_are_not_padded(tmp_path: Path) -> None:
     assert after(export, tmp_path, fix("batch", n=2)) == pytest.approx(before)
     grown = after(export, tmp_path, fix("batch", n=8)) - before
     assert grown == pytest.approx(200 * (8 * 0.24 / 0.92 - 1), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("dram", "tensor", "memory", "room"),
+    [
+        (80, 4, 150e9, 16),  # 10 tokens of 189: 18 times
+        (78, 24, 150e9, 2),  # 63 tokens: 3 times
+        # 100 us at 73.6 % of 4.8 TB/s read 0.35 GB of keys and values, 200 us at 80 % 0.77 GB of weights.
+        (80, 4, 3e9, 4),
+        (80, 4, 1.5e9, None),
+        (20, 70, 150e9, None),
+    ],
+)
+def test_a_batch_takes_the_room_that_tokens_and_memory_leave(
+    tmp_path: Path, dram: int, tensor: int, memory: float, room: int | None
+) -> None:
+    export = scenes.sampled((scenes.GEMM, 200, dram, tensor), (scenes.ATTENTION, 100, 74, 0), memory=memory)
+    r = replayer(export, tmp_path)
+    if room is None:
+        with pytest.raises(NoEstimate, match="no room for a larger batch: products work on about"):
+            settled(fix("batch"), r.work)
+    else:
+        assert settled(fix("batch"), r.work).shown == {"n": room}
+        assert settled(fix("batch", n=5), r.work).shown == {"n": 5}
+
+
+def test_a_batch_whose_room_was_not_measured(tmp_path: Path) -> None:
+    """Without samples, or where kernels are so short that samples show their neighbours."""
+    for export in (
+        scenes.kernels((scenes.GEMM, 100), (scenes.ATTENTION, 100), step="decode_step"),
+        scenes.sampled(*[(scenes.GEMM, 10, 80, 40), (scenes.ADD, 10, 0, 0)] * 10),
+    ):
+        r = replayer(export, tmp_path)
+        assert settled(fix("batch"), r.work).shown == {"n": 8}
+        (found,) = combine(r, [fix("batch")]).steps
+        assert found.params == {"n": 8}
 
 
 def test_past_the_ridge_time_grows_in_proportion(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from advisor.cli.main import main
 from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
 from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Input
 from advisor.model.gain import Span
 from advisor.pipeline.diagnose import open_trace
-from advisor.reports.phrases import untraced
+from advisor.reports.phrases import step_time
 from tests.gain import scenes
 from tests.gain.support import US, fix, replayer
 
@@ -75,11 +76,17 @@ def test_assumptions_question_a_time_of_another_load(tmp_path: Path) -> None:
 def test_the_header_names_the_measurement_where_the_estimate_is_wide() -> None:
     def said(low: float, mid: float, high: float) -> str:
         step = Span(low=low, mid=mid, high=high)
-        return untraced(Input(path="t", format="f", step_ms=13.0, untraced_step_ms=step)) or ""
+        return step_time(Input(path="t", format="f", step_ms=13.0, untraced_step_ms=step))
 
     assert said(9.92, 9.92, 9.92).endswith("9.92 ms untraced, as given")
     assert said(4.0, 4.2, 4.4).endswith("untraced")
     assert "--unprofiled-step" in said(5.3, 9.0, 12.8)
+
+
+@pytest.mark.parametrize("form", [(), ("-v",), ("--format", "markdown")])
+def test_every_form_names_the_measurement(form: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", str(DEMO), *form])
+    assert "--unprofiled-step" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_the_demo_capture() -> None:

@@ -100,6 +100,14 @@ def test_a_finding_says_step_and_range() -> None:
     )
 
 
+def test_what_saves_more_than_its_share_says_why() -> None:
+    first, *rest = DIAGNOSIS.findings
+    gain = Gain(what_if="fuse_elementwise", measure="latency", why_more="launches go, too", **SPANS)
+    diagnosis = DIAGNOSIS.model_copy(update={"findings": (first.model_copy(update={"gain": gain}), *rest)})
+    assert "saves     #1 more than its share: launches go, too" in plain(diagnosis, TextOptions())
+    assert "more than its share: launches go, too" in plain(diagnosis, TextOptions(verbosity=1))
+
+
 def test_throughput_is_never_taken_for_a_shorter_step() -> None:
     gain = Gain(what_if="batch", params={"n": 8}, measure="throughput", per="token", **SPANS)
     assert gain_text_of(gain) == (
