@@ -319,6 +319,8 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Replayed:
     window's where they hold more than `limit` operations. Raises NoReplay."""
     if len(a.ops) == 0:
         raise NoReplay("the capture holds no GPU operations to replay")
+    if a.thinned.share:
+        raise NoReplay("a part of the events is missing all along, so the timeline cannot be replayed")
     if len(a.window.cut(a.damage.holes)):
         raise NoReplay("events were lost inside the window, so the timeline cannot be replayed")
     if a.steps.method == "none" or len(a.window_steps) == 0:

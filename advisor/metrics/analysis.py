@@ -28,6 +28,7 @@ from advisor.metrics.phases import phase_times, with_phases
 from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
+from advisor.metrics.thinned import Thinned, find_thinned
 from advisor.metrics.window import (
     Selection,
     Window,
@@ -45,8 +46,8 @@ from advisor.sources.trace import Trace
 
 #: What views of other devices share.
 _SHARED = (
-    "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses",
-    "startup", "damage", "communication", "roles", "states", "provenance", "losses",
+    "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses", "startup",
+    "damage", "communication", "roles", "states", "provenance", "losses", "thinned",
 )  # fmt: skip
 
 
@@ -145,7 +146,8 @@ class Analysis:
         kernels = self.trace.has("kernels")
         heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
         mine = self.main_process, self.main_device
-        work = Work(self.trace, self.ops, *mine, self.op_name, heavy, self.losses.share)
+        lost = max(self.losses.share, self.thinned.share)
+        work = Work(self.trace, self.ops, *mine, self.op_name, heavy, lost)
         kinds = ["loss" if k.operation == "loss" else k.family for k in self.names.known]
         found = find_steps(work, self.ranges, step_patterns(), kinds)
         if not len(found) or not kernels:
@@ -179,6 +181,10 @@ class Analysis:
     @cached_property
     def losses(self) -> Losses:
         return find_losses(self.trace, self.ops)
+
+    @cached_property
+    def thinned(self) -> Thinned:
+        return find_thinned(self.trace)
 
     @cached_property
     def pauses(self) -> Spans:

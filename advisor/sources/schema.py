@@ -98,8 +98,11 @@ TABLES: dict[str, tuple[str, ...]] = {
     "python_calls": ("start", "end", "process", "thread", "text_id"),
     "python_rows": ("start", "end", "process", "thread"),
     "modules": ("start", "end", "process", "thread", "text_id"),
-    # `operands_id`: sizes and types of what an operator works on, as two lists in JSON.
-    "ranges": ("start", "end", "process", "thread", "domain", "text_id", "style", "operands_id"),
+    # `operands_id`: sizes and types of what an operator works on, as two lists in JSON. `number`: PyTorch
+    # counts its operators and annotations.
+    "ranges": (
+        "start", "end", "process", "thread", "domain", "text_id", "style", "operands_id", "number",
+    ),
     "samples": (
         "time", "device", "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read",
         "dram_write", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx", "sm_clock_hz",
@@ -130,7 +133,7 @@ NARROW_COLUMNS = frozenset((
     "device", "stream", "context", "process", "thread", "correlation", "call", "result", "name_id",
     "short_name_id", "mangled_name_id", "grid_x", "grid_y", "grid_z", "blocks", "block_x", "block_y",
     "block_z", "threads", "registers", "shared_bytes", "local_bytes", "graph_node", "launch_type",
-    "cluster_blocks",
+    "cluster_blocks", "number",
 ))  # fmt: skip
 
 FLOAT_COLUMNS = frozenset(TABLES["samples"]) - {"time", "device"}

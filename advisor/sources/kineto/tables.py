@@ -277,6 +277,7 @@ class Collector:
             "text_id": self.pool.ids([e.name for e in events]),
             "style": np.full(len(events), PUSH_POP, np.int64),
             "operands_id": self._operands(events),
+            "number": _positive(_external([e.args or NO_ARGS for e in events])),
         }
         return columns
 

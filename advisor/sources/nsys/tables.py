@@ -209,6 +209,7 @@ RANGE_COLUMNS = _columns(
     style=Filled(("eventType",), _range_style),
     text_id="textId",
     operands_id=Filled(("start",), lambda start: np.full_like(start, MISSING)),  # texts hold them
+    number=Filled(("start",), lambda start: np.full_like(start, MISSING)),
 )
 DIAGNOSTIC_COLUMNS = _columns(time="timestamp", severity="severity", text_id="textId")
 

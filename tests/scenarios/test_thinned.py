@@ -1,0 +1,99 @@
+"""Traces of which a part of the events was kept: what is left lies far apart, and is not idle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import advisor
+from advisor.model.findings import Diagnosis
+from tests.builder import Export
+from tests.kineto_builder import Profile
+from tests.scenarios.support import fact
+
+US = 1_000
+
+
+def profiled(
+    kept: float = 1.0, *, ids: int = 12, operators: bool = True, empty: float = 0.0, amd: bool = False
+) -> Profile:
+    """Eight steps of sixty products that each launch a kernel, `ids` numbers apart. Of the launches
+    `kept` are in the file; with `operators`, the products go with them. A share `empty` of the products
+    works on nothing and launches nothing."""
+    p, chance, number = Profile(amd=amd).gpu(), Random(1), 0
+    for step in range(8):
+        p.annotation(f"decode_step {step}", step * 1_200 * US, 1_190 * US)
+        for i in range(60):
+            number, at = number + 1, (step * 1_200 + i * 20) * US
+            there = chance.random() < kept
+            p.correlation += ids - 1
+            if there or not operators:
+                p.op("aten::mm", at, 18 * US, **{"External id": number})
+            if chance.random() < empty:
+                p.correlation -= ids - 1
+            elif there:
+                p.launch(at + 2 * US, 4 * US, f"gemm_{i % 4}", kernel_dur=3 * US)
+            else:
+                p.correlation += 1
+    return p
+
+
+def diagnosed(p: Profile, folder: Path) -> Diagnosis:
+    return advisor.diagnose(p.write(folder / "trace.json"))
+
+
+@pytest.mark.parametrize(
+    ("thinned", "share", "told"),
+    [
+        (profiled(0.5), 0.5, "of the operators are missing by their numbers"),
+        (profiled(0.5, operators=False), 0.5, "of the matrix products launch nothing"),
+        (profiled(0.25), 0.75, "of the CUDA calls are missing by their numbers"),
+        (profiled(0.5, ids=1, amd=True), 0.5, "of the CUDA calls are missing by their numbers"),
+    ],
+)
+def test_numbers_that_do_not_follow_tell_what_is_missing(
+    thinned: Profile, share: float, told: str, tmp_path: Path
+) -> None:
+    d = diagnosed(thinned, tmp_path)
+    assert fact(d, "capture.left_out_ratio", None) == pytest.approx(share, abs=0.05)
+    assert d.findings[0].cause == "damaged-capture"
+    assert d.findings[0].recommendations[0].id == "diagnose-whole-trace"
+    assert told in d.findings[0].message
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        profiled(),
+        profiled(amd=True, ids=1),
+        profiled(empty=0.4),  # experts without a token
+        profiled(ids=15),
+    ],
+)
+def test_a_whole_trace_misses_nothing(whole: Profile, tmp_path: Path) -> None:
+    d = diagnosed(whole, tmp_path)
+    assert fact(d, "capture.left_out_ratio", None) == 0.0
+    assert "damaged-capture" not in [f.cause for f in d.findings]
+
+
+@pytest.mark.parametrize(("ids", "share"), [(15, 0.0), (29, 0.0), (60, 0.75)])
+def test_ids_of_calls_tell_where_nothing_else_does(ids: int, share: float, tmp_path: Path) -> None:
+    """One call in four of a step that is host-bound: as if launching took four times as long."""
+    e = Export().gpu().process(100)
+    for step in range(12):
+        begin = step * 2_000 * US
+        e.range(f"decode_step {step}", begin, begin + 1_990 * US)
+        for i in range(50):
+            e.correlation += ids
+            e.call("cudaLaunchKernel_v7000", begin + i * 38 * US, 4 * US, correlation=e.correlation)
+            e.kernel(begin + (i * 38 + 6) * US, 3 * US, f"k{i % 5}")
+    d = advisor.diagnose(e.write(tmp_path / "trace.sqlite"))
+    assert fact(d, "capture.left_out_ratio", None) == pytest.approx(share)
+    causes = [f.cause for f in d.findings]
+    assert ("damaged-capture" in causes) == bool(share)
+    assert ("launch-bound" in causes) == (not share)
+    if share:
+        assert not [f.cause for f in d.findings if f.gain is not None and f.gain.speedup is not None]
+        assert d.headline is None or d.headline.saves is None
