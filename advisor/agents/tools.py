@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LETTERS = 6_000
 #: Entries that a list keeps while another one is longer.
 _FEWEST = 1
+#: Letters that the count of what is left out takes, beyond the name of its place.
+_COUNTED = 30
 
 
 def size(document: Any) -> int:
@@ -46,9 +48,9 @@ def without_empty(value: Any) -> Any:
 
 
 def bounded(document: dict[str, Any], letters: int = LETTERS, first: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The document in at most so many letters. Its longest lists lose their last entries, half of
-    them at a time and those below the keys `first` before others, then its longest texts their
-    ends; `left_out` counts both by place."""
+    """The document in at most so many letters. Its longest lists lose their last entries, at most
+    half of them at a time and those below the keys `first` before others, then its longest texts
+    their ends; `left_out` counts both by place. A page of rows ends earlier instead."""
     document = without_empty(document)
     left_out: dict[str, int] = {}
     while size(document) > letters:
@@ -57,11 +59,25 @@ def bounded(document: dict[str, Any], letters: int = LETTERS, first: tuple[str, 
             break
         holder, key, name = place
         value = holder[key]
-        kept = max(len(value) // 2, _FEWEST if isinstance(value, list) else 40)
-        left_out[name] = left_out.get(name, 0) + len(value) - kept
+        kept = _kept(value, size(document) + len(name) + _COUNTED - letters)
         holder[key] = value[:kept] if isinstance(value, list) else value[:kept] + "…"
-        document["left_out"] = left_out
+        if "offset" in holder and key == "rows":
+            holder["next_offset"] = holder["offset"] + kept
+        else:
+            left_out[name] = left_out.get(name, 0) + len(value) - kept
+            document["left_out"] = left_out
     return document
+
+
+def _kept(value: list[Any] | str, excess: int) -> int:
+    """How many entries or letters stay, so that `excess` letters go, or half of them."""
+    if isinstance(value, str):
+        return max(len(value) // 2, len(value) - max(excess, 1), 40)
+    kept = len(value)
+    while excess > 0 and kept > max(len(value) // 2, _FEWEST):
+        kept -= 1
+        excess -= size(value[kept]) + 1
+    return kept
 
 
 def _longest(document: dict[str, Any], keys: tuple[str, ...] = ()) -> tuple[Any, Any, str] | None:
@@ -269,13 +285,13 @@ class Tools:
 
     def _file(self, path: str) -> Path:
         """The capture, which must lie below one of the roots, links resolved."""
-        given = Path(path)
-        for root in self.roots:
-            real = Path(os.path.realpath(root / given))
-            if real.is_relative_to(root):
-                if real.exists():
-                    return real
-                raise InputError(f"{path}: no such file below {root}")
+        places = [(root, Path(os.path.realpath(root / path))) for root in self.roots]
+        below = [(root, real) for root, real in places if real.is_relative_to(root)]
+        for _, real in below:
+            if real.exists():
+                return real
+        if below:
+            raise InputError(f"{path}: no such file below {', '.join(str(root) for root, _ in below)}")
         raise InputError(f"{path}: outside the folders that this server may read")
 
     def _answer(self, document: dict[str, Any], redact: bool) -> dict[str, Any]:

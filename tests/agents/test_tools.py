@@ -60,6 +60,31 @@ def test_rows_of_a_table_come_by_page(tools: Tools) -> None:
     assert tools.stats(CAPTURE, "kernels", offset=3, limit=3)["rows"][0] != found["rows"][0]
 
 
+@pytest.mark.parametrize("report", ["kernels", "trace", "histogram"])
+def test_pages_that_had_to_be_shortened_leave_no_row_out(tools: Tools, report: str) -> None:
+    found = tools.stats(CAPTURE, report, limit=100)
+    seen = 0
+    while "next_offset" in found and seen < 300:
+        assert found["offset"] == seen
+        assert size(found) <= LETTERS
+        assert "left_out" not in found
+        seen += len(found["rows"])
+        assert found["next_offset"] == seen
+        found = tools.stats(CAPTURE, report, offset=seen, limit=100)
+    assert seen + len(found["rows"]) == found["of"] or seen >= 300
+
+
+def test_what_is_too_long_is_cut_no_further_than_needed() -> None:
+    assert size(bounded({"text": "x" * 400}, 300)) > 250
+    assert size(bounded({"texts": ["x" * 20] * 20}, 300)) > 250
+
+
+def test_a_relative_path_is_looked_for_below_every_root(tmp_path: Path) -> None:
+    assert Tools([tmp_path, EXAMPLES]).doctor(CAPTURE)["sentence"]
+    with pytest.raises(InputError, match=f"none.sqlite: no such file below {tmp_path}, {EXAMPLES}"):
+        Tools([tmp_path, EXAMPLES]).doctor("none.sqlite")
+
+
 @pytest.mark.parametrize("path", ["../../README.md", "/etc/passwd", "link"])
 def test_what_lies_outside_the_roots_is_not_read(path: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
