@@ -31,7 +31,7 @@ READING = Reading()
 def read_bytes(path: Path, at_most: int = MOST_BYTES) -> bytes:
     """The content of a file. Raises OSError, and InputError for pipes, devices and anything larger."""
     kind = path.stat().st_mode
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or str(path).startswith(_DESCRIPTORS)):
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or is_descriptor(path)):
         raise InputError(f"{path}: not a regular file; save it to disk first")
     with path.open("rb") as file:
         content = file.read(at_most + 1)
@@ -40,6 +40,11 @@ def read_bytes(path: Path, at_most: int = MOST_BYTES) -> bytes:
             f"{path}: larger than {at_most >> 20} MB, so not what belongs here; name another file"
         )
     return content
+
+
+def is_descriptor(path: Path) -> bool:
+    """Whether it stands for a file that is open already, such as a pipe that somebody writes to."""
+    return str(path).startswith(_DESCRIPTORS)
 
 
 def read_text(path: Path, at_most: int = MOST_BYTES) -> str:

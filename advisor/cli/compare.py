@@ -147,7 +147,7 @@ def moe(
 def _check(settings: Settings, inputs: Sequence[str], kind: Kind = "document") -> None:
     """Validate the files to write before the analysis starts."""
     check_format(settings.format, kind)
-    check_files(settings, [Path(i) for i in inputs], settings.format)
+    check_files(settings, [Path(i) for i in inputs])
 
 
 def _deliver(document: Document, settings: Settings) -> None:

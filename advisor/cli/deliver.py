@@ -39,16 +39,12 @@ def check_format(format: str, kind: Kind) -> None:
 
 
 def check_files(
-    settings: Settings,
-    inputs: Sequence[Path] = (),
-    format: str = "",
-    others: Mapping[str, Path | None] | None = None,
+    settings: Settings, inputs: Sequence[Path] = (), others: Mapping[str, Path | None] | None = None
 ) -> None:
-    """The files of a verb that writes several, and `others` of its own by their option, can be written;
-    the one of -o gets the `format`."""
+    """The files of a verb that writes several, and `others` of its own by their option, can be written."""
     output = None if settings.output == STDOUT else settings.output
     files = {"-o": output, "--html": settings.html, "--xlsx": settings.xlsx, **(others or {})}
-    check_targets(files, settings.force, inputs, format)
+    check_targets(files, settings.force, inputs)
 
 
 def check_output(settings: Settings, inputs: Sequence[Path] = ()) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from advisor.cli.messages import message
 from advisor.errors import InputError
-from advisor.reading import similar
+from advisor.reading import is_descriptor, similar
 
 if TYPE_CHECKING:
     from advisor.config import Settings
@@ -30,8 +30,8 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
 
     found: list[Path] = []
     for path in paths:
-        if path == STDIN:
-            _read_stdin()
+        if path == STDIN or (path.is_fifo() and is_descriptor(path)):
+            _read_pipe(path)
             found.append(path)
             continue
         if len(paths) == 1:
@@ -136,12 +136,12 @@ def _folders(root: Path) -> Iterator[Path]:
         below[:] = sorted(n for n in below if n[0] != "." and not is_export_folder(folder / n))
 
 
-def _read_stdin() -> None:
+def _read_pipe(path: Path) -> None:
     from advisor.sources.open import STDIN, hold
 
-    if sys.stdin.isatty():
+    if path == STDIN and sys.stdin.isatty():
         message("paste the tables; Ctrl-D on a line of its own ends them")
-    hold(STDIN, sys.stdin.buffer.read())
+    hold(path, sys.stdin.buffer.read() if path == STDIN else path.read_bytes())
 
 
 def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:

@@ -30,7 +30,7 @@ def report(paths: Sequence[Path], settings: Settings, many: bool = False, review
 
     saved = _baseline(settings)
     html, xlsx, force = settings.html, settings.xlsx, settings.force
-    check_files(settings, paths, settings.format)
+    check_files(settings, paths)
     before = _read_review(review, xlsx)
     _check_codes(settings)
     done, failed, job = diagnosed(paths, settings, html is not None or settings.format == "html")

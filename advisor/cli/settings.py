@@ -67,6 +67,11 @@ def takes(
             if "given" in taken:
                 values["given"] = [name for name, value in typed.items() if value]
             settings = settle(typed, None, keys, choices)
+            if settings.output is not None and "format" in flags:
+                from advisor.reports.files import check_suffix
+
+                written = {*choices["format"], *(f"--{name}" for name in names)}
+                check_suffix(settings.output, settings.format, written, typed["format"] is not None)
             verb(settings=replace(settings, strict=messages.debug), **values)
 
         settled.__name__, settled.__doc__ = verb.__name__, verb.__doc__

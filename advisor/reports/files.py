@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,23 +15,41 @@ from advisor.model.options import FORMATS
 STDOUT = Path("-")
 
 #: Suffix -> the options and formats that write such files.
-SUFFIXES = {".xlsx": ["--xlsx"], ".html": ["--html"], ".htm": ["--html"]}
+SUFFIXES = {".xlsx": ["--xlsx"], ".html": ["--html"], ".htm": ["--html"], ".csv": ["csv"]}
 for _format in FORMATS:
     for _suffix in _format.suffixes:
         SUFFIXES.setdefault(_suffix, []).append(_format.name)
+#: Those of plain text, which any format is.
+_PLAIN = (".txt", ".text", ".log", ".out")
 
 
-def check_suffix(option: str, path: Path, format: str = "") -> None:
-    """Raise where the suffix names another kind of file than `option`, or `-o` in `format`, writes."""
-    fitting = [suffix for suffix, kinds in SUFFIXES.items() if option in kinds]
-    if path == STDOUT or (path.exists() and not path.is_file()):
+def check_suffix(path: Path, format: str, others: Container[str], chosen: bool) -> None:
+    """Raise where -o names another kind of file than the `format` writes: one of the `others` (formats and
+    options), or, unless the format was `chosen`, one that nothing writes."""
+    suffix = path.suffix.lower()
+    if path == STDOUT or suffix in _PLAIN or not suffix[1:].isalpha() or _special(path):
         return
-    if fitting and path.suffix and path.suffix.lower() not in fitting:
+    kinds = SUFFIXES.get(suffix, [])
+    possible = [kind for kind in kinds if kind in others]
+    if possible and format not in kinds:
+        first = possible[0]
+        instead = f"{first} {path}" if first.startswith("--") else f"--format {first}"
+        raise InputError(f"-o {path}: the report is in the format {format}; use {instead}")
+    if not possible and not chosen:
+        raise InputError(f"-o {path}: no format of this report ends with {suffix}; choose one with --format")
+
+
+def _check_ending(option: str, path: Path) -> None:
+    """Raise where the suffix is not of what `option` writes."""
+    fitting = [suffix for suffix, kinds in SUFFIXES.items() if option in kinds]
+    if (
+        fitting
+        and path != STDOUT
+        and path.suffix
+        and path.suffix.lower() not in fitting
+        and not _special(path)
+    ):
         raise InputError(f"{option} {path}: the name must end with {' or '.join(fitting)}")
-    kinds = SUFFIXES.get(path.suffix.lower())
-    if format and kinds and format not in kinds:
-        instead = f"{kinds[0]} {path}" if kinds[0].startswith("--") else f"--format {kinds[0]}"
-        raise InputError(f"{option} {path}: the report is in the format {format}; use {instead}")
 
 
 def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
@@ -45,15 +63,12 @@ def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
         raise InputError(f"{path} is a folder; name a file")
     if not real.parent.is_dir():
         raise InputError(f"{path}: there is no folder {real.parent}; create it first")
-    if real.exists() and _regular(real) and not force:
+    if real.is_file() and not force:
         raise InputError(f"{path} exists; add --force to replace it")
 
 
-def check_targets(
-    targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path] = (), format: str = ""
-) -> None:
-    """Every file can be written, and none twice; `targets` are by the option that names them, of which
-    -o gets the `format`."""
+def check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path] = ()) -> None:
+    """Every file can be written, and none twice; `targets` are by the option that names them."""
     taken: dict[Path, str] = {}
     for name, target in targets.items():
         if target is None:
@@ -65,7 +80,7 @@ def check_targets(
             raise InputError(f"{name} and {other} both name {target}; give each a file of its own")
     for name, target in targets.items():
         if target is not None:
-            check_suffix(name, target, format if name == "-o" else "")
+            _check_ending(name, target)
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False) -> None:
@@ -74,7 +89,7 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False)
     real = Path(os.path.realpath(path))
     pieces = (data,) if isinstance(data, bytes) else data
     try:
-        if _open_already(path) or (real.exists() and not _regular(real)):
+        if _open_already(path) or _special(real):
             # A device or pipe (/dev/null, /dev/stdout) is written, not replaced.
             with path.open("wb") as stream:
                 stream.writelines(pieces)
@@ -103,8 +118,9 @@ def _open_already(path: Path) -> bool:
     return str(path).startswith(("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/"))
 
 
-def _regular(path: Path) -> bool:
-    return stat.S_ISREG(path.stat().st_mode)
+def _special(path: Path) -> bool:
+    """A device or a pipe."""
+    return path.exists() and not path.is_file()
 
 
 def _umask() -> int:

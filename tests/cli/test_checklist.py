@@ -38,7 +38,7 @@ def test_markdown_and_json(run: Run, capsys: Captured, tmp_path: Path) -> None:
     assert run("checklist", "--no-input", "--format", "json", "-o", "c.json") == 0
     entries = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))["entries"]
     assert {e["answer"] for e in entries} == {None}
-    assert run("checklist", "--no-input", "-o", "c.json") == 2
+    assert run("checklist", "--no-input", "--format", "json", "-o", "c.json") == 2
     assert "add --force" in capsys.readouterr().err
 
 
@@ -61,7 +61,7 @@ def test_into_the_workbook_with_and_without_a_capture(run: Run, tmp_path: Path) 
         (("--no-input", "--serving-engine", "vlm"), "'vlm' is not known"),
         (("--no-input", "--answers", "missing.yaml"), "missing.yaml: no such file"),
         (("--no-input", "--resume"), "no such session"),
-        (("--no-input", "-o", "x.xlsx", "--xlsx", "x.xlsx"), "both name x.xlsx"),
+        (("--no-input", "-o", "x", "--xlsx", "x"), "both name x"),
         (("--no-input", "missing.sqlite"), "missing.sqlite: no such file"),
         ((), "no terminal; add --no-input"),
     ],

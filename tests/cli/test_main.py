@@ -94,6 +94,20 @@ def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
         (("a.sqlite", "--top", "-1"), "--top must be a whole number, 0 or more"),
         (("a.sqlite", "--top", "x"), "--top: expected a whole number (see"),
         (("a.sqlite", "-o", "x.json"), "-o x.json: the report is in the format text; use --format json"),
+        (
+            ("a.sqlite", "-o", "x.pdf"),
+            "-o x.pdf: no format of this report ends with .pdf; choose one with --format",
+        ),
+        (
+            ("stats", "a.sqlite", "-o", "x.csv"),
+            "-o x.csv: the report is in the format text; use --format csv",
+        ),
+        (
+            ("doctor", "a.sqlite", "-o", "x.html"),
+            "-o x.html: the report is in the format text; use --format html",
+        ),
+        (("explain", "LCH101", "-o", "x.sarif"), "-o x.sarif: no format of this report ends with .sarif"),
+        (("a.sqlite", "-o", "x.xlsx"), "-o x.xlsx: the report is in the format text; use --xlsx x.xlsx"),
         (("a.sqlite", "--html", "x.pdf"), "--html x.pdf: the name must end with .html or .htm"),
         (("a.sqlite", "-q", "-v"), "-q and -v contradict each other"),
         (("a.sqlite", "--nonsense"), "unknown option --nonsense"),
@@ -105,7 +119,7 @@ def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
         (("denid.sqlite",), "no such file or folder; did you mean 'denied.sqlite'?"),
         (("a.sqlite", "--select", "LCH999"), "--select: no rule has the code LCH999"),
         (("a.sqlite", "-o", "no/such/file"), "there is no folder"),
-        (("a.sqlite", "-o", "a.sqlite", "--force"), "is the capture itself"),
+        (("a.sqlite", "-o", "a.sqlite", "--format", "text", "--force"), "is the capture itself"),
     ],
 )
 def test_what_cannot_run_is_one_line_and_exit_2(

@@ -336,7 +336,7 @@ def test_several_captures_make_one_workbook(run: Run, tmp_path: Path) -> None:
     [
         (("a.sqlite", "--review", "r.json"), "--review fills in a workbook; add --xlsx FILE"),
         (("a.sqlite", "--xlsx", "x.xlsx", "--review", "r.json"), "r.json: no such file"),
-        (("a.sqlite", "--xlsx", "x.xlsx", "-o", "x.xlsx"), "both name x.xlsx"),
+        (("a.sqlite", "--xlsx", "x", "-o", "x"), "both name x"),
         (("a.sqlite", "--xlsx", "a.sqlite"), "is the capture itself"),
         (("review", "import", "r.xlsx"), "r.xlsx: no such file"),
         (("review", "import", "a.sqlite", "--format", "xml"), "one of text, json, markdown"),

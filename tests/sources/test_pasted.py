@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -265,4 +266,17 @@ def test_standard_input_may_hold_any_capture(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(2):  # it is opened more than once
         with open_trace(files[0]) as trace:
             assert trace.capture.path == "-"
+            assert trace.rows("sums") == 2
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no /dev/fd on this machine")
+def test_a_pipe_with_a_path() -> None:
+    """As `/dev/stdin` is, and what a shell makes of `<(zcat report.csv.gz)`."""
+    reader, writer = os.pipe()
+    os.write(writer, as_csv(KERNELS).encode())
+    os.close(writer)
+    files = expand([Path(f"/dev/fd/{reader}")])
+    os.close(reader)
+    for _ in range(2):
+        with open_trace(files[0]) as trace:
             assert trace.rows("sums") == 2

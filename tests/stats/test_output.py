@@ -201,7 +201,7 @@ def test_output_in_a_file(trace: Path, tmp_path: Path, capsys: Captured) -> None
         target = tmp_path / f"out.{form}"
         assert printed(capsys, trace, "-r", "kernels", "--format", form, "-o", target) == ""
         assert "gemm" in target.read_text(encoding="utf-8")
-        assert main(["stats", str(trace), "-r", "kernels", "-o", str(target)]) == 2
+        assert main(["stats", str(trace), "-r", "kernels", "--format", form, "-o", str(target)]) == 2
         assert "add --force" in capsys.readouterr().err
     assert "gemm" in printed(capsys, trace, "-o", "-")
 
