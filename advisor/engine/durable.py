@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from time import thread_time
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from advisor.model.facts import Scope
 
 MAX_RECORDS = 100_000  # about 0.8 GB of engine memory
 MAX_FIRINGS = 200_000
+MAX_CPU_S = 30.0  # of one inference; 256 ranks take 3 s
 _STATE = "0"  # the one working memory that a session uses
 
 
@@ -104,6 +106,14 @@ class Session:
         self._rules = host.get_ruleset("advisor")
         self._count = 0
         self._offset: Any = None
+        self._began = 0.0
+
+    def _in_time(self) -> None:
+        """EngineError once an inference has taken longer than the built-in rules ever do."""
+        if self._count == 0:
+            self._began = thread_time()
+        if thread_time() - self._began > MAX_CPU_S:
+            raise EngineError(f"durable-rules took more than {MAX_CPU_S:g} s of processor time")
 
     def add(self, record: Record) -> None:
         """Assert one record: texts and finite floats only."""
@@ -111,6 +121,7 @@ class Session:
             raise EngineError(f"it would take more than {MAX_RECORDS} records")
         if not all(isinstance(v, str) or math.isfinite(v) for v in record.values()):
             raise EngineError(f"not a record for durable-rules: {record}")
+        self._in_time()
         self._assert(record)
 
     def _assert(self, record: Record) -> None:
@@ -137,6 +148,7 @@ class Session:
                 fired.append((rule, match["c0"]))
                 if len(fired) > MAX_FIRINGS:
                     raise EngineError(f"durable-rules made more than {MAX_FIRINGS} activations")
+                self._in_time()
                 message = core.complete_and_start_action(handle, self._offset)
         except core.error as exc:
             raise EngineError(f"durable-rules failed ({exc})") from exc

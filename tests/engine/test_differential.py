@@ -113,6 +113,15 @@ def test_the_interpreter_takes_over_where_the_engine_fails(monkeypatch: pytest.M
     assert found.notes == ("the built-in interpreter judges: it would take more than 1 records",)
 
 
+def test_the_interpreter_takes_over_where_the_engine_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.engine.durable.MAX_CPU_S", 0.0)
+    chosen = rules(*(rule(f"ABC{100 + i}", f"c{i}", [ge("f.a", 1)]) for i in range(20)))
+    found = infer(base({"f.a": 1}), chosen, engine="durable")
+    assert (found.engine, len(found.in_state("fired"))) == ("python", 20)
+    why = "durable-rules took more than 0 s of processor time"
+    assert found.notes == (f"the built-in interpreter judges: {why}",)
+
+
 def test_three_hundred_rules_on_one_fact() -> None:
     """Above 64 tests that one record satisfies and 255 rules on one node the engine breaks."""
     many = rules(*(rule(f"ABC{100 + i}", f"c{i}", [ge("f.a", i)]) for i in range(300)))
