@@ -7,7 +7,7 @@ import signal
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,6 +41,7 @@ _WORTH_BYTES = 4_000_000
 #: How many times as large a capture is unpacked; 5 to 12 in the captures at hand.
 _PACKED = 8
 _KILLED = "{path}: its worker was killed (out of memory?); give more memory, fewer --jobs, or a --window"
+_LOST = "the connection to the scheduler was lost"
 
 
 def cores() -> int:
@@ -180,8 +181,9 @@ def _on_cluster(tasks: Sequence[Task], address: str, workers: int, count: Count,
                     finished = distributed.wait(
                         left, timeout=_LOOK_AFTER_S, return_when="FIRST_COMPLETED"
                     ).done
-            except TimeoutError:
-                if gone := _gone(client):
+            except (TimeoutError, CancelledError) as error:
+                # What the scheduler knew of the work dies with it.
+                if gone := _LOST if isinstance(error, CancelledError) else _gone(client):
                     done |= {futures[f]: Reduced(None, f"{tasks[futures[f]].path}: {gone}") for f in left}
                     break
                 continue
@@ -197,7 +199,7 @@ def _on_cluster(tasks: Sequence[Task], address: str, workers: int, count: Count,
 def _gone(client: Any) -> str | None:
     """Why nothing more can come back; None while somebody works on it."""
     if client.status != "running":
-        return "the connection to the scheduler was lost"
+        return _LOST
     return None if client.nthreads() else "no worker is left on the cluster"
 
 
@@ -224,17 +226,21 @@ def _distributed() -> Any:
 @contextmanager
 def _client(distributed: Any, address: str, workers: int, folder: str) -> Iterator[Any]:
     if address == "local":
-        with (
-            distributed.LocalCluster(
+        try:
+            cluster = distributed.LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
                 processes=True,
                 dashboard_address=":0",
                 silence_logs="CRITICAL",
                 local_directory=folder,
-            ) as cluster,
-            distributed.Client(cluster, set_as_default=False) as client,
-        ):
+            )
+        except (OSError, RuntimeError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                f"--dask local: no workers can be started here ({reason}); read the captures with --jobs"
+            ) from None
+        with cluster, distributed.Client(cluster, set_as_default=False) as client:
             yield client
         return
     try:

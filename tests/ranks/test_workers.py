@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -143,6 +144,44 @@ def test_a_cluster_that_loses_all_workers(files: Files, monkeypatch: pytest.Monk
 
 
 @needs_distributed
+def test_a_scheduler_that_dies_in_the_middle(files: Files) -> None:
+    code = (
+        "from distributed import LocalCluster\n"
+        "own = dict(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=':0')\n"
+        "with LocalCluster(protocol='tcp', **own) as cluster:\n"
+        "    print(cluster.scheduler_address, flush=True)\n"
+        "    input()\n"
+    )
+    told: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as scheduler:
+        assert scheduler.stdout is not None
+
+        def kill(done: int, _of: int) -> None:
+            if done == 1:
+                scheduler.kill()
+
+        run = runner(dask=scheduler.stdout.readline().strip(), work=killers.slow, count=kill)
+        found = diagnose_ranks(files, run=run, warn=told.append)
+    assert sum(i.format == "unreadable" for i in found.inputs) == len(told) == 2
+    assert all(line.endswith("the connection to the scheduler was lost") for line in told)
+
+
+@needs_distributed
+def test_workers_that_cannot_start(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_args: object, **_options: object) -> None:
+        raise RuntimeError("Nanny failed to start.")  # as it does where no process can be started
+
+    monkeypatch.setattr("distributed.LocalCluster", fails)
+    with pytest.raises(
+        InputError, match=r"--dask local: no workers can be started here \(Nanny failed"
+    ) as error:
+        diagnose_ranks(files, run=runner(2, "local"))
+    assert "\n" not in str(error.value)
+
+
+@needs_distributed
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://", "no such address"])
 def test_no_scheduler_there(files: Files, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_workers, "_PATIENCE", "1s")
@@ -164,8 +203,6 @@ def test_without_distributed_one_line_says_so(files: Files, monkeypatch: pytest.
 
 
 def test_distributed_is_imported_only_when_asked_for() -> None:
-    import subprocess
-
     code = "import advisor.pipeline.workers, sys; print('distributed' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
