@@ -16,7 +16,7 @@ from advisor.knowledge.files import engines
 from advisor.model.capture_plan import TroubleNode, Troubles
 from advisor.reports.checkup import node
 
-#: The request with the answer in it, "back", or None where nothing is to be asked.
+#: The request with the answer in it, "back", or None where there is nothing to ask.
 Asked = PlanRequest | Literal["back"] | None
 Question = Callable[[PlanRequest], Asked]
 

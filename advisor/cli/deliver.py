@@ -48,13 +48,13 @@ def check_files(
 
 
 def check_output(settings: Settings, inputs: Sequence[Path] = ()) -> None:
-    """A bad path to write fails early."""
+    """Check an output path before the analysis starts."""
     if settings.output is not None and settings.output != STDOUT:
         check_target(settings.output, settings.force, inputs)
 
 
 def check_one(settings: Settings, trace: Path) -> None:
-    """The same for a verb that reads one capture, which must be there."""
+    """Check the outputs of a verb that reads one capture, and that the capture exists."""
     check_exists(trace)
     if trace.is_dir():
         raise InputError(f"{trace} is a folder; name one capture")
@@ -79,7 +79,7 @@ def deliver_one(
 
 
 def save(report: Report, format: str, path: Path | None, force: bool) -> None:
-    """The report in a file beside what is printed, if one was asked for."""
+    """Write the report to a file as well, if one was requested."""
     if path is not None:
         write_bytes(import_module(format_module(format)).document(report), path, force)
 

@@ -39,7 +39,7 @@ def notes_printed() -> Iterator[None]:
         logging.getLogger("advisor").removeHandler(notes)
 
 
-#: Nothing is shown of what takes no longer; then the line is written anew so often.
+#: Nothing is shown before the first; then the line is refreshed at the second interval.
 PATIENCE_S, EVERY_S = 1.0, 0.5
 
 
@@ -57,7 +57,7 @@ class Progress:
         self._thread = Thread(target=self._show, daemon=True) if sys.stderr.isatty() else None
 
     def __call__(self, stage: str) -> None:
-        """Tell what is being done now."""
+        """Name the current stage."""
         self._stage = stage
 
     def __enter__(self) -> Progress:

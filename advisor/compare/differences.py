@@ -102,7 +102,7 @@ def _ms(finding: Finding | None) -> float | None:
 
 
 def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
-    """Why the absence of a finding says nothing; empty where its rule looked."""
+    """Why a missing finding proves nothing; empty where its rule was judged."""
     found = (absence(d, finding.code, finding.scope, invalidates=finding.invalidates) for d in diagnoses)
     return next((a.why for a in found if a.why), "")
 
@@ -111,7 +111,7 @@ def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
 
 
 def advice_checks(before: Side, after: Side) -> tuple[AdviceCheck, ...]:
-    """Every number that a recommendation of a finding before told to watch, each once."""
+    """Every number that the recommendations before asked to check, each once."""
     out: dict[tuple[str, str], AdviceCheck] = {}
     for finding in _common(before).values():
         for advice in finding.recommendations:
@@ -165,7 +165,7 @@ def gain_checks(
     checks: Sequence[AdviceCheck],
 ) -> tuple[GainCheck, ...]:
     """Predicted gains against the steps that were measured, both without the profiler where the capture
-    records it. A fix counts as applied where a number that it was to move did move, and the finding is
+    records it. A fix counts as applied where a number in its `verify` moved as expected, and the finding is
     gone or holds a tenth less time."""
     out = []
     left = {identity(c.code, c.scope): c for c in changes}
@@ -205,7 +205,7 @@ def gain_checks(
 
 
 def _untraced(side: Side, traced_ms: float) -> Span:
-    """A step of the side without the profiler, as far as its captures differ on that."""
+    """The step of a side without the profiler, over the range of its captures."""
     known = [i for d in side.diagnoses for i in d.inputs if i.step_ms and i.untraced_step_ms]
     factors = [
         [getattr(i.untraced_step_ms, at) / i.step_ms for i in known] or [1.0] for at in ("low", "mid", "high")
@@ -235,7 +235,7 @@ T = TypeVar("T", bound=_Scoped)
 
 
 class Absence(NamedTuple):
-    """What the absence of a finding means; `why` it says nothing, empty where it is gone."""
+    """What a missing finding means; `why` it proves nothing, empty where it is gone."""
 
     status: Literal["gone", "not_evaluated", "overruled"]
     why: str = ""
@@ -243,7 +243,7 @@ class Absence(NamedTuple):
 
 def absence(diagnosis: Diagnosis, code: str, scope: Scope, *, invalidates: bool = False) -> Absence:
     """Why `diagnosis` does not have a finding of this code and scope. A capture that cannot be
-    analysed has not been looked at, but for what is itself said of the capture (`invalidates`)."""
+    analysed was not judged, except for findings about the capture itself (`invalidates`)."""
     if not invalidates and any(f.invalidates for f in diagnosis.findings):
         return Absence("not_evaluated", "the capture cannot be analysed")
     if (other := next(among(diagnosis.overruled, code, scope), None)) is not None:

@@ -88,15 +88,15 @@ def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None
     if freedom == 0:
         return None, None
     pooled = sum((len(s) - 1) * variance(s) for s in logs if len(s) > 1) / freedom
-    pooled = max(pooled, limit("run-spread") ** 2)  # few runs may agree by luck
+    pooled = max(pooled, limit("run-spread") ** 2)  # few runs can agree by chance
     far = t_quantile(freedom) * math.sqrt(pooled * sum(1 / len(s) for s in logs))
     mid = math.log1p(gain)
     return math.expm1(mid - far), math.expm1(mid + far)
 
 
 def _certain(gain: float, low: float | None, high: float | None, line: float) -> bool:
-    """Does the verdict stand whatever the noise? Without an interval: if repeats differ by as much
-    as those of a host-bound loop did."""
+    """Whether the verdict holds against the noise of repeats; without an interval, against that of a
+    host-bound loop."""
     if low is None or high is None:
         return abs(math.log1p(gain) - math.log1p(line)) > math.log1p(HOST_SPREAD)
     return low > line or high <= line

@@ -1,8 +1,8 @@
 """One normal form of values for both engines, so that their results can never differ.
 
 An :data:`Atom` is a finite float or a text. Numbers and flags become floats (durable-rules compares
-integers and floats through its own conversions), and a float whose shortest text is one that the
-engine's JSON reader refuses (``1e-05``, ``1e+16``) moves up to the next one that it reads: the same
+integers and floats through its own conversions), and a float whose shortest text the engine's
+JSON reader refuses (``1e-05``, ``1e+16``) moves up to the next one that it reads: the same
 small step for facts and thresholds, in both engines.
 """
 

@@ -14,8 +14,8 @@ from advisor.model.arrays import Array, distinct
 
 class Order(Struct, frozen=True):
     """Beginnings and ends of intervals in the order of time. `begins` are rows by (start, longest
-    first); each is at `begin_at` of the sequence. `ends` are the rows that last, by end, the
-    innermost first; each is at `end_at`. An end comes before what begins at that time."""
+    first); each is at `begin_at` of the sequence. `ends` are the rows with a duration, by end, the
+    innermost first; each is at `end_at`. An end comes before a beginning at the same time."""
 
     begins: Array
     ends: Array

@@ -24,7 +24,7 @@ from advisor.sources.schema import MISSING
 _LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.*(?:full|overflow)|overflowed")
 #: Notices that hedge ("might have been") and losses of CPU samples say nothing about CUDA events.
 _NOT_LOSS = re.compile(r"(?i)\bmight\b|cpu (?:ip|sampling|context)|backtrace|perf event")
-#: How many, where a message of loss says so.
+#: The number of lost events in a message of the profiler.
 _COUNT = re.compile(r"\d[\d,]*")
 
 Sign = tuple[str, float]
@@ -140,7 +140,7 @@ def _stretches(a: Analysis, out: FactWriter) -> list[Sign]:
 
 
 def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
-    """Launches without the work that they must have left."""
+    """Launches whose work is missing."""
     kernels, runs = a.trace.rows("kernels"), a.trace.rows("graph_runs")
     if not a.trace.has("api_calls") or not _linked(a):
         out.put("capture.opaque_graph_ratio", 1.0 if runs else None)
@@ -160,7 +160,7 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
 
 
 def _linked(a: Analysis) -> bool:
-    """Whether both sides hold the numbers that join work to its calls; without, nothing is known of losses."""
+    """Whether both sides hold correlation ids; without them losses cannot be counted."""
     sides = [a.trace.columns(t, ("correlation",))["correlation"] for t in ("api_calls", "kernels")]
     return all(not len(side) or bool((side != MISSING).any()) for side in sides)
 
@@ -185,7 +185,7 @@ def _signs(losses: Losses, recorded: int) -> list[Sign]:
 
 
 def _left_out(a: Analysis, out: FactWriter) -> list[Sign]:
-    """What a trace lacks that holds a part of its events only."""
+    """What is missing in a trace that holds only part of its events."""
     found = a.thinned
     out.put("capture.left_out_ratio", found.share)
     signs = (
@@ -197,7 +197,7 @@ def _left_out(a: Analysis, out: FactWriter) -> list[Sign]:
 
 
 def _reported(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
-    """Losses that the tool reports."""
+    """Losses reported by the profiler."""
     losses = [t for t in texts if _LOST.search(t) and not _NOT_LOSS.search(t)]
     counts = [int(found[0].replace(",", "")) for t in losses if (found := _COUNT.search(t))]
     out.put("capture.lost_event_count", len(losses))
@@ -210,7 +210,7 @@ def _reported(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
 
 
 def _refused(out: FactWriter, texts: list[str]) -> None:
-    """Why CUDA events are missing, as far as the tool says so."""
+    """Why CUDA events are missing, where the profiler says so."""
     found = [r for r in capture_knowledge().refusals if any(re.search(r.pattern, t) for t in texts)]
     out.put("capture.refusal", found[0].id if found else "none")
     if found:

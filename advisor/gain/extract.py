@@ -31,7 +31,7 @@ _ACTING = (
 #: An operation that starts this much later than launch and predecessor explain, and right after
 #: another stream's operation, waited for that one (an event).
 _JOIN_NS, _JOIN_AFTER_NS = 10_000, 5_000
-#: A thread that makes no call for this long has stopped, or has not begun.
+#: A thread without a call for this long has stopped, or has not started yet.
 _HANDOVER_NS = 20_000
 #: A copy that ran this much inside its call held the call.
 _HELD = 0.9
@@ -170,7 +170,7 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
 
 
 def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
-    """Where one thread of a process stopped and another went on: both made no call for a while,
+    """Hand-overs from one thread of a process to another: both made no call for a while,
     the one after, the other before. Autograd and executor threads take turns like this."""
     if len(distinct(calls.thread)) < 2:
         return no_handovers(), calls

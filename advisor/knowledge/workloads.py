@@ -16,12 +16,12 @@ Kind = Literal["ranges", "operators", "modules", "kernels", "families", "command
 Feature = Literal["named_phases", "decode_attention", "few_tokens", "names", "launches", "framework"]
 Share = Annotated[float, Field(ge=0, le=1)]
 LayerPart = Literal["attention", "ffn"]
-#: Least and most, both included; None leaves a side open.
+#: Minimum and maximum, both inclusive; None is unbounded.
 Bounds = tuple[float | None, float | None]
 
 
 class Evidence(Data):
-    """Something that is seen in a capture and speaks for a workload, or against it."""
+    """Evidence in a capture for a workload, or against it."""
 
     kind: Kind
     weight: float = Field(ge=-10, le=10)

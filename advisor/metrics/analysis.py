@@ -70,13 +70,13 @@ class Analysis:
         self._feeders: dict[int, int | None] = {}
 
     def release(self) -> None:
-        """Let go of all that was computed, which takes more memory than the columns that it was made of."""
+        """Drop all computed metrics: they take more memory than the columns they come from."""
         kept = self.trace, self.selection, self._device
         self.__dict__.clear()
         self.__init__(*kept)  # type: ignore[misc]
 
     def on(self, device: int) -> Analysis:
-        """The analysis of another device, which shares all that is not about one device."""
+        """The analysis of another device; metrics of the whole trace are shared."""
         if device == self.main_device:
             return self
         if device not in self._views:
@@ -95,7 +95,7 @@ class Analysis:
 
     @cached_property
     def main_process(self) -> int:
-        """The process with most GPU time on the device; that with most calls where none ran."""
+        """The process with most GPU time on the device; without GPU work the one with most calls."""
         mine = self.ops.device == self.main_device
         if mine.any():
             time = np.maximum(self.ops.end - self.ops.start, 0)
@@ -136,13 +136,13 @@ class Analysis:
 
     @cached_property
     def steps(self) -> Steps:
-        """The steps, none where it is not certain that what repeats is one."""
+        """The steps; none where the period found is not certain to be a step."""
         found = self.repeated
         return found if found.believed else no_steps(len(self.ops), found.empty, found.ranges_seen)
 
     @cached_property
     def repeated(self) -> Steps:
-        """What looks most like steps, with the confidence that it is."""
+        """The best candidate for steps, with its confidence."""
         kernels = self.trace.has("kernels")
         heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
         mine = self.main_process, self.main_device

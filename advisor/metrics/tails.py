@@ -1,4 +1,4 @@
-"""Tails of kernel durations: slow calls among like calls, and what coincides with them.
+"""Tails of kernel durations: slow calls among comparable calls, and what coincides with them.
 
 Like calls are of one kernel, one launch shape and the same kernels before and after on their
 stream. A GEMM of one shape serves projections of different depth, and only its place in the
@@ -17,9 +17,9 @@ from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
 
-#: A call is slow when it takes this many times the median of its like.
+#: A call is slow when it takes this many times the median of comparable calls.
 SLOW = 1.5
-#: Below this many calls a percentile of like calls says nothing.
+#: Below this many comparable calls a percentile is not meaningful.
 MIN_CALLS = 20
 
 #: What may coincide with a slow call: a synchronize call, an allocation or free call, a copy, a

@@ -7,28 +7,28 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from advisor.model.arrays import Array
 
-#: Collectives in a row that are looked for, and at least.
+#: Length of the run of collectives that is searched for, and its minimum.
 _PATTERN, MIN_PATTERN = 32, 3
-#: Places that fit a run about as well as the best one are looked at closer, and so many of them,
-#: each by so many of all collectives.
+#: Places whose misfit is within this factor or time of the best are examined closer: at most so
+#: many places, by at most so many collectives each.
 _TIE, _TIE_NS = 3.0, 2_000
 _PROPOSED, _LOOKED_AT = 24, 500
-#: A misfit beyond this counts no more: events that were lost on one rank.
+#: Misfits are capped here: events lost on one rank must not decide.
 _CAP_NS = 1_000_000
-#: How close ends of one collective lie, ns: the best that the clocks and the kind allow.
+#: Distances between the ends of one collective that are tried, ns, by clock and kind.
 LEVELS_NS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 #: Shifts whose evidence differs by less are ranked by their misfit.
 SIGMA = 1.0
 #: Share of the values that are taken to agree when their centre is looked for.
 _CORE = 0.1
-#: No other run is tried where there is so much evidence.
+#: With this much evidence no other run is tried.
 _CERTAIN = 12.0
 _NONE = -(1 << 62)
 
 
 def centre(values: Array) -> int:
-    """The middle of where values lie closest together: the median of the tenth that takes least
-    room. Unlike the median of all it stands when most of them are something else."""
+    """The middle of where values lie closest together: the median of the densest tenth. Unlike the
+    median of all values it is right even when most values are outliers."""
     ranked = np.sort(values)
     size = max(MIN_PATTERN, int(np.ceil(_CORE * len(ranked))))
     if len(ranked) <= size:

@@ -31,14 +31,14 @@ GLUE = "\u00a0"
 
 #: A text column is not made narrower than this.
 TEXT_COLUMN = 12
-#: Nor is one that goes on in the next line.
+#: The same for a column that is wrapped.
 WRAPPED_COLUMN = 16
 
 Segment = str | tuple[str, str]
 
 
 class Glyphs(Struct, frozen=True):
-    """The few signs that are not words; the plain set serves streams that cannot encode them."""
+    """Signs of a page; the plain set is for streams that cannot encode the others."""
 
     levels: dict[str, str]
     ok: str
@@ -276,7 +276,7 @@ class Page:
 
 
 def print_lines(console: Console, lines: Iterable[Text]) -> None:
-    """Print finished lines as they are; colour and its absence are the console's business."""
+    """Print finished lines unchanged; the console decides on colour."""
     for line in lines:
         console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
 

@@ -31,7 +31,7 @@ MISSING_RANKS = "ranks.missing_count"
 
 
 def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterator[Block]:
-    """The short form but for its end; `top` rules and, of a job, `shown_ranks` are listed."""
+    """The short form without its footer; lists `top` rules and, for a job, `shown_ranks`."""
     d = diagnosis
     yield from head(d, WARNINGS)
     if whole := tuple(b for b in d.budget if b.phase is None):
@@ -59,7 +59,7 @@ def head(d: Diagnosis, warnings: int | None = None) -> Iterator[Block]:
 
 
 def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[Block]:
-    """What was found, what is in order and not judged, and the command that goes on."""
+    """Findings, counts of what is in order and not judged, and the next command."""
     yield Gap()
     yield Paragraph(counts(diagnosis) + ("; -v lists them" if verbosity <= 0 else ""))
     yield Next(_next(diagnosis, width - len("Next: ")))
@@ -88,7 +88,7 @@ def fix(advice: Advice) -> str:
 
 
 def first_fix(finding: Finding) -> str:
-    """What to do first; where a gain is estimated, what it is estimated for: no other capture."""
+    """What to do first: the action the gain is estimated for, where there is an estimate."""
     known = finding.recommendations
     if saves(finding):
         known = tuple(a for a in known if a.verify and a.verify.fact != MISSING_RANKS) or known
@@ -188,7 +188,7 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
 
 
 def _do(d: Diagnosis, first: Finding) -> str:
-    """The fix, behind the fixes that it requires."""
+    """The fix, after the fixes that it requires."""
     own = first_fix(first)
     at = next((i for i, t in enumerate(d.do) if t.code == first.code), 0)
     advice = {a.action: fix(a) for f in d.findings for a in f.recommendations}
@@ -215,7 +215,7 @@ def _win(d: Diagnosis, first: Finding) -> str:
 
 
 def why(d: Diagnosis, whole: bool = False) -> str:
-    """What is wrong, with the first of its numbers or, as the document says it, with all."""
+    """What is wrong: shortened to the first numbers, or `whole` as in the document."""
     first = headline(d)
     if first is None or whole:
         return d.verdict if first is not None else ""
@@ -273,7 +273,7 @@ def _line(f: Finding) -> str:
 
 
 def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> Grid:
-    """A row a rule: one that fired in several places has the numbers of the first."""
+    """One row per rule; a rule that fired in several places shows the first."""
     times = Counter(f.code for f in findings)
     rows: list[tuple[Cell, ...]] = []
     for code in list(times)[:top]:
@@ -290,7 +290,7 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> Grid:
 
 
 def _next(d: Diagnosis, room: int) -> str:
-    """The command for the whole finding; of nothing found the one that measures further."""
+    """The command that shows the finding in full, or the next measurement if there is none."""
     flags = [e.flag for e in d.not_evaluated if e.flag]
     if d.headline is not None and len(d.inputs) > 1:
         return f"advisor explain {d.headline.code}"
@@ -338,7 +338,7 @@ def table(diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
 
 
 def _stem(name: str) -> str:
-    """A file name without what says only how the capture is stored."""
+    """A file name without the suffixes of its storage format."""
     for end in (".gz", ".xz", ".sqlite", ".json", ".pt.trace"):
         name = name.removesuffix(end)
     return name

@@ -313,7 +313,7 @@ def _is_json(found: Found) -> bool:
     return found.head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
-#: Tried in order. A new format is a module with a Source and a line here.
+#: Tried in order. A new format is a module with a Source, and one line here.
 RECOGNISERS: list[Recogniser] = [
     Recogniser("nsys-columnar", lambda found: is_export_folder(found.path), _open_folder),
     Recogniser("folder", lambda found: found.path.is_dir(), _refuse_folder),

@@ -61,7 +61,7 @@ class BudgetView(Struct, frozen=True):
 
 def budget_view(budgets: Sequence[Budget]) -> BudgetView:
     held = shares(budgets, SMALL)
-    given = signs(list(held.cells), "C")  # a letter for compute as well: every piece can be named
+    given = signs(list(held.cells), "C")  # compute needs a letter too, so that every piece has a sign
 
     def piece(part: str, share: float, ms: float) -> Piece:
         time = f"{milliseconds(ms)} ms"

@@ -20,7 +20,7 @@ RECORDER = Recorder(
     ranges="torch.profiler.record_function(NAME) around the parts of a step",
 )
 
-#: Times from here on (2001) count from 1970; smaller ones from somewhere else.
+#: Times from here on (2001) are Unix times; smaller ones have an unknown origin.
 _EPOCH_NS = 10**18
 _AMD = re.compile(r"(?i)\b(?:amd|radeon|instinct)\b|^gfx\d")
 _SWITCHES = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
@@ -38,8 +38,8 @@ def is_amd(head: Head) -> bool:
 def read_devices(head: Head, used: Iterable[int]) -> tuple[Device, ...]:
     """The GPUs that the trace lists, and those that its work ran on.
 
-    ROCm numbers its devices otherwise in events than in the list; where all of the list are alike,
-    that is how an unlisted one is, too.
+    ROCm numbers devices differently in events and in the list; an unlisted device is taken to be
+    like the listed ones where these are all alike.
     """
     amd = is_amd(head)
     devices = {}
@@ -102,7 +102,7 @@ def read_capture(
 
 
 def messages(head: Head) -> list[tuple[int, str]]:
-    """What the profiler itself complained of, as (severity, text)."""
+    """Warnings and errors of the profiler, as (severity, text)."""
     found = []
     for name, severity in _SEVERITY.items():
         texts = getattr(head, name)

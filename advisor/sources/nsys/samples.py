@@ -36,7 +36,7 @@ _COLUMN_OF_NAME = (
 )
 _NAMES = tuple((re.compile(pattern), column) for pattern, column in _COLUMN_OF_NAME)
 
-#: Clock values are Hz although the name says MHz; below this they are taken at their word.
+#: Clock values are Hz although the name says MHz; values below this are MHz after all.
 _LEAST_HZ = 1e6
 
 GPU_MASK = 0xFF

@@ -31,7 +31,7 @@ from advisor.sources.pasted.headings import (
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Columns, Ledger
 
-#: The name of what a table's shares say was there beside its rows.
+#: Name of the row for what the shares of a table say is missing.
 REST = "[rows that were not pasted]"
 _CUT = 99.0
 #: Names of reports as nsys writes them, today's and those up to 2022, and the titles of 2020.
@@ -84,7 +84,7 @@ def read_tables(text: str) -> list[Table]:
 
 
 def looks_like_tables(head: str) -> bool:
-    """True where a text begins like the output of `nsys stats`, or holds a heading of it."""
+    """True where a text begins like the output of `nsys stats`, or holds one of its headings."""
     if re.search(r"^(?:Processing|Generating SQLite|NOTICE: Existing SQLite|\s*\*\* )", head, re.MULTILINE):
         return True
     lines = _ESCAPE.sub("", head).splitlines()
@@ -115,7 +115,7 @@ class _Raw(Struct):
         return bool(fields & {"category", "kernels.average", "duration"}) or {"name", "range"} <= fields
 
     def add(self, cells: Sequence[str] | None) -> bool:
-        """One row; False where the cells are not those of one."""
+        """Add one row; False where the cells do not make a row."""
         columns = self.header.columns
         if cells is None or len(cells) < len(columns):
             return False
@@ -302,7 +302,7 @@ def _json_tables(text: str) -> tuple[str, list[_Raw]]:
 
 
 RECORDER = Recorder(clock="no times: sums of the whole recording")
-#: More than all reports of the longest capture that anyone printed.
+#: More than all reports of the longest capture at hand.
 _MOST_BYTES = 256 << 20
 _VERSION = re.compile(r"nsight-systems(?:-cli)?/(\d{4}\.\d+(?:\.\d+)?)")
 

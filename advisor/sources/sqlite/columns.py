@@ -19,7 +19,7 @@ _CHUNK = 1 << 17
 
 
 def quoted(name: str) -> str:
-    """A table or column name as SQL wants it; users name columns as they please."""
+    """A table or column name, quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -29,7 +29,7 @@ def as_integer(column: str) -> str:
 
 
 def source_of_rows(table: str) -> str:
-    """SQL for all rows in the order of the file, whatever indexes somebody added to it."""
+    """SQL for all rows in the order of the file, ignoring indexes."""
     return f"{quoted(table)} not indexed"
 
 
@@ -80,7 +80,7 @@ def fetch_text_codes(db: sqlite3.Connection, sql: str) -> tuple[Ints, list[str]]
 
 
 def joined(parts: list[Ints]) -> Ints:
-    """The parts as one array; they are let go."""
+    """The parts as one array; empties `parts`, so that each is freed once copied."""
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
     parts.clear()  # one column at a time exists twice, not all of them
     return whole
