@@ -147,7 +147,7 @@ class Analysis:
         heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
         mine = self.main_process, self.main_device
         lost = max(self.losses.share, self.thinned.share)
-        work = Work(self.trace, self.ops, *mine, self.op_name, heavy, lost)
+        work = Work(self.trace, self.ops, *mine, self.op_name, heavy, lost, self.program.denoises)
         kinds = ["loss" if k.operation == "loss" else k.family for k in self.names.known]
         found = find_steps(work, self.ranges, step_patterns(), kinds)
         if not len(found) or not kernels:

@@ -27,6 +27,7 @@ from advisor.sources.schema import Summed
 from advisor.sources.trace import Trace
 
 LANGUAGE_MODEL = "language-model"
+DIFFUSION = "diffusion inference"
 UNKNOWN = "unknown"
 MICRO_BENCHMARK = "micro-benchmark"
 NO_KERNELS = "no GPU kernels"
@@ -68,6 +69,11 @@ class Judgement(Struct, frozen=True):
         if self.kind in (UNKNOWN, MICRO_BENCHMARK):
             return None
         return self.kind == LANGUAGE_MODEL
+
+    @property
+    def denoises(self) -> bool:
+        """Whether each step is one pass of a model over the whole picture."""
+        return self.kind == DIFFUSION
 
 
 def look(trace: Trace, names: Names, ranges: Ranges) -> WorkloadSigns:

@@ -168,7 +168,7 @@ SCENES: dict[str, Scene] = {
     ),
     "generate, two read-backs": Scene(times(8, EMBED, LAYER * 10, HEAD, ARGMAX, Copy("DtoH"), TOKEN), 8, 10),
     # a denoiser between a text encoder and a decoder
-    "unet": Scene([*times(1, EMBED, LAYER * 6), *times(9, UNET, SCHEDULER), VAE], 9, told=False),
+    "unet": Scene([*times(1, EMBED, LAYER * 6), *times(9, UNET, SCHEDULER), VAE], 9),
     "dit": Scene([*times(1, EMBED, LAYER * 6), *times(9, ATTENTION * 14, SCHEDULER), VAE], 9, told=False),
     # loops of fewer than eight kernels
     "small loop": Scene(times(60, LINEAR), 60, told=False),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.scenarios.machine import Kernel, Machine
 from tests.scenarios.support import diagnosed, expect
 
@@ -80,3 +82,56 @@ def test_an_engine_of_tensorrt_that_classifies_images(tmp_path: Path) -> None:
     d = diagnosed(m, tmp_path)
     assert d.inputs[0].workload == "vision or encoder inference"
     assert d.inputs[0].steps == 19
+
+
+CAST = Kernel(
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::Tensor&)>()"
+)
+NORM_2D = Kernel("void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<c10::Half>(long, float)")
+CONV = Kernel(
+    "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_warpgroupsize1x1x1"
+)
+CONCAT = Kernel(
+    "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 4, 64>(float*)"
+)
+
+
+def paint(m: Machine, denoising: int, host_us: float) -> None:
+    """A picture: text encoder, a UNet that goes down and up again in each denoising step, decoder."""
+    residual = [(NORM_2D, 6), (GELU, 4), (FEATURES, 40), (CAST, 4)]
+    transformer = [(NORM, 5), (GEMM, 30), (FLASH, 50), (GEMM, 20), (GELU, 6)]
+    m.layers(12, ENCODER, call=3)
+    for _ in range(denoising):
+        m.launch(CONCAT, 3)
+        for depth in (2, 1, 3):
+            for _ in range(3):
+                m.layers(depth, residual)
+                m.layers(depth, transformer)
+                m.launch(CONV, 20)
+        m.work(host_us)
+    m.layers(10, [(NORM_2D, 60), (GELU, 40), (FEATURES, 200)])
+    m.copy("DtoH", 3_000, "pageable", gb_per_s=6)
+    m.wait()
+
+
+def test_each_pass_of_a_denoiser_is_a_step(tmp_path: Path) -> None:
+    """Two pictures of twelve steps, whose scheduler leaves the GPU idle for 6 ms of each."""
+    m = Machine()
+    for _ in range(2):
+        paint(m, 12, 6_000)
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap")
+    assert d.inputs[0].workload == "diffusion inference"
+    assert d.inputs[0].steps == 23
+    assert d.steps[0].median_ms == pytest.approx(8, rel=0.3)
+    assert d.findings[0].gain is not None
+    assert d.findings[0].gain.speedup is not None
+
+
+def test_a_decoder_of_pictures_alone_has_no_steps(tmp_path: Path) -> None:
+    m = Machine()
+    m.layers(30, [(NORM_2D, 60), (GELU, 40), (FEATURES, 200), (CAST, 10)])
+    m.wait()
+    d = diagnosed(m, tmp_path)
+    assert d.inputs[0].workload == "diffusion inference"
+    assert d.inputs[0].steps is None

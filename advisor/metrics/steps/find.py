@@ -16,6 +16,7 @@ from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
 from advisor.metrics.steps.nested import outer_steps, repeated_kernels, step_levels, usual_size
 from advisor.metrics.steps.ranges import inner_work, named_ranges, repeated_functions, repeated_ranges
 from advisor.metrics.steps.sequence import (
+    DENOISER,
     FRAGMENT,
     MIN_REPEATS,
     SPREAD,
@@ -155,7 +156,7 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
         if confirming:
             sure = min(steps.confidence + _CONFIRMED, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
-        elif is_outer is None and _fed_once(work, steps, kinds):
+        elif (is_outer is None and _fed_once(work, steps, kinds)) or (work.denoises and _is_denoiser(steps)):
             steps = replace(steps, confidence=_FED)
         elif whole or marked.ranges_seen > 1:
             continue  # what repeats in the only marked iteration may well be layers
@@ -211,6 +212,13 @@ def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
     once = [Marker("", a, work.groups(a)) for a in at if len(a)]
     odd = np.flatnonzero(parts != np.median(parts))
     return bool(confirmations(once, steps.op_step, len(steps))) and not constant_stride(odd, len(parts))
+
+
+def _is_denoiser(steps: Steps) -> bool:
+    """True for parts of one size that are too long for a block of a denoiser."""
+    parts = steps.size[1:-1]
+    usual = float(np.median(parts)) if len(parts) else 0.0
+    return usual >= DENOISER and float((np.abs(parts - usual) <= SPREAD * usual).mean()) >= _HELD
 
 
 def _with_outer(work: Work, candidates: Iterator[Steps]) -> Iterator[tuple[Steps, bool | None]]:

@@ -109,6 +109,8 @@ class Work(Struct, frozen=True, dict=True):
     heavy: Array
     #: Share of the launches whose work is missing.
     lost: float = 0.0
+    #: Whether each step of the program is one pass of a denoiser.
+    denoises: bool = False
 
     @cached_property
     def mine(self) -> Array:

@@ -17,6 +17,8 @@ SPREAD = 0.05
 MIN_REPEATS = 3
 #: Fewer even returns than this on both sides of one stumble are no proof of layers.
 _MIN_LAYERS = 8
+#: Blocks of UNets and diffusion transformers launch some 10 to 30 kernels, whole ones hundreds.
+DENOISER = 100
 #: Uneven periods are a recurring group when so much of them returns after the group's length.
 _SAME = 0.9
 #: Work before the first graph launch is one pass where it is at most so many times the usual one.
@@ -100,7 +102,7 @@ def kernel_sequences(work: Work) -> Iterator[Steps]:
     main, seen = _kernels(work), set[int]()
     for position in _returns(work, main):
         n = len(position)
-        if n not in seen and n <= len(main) / MIN_LENGTH and _marks_steps(position, len(main)):
+        if n not in seen and n <= len(main) / MIN_LENGTH and _marks_steps(position, len(main), work.denoises):
             seen.add(n)
             yield _by_kernel(work, main, position)
 
@@ -164,7 +166,8 @@ def copied(work: Work, direction: int) -> Array:
 def segmented(work: Work, last: Array, method: Any, confidence: float, **more: Any) -> Steps:
     """The steps that end with these operations of the main stream. Work of other streams belongs to
     the step in which it was issued."""
-    if method != "markers" and len(last) > 1:
+    # Around the steps of a denoiser run other models.
+    if method != "markers" and len(last) > 1 and not work.denoises:
         last = _without_fragments(last, work.main_stream)
     issued = np.maximum.accumulate(work.launched[last])
     step = np.searchsorted(issued, work.launched, "left")
@@ -206,8 +209,10 @@ def _at_pause(work: Work, main: Array, position: Array) -> Array:
     if pauses[best] < max(PAUSE_NS, LONGER * pauses[0]):
         return position
     moved = position + best
-    # A whole step may come before the first return, and one that is cut short after the last.
     head, last = int(moved[0]) - median, len(main) - 1
+    if work.denoises:
+        return np.asarray(moved[moved <= last])
+    # A whole step may come before the first return, and one that is cut short after the last.
     if head >= _WHOLE * median - 1:
         moved = np.insert(moved, 0, head)
     moved = moved[moved <= last]
@@ -239,14 +244,17 @@ def constant_stride(odd: Array, count: int) -> int:
     return stride if edges.max() <= 1.1 * stride + 1 and edges.min() >= least else 0
 
 
-def _marks_steps(position: Array, length: int) -> bool:
-    """True when a kernel at these positions of a sequence of `length` comes once a step."""
+def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
+    """True when a kernel at these positions of a sequence of `length` comes once a step. Where a program
+    `denoises`, several pictures hold several steps each, which are longer than any block."""
     period = np.diff(position)
     median = float(np.median(period))
     if median < MIN_LENGTH or median * len(position) < 0.5 * length:
         return False
     if (np.abs(period - median) <= SPREAD * median).mean() < 0.75:
         return False
+    if denoises and median >= DENOISER:
+        return True
     odd = np.flatnonzero(period != median)
     odd = odd[odd > 0]  # the first return follows warm-up or a prefill
     if len(odd) == 0:
