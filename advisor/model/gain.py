@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -16,6 +17,15 @@ class Span(Frozen):
     low: float
     mid: float
     high: float
+
+
+def over_all(spans: Sequence[Span | None]) -> Span | None:
+    """From the lowest end to the highest, around the mean; None where one is not known."""
+    known = [s for s in spans if s is not None]
+    if not known or len(known) < len(spans):
+        return None
+    mid = sum(s.mid for s in known) / len(known)
+    return Span(low=min(s.low for s in known), mid=mid, high=max(s.high for s in known))
 
 
 #: A fix that saves less than this share of the step is not worth a sentence.

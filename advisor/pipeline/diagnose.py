@@ -167,7 +167,7 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
         from advisor.ranks.sections import with_arrivals
 
         # Several ranks in one capture show what only all of them can.
-        return with_arrivals(done.gains.with_gains(findings), done.waits)
+        return with_arrivals(done.gains.with_gains(findings), done.waits, [done.gains.untraced])
 
     ms_of = document.milliseconds(done.analysis)
     return conclude(inference or done.inference, ms_of=ms_of, estimate=estimate)

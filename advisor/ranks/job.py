@@ -98,7 +98,8 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     inference = infer(_facts(parts, waits, world), program, engine=engine)
 
     def estimate(findings: Sequence[Finding]) -> Sequence[Finding]:
-        return with_arrivals(_predicted(findings, parts, inference.facts), waits)
+        steps = [p.summary.diagnosis.inputs[0].untraced_step_ms for p in parts]
+        return with_arrivals(_predicted(findings, parts, inference.facts), waits, steps)
 
     found = conclude(inference, ms_of=_milliseconds(parts), estimate=estimate)
     merged = merge.over_ranks(found, program.by_code, len(waits.ranks), world)

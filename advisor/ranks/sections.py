@@ -12,7 +12,7 @@ from advisor.engine.wording import without_fault
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
-from advisor.model.gain import Choice, Gain, Span
+from advisor.model.gain import Choice, Gain, Span, over_all
 from advisor.model.parts import BUSY
 from advisor.ranks.merge import listed, percent
 from advisor.ranks.summary import RankSummary
@@ -193,11 +193,12 @@ _LATE = (
 )
 
 
-def arrival_gain(waits: Waits, rank: int | None) -> Gain:
-    """Step time of the job without the lateness of this rank."""
+def arrival_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -> Gain:
+    """Step time of the job without the lateness of this rank; `untraced`: without the profiler, where
+    that is known."""
     i = next(i for i, r in enumerate(waits.ranks) if r.rank == rank)
     late = waits.late[i]
-    before = _before(waits)
+    before = untraced or _before(waits)
     if before is None:
         return Gain(reason="these captures hold no steps in which it could be won")
     if late is None:
@@ -209,12 +210,12 @@ def arrival_gain(waits: Waits, rank: int | None) -> Gain:
     return _gain(_PER_STEP, before, (low, (low + high) / 2, high), _LATE)
 
 
-def expert_gain(waits: Waits) -> Gain:
+def expert_gain(waits: Waits, untraced: Span | None = None) -> Gain:
     """Step time of the job with as much work for the experts of every rank; half of that at
     least, since replicas balance what they saw before."""
     shares = [waits.window_share(i, ns) for i, ns in enumerate(waits.experts)]
     most = sum(shares) / max(len(shares), 1)
-    before = _before(waits)
+    before = untraced or _before(waits)
     if before is None or most < _LEAST:
         return Gain(reason="these captures hold no steps in which it could be won")
     return _gain(_PER_STEP, before, (most / 2, most * 3 / 4, most), _BALANCED)
@@ -239,11 +240,15 @@ def transfer_gain(alone: Gain, transfer: float, exposed: float) -> Gain:
     )
 
 
-def with_arrivals(findings: Iterable[Finding], waits: Waits) -> tuple[Finding, ...]:
-    """The findings, those about late ranks and uneven experts with the estimate for the job."""
+def with_arrivals(
+    findings: Iterable[Finding], waits: Waits, steps: Sequence[Span | None]
+) -> tuple[Finding, ...]:
+    """The findings, those about late ranks and uneven experts with the estimate for the job; `steps`:
+    of each capture without the profiler, ms."""
+    untraced = over_all(steps)
     gains: dict[str, Callable[[int | None], Gain]] = {
-        "rank-arrival-skew": lambda rank: arrival_gain(waits, rank),
-        "expert-imbalance": lambda _: expert_gain(waits),
+        "rank-arrival-skew": lambda rank: arrival_gain(waits, rank, untraced),
+        "expert-imbalance": lambda _: expert_gain(waits, untraced),
     }
     return tuple(
         f.model_copy(update={"gain": gains[f.cause](f.scope.rank)}) if f.cause in gains else f

@@ -66,7 +66,7 @@ def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Bloc
         )
         yield Labelled("step time", f"{times} (profiled)")
         if entry is not None and entry.untraced_step_ms is not None:
-            yield Labelled("mean step", phrases.step_time(entry))
+            yield Labelled("mean step", phrases.step_time([entry]))
     elif entry is not None and entry.steps:
         yield Labelled("steps", f"not found; {entry.steps} parts that repeat may be layers{_method(entry)}")
     elif entry is not None and entry.busy_share is not None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from statistics import fmean
 
 from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated
+from advisor.model.gain import over_all
 from advisor.model.numbers import milliseconds, session_time, value_text
 from advisor.reports.finding_text import cost_text as cost_text
 from advisor.reports.layout import clean
@@ -70,21 +73,22 @@ def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
     return ", ".join(shown) + whose
 
 
-def step_time(entry: Input) -> str:
+def step_time(entries: Sequence[Input]) -> str:
     """Mean step time as captured and, where that is known, without the profiler, with what would
-    narrow the estimate where it is wide; empty without steps."""
-    step = entry.untraced_step_ms
-    if entry.step_ms is None:
+    narrow the estimate where it is wide; the mean over ranks, empty without steps."""
+    traced = [e.step_ms for e in entries if e.step_ms is not None]
+    step = over_all([e.untraced_step_ms for e in entries if e.step_ms is not None])
+    if not traced:
         return ""
-    traced = f"{milliseconds(entry.step_ms)} ms traced"
+    text = f"{milliseconds(fmean(traced))} ms traced"
     if step is None:
-        return traced
+        return text
     low, mid, high = (milliseconds(x) for x in (step.low, step.mid, step.high))
     if step.low == step.high:
-        return f"{traced}, {mid} ms untraced, as given"
-    wide = step.high > WIDE * step.low
+        return f"{text}, {mid} ms untraced, as given"
     narrower = "; time one run without the profiler and give its step: --unprofiled-step MS"
-    return f"{traced}, about {mid} ms ({low} to {high}) untraced{narrower if wide else ''}"
+    wide = step.high > WIDE * step.low
+    return f"{text}, about {mid} ms ({low} to {high}) untraced{narrower if wide else ''}"
 
 
 def window(entry: Input) -> str:

@@ -173,7 +173,7 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
         ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))
         of = f" of {phrases.chosen(entry)}" if entry and entry.window_ms and not d.main_steps else ""
         load.append(f"GPU busy {' to '.join(ends)}{of}")
-    if entry is not None and (both := phrases.step_time(entry)):
+    if both := phrases.step_time(d.inputs):
         yield Labelled("step", both)
     if len(d.main_steps) > 1 or (entry is None and d.main_steps):
         times = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in d.main_steps)

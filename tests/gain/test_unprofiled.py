@@ -76,7 +76,7 @@ def test_assumptions_question_a_time_of_another_load(tmp_path: Path) -> None:
 def test_the_header_names_the_measurement_where_the_estimate_is_wide() -> None:
     def said(low: float, mid: float, high: float) -> str:
         step = Span(low=low, mid=mid, high=high)
-        return step_time(Input(path="t", format="f", step_ms=13.0, untraced_step_ms=step))
+        return step_time([Input(path="t", format="f", step_ms=13.0, untraced_step_ms=step)])
 
     assert said(9.92, 9.92, 9.92).endswith("9.92 ms untraced, as given")
     assert said(4.0, 4.2, 4.4).endswith("untraced")

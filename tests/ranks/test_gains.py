@@ -8,9 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from advisor.model.findings import Diagnosis, Gain
-from advisor.model.gain import Span
+from advisor.model.gain import Span, over_all
+from advisor.model.numbers import milliseconds
 from advisor.ranks.sections import arrival_gain, transfer_gain
 from advisor.ranks.waits import reduce_ranks
+from advisor.reports.phrases import step_time
 from tests.ranks.support import diagnosed, finding, rows
 from tests.ranks.test_planted import LAYERS, job
 
@@ -38,6 +40,20 @@ def test_the_mended_job_is_as_fast_as_was_said(tmp_path: Path) -> None:
     assert gain.step_before_ms.mid == pytest.approx(step_ms(before), rel=0.02)
     assert gain.step_after_ms.low == pytest.approx(step_ms(without), rel=0.03)
     assert gain.step_after_ms.high == pytest.approx(step_ms(shared), rel=0.03)
+
+
+def test_every_gain_of_a_job_starts_from_the_step_of_its_header(tmp_path: Path) -> None:
+    """Without the profiler, the mean over the ranks, whether the estimate is of one rank or of all."""
+    found = diagnosed(job(RANKS, more={LATE: MORE}, transfer=60).write(tmp_path))
+    steps = [i.untraced_step_ms for i in found.inputs]
+    step = over_all(steps)
+    assert step is not None
+    for cause in ("rank-arrival-skew", "exposed-communication"):
+        gain = finding(found, cause).gain
+        assert gain is not None
+        assert gain.step_before_ms in (step, *steps), cause
+    shown = step_time(found.inputs)
+    assert f"about {milliseconds(step.mid)} ms" in shown
 
 
 def test_waiting_that_other_kernels_hide_wins_nothing() -> None:

@@ -70,7 +70,7 @@ def _title(grid: GridSheet, captures: Captures) -> None:
     grid.merged(FIRST, LAST, title, size=17, bold=True, color="FFFFFF", ground=style.BAND, middle=True)
     grid.row += 1
     entry = None if many or not diagnoses else diagnoses[0].inputs[0]
-    known = [] if entry is None else [*phrases.machine(entry), phrases.step_time(entry)]
+    known = [] if entry is None else [*phrases.machine(entry), phrases.step_time([entry])]
     about = "  ·  ".join(filter(None, known)) if diagnoses and diagnoses[0].inputs else ""
     grid.merged(FIRST, LAST, about or ", ".join(names), color="D5DEE8", ground=style.BAND)
     grid.row += 2
