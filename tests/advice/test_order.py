@@ -1,0 +1,104 @@
+"""What has to be done before what, from whole diagnoses: nothing that makes a capture as a graph fail
+may lie in the step, and a fix counts for what it wins in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advisor.cli.main import main
+from advisor.model.findings import Diagnosis
+from advisor.reports import summary
+from tests.builder import Export
+from tests.scenarios.machine import DECODE_ATTENTION, DECODE_LAYER, GEMV, Machine
+from tests.scenarios.support import diagnosed, ranked, severity
+
+LAYERS = 22
+
+
+def eager(inside: Callable[[Machine], None], after: Callable[[Machine], None] = Machine.wait) -> Machine:
+    """Decode steps of layers that are launched kernel by kernel, each with something `inside` and each
+    step with something `after` it."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                inside(m)
+                for kernel, us in DECODE_LAYER:
+                    m.launch(kernel, us)
+                    m.work(14)
+            after(m)
+    return m
+
+
+def allocating(m: Machine) -> None:
+    m.call("cudaMalloc_v3020", 12)
+    m.call("cudaFree_v3020", 12)
+
+
+def to_do(d: Diagnosis) -> list[str]:
+    return [item.id for item in d.do]
+
+
+def test_the_pool_comes_before_the_graph(tmp_path: Path) -> None:
+    """Both are of one severity, and the graph saves more: what it requires still stands before it."""
+    d = diagnosed(eager(allocating), tmp_path)
+    assert ranked(d)[:2] == ["allocation-churn", "launch-bound"]
+    assert to_do(d)[:2] == ["use-memory-pool", "enable-cuda-graphs"]
+    pool, graph = d.findings[:2]
+    assert pool.severity == graph.severity
+    assert pool.ranking is not None
+    assert graph.ranking is not None
+    assert (pool.ranking.saved or 0) < (graph.ranking.saved or 0)
+    # Alone and in the plan: the pool wins before the graph does, and is not credited with nothing.
+    assert d.combined is not None
+    first, second = d.combined.steps[:2]
+    assert (first.what_if, second.what_if) == ("remove_allocations", "cuda_graphs")
+    assert first.marginal_share > 0.1
+    assert second.marginal_share > 0.1
+
+
+def test_read_backs_that_save_little_are_removed_first(tmp_path: Path) -> None:
+    d = diagnosed(eager(Machine.read_back), tmp_path)
+    assert severity(d, "blocking-sync") == "info"
+    assert ranked(d)[0] == "launch-bound"
+    assert to_do(d)[:2] == ["remove-host-readbacks", "enable-cuda-graphs"]
+    assert "graph" in (d.do[0].because or "") or "capture fail" in (d.do[0].because or "")
+    assert summary.verdict(d).startswith("Remove host readbacks, then use CUDA graphs")
+
+
+def test_what_is_read_back_after_the_step_lies_in_no_graph(tmp_path: Path) -> None:
+    assert to_do(diagnosed(eager(lambda m: None, Machine.read_back), tmp_path))[0] == "enable-cuda-graphs"
+
+
+def test_a_fix_whose_cause_is_not_there_is_not_required(tmp_path: Path) -> None:
+    d = diagnosed(eager(lambda m: None), tmp_path)
+    assert to_do(d)[0] == "enable-cuda-graphs"
+    assert not {"use-memory-pool", "remove-host-readbacks", "pin-memory"} & set(to_do(d))
+
+
+def test_pinning_comes_before_overlapping(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.copy("HtoD", 64 * 1024, "pageable")
+            m.replay(LAYERS)
+            m.wait()
+    done = to_do(diagnosed(m, tmp_path))
+    assert done[0] == "pin-memory"
+    assert {"keep-on-device", "prefetch-copies"} & set(done[1:])
+
+
+@pytest.mark.parametrize("level", ["high", "low"])
+def test_a_limit_is_no_reason_to_fail(tmp_path: Path, level: str) -> None:
+    """Weights that stream at the limit of DRAM hold most of the step: a fact of the GPU, not a fault."""
+    m = Machine(Export().gpu(name="NVIDIA H200", capability=(9, 0)))
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(LAYERS, [(DECODE_ATTENTION, 5.0), (GEMV, 200.0)])
+    m.sample({DECODE_ATTENTION: (60, 90, 5), GEMV: (60, 92, 5)})
+    (found,) = (f for f in diagnosed(m, tmp_path).findings if f.kind == "limit")
+    assert (found.cause, found.severity) == ("memory-bandwidth-bound", "high")
+    assert main(["diagnose", str(tmp_path / "trace.sqlite"), "--fail-on", level, "-q"]) == 0
