@@ -33,6 +33,10 @@ def eager(inside: Callable[[Machine], None], after: Callable[[Machine], None] = 
     return m
 
 
+def nothing(_: Machine) -> None:
+    pass
+
+
 def allocating(m: Machine) -> None:
     m.call("cudaMalloc_v3020", 12)
     m.call("cudaFree_v3020", 12)
@@ -70,11 +74,11 @@ def test_read_backs_that_save_little_are_removed_first(tmp_path: Path) -> None:
 
 
 def test_what_is_read_back_after_the_step_lies_in_no_graph(tmp_path: Path) -> None:
-    assert to_do(diagnosed(eager(lambda m: None, Machine.read_back), tmp_path))[0] == "enable-cuda-graphs"
+    assert to_do(diagnosed(eager(nothing, Machine.read_back), tmp_path))[0] == "enable-cuda-graphs"
 
 
 def test_a_fix_whose_cause_is_not_there_is_not_required(tmp_path: Path) -> None:
-    d = diagnosed(eager(lambda m: None), tmp_path)
+    d = diagnosed(eager(nothing), tmp_path)
     assert to_do(d)[0] == "enable-cuda-graphs"
     assert not {"use-memory-pool", "remove-host-readbacks", "pin-memory"} & set(to_do(d))
 

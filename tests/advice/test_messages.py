@@ -1,0 +1,38 @@
+"""What findings say: every share names its whole."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.model.rules import RuleSpec
+
+RULES = [
+    r for r in load_rules(builtin_dir()).by_code.values() if r.subject == "trace" and r.kind != "question"
+]
+SHARE = re.compile(r"\{(?!param)[\w.]+\|pct\}")
+#: What a share is of; levels of the GPU's counters are of their peak.
+WHOLE = re.compile(
+    r"\bof \w|\bwindow\b|GR Active|SM Active|tensor pipe|\bDRAM\b|percentile|launching them one by one"
+)
+
+
+def unnamed(text: str) -> list[str]:
+    """Sentences that hold a share of nothing."""
+    sentences = re.split(r"(?<=[.;])\s", text)
+    return [s for s in sentences if SHARE.search(s) and not WHOLE.search(s)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
+def test_every_share_names_its_whole(rule: RuleSpec) -> None:
+    assert unnamed(rule.message) == []
+    assert unnamed(rule.healthy or "") == []
+    assert [t for d in rule.doubts for t in unnamed(d.text)] == []
+
+
+def test_a_share_of_nothing_is_seen() -> None:
+    assert unnamed("The GPU waits for {a.b_ratio|pct}. Copies take {a.c_ratio|pct} of the step.") == [
+        "The GPU waits for {a.b_ratio|pct}."
+    ]
