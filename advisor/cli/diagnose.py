@@ -14,7 +14,7 @@ from advisor.errors import InputError
 
 
 @takes(
-    "traces format output html xlsx review force window nvtx phase weight_bytes unprofiled_step "
+    "traces format output html xlsx review force window nvtx phase weight_bytes unprofiled_step acceptance "
     "gpu_metrics gpu_metrics_offset serving_engine together rules select ignore param engine baseline folder "
     "sensitivity redact explain_ranking fail_on fail_on_new fail_on_worse ranks independent jobs dask top "
     "quiet verbose"

@@ -69,8 +69,8 @@ def _page(code: str | None, settings: Settings) -> None:
 
 
 @takes(
-    "trace code last window nvtx phase weight_bytes unprofiled_step serving_engine rules param engine redact "
-    "together format output force verbose",
+    "trace code last window nvtx phase weight_bytes unprofiled_step acceptance serving_engine "
+    "rules param engine redact together format output force verbose",
     format=formats("Kind of answer."),
     verbose="How sure, and why, as well.",
 )

@@ -14,8 +14,9 @@ from advisor.facts.host import host_facts
 from advisor.facts.layers import expert_facts, layer_facts
 from advisor.facts.memory import memory_facts, unified_facts
 from advisor.facts.operations import in_use_facts, operation_facts, shape_facts
-from advisor.facts.phases import phase_facts, product_facts, rate_facts, speculation_facts
+from advisor.facts.phases import phase_facts, product_facts, rate_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
+from advisor.facts.serving import side_facts, speculation_facts, transfer_facts
 from advisor.facts.sums import sums_facts
 from advisor.facts.waits import wait_facts
 from advisor.facts.writer import FactWriter
@@ -29,12 +30,16 @@ def build_facts(
     weight_bytes: int | None = None,
     ranks: CrossRank | None = None,
     decoder: Decoder | None = None,
+    acceptance: float | None = None,
 ) -> FactBase:
     """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights (where
-    it is not given, the recorded sizes of its products tell), `decoder` the sizes of the model, `ranks` the cross-rank values of several ranks in this capture."""
+    it is not given, the recorded sizes of its products tell), `decoder` the sizes of the model, `ranks`
+    the cross-rank values of several ranks in this capture, `acceptance` the tokens that one
+    verification of drafts yields."""
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)
+    side_facts(a, out)
     sums_facts(a, out)
     stack_facts(a, out)
     match_facts(a, out)
@@ -63,7 +68,8 @@ def build_facts(
         weights = weight_bytes or recorded_weights(own, sized)
         activity_facts(own, device, out, weights)
         phase_facts(own, device, out, weights)
-        speculation_facts(own, device, out)
+        speculation_facts(own, device, out, acceptance)
+        transfer_facts(own, device, out)
         rate_facts(own, device, out, weights, decoder.parameters if decoder else None)
         product_facts(own, device, out, decoder)
         waits = ranks.waits.get(device) if ranks else None

@@ -10,7 +10,6 @@ from advisor.facts import needs, origin
 from advisor.facts.damage import damage_facts, integrity_facts
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.files import engines
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
@@ -86,7 +85,6 @@ FACTS = (
         *(Entry(f"gpu.{name}", "flag", "", f"The device that did most {can}", "compute capability, or the name, against knowledge/gpus.yaml", needs=(_GENERATION,)) for name, can in _FEATURES.items()),
         Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(_WSL,)),
         Entry("capture.trace_method", "text", "", "How nsys traced CUDA: hardware, software, or not-told where the GPU and the release can do both", "the diagnostics; software where the options forbid hardware tracing, or the release or the GPU is too old for it", columns={"diagnostics": "text_id"}, needs=(_BY_NSYS,)),
-        Entry("capture.serving_side", "text", "", "What the recorded server does where prefill and decode run on different servers: prefill, decode, not-told", "options on the command line, as knowledge/engines names them"),
         Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
         Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
         Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**origin.OPS, "api_calls": origin.CALLS}),
@@ -137,11 +135,6 @@ FACTS = (
 )  # fmt: skip
 
 
-def _side(command: str) -> str:
-    found = {side for e in engines().values() for side, text in e.sides.items() if re.search(text, command)}
-    return found.pop() if len(found) == 1 else "not-told"
-
-
 def _majors(a: Analysis) -> list[int]:
     return [d.compute_capability[0] for d in a.trace.devices if d.compute_capability]
 
@@ -172,7 +165,6 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
             "capture.compute_capability": max(_majors(a), default=None),
             **{f"gpu.{name}": gpu_has(name, a.device(a.main_device)) for name in _FEATURES},
             "capture.trace_method": a.trace_method,
-            "capture.serving_side": _side(" ".join(capture.command or ())),
             "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
             "capture.startup_ms": a.startup.length / 1e6,
             "capture.size_bytes": capture.size_bytes,

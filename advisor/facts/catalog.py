@@ -19,6 +19,7 @@ from advisor.facts import (
     operations,
     phases,
     provenance,
+    serving,
     sums,
     waits,
 )
@@ -29,7 +30,7 @@ IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
     *capture.FACTS, *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS, *copies.FACTS, *memory.FACTS,
-    *activity.FACTS, *phases.FACTS,
+    *activity.FACTS, *phases.FACTS, *serving.FACTS,
     *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *sums.FACTS,
 )  # fmt: skip
 

@@ -16,15 +16,14 @@ from advisor.facts.activity import WEIGHT_BYTES, read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.files import StepName, step_patterns
+from advisor.knowledge.files import StepName
 from advisor.knowledge.gpus import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, PARTS
-from advisor.metrics.intervals import union
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, shape_key
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pauses import step_sizes, step_times
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
 _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
@@ -40,7 +39,6 @@ RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FAST
 _ATTENDS = Need("no attention kernel is known by name")
 #: Operations whose kernels work on tiles of many queries, beside those of prefill.
 _WIDE = frozenset(("attention (memory-efficient)", "attention (cuDNN SDPA)"))
-_SPECULATES = Need("no range is named after drafting or verifying", "NVTX ranges around draft and verify")
 _PROMPTS = Need("no steps that read prompts beside steps of decodes alone")
 _SIZES = Need(
     "the names of the steps do not tell how many tokens they work on",
@@ -60,12 +58,6 @@ FACTS = (
         Entry("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
         Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the window by which steps with prompts are longer than those without", "sum of the differences to serving.decode_step_ms"),
     ], columns=origin.STEPS, needs=(needs.STEPS, _PROMPTS)),
-    *group("device", needs.NVTX, [
-        Entry("speculation.draft_ratio", "ratio", "ranges api_calls", "Share of the GPU time whose work was issued inside ranges around drafting", "time of those operations / time of all operations of the window"),
-        Entry("speculation.verify_ratio", "ratio", "ranges api_calls", "Share of the GPU time whose work was issued inside ranges around verifying drafts", "as above"),
-        Entry("speculation.draft_ms", "ms", "ranges api_calls", "GPU time of one draft", "time of those operations / ranges around drafting that begin on the host side of the window"),
-        Entry("speculation.verify_ms", "ms", "ranges api_calls", "GPU time of one verification", "as above"),
-    ], columns={"ranges": origin.RANGES, **origin.GAPS}, needs=(_SPECULATES,)),
     *group("phase", needs.CUDA, [
         Entry("phase.is_decode", "flag", "", "The phase is decode", "range names, else kernel families", needs=(needs.STEPS,)),
         Entry("phase.is_prefill", "flag", "", "The phase is prefill", "range names, else kernel families", needs=(needs.STEPS,)),
@@ -204,31 +196,6 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             },
             scope,
         )
-
-
-def speculation_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """GPU time of drafting and of verifying, by the ranges in which their work was issued."""
-    parts = a.ranges.matching(step_patterns().speculation)
-    at = a.device_ops(device)
-    at = at[a.ops.api[at] >= 0]
-    if not parts or not len(at):
-        return
-    calls = a.trace.columns("api_calls", ("start", "thread"))
-    issued, thread = (calls[n][a.ops.api[at]] for n in ("start", "thread"))
-    length = (a.ops.end - a.ops.start)[at].astype(float)
-    first, last = a.host_window
-    for part in ("draft", "verify"):
-        rows = a.ranges.rows([i for i, found in parts.items() if found == part])
-        inside = np.zeros(len(at), bool)
-        for own in distinct(rows["thread"]).tolist():
-            spans = union(rows["start"][rows["thread"] == own], rows["end"][rows["thread"] == own])
-            inside |= (thread == own) & spans.holds(issued)
-        if not inside.any():
-            continue
-        scope, time = Scope(device=device), float(length[inside].sum())
-        out.put(f"speculation.{part}_ratio", time / float(length.sum()), scope)
-        if count := int(((rows["start"] >= first) & (rows["start"] < last)).sum()):
-            out.put(f"speculation.{part}_ms", time / count / 1e6, scope)
 
 
 # --- what the steps deliver, and how fast each matrix product of a decode step reads its weights ---

@@ -33,6 +33,7 @@ from advisor.knowledge.shapes import (
     ReferenceFile,
     Role,
     StepFile,
+    Transfer,
 )
 from advisor.model.findings import Reference
 
@@ -240,6 +241,8 @@ class StepPatterns:
         self._role_texts = Patterns(p for ps in data.roles.values() for p in ps)
         self._speculation = [part for part, patterns in data.speculation.items() for _ in patterns]
         self._speculation_texts = Patterns(p for ps in data.speculation.values() for p in ps)
+        self._transfers = [part for part, patterns in data.transfers.items() for _ in patterns]
+        self._transfer_texts = Patterns(p for ps in data.transfers.values() for p in ps)
         self._markers = [kind for kind, patterns in data.markers.items() for _ in patterns]
         self._marker_texts = Patterns(p for ps in data.markers.values() for p in ps)
         self._inner = Patterns(data.inner)
@@ -267,6 +270,11 @@ class StepPatterns:
         """The part of speculative decoding that a range of this text is around: draft or verify."""
         found = self._speculation_texts.first(text)
         return None if found is None else self._speculation[found[0]]
+
+    def transfer(self, text: str) -> Transfer | None:
+        """What a range or mark of this text says of a transfer of the KV cache."""
+        found = self._transfer_texts.first(text)
+        return None if found is None else self._transfers[found[0]]
 
     def marker(self, text: str) -> MarkerKind | None:
         """What comes once in a pass of the model and a range of this text stands for."""

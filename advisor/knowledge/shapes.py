@@ -21,6 +21,7 @@ KernelSource = Literal[
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
 Phase = Literal["prefill", "decode", "mixed"]
 Role = Literal["gc", "gil_wait", "gil_hold", "preparation", "data_loading", "sampling", "startup"]
+Transfer = Literal["fetch", "send", "complete", "receiving", "sending"]
 MarkerKind = Literal["embedding", "sampling", "loss", "optimizer"]
 
 
@@ -124,6 +125,7 @@ class StepFile(File):
     steps: list[StepEntry] = Field(min_length=1)
     roles: dict[Role, list[Pattern]]
     speculation: dict[Literal["draft", "verify"], list[Pattern]]
+    transfers: dict[Transfer, list[Pattern]]
     markers: dict[MarkerKind, list[Pattern]]
     inner: list[Pattern]
     containers: list[Pattern]

@@ -35,6 +35,9 @@ class Options:
     phase: Annotated[str | None, one_of("Analyse this phase.", "prefill", "decode")] = None
     weight_bytes: Annotated[str | None, Flag("N|config.json", "Size of the weights, for bandwidth.")] = None
     unprofiled_step: Annotated[str | None, Flag("MS", "Step time of a run without the profiler, ms.")] = None
+    acceptance: Annotated[
+        str | None, Flag("TOKENS", "Tokens that one verification of drafts yields a sequence, mean.")
+    ] = None
     gpu_metrics: Annotated[
         Path | None, Flag("FILE", "Log of nvidia-smi or dcgmi: alone, or joined to TRACE.")
     ] = None

@@ -15,7 +15,7 @@ from msgspec import Struct
 from advisor.model.advice import Flip
 from advisor.model.findings import Diagnosis, Finding, Tool
 from advisor.model.options import Options as Options
-from advisor.pipeline.given import given_decoder, given_step_ns, given_weights
+from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
 
 if TYPE_CHECKING:
@@ -125,12 +125,14 @@ def analyse(
     say = progress or (lambda _: None)
     weights = given_weights(chosen.weight_bytes)
     given_step_ns(chosen.unprofiled_step)  # a wrong one fails before anything is read
+    acceptance = given_acceptance(chosen.acceptance)
     program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     say("exporting with nsys" if needs_export(path) else "reading")
     with analysis_of(path, chosen, say) as analysis:
         waits = waits_inside(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
-        facts = build_facts(analysis, weights, ranks, given_decoder(chosen.weight_bytes))
+        decoder = given_decoder(chosen.weight_bytes)
+        facts = build_facts(analysis, weights, ranks, decoder, acceptance)
         say("inferring")
         engine = chosen.engine or default_engine()
         take_out_undecided(facts, program)

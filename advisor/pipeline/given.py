@@ -15,6 +15,8 @@ _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30}  # fmt: skip
 #: No model is larger; also keeps sizes finite.
 _MOST = 1e18
+#: No engine verifies more tokens of a sequence at once.
+_MOST_TOKENS = 1024
 #: Where configs of mixture-of-experts models keep the number of experts.
 _EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts")
 _PRECISION_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0}
@@ -107,6 +109,20 @@ def _bytes_each(config: dict[str, Any]) -> float:
     if packed.get("load_in_4bit"):
         return 0.5
     raise ValueError(f"weights quantised by {method}")
+
+
+def given_acceptance(text: str | None) -> float | None:
+    """``2.8`` tokens a verification and sequence, as engines log it ("mean acceptance length" of vLLM,
+    "accept len" of SGLang); at least the one that needs no draft. Raises InputError."""
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value < _MOST_TOKENS:
+        raise InputError(f"--acceptance: invalid value '{text}'; expected tokens from 1 on, such as 2.8")
+    return value
 
 
 def given_step_ns(text: str | None) -> float | None:

@@ -99,9 +99,11 @@ TABLES: dict[str, tuple[str, ...]] = {
     "python_rows": ("start", "end", "process", "thread"),
     "modules": ("start", "end", "process", "thread", "text_id"),
     # `operands_id`: sizes and types of what an operator works on, as two lists in JSON. `number`: PyTorch
-    # counts its operators and annotations.
+    # counts its operators and annotations. `payload`: a number that the program gave with the range or
+    # mark, such as the id of a request.
     "ranges": (
         "start", "end", "process", "thread", "domain", "text_id", "style", "operands_id", "number",
+        "payload",
     ),
     "samples": (
         "time", "device", "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read",

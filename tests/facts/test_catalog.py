@@ -148,8 +148,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         # waits beside other streams' work: see tests/facts/test_values.py
         "sync.context_wait_streams",
         "sync.over_waited_stream",
-        # speculative decoding: see tests/facts/test_values.py
-        *(name for name in CATALOGUE if name.startswith("speculation.")),
+        # speculative decoding and transfers of the KV cache: see tests/facts/test_serving.py
+        *(name for name in CATALOGUE if name.startswith(("speculation.", "kv."))),
         # kernels with clusters or local memory, which no capture here has: see tests/facts/test_values.py
         "kernel.cluster_ratio",
         "kernel.register_limit_ratio",

@@ -80,27 +80,6 @@ def test_kernels_with_local_memory(tmp_path: Path) -> None:
     assert findings["KRN113"].severity in ("low", "info")
 
 
-def test_drafting_and_verifying(tmp_path: Path) -> None:
-    """Of 250 us of GPU time a step, 50 are drafted, though they run after the range, and 150 verified."""
-    e = Export().gpu().process(1)
-    for i in range(10):
-        t = i * STEP
-        e.range(f"decode_step {i}", t, t + 900 * US)
-        e.range("step[DRAFT bs=1]", t, t + 10 * US).launch(t, 5 * US, GEMM.name, t + 20 * US, 50 * US)
-        e.range("step[VERIFY bs=4]", t + 10 * US, t + 30 * US)
-        e.launch(t + 15 * US, 5 * US, GEMM.name, t + 100 * US, 150 * US)
-        e.launch(t + 40 * US, 5 * US, GEMM.name, t + 300 * US, 50 * US)
-    expect_values(
-        built(e, tmp_path),
-        {
-            "speculation.draft_ratio": 0.2,
-            "speculation.verify_ratio": 0.6,
-            "speculation.draft_ms": 0.05,
-            "speculation.verify_ms": 0.15,
-        },
-    )
-
-
 def test_how_kernels_are_launched(tmp_path: Path) -> None:
     """Of 100 us a step, 40 in clusters of two blocks, 10 launched cooperatively. The last of four kernels
     begins 5 us before the one before it ends; one of another stream that does so does not count."""

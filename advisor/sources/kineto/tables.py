@@ -278,6 +278,7 @@ class Collector:
             "style": np.full(len(events), PUSH_POP, np.int64),
             "operands_id": self._operands(events),
             "number": _positive(_external([e.args or NO_ARGS for e in events])),
+            "payload": np.full(len(events), MISSING, np.int64),
         }
         return columns
 

@@ -210,6 +210,7 @@ RANGE_COLUMNS = _columns(
     text_id="textId",
     operands_id=Filled(("start",), lambda start: np.full_like(start, MISSING)),  # texts hold them
     number=Filled(("start",), lambda start: np.full_like(start, MISSING)),
+    payload="uint64Value",
 )
 DIAGNOSTIC_COLUMNS = _columns(time="timestamp", severity="severity", text_id="textId")
 

@@ -1,0 +1,136 @@
+"""Facts about what serving engines name in their ranges beside steps: drafts and their verification,
+transfers of the KV cache, and the side of disaggregated serving that they tell."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from advisor.facts import needs, origin
+from advisor.facts.spec import Entry, Need, group
+from advisor.facts.writer import FactWriter
+from advisor.knowledge.files import engines, step_patterns
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.transfers import kv_transfers
+from advisor.model.arrays import distinct
+from advisor.model.facts import Scope
+from advisor.sources.schema import MISSING
+
+_SPECULATES = Need("no range is named after drafting or verifying", "NVTX ranges around draft and verify")
+_BOTH = Need("drafting and verifying do not both have ranges", "NVTX ranges around draft and verify")
+_ACCEPTS = Need("the tokens that a verification yields are not given", "--acceptance")
+_TRANSFERS = Need(
+    "no range tells of transfers of the KV cache", "NIXL 1.4 or TensorRT-LLM, which trace them under nsys"
+)
+_POSTED = Need("no transfer was posted in the window")
+_GAPS = Need("no host gap is known")
+_COMPLETED = Need("no transfer was posted and seen complete in the window", needs.LONGER)
+
+FACTS = (
+    *group("trace", needs.CUDA, [
+        Entry("capture.serving_side", "text", "", "What the recorded server does where prefill and decode run on different servers: prefill, decode, not-told", "options on the command line, as knowledge/engines names them; else the phase of all steps, where ranges tell that the KV cache is fetched or sent"),
+    ], columns={}, windowed=False),
+    *group("device", needs.NVTX, [
+        Entry("speculation.draft_ratio", "ratio", "ranges api_calls", "Share of the GPU time whose work was issued inside ranges around drafting", "time of those operations / time of all operations of the window"),
+        Entry("speculation.verify_ratio", "ratio", "ranges api_calls", "Share of the GPU time whose work was issued inside ranges around verifying drafts", "as above"),
+        Entry("speculation.draft_ms", "ms", "ranges api_calls", "GPU time of one draft", "time of those operations / ranges around drafting that begin on the host side of the window"),
+        Entry("speculation.verify_ms", "ms", "ranges api_calls", "GPU time of one verification", "as above"),
+        Entry("speculation.break_even_tokens", "ratio", "ranges api_calls", "Tokens a sequence that a verification has to yield so that drafting costs no more time than it saves, if a step without drafts takes as long as a verification", "(draft time + verify time) / verify time", needs=(_SPECULATES, _BOTH)),
+        Entry("speculation.acceptance_given", "flag", "ranges api_calls", "The user says how many tokens a verification yields (--acceptance)", "the option", needs=(_SPECULATES, _BOTH)),
+        Entry("speculation.ms_per_token", "ms", "ranges api_calls", "GPU time of drafting and verifying for each token that a sequence accepts (needs --acceptance)", "(draft time + verify time) / verifications / accepted tokens", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
+        Entry("speculation.speedup_limit", "ratio", "ranges api_calls", "How much faster than steps without drafts a sequence gets its tokens at most (needs --acceptance)", "accepted tokens / speculation.break_even_tokens: a step without drafts takes no longer than a verification", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
+    ], columns={"ranges": origin.RANGES, **origin.GAPS}, needs=(_SPECULATES,)),
+    *group("device", needs.NVTX, [
+        Entry("kv.transfer_count", "count", "ranges", "Transfers of the KV cache that the process posted", "ranges nixl::postXferReq that begin on the host side of the window"),
+        Entry("kv.transfer_ms", "ms", "ranges", "Time of a transfer, from its post until the program sees that it is complete", "median; post and mark with one id", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
+        Entry("kv.post_ms", "ms", "ranges", "Time of the call that posts a transfer", "median", needs=(_TRANSFERS, _POSTED)),
+        Entry("kv.post_ratio", "ratio", "ranges", "Share of the time of the transfers in which they are still being posted, one descriptor after another", "sum of the calls / sum of the transfers", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
+        Entry("kv.host_gap_ratio", "ratio", "ranges kernels api_calls", "How much of the host gaps lies in those spans", "overlap, at most the gap, over host.gap_ratio", needs=(_TRANSFERS, needs.FEEDER, _GAPS)),
+        Entry("kv.waiting_ratio", "ratio", "ranges kernels", "Share of the window in which the device runs nothing while a fetched transfer is on its way or the engine waits for transfers", "idle time inside those spans / window"),
+    ], columns={"ranges": "start end process text_id payload", **origin.GAPS}, needs=(_TRANSFERS,)),
+)  # fmt: skip
+
+
+#: What a server does with the KV cache that only decodes, or only reads prompts.
+_MOVES = {"decode": {"fetch", "receiving"}, "prefill": {"send", "sending"}}
+
+
+def side_facts(a: Analysis, out: FactWriter) -> None:
+    """The side of disaggregated serving, by the options of the command, else by the phase of all
+    steps where the KV cache is moved."""
+    if a.trace.summed or a.trace.capture.recorder.samples_only:
+        return
+    command = " ".join(a.trace.capture.command or ())
+    sides = [pair for e in engines().values() for pair in e.sides.items()]
+    found: set[str] = {side for side, text in sides if re.search(text, command)}
+    if not found:
+        moves = set(a.ranges.matching(step_patterns().transfer).values())
+        phases = set(a.window_phases.tolist())
+        found = {side for side, kinds in _MOVES.items() if moves & kinds and phases == {side}}
+    out.put("capture.serving_side", found.pop() if len(found) == 1 else "not-told")
+
+
+def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: float | None) -> None:
+    """GPU time of drafting and of verifying, by the ranges in which their work was issued;
+    `acceptance` are the tokens that one verification yields a sequence, where the user gave them."""
+    parts = a.ranges.matching(step_patterns().speculation)
+    at = a.device_ops(device)
+    at = at[a.ops.api[at] >= 0]
+    if not parts or not len(at):
+        return
+    calls = a.trace.columns("api_calls", ("start", "thread"))
+    issued, thread = (calls[n][a.ops.api[at]] for n in ("start", "thread"))
+    length = (a.ops.end - a.ops.start)[at].astype(float)
+    first, last = a.host_window
+    scope, times = Scope(device=device), {}
+    for part in ("draft", "verify"):
+        rows = a.ranges.rows([i for i, found in parts.items() if found == part])
+        inside = np.zeros(len(at), bool)
+        for own in distinct(rows["thread"]).tolist():
+            spans = union(rows["start"][rows["thread"] == own], rows["end"][rows["thread"] == own])
+            inside |= (thread == own) & spans.holds(issued)
+        if not inside.any():
+            continue
+        times[part] = time = float(length[inside].sum())
+        out.put(f"speculation.{part}_ratio", time / float(length.sum()), scope)
+        if count := int(((rows["start"] >= first) & (rows["start"] < last)).sum()):
+            out.put(f"speculation.{part}_ms", time / count / 1e6, scope)
+    if len(times) < 2:
+        return
+    break_even = sum(times.values()) / times["verify"]
+    out.put("speculation.break_even_tokens", break_even, scope)
+    out.put("speculation.acceptance_given", acceptance is not None, scope)
+    verify_ms = out.base.value("speculation.verify_ms", scope)
+    if acceptance and isinstance(verify_ms, float):
+        out.put("speculation.ms_per_token", break_even * verify_ms / acceptance, scope)
+        out.put("speculation.speedup_limit", acceptance / break_even, scope)
+
+
+def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """How long the KV cache travels, and how long the device waits for it."""
+    found = kv_transfers(a, device)
+    if found is None:
+        return
+    scope, (first, last) = Scope(device=device), a.host_window
+    begins = (found.start >= first) & (found.start < last)
+    posting, travel = found.end - found.start, found.done - found.start
+    known = begins & (found.done != MISSING)
+    budget = a.budgets[device]
+    gap = budget.gap_parts["host_gap"]
+    if gap.any():
+        inside = Coverage(found.awaited).within(budget.gaps.start, budget.gaps.end)
+        out.put("kv.host_gap_ratio", float(np.minimum(inside, gap).sum() / gap.sum()), scope)
+    out.put_all(
+        {
+            "kv.transfer_count": int(begins.sum()),
+            "kv.transfer_ms": float(np.median(travel[known])) / 1e6 if known.any() else None,
+            "kv.post_ms": float(np.median(posting[begins])) / 1e6 if begins.any() else None,
+            "kv.post_ratio": min(float(posting[known].sum() / max(travel[known].sum(), 1)), 1.0)
+            if known.any()
+            else None,
+            "kv.waiting_ratio": budget.idle_inside(found.awaited) / max(budget.window.length, 1),
+        },
+        scope,
+    )
