@@ -15,6 +15,7 @@ from advisor.metrics.activity import Activity, Samples, burst_levels, time_at_le
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
+from advisor.metrics.workload import UNKNOWN
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope
 
@@ -29,6 +30,10 @@ _MATMUL = Need(
         a.op_name[a.device_kernels(a.main_device)]].any()),
 )  # fmt: skip
 _BINS = Need("the window is shorter than ten bins of 100 ms", needs.SECONDS)
+_HAS_WEIGHTS = Need(
+    "a program of this kind has no weights", None,
+    lambda a: a.program.kind == UNKNOWN or a.program.is_model is not False,
+)  # fmt: skip
 WEIGHT_BYTES = Need("no size of the weights was given that a step can have read", needs.WEIGHTS)
 
 _RESOLVED = {
@@ -76,7 +81,7 @@ FACTS = (
     ], columns={"samples": "time device sm_active"}, needs=(needs.SAMPLED,)),
     *group("device", needs.CUDA, [
         Entry("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak; none above 1"),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(WEIGHT_BYTES,)),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(_HAS_WEIGHTS, WEIGHT_BYTES)),
     *group("device", needs.SAMPLES, [
         Entry("clock.busy_ratio", "ratio", "samples", "SM clock while the device is busy, over its highest", "mean of the samples with SM Active (else GR Active) of at least 50 %"),
         Entry("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),

@@ -16,7 +16,7 @@ from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import union
 from advisor.metrics.operations import Kind
 from advisor.metrics.startup import KINDS
-from advisor.metrics.workload import CUDA_CPP, NO_KERNELS, UNKNOWN
+from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
 from advisor.model.facts import TRACE
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
@@ -253,7 +253,7 @@ def _startup(a: Analysis, span: int, out: FactWriter) -> None:
 
 def _workload(a: Analysis, out: FactWriter) -> None:
     kind = a.workload
-    language_model, training = kind.startswith("LLM"), kind == "training"
+    language_model, training = kind.startswith("LLM"), kind == TRAINING
     out.put("capture.workload", kind)
     if len(a.names.ids) and kind != UNKNOWN:
         out.put("capture.is_inference", language_model or "inference" in kind)
@@ -268,13 +268,11 @@ def _workload(a: Analysis, out: FactWriter) -> None:
     )
     if kind == UNKNOWN and (not len(a.names.ids) or a.trace.summed):
         return  # opaque graphs or cut names, for one: advice for any program may fit
-    model = language_model or training or "inference" in kind
-    unknown_model = kind == UNKNOWN and a.program.framework != CUDA_CPP
     out.put_all(
         {
             "workload.is_language_model": language_model,
             "workload.is_training": training,
-            "workload.is_model": None if unknown_model else model,
+            "workload.is_model": a.program.is_model,
             "workload.is_pytorch": a.program.framework == "pytorch",
         }
     )

@@ -28,6 +28,7 @@ from advisor.sources.trace import Trace
 
 LANGUAGE_MODEL = "language-model"
 DIFFUSION = "diffusion inference"
+TRAINING = "training"
 UNKNOWN = "unknown"
 MICRO_BENCHMARK = "micro-benchmark"
 NO_KERNELS = "no GPU kernels"
@@ -69,6 +70,13 @@ class Judgement(Struct, frozen=True):
         if self.kind in (UNKNOWN, MICRO_BENCHMARK):
             return None
         return self.kind == LANGUAGE_MODEL
+
+    @property
+    def is_model(self) -> bool | None:
+        """Whether the program trains or runs a neural network; None where nothing tells."""
+        if self.kind == UNKNOWN:
+            return False if self.framework == CUDA_CPP else None
+        return self.kind in (LANGUAGE_MODEL, TRAINING) or "inference" in self.kind
 
     @property
     def denoises(self) -> bool:

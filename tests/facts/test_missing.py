@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from advisor.facts.activity import WEIGHT_BYTES
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import ALIKE
@@ -189,6 +190,14 @@ def steps(count: int) -> Export:
     return e
 
 
+def simulation() -> Export:
+    """A program of CUDA C++ that calls two kernels of its own over and over."""
+    e = Export().gpu().process(1)
+    for i in range(200):
+        e.launch(i * 50_000, kernel=f"{('advance', 'collide')[i % 2]}_particles(float*, int)")
+    return e
+
+
 @pytest.mark.parametrize(
     ("name", "export", "wanted"),
     [
@@ -206,6 +215,8 @@ def steps(count: int) -> Export:
         ("operation.p99_over_p50", steps(4), "fewer than 20 like calls of the operation"),
         ("kernel.unfused_p50_ns", steps(20), "no kernel of these families ran"),
         ("copy.link_rate_ratio", steps(20), "the capture holds no copies"),
+        ("bandwidth.weights_ratio", eager(), WEIGHT_BYTES.lack),
+        ("bandwidth.weights_ratio", simulation(), "a program of this kind has no weights"),
         ("rank.wait_ratio", steps(20), "the captures of the other ranks were not given"),
     ],
 )
