@@ -44,6 +44,7 @@ FACT_GROUPS = {
     "ranks": "All ranks of a job together",
     "rank": "One rank beside the others",
     "recording": "How a capture was recorded (rules of subject `recording`)",
+    "input": "The captures given to the checklist (rules of subject `checklist`)",
     "compare": "Two sides of a comparison (rules of subject `comparison`)",
     "context": "Two context lengths (rules of subject `context`)",
     "moe": "Learned against perfect routing (rules of subject `router`)",

@@ -119,9 +119,8 @@ def questions(inference: Inference) -> Iterator[Question]:
     that of `otherwise`."""
     for outcome in inference.outcomes:
         spec = inference.program.by_code[outcome.code].spec
-        if spec.kind != "question":
+        if (answer := inference.answer(outcome)) is None:
             continue
-        answer = spec.answers[outcome.first]
         yield Question(
             id=spec.cause,
             question=spec.message,

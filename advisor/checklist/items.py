@@ -1,51 +1,56 @@
-"""What the facts of captures answer: every item of the checklist with its number.
-
-A comparison is true, false or not known; an item is answered only where that decides it.
+"""What the facts of captures answer: every item of the checklist with its number. The rules about the
+checklist judge; an item without one only a person can answer.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
 
 from msgspec import Struct, field
 
 from advisor import __version__
-from advisor.engine.values import atom, compare, k_and, k_or, operand
-from advisor.engine.wording import Placeholder, Shown, placeholders, render
+from advisor.engine.compile import Condition, Program, Test, try_compile
+from advisor.engine.infer import Inference, default_engine, infer
+from advisor.engine.interpret import Outcome
+from advisor.engine.load import builtin_dir, load_rules, refuse
+from advisor.engine.params import ParamKey, resolve_params
+from advisor.engine.values import atom
+from advisor.engine.wording import Placeholder, Shown, placeholders, render, show, worded
+from advisor.facts.spec import INPUT
 from advisor.knowledge.capture import nsys_needed
-from advisor.knowledge.checklist import Applies, ChecklistItem, Comparison, checklist_items
-from advisor.model.facts import Cell
+from advisor.knowledge.checklist import ChecklistItem, checklist_items
+from advisor.model.facts import TRACE, Cell, Fact, FactBase, Scope, Unit
 from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
 from advisor.model.review import Answer, CheckEntry, Checklist
 
-#: What is told of each input without being a fact of the catalogue.
-INPUT_FACTS = ("producer", "device", "driver", "cuda", "serving_engine", "workload", "format",
-               "nsys_fits", "several")  # fmt: skip
 _NSYS = re.compile(r"Nsight Systems (\d+)\.(\d+)")
+_ENGINE = "input.serving_engine"
 
 
 class CaptureFacts(Struct, frozen=True):
-    """All that is known from captures: values of facts (one list a capture), their units, the limits of
-    rules, and what would supply a fact that is missing."""
+    """All that is known from captures: values of facts (one list a capture), their units, the parameters
+    of rules, and what would supply a fact that is missing."""
 
     captures: tuple[str, ...] = ()
     engine: str | None = None
     values: dict[str, tuple[tuple[Cell, ...], ...]] = field(default_factory=dict)
-    units: dict[str, str] = field(default_factory=dict)
-    limits: dict[str, Cell] = field(default_factory=dict)
+    units: dict[str, Unit] = field(default_factory=dict)
+    limits: dict[ParamKey, Cell] = field(default_factory=dict)
     remedies: dict[str, str] = field(default_factory=dict)
 
 
 def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> CaptureFacts:
     """What these diagnoses tell; `engine` is the serving engine where the user named it."""
     values: dict[str, list[list[Cell]]] = {}
-    units: dict[str, str] = {}
-    limits: dict[str, Cell] = {}
+    units: dict[str, Unit] = {}
+    limits: dict[ParamKey, Cell] = {}
     remedies: dict[str, str] = {}
 
-    def put(name: str, at: int, value: Cell, unit: str) -> None:
+    def put(name: str, at: int, value: Cell, unit: Unit) -> None:
         if value is not None:
             values.setdefault(name, [[] for _ in diagnoses])[at].append(value)
             units[name] = unit
@@ -55,10 +60,10 @@ def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> 
             put(fact.name, at, fact.value, fact.unit)
         for entry in diagnosis.inputs:
             derived = {"nsys_fits": _nsys_fits(entry), "several": len(diagnoses) > 1 or None}
-            for name in INPUT_FACTS:
-                value = derived[name] if name in derived else getattr(entry, name)
-                put(f"input.{name}", at, value, "text")
-        limits |= {f"{t.code}.{t.param}": t.value for t in diagnosis.thresholds}
+            for name in (n for n in INPUT if n != _ENGINE):
+                key = name.removeprefix("input.")
+                put(name, at, derived[key] if key in derived else getattr(entry, key), INPUT[name].unit)
+        limits |= {(t.code, t.param): t.value for t in diagnosis.thresholds}
         for wanting in diagnosis.not_evaluated:
             if wanting.flag:
                 remedies |= {name: wanting.flag for name in wanting.missing if name not in remedies}
@@ -82,17 +87,45 @@ def _nsys_fits(entry: Input) -> bool | None:
     return nsys_needed((int(release[1]), int(release[2])), entry.cuda) is None
 
 
-def checklist(known: CaptureFacts, session: str | None = None) -> Checklist:
-    """Every item; those that the facts decide are answered."""
+def checklist(known: CaptureFacts, session: str | None = None, folders: Sequence[Path] = ()) -> Checklist:
+    """Every item; those that the facts decide are answered. `folders` hold rules of the user's."""
     data = checklist_items()
+    inference = _judged(known, folders)
+    outcomes = {o.cause: o for o in inference.outcomes}
     return Checklist(
-        tool=Tool(version=__version__, engine="facts"),
+        tool=Tool(version=__version__, engine=inference.engine),
         session=session,
         captures=known.captures,
         serving_engine=known.engine,
         stages=data.stages,
-        entries=tuple(_entry(item, known) for item in data.items),
+        entries=tuple(_entry(item, outcomes.get(item.id), inference, known) for item in data.items),
     )
+
+
+def _judged(known: CaptureFacts, folders: Sequence[Path]) -> Inference:
+    """The rules about the checklist over the facts that they look at, each value in a scope of its own."""
+    program = _program(known, folders)
+    count = next((len(lists) for lists in known.values.values()), len(known.captures))
+    base = FactBase(captures=tuple(Scope(rank=at) for at in range(count)))
+    for name in dict.fromkeys(t.fact for rule in program.by_code.values() for t in rule.tests()):
+        for at, values in enumerate(known.values.get(name, ())):
+            for number, value in enumerate(v for v in dict.fromkeys(values) if v is not None):
+                base.add(Fact(name, value, known.units[name], Scope(rank=at, process=number)))
+    if known.engine is not None:
+        base.add(Fact(_ENGINE, known.engine, "text"))
+    return infer(base, program, engine=default_engine())
+
+
+def _program(known: CaptureFacts, folders: Sequence[Path]) -> Program:
+    """The rules about the checklist, with the parameters of other rules as the captures were judged."""
+    rules = load_rules(builtin_dir(), *folders)
+    # Of ours where a rule that the user put in the place of one of them lacks the parameter.
+    values = resolve_params(load_rules(builtin_dir()), {}) | resolve_params(rules, {})
+    limits = {key: value for key, value in known.limits.items() if value is not None}
+    program, problems = try_compile(rules.about("checklist"), values | limits)
+    refuse(problems)
+    assert program is not None
+    return program
 
 
 def command_of(item: ChecklistItem, captures: Sequence[str]) -> str | None:
@@ -101,17 +134,26 @@ def command_of(item: ChecklistItem, captures: Sequence[str]) -> str | None:
     return None if item.command is None else item.command.replace("{trace}", trace)
 
 
-def _entry(item: ChecklistItem, known: CaptureFacts) -> CheckEntry:
-    answer, proof, conditions = _judged(item, known)
+def _entry(
+    item: ChecklistItem, outcome: Outcome | None, inference: Inference, known: CaptureFacts
+) -> CheckEntry:
+    texts = (item.question, item.why, item.how, item.source)
+    answer: Answer | None = None
+    proof, conditions = "", tuple[ConditionDoc, ...]()
+    if outcome is not None:
+        spec = inference.program.by_code[outcome.code].spec
+        texts = (spec.message, spec.docs.why, spec.docs.fix or "", next(iter(spec.docs.references), ""))
+        answer, proof, conditions = _answered(item, outcome, inference, known)
+    question, why, how, source = texts
     return CheckEntry(
         id=item.id,
         stage=item.stage,
         step=item.step,
-        question=item.question,
-        why=item.why,
-        how=item.how,
+        question=question,
+        why=why,
+        how=how,
         command=command_of(item, known.captures),
-        source=item.source,
+        source=source,
         answer=answer,
         by=None if answer is None else "capture",
         measured=answer,
@@ -120,25 +162,30 @@ def _entry(item: ChecklistItem, known: CaptureFacts) -> CheckEntry:
     )
 
 
-def _judged(item: ChecklistItem, known: CaptureFacts) -> tuple[Answer | None, str, tuple[ConditionDoc, ...]]:
-    reason = _not_for(item.applies, known)
-    if reason:
-        return "not_applicable", reason, ()
+def _answered(
+    item: ChecklistItem, outcome: Outcome, inference: Inference, known: CaptureFacts
+) -> tuple[Answer | None, str, tuple[ConditionDoc, ...]]:
+    """What the rule answers, the numbers in words, and the conditions: those of yes where it has any."""
+    spec, given = inference.program.by_code[outcome.code].spec, inference.answer(outcome)
+    if given is not None and given.reply == "not_applicable":
+        return given.reply, worded(inference, spec, given.reason, TRACE), ()
     if not known.captures:
         return None, "", ()
-    met, unmet = item.met, item.unmet or []
-    held = [_holds(c, known) for c in met]
-    against = [_holds(c, known) for c in unmet]
-    answer: Answer | None = None
-    if True in against or (item.unmet is None and False in held):
-        answer = "no"
-    elif met and all(h is True for h in held) and True not in against:
-        answer = "yes"
-    conditions = tuple(d for c in (*met, *unmet) for d in _documents(c, known))
+    judged = [
+        (b, a.reply)
+        for b, a in zip(outcome.branches, spec.answers, strict=False)
+        if a.reply != "not_applicable"
+    ]
+    wanted = [b for b, reply in judged if reply == "yes"] or [b for b, _ in judged]
+    checked = [c for b in wanted for c in b.conditions]
+    conditions = tuple(d for c in checked for d in _documents(c.condition, known))
     proof = _proof(item, known)
-    if answer == "no" and not proof:
-        proof = _not_recorded([c.fact for c, h in zip(met, held, strict=True) if h is False], known)
-    return answer, proof, conditions
+    if given is None:
+        return None, proof, conditions
+    if given.reply == "no" and not proof:
+        lacking = [c.condition.fact for c in checked if isinstance(c.condition, Test) and c.truth is False]
+        proof = _not_recorded(lacking, known)
+    return cast(Answer, given.reply), proof, conditions
 
 
 def _not_recorded(facts: Sequence[str], known: CaptureFacts) -> str:
@@ -148,73 +195,23 @@ def _not_recorded(facts: Sequence[str], known: CaptureFacts) -> str:
     return f"{text} ({flags[0]} would)" if text and flags else text
 
 
-def _not_for(applies: Applies, known: CaptureFacts) -> str:
-    """Why the item does not concern this work; empty where it does, or where nothing tells."""
-    if known.engine and known.engine in applies.not_engines:
-        return f"not for {known.engine}"
-    if applies.engines and (known.engine or known.captures):
-        wanted = " and ".join(applies.engines)
-        if known.engine is None:
-            return f"for {wanted}, of which the capture shows no sign"
-        if known.engine not in applies.engines:
-            return f"for {wanted}; this is {known.engine}"
-    if known.captures:
-        held = [_holds(c, known) for c in applies.facts]
-        if False in held or (None in held and applies.unknown == "skip"):
-            return applies.otherwise or ""
-    return ""
-
-
-def _limit(comparison: Comparison, known: CaptureFacts) -> Cell:
-    if comparison.param is None:
-        return comparison.value
-    return known.limits.get(comparison.param)
-
-
-def _holds(comparison: Comparison, known: CaptureFacts) -> bool | None:
-    """True, false, or None where the captures do not record it."""
-    lists = known.values.get(comparison.fact) or tuple(() for _ in known.captures)
-    limit = True if comparison.op == "known" else _limit(comparison, known)
-    # Of a capture that does not tell the fact, one value that nobody knows.
-    results = [_compare(comparison.op, v, limit) for values in lists for v in values or (None,)]
-    if comparison.over == "any":
-        return k_or(*results)
-    return k_and(*results) if results else None
-
-
-def _compare(op: str, value: Cell, limit: Cell) -> bool | None:
-    """By the operators of the rules; None where the fact or its limit is not known."""
-    return None if limit is None else compare(atom(value), op, operand(limit))
-
-
-def _documents(comparison: Comparison, known: CaptureFacts) -> list[ConditionDoc]:
-    """The comparison with both its numbers, once for each different value."""
-    lists = known.values.get(comparison.fact, ())
+def _documents(test: Condition, known: CaptureFacts) -> Iterator[ConditionDoc]:
+    """The condition with both its numbers, once for each different value."""
+    if not isinstance(test, Test):
+        return
+    asks = test.op == "known"
+    lists = known.values.get(test.fact, ())
     values: Sequence[Cell] = list(dict.fromkeys(v for each in lists for v in each)) or [None]
-    if comparison.op == "known":
-        return [
-            ConditionDoc(
-                fact=comparison.fact,
-                op="known",
-                value=v,
-                unit=known.units.get(comparison.fact, ""),
-                holds=v is not None,
-            )
-            for v in values[:1]
-        ]
-    limit = _limit(comparison, known)
-    return [
-        ConditionDoc(
-            fact=comparison.fact,
-            op=comparison.op,
-            threshold=limit,
+    for value in values[:1] if asks else values:
+        yield ConditionDoc(
+            fact=test.fact,
+            op=test.op,
+            threshold=None if asks else test.raw,
             value=value,
-            unit=known.units.get(comparison.fact, ""),
-            param=comparison.param,
-            holds=_compare(comparison.op, value, limit),
+            unit=known.units.get(test.fact, ""),
+            param=test.param,
+            holds=test.holds(atom(value)),
         )
-        for value in values
-    ]
 
 
 def _proof(item: ChecklistItem, known: CaptureFacts) -> str:
@@ -243,8 +240,6 @@ def _cells(known: CaptureFacts, name: str, at: int) -> tuple[Cell, ...]:
 
 def _shown(known: CaptureFacts, wanted: Placeholder, at: int) -> Shown | None:
     """The value; the span from least to most where there is one a device, phase or operation."""
-    from advisor.engine.wording import show
-
     cells = list(dict.fromkeys(_cells(known, wanted.name, at)))
     unit = known.units.get(wanted.name, "")
     if not cells:

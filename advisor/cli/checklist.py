@@ -55,7 +55,7 @@ def checklist(
 
     place = _place(traces or [], settings, session, resume, asks)
     diagnoses, known = _known_from(traces or [], settings)
-    done = items.checklist(known, None if place is None else str(place))
+    done = items.checklist(known, None if place is None else str(place), settings.rules)
     if resume and place is not None:
         done = restore(place, done)
     if not list_:

@@ -79,7 +79,8 @@ def new(
     from advisor.engine.cases import new_rule
     from advisor.engine.lint_names import near
     from advisor.engine.load import CASES_SUFFIX, load_rules
-    from advisor.model.rules import CODE_PATTERN, subject_of
+    from advisor.model.facts import subject_of
+    from advisor.model.rules import CODE_PATTERN
 
     if not re.match(CODE_PATTERN, code):
         raise InputError(f"invalid code '{code}'; expected three to eight capitals and three digits")

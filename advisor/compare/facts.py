@@ -16,10 +16,9 @@ from advisor.engine.infer import Inference, default_engine, infer
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
 from advisor.engine.params import ParamKey, parse_params, resolve_params
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.spec import RECORDING, FactSpec
-from advisor.model.facts import TRACE, Fact, FactBase, Level, Scope, Unit, Value
+from advisor.facts.spec import INPUT, RECORDING, FactSpec
+from advisor.model.facts import TRACE, Fact, FactBase, Level, Scope, Subject, Unit, Value
 from advisor.model.findings import Tool
-from advisor.model.rules import Subject
 
 
 class RuleOptions(Struct, frozen=True):
@@ -190,4 +189,4 @@ COMPARISON: Mapping[str, FactSpec] = {
 }  # fmt: skip
 
 #: Everything that any rule may speak of.
-EVERY_FACT: Mapping[str, FactSpec] = {**CATALOGUE, **COMPARISON, **RECORDING}
+EVERY_FACT: Mapping[str, FactSpec] = {**CATALOGUE, **COMPARISON, **RECORDING, **INPUT}

@@ -28,7 +28,8 @@ from advisor.errors import RuleError
 from advisor.facts.spec import FactSpec
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
-from advisor.model.rules import Reply, RuleSpec, Strict
+from advisor.model.operands import Strict
+from advisor.model.rules import Reply, RuleSpec
 
 _Items = BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
 Names = Annotated[tuple[str, ...], _Items]
@@ -51,7 +52,7 @@ NEAR = 0.2
 class Expect(Strict):
     outcome: Literal["fired", "quiet", "not_evaluated", "overruled"]
     severity: Severity | None = None
-    answer: Reply | None = None
+    answer: Reply | Literal["none"] | None = None
     missing: Names | None = None
 
 
@@ -226,9 +227,10 @@ def _judge(case: Case, outcome: Outcome, inference: Inference) -> Iterator[tuple
         yield ("expect", "missing"), f"expected {', '.join(expect.missing)}, missing is {found}"
     spec = inference.program.by_code[outcome.code].spec
     if expect.answer is not None:
-        reply = spec.answers[outcome.first].reply if spec.answers else None
+        given = inference.answer(outcome)
+        reply = "none" if given is None else given.reply
         if reply != expect.answer:
-            yield ("expect", "answer"), f"expected {expect.answer}, found {reply or 'no question'}"
+            yield ("expect", "answer"), f"expected {expect.answer}, found {reply}"
     if expect.severity is not None:
         severity = most_severe(inference, spec, outcome.scope)
         if severity != expect.severity:

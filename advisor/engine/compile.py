@@ -18,7 +18,8 @@ from advisor.engine.load import Loc, Problem, RuleSet, refuse
 from advisor.engine.params import ParamKey, ParamValue, resolve_params
 from advisor.engine.values import COMPLEMENT, Atom, Operand, compare, operand
 from advisor.model.facts import Level, of_job
-from advisor.model.rules import CauseCondition, Comparison, FactCondition, Join, RuleSpec, SymptomCondition
+from advisor.model.operands import Comparison
+from advisor.model.rules import CauseCondition, FactCondition, Join, RuleSpec, SymptomCondition
 
 #: "here": this scope or wider; "within": this scope or narrower; "overlap": either way; "anywhere".
 View = Literal["here", "within", "overlap", "anywhere"]
@@ -37,6 +38,7 @@ class Test(Struct, frozen=True):
     threshold: Operand
     raw: ParamValue
     param: str | None = None
+    over: Literal["any", "every"] | None = None
 
     def holds(self, value: Atom | None) -> bool | None:
         return compare(value, self.op, self.threshold)
@@ -96,8 +98,8 @@ class CompiledRule(Struct, frozen=True):
     @property
     def level(self) -> Level | Literal["capture"]:
         """Where the rule is judged: a rule about a trace in each capture of a job, unless it looks
-        at what only all captures show."""
-        alone = self.spec.scope == "trace" and not any(of_job(t.fact) for t in self.tests())
+        at all captures, or at what only all of them show."""
+        alone = self.spec.scope == "trace" and not any(t.over or of_job(t.fact) for t in self.tests())
         return "capture" if alone else self.spec.scope
 
     @property
@@ -335,7 +337,7 @@ class _Builder:
 
     def condition(self, loc: Loc, item: FactCondition | SymptomCondition | CauseCondition) -> Condition:
         if isinstance(item, FactCondition):
-            return self.test(loc, item.fact, item)
+            return replace(self.test(loc, item.fact, item), over=getattr(item, "over", None))
         view: View = "within" if item.over == "any" else "here"
         if isinstance(item, SymptomCondition):
             return State(item.symptom, view, "symptom")
@@ -350,9 +352,11 @@ class _Builder:
     def test(self, loc: Loc, name: str, item: Comparison) -> Test:
         raw = item.value
         if item.param is not None:
-            raw = self.values.get((self.rule.code, item.param))
+            code, _, own = item.param.rpartition(".")
+            raw = self.values.get((code or self.rule.code, own))
             if raw is None:
-                self.wrong((*loc, "param"), f"the parameter {item.param} is not in `params`; add it")
+                text = f"{code} has no such parameter; name one of its own" if code else "add it"
+                self.wrong((*loc, "param"), f"the parameter {own} is not in `params`; {text}")
                 raw = ("",) if item.op == "one_of" else 0.0
             elif (item.op == "one_of") != isinstance(raw, tuple):
                 self.wrong(loc, "a list of texts goes with `one_of`, and `one_of` with a list")

@@ -4,8 +4,8 @@ The engine sees decimal ids and finite floats only: ids of names, texts and scop
 in its 32-bit hashes (measured), need no escaping, and have no length. Records are
 
     anchor   k n s [o*]   one a stratum and scope: asserted last, it sets off the rules
-    value    k n s num|str [gn] [gt] [kn]   a fact as seen from a scope; gn: no number, gt: no text,
-                       kn: whether it has a value, where a rule asks
+    value    k n s num|str [gn] [gt] [kn]   a fact as seen from a scope, or the value that decides a test
+                       of several; gn: no number, gt: no text, kn: whether there is a value
     state    k n s truth  the outcome of a cause as seen from a scope: 0 no, 1 yes, 2 unknown
     row      k n o* n* t* a row of an entity table
     joined   k n s        a join of a rule has a row in a scope
@@ -23,7 +23,7 @@ from typing import Any
 
 from advisor.engine.compile import CompiledGuard, CompiledJoin, CompiledRule, Program, State, Test
 from advisor.engine.interpret import FactView, OutcomeLog
-from advisor.engine.values import atom, key
+from advisor.engine.values import Atom, atom, key
 from advisor.model.facts import Scope
 
 SHARD = 48
@@ -68,8 +68,12 @@ class Emitter:
         levels: dict[str, set[str]] = {}
         self._gaps: set[str] = set()
         self._asked: set[str] = set()  # whether they are known
+        self._wide: dict[Test, set[str]] = {}  # tests of several values, with their levels
         for rule in program.by_code.values():
             for test in rule.tests():
+                if test.over is not None:
+                    self._wide.setdefault(test, set()).add(rule.level)
+                    continue
                 levels.setdefault(test.fact, set()).add(rule.level)
                 if test.op == "known":
                     self._asked.add(test.fact)
@@ -115,10 +119,10 @@ class Emitter:
             return [self._state(condition, {"truth": "1"})]
         if isinstance(condition.threshold, tuple):
             return [
-                self._value(condition.fact, [{"$ex": {"str": 1}}, {"str": self._text(t)}])
+                self._value(_seen(condition), [{"$ex": {"str": 1}}, {"str": self._text(t)}])
                 for t in condition.threshold
             ]
-        return [self._value(condition.fact, self._compare(condition, "num", "str"))]
+        return [self._value(_seen(condition), self._compare(condition, "num", "str"))]
 
     def _negative(self, guard: CompiledGuard) -> list[list[dict[str, Any]]]:
         """The alternatives that leave a guard open: false, or unknown where that passes."""
@@ -154,7 +158,7 @@ class Emitter:
             return [present, {text: self._text(options[0])}]
         return [present, *({"$neq": {text: self._text(o)}} for o in options)]
 
-    def _value(self, name: str, tests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _value(self, name: str | Test, tests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [*self._use(("value", name)), _HERE[0], *tests, *_HERE[1:]]
 
     def _state(self, state: State, test: dict[str, Any]) -> list[dict[str, Any]]:
@@ -185,11 +189,7 @@ class Emitter:
                 seen[levels] = sorted(scopes, key=Scope.sort_key)
             for scope in seen[levels]:
                 value = self.view.atom(name, scope)
-                body: Record = {"s": self._scope(scope)}
-                if isinstance(value, float):
-                    body["num"] = value
-                elif value is not None:
-                    body["str"] = self._text(value)
+                body: Record = {"s": self._scope(scope), **self._typed(value)}
                 if name in self._gaps:
                     body |= {} if isinstance(value, float) else {"gn": "1"}
                     body |= {} if isinstance(value, str) else {"gt": "1"}
@@ -197,9 +197,21 @@ class Emitter:
                     body["kn"] = _TRUTH[value is not None]
                 if len(body) > 1:
                     yield from self._records(("value", name), body)
+        for test, at in self._wide.items():
+            for scope in {s for level in at for s in self.view.scopes(level)}:
+                truth, fact = self.view.look(test, scope)
+                if truth is not None:
+                    value = atom(fact.value) if fact else None
+                    known: Record = {"s": self._scope(scope), "kn": _TRUTH[value is not None]}
+                    yield from self._records(("value", test), known | self._typed(value))
         for entity in sorted(self._columns):
             for row in self.view.rows(entity) or ():
                 yield from self._records(("rows", entity), self._row(entity, dict(row)))
+
+    def _typed(self, value: Atom | None) -> Record:
+        if value is None:
+            return {}
+        return {"num": value} if isinstance(value, float) else {"str": self._text(value)}
 
     def _row(self, entity: str, row: dict[str, Any]) -> Record:
         body: Record = {}
@@ -286,6 +298,11 @@ class Emitter:
 
 #: The join to the anchor's scope; the first item guards the property that the second reads.
 _HERE: tuple[dict[str, Any], ...] = ({"$ex": {"s": 1}}, {"s": {"c0": "s"}})
+
+
+def _seen(test: Test) -> str | Test:
+    """What a test looks at: a fact as seen from a scope, or the one of several that decides it."""
+    return test.fact if test.over is None else test
 
 
 def _member(test: Test) -> str:

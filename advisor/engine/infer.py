@@ -22,6 +22,7 @@ from advisor.engine.load import RuleSet
 from advisor.engine.params import ParamKey
 from advisor.engine.values import atom
 from advisor.model.facts import FactBase, Scope
+from advisor.model.rules import Answer
 
 Engine = Literal["durable", "python"]
 MAX_FACTS = 5_000
@@ -57,6 +58,19 @@ class Inference(Struct, frozen=True, dict=True):
 
     def in_state(self, *states: OutcomeState) -> tuple[Outcome, ...]:
         return tuple(o for o in self.outcomes if o.state in states)
+
+    def answer(self, outcome: Outcome) -> Answer | None:
+        """What a question is answered with: by the first branch that holds, else `otherwise`. None
+        where a person has to tell: in the checklist `otherwise` takes that every branch is false, but
+        for one that says when a question does not apply."""
+        spec = self.program.by_code[outcome.code].spec
+        if outcome.first < len(outcome.branches):
+            return spec.answers[outcome.first] if spec.answers else None
+        asked = (
+            b for b, a in zip(outcome.branches, spec.answers, strict=False) if a.reply != "not_applicable"
+        )
+        judged = spec.subject == "recording" or all(b.truth is False for b in asked)
+        return spec.otherwise if judged else None
 
     def outcome(self, code: str, scope: Scope) -> Outcome | None:
         return next((o for o in self.by_code.get(code, ()) if o.scope == scope), None)

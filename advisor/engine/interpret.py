@@ -123,6 +123,7 @@ class FactView:
         self._atoms: dict[tuple[str, Scope], Atom | None] = {}
         self._seen: dict[tuple[str, Scope], Fact | None] = {}
         self._scopes: dict[str, tuple[Scope, ...]] = {}
+        self._named: dict[str, list[Fact]] = {}
 
     def scopes(self, level: str) -> tuple[Scope, ...]:
         """Where a rule of this level is evaluated in each capture: its scopes there, else those of
@@ -177,6 +178,28 @@ class FactView:
             fact = self.fact(name, scope)
             found = self._atoms[at] = None if fact is None else atom(fact.value)
             return found
+
+    def look(self, test: Test, scope: Scope) -> tuple[bool | None, Fact | None]:
+        """Whether a test holds as seen from a scope, and the fact that decides it: one true value
+        where it is over `any`, one false value where it is over `every`, else one that is unknown.
+        Without any capture nothing is known."""
+        if test.over is None:
+            return test.holds(self.atom(test.fact, scope)), self.fact(test.fact, scope)
+        seen = [(test.holds(atom(f.value) if f else None), f) for f in self.everywhere(test.fact, scope)]
+        order = (True, None, False) if test.over == "any" else (False, None, True)
+        return min(seen, key=lambda one: order.index(one[0]), default=(None, None))
+
+    def everywhere(self, name: str, scope: Scope) -> list[Fact | None]:
+        """Every value of a fact here and in narrower scopes, and None for each capture without one."""
+        if not self._named:
+            for fact in self.facts:
+                self._named.setdefault(fact.name, []).append(fact)
+        found: list[Fact | None] = [f for f in self._named.get(name, ()) if scope.encloses(f.scope)]
+        for capture in self.facts.captures:
+            held = any(f is not None and capture.encloses(f.scope) for f in found)
+            if scope.encloses(capture) and not held and self.fact(name, capture) is None:
+                found.append(None)
+        return found
 
     def rows(self, entity: str) -> list[Row] | None:
         """The rows of a table; None where this capture has no such table."""
@@ -288,11 +311,9 @@ def check(condition: Condition, scope: Scope, log: OutcomeLog) -> Checked:
 
 
 def check_fact(test: Test, scope: Scope, view: FactView) -> Checked:
-    fact = view.fact(test.fact, scope)
+    truth, fact = view.look(test, scope)
     if fact is None:
-        truth = test.holds(None)
         return Checked(test, truth, missing=(test.fact,) if truth is None else ())
-    truth = test.holds(view.atom(test.fact, scope))
     missing = (test.fact,) if truth is None else ()
     links = (Link("fact", fact.name, fact.scope),)
     return Checked(test, truth, fact.value, fact.unit, links, missing)

@@ -30,8 +30,9 @@ from advisor.engine.load import CASES_SUFFIX, Loc, Problem, RuleSet, read_rules,
 from advisor.engine.params import ParamValue, resolve_params
 from advisor.engine.parse import draft, read
 from advisor.engine.wording import FORMATS, placeholders, stray_brace
-from advisor.model.facts import sees
-from advisor.model.rules import Comparison, FactCondition, RuleSpec, SymptomCondition, subject_of
+from advisor.model.facts import sees, subject_of
+from advisor.model.operands import Comparison
+from advisor.model.rules import FactCondition, RuleSpec, SymptomCondition
 
 
 def lint(rules: RuleSet, known: Catalogues, *, need_cases: bool = True) -> list[Problem]:
@@ -89,12 +90,13 @@ def _comparisons(rule: RuleSpec) -> Iterator[tuple[Loc, Comparison]]:
 
 
 def visible_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """A rule sees the facts of its own level and wider ones; `verify` may name any fact. Questions
-    about a recording are given each fact at its largest."""
+    """A rule sees the facts of its own level and wider ones, with `over` any fact, and so does `verify`.
+    Questions about a recording are given each fact at its largest."""
     if rule.subject == "recording":
         return
+    wide = {(*loc, "fact") for loc, test in fact_tests(rule) if getattr(test, "over", None)}
     for loc, name in facts_used(rule):
-        if "verify" in loc:
+        if "verify" in loc or loc in wide:
             continue
         visible = sees(rule.scope)
         if "overrules_where" in loc:  # looked at where the other cause is
@@ -125,8 +127,8 @@ def visible_outcomes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 def one_subject(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """A rule about one trace knows nothing of comparisons; `verify` may name any fact. A question
-    about a recording sees the facts of its trace."""
-    seen = {rule.subject, "trace"} if rule.subject == "recording" else {rule.subject}
+    sees the facts of its trace."""
+    seen = {rule.subject, *(("trace",) if rule.subject in ("recording", "checklist") else ())}
     for loc, name in facts_used(rule):
         if "verify" not in loc and subject_of(name) not in seen:
             text = f"{name} is a fact of subject {subject_of(name)}, this rule's is {rule.subject}"
@@ -226,19 +228,21 @@ def operand_types(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     for loc, test in fact_tests(rule):
         spec = context.known.facts.get(test.fact)
         if spec is not None:
-            yield from _typed(loc, test, test.fact, spec.unit, rule)
+            yield from _typed(loc, test, test.fact, spec.unit, rule, context)
     for i, join in enumerate(rule.when.join):
         fields = (context.known.entities or {}).get(join.entity, {})
         for j, where in enumerate(join.where):
             if where.field in fields:
                 unit = {str: "text", bool: "flag"}.get(fields[where.field], "")
                 name = f"{join.entity}.{where.field}"
-                yield from _typed(("when", "join", i, "where", j), where, name, unit, rule)
+                yield from _typed(("when", "join", i, "where", j), where, name, unit, rule, context)
 
 
-def _typed(loc: Loc, test: Comparison, name: str, unit: str, rule: RuleSpec) -> Iterator[Finding]:
+def _typed(
+    loc: Loc, test: Comparison, name: str, unit: str, rule: RuleSpec, context: Context
+) -> Iterator[Finding]:
     """One comparison; an empty unit is a number in a unit that is not known."""
-    param = rule.params.get(test.param or "")
+    param = context.param(rule, test.param)
     value: ParamValue | None = test.value if param is None else param.default
     if value is None or test.op == "known":
         return

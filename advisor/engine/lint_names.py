@@ -12,7 +12,7 @@ from advisor.engine.compile import conditions
 from advisor.engine.load import Loc, RuleSet
 from advisor.engine.wording import placeholders
 from advisor.facts.spec import FactSpec
-from advisor.model.rules import FactCondition, GainSpec, RuleSpec
+from advisor.model.rules import FactCondition, GainSpec, Param, RuleSpec
 
 
 class Catalogues(Struct, frozen=True):
@@ -30,6 +30,12 @@ class Catalogues(Struct, frozen=True):
 class Context(Struct, frozen=True):
     rules: RuleSet
     known: Catalogues
+
+    def param(self, rule: RuleSpec, name: str | None) -> Param | None:
+        """The parameter that a condition of the rule names: its own, or that of another rule."""
+        code, _, own = (name or "").rpartition(".")
+        owner = self.rules.by_code.get(code) if code else rule
+        return None if owner is None else owner.params.get(own)
 
 
 Finding = tuple[Loc, str]
@@ -88,8 +94,7 @@ def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
     for i, other in enumerate(rule.alternatives):
         yield ("alternatives", i, "action"), other.action
     for i, answer in enumerate(rule.answers):
-        last = i == len(rule.answers) - 1
-        loc: Loc = ("otherwise",) if last else ("when", "any", i, "answer")
+        loc: Loc = ("otherwise",) if i == len(rule.when.branches) else ("when", "any", i, "answer")
         yield (*loc, "reason"), answer.reason
         if answer.remedy is not None:
             yield (*loc, "remedy"), answer.remedy

@@ -15,7 +15,8 @@ from msgspec.structs import force_setattr
 
 from advisor.cache import cached
 from advisor.errors import InputError, RuleError
-from advisor.model.rules import RuleSpec, Subject
+from advisor.model.facts import Subject
+from advisor.model.rules import RuleSpec
 from advisor.reading import MOST_WRITTEN_BYTES, read_bytes, read_text
 
 if TYPE_CHECKING:

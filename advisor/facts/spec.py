@@ -178,8 +178,22 @@ _ROWS: tuple[tuple[str, Unit, str, str], ...] = (
     ("cuda_remedy", "text", "What would record CUDA at work", "by what was lost or unused"),
     ("kernel_remedy", "text", "What would record the kernels", "nodes where graphs hide them"),
 )
+_INPUT: tuple[tuple[str, Unit, str, str], ...] = (
+    ("producer", "text", "What recorded the capture", "capture metadata"),
+    ("driver", "text", "Version of the driver", "capture metadata"),
+    ("cuda", "text", "Version of CUDA that the driver supports", "capture metadata"),
+    ("format", "text", "What the capture was read as", "by its content"),
+    ("serving_engine", "text", "Serving engine", "as given, else the first that a capture shows"),
+    ("nsys_fits", "flag", "The nsys that recorded is as new as the driver's CUDA", "by their versions"),
+    ("several", "flag", "More than one capture is given", "count"),
+)
 
-RECORDING: Mapping[str, FactSpec] = {
-    f"recording.{name}": FactSpec(f"recording.{name}", unit, "trace", meaning, (), how, "sketch")
-    for name, unit, meaning, how in _ROWS
-}
+
+def _of(group: str, rows: tuple[tuple[str, Unit, str, str], ...]) -> Mapping[str, FactSpec]:
+    named = ((f"{group}.{name}", unit, meaning, how) for name, unit, meaning, how in rows)
+    return {n: FactSpec(n, unit, "trace", meaning, (), how, "sketch") for n, unit, meaning, how in named}
+
+
+RECORDING = _of("recording", _ROWS)
+#: What `advisor checklist` is told of each capture beside its facts.
+INPUT = _of("input", _INPUT)

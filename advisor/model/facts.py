@@ -35,6 +35,22 @@ def sees(level: Level) -> frozenset[str]:
 LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "operation")
 
 
+#: What facts are about: one trace, two things beside each other, how a trace was recorded, or the
+#: captures that `advisor checklist` is given.
+Subject = Literal["trace", "comparison", "context", "router", "recording", "checklist"]
+_SUBJECTS: dict[str, Subject] = {"compare": "comparison", "context": "context", "moe": "router",
+                                 "recording": "recording", "input": "checklist"}  # fmt: skip
+
+
+def subject_of(fact: str) -> Subject:
+    """The subject of a fact: the group that its name begins with."""
+    return _SUBJECTS.get(fact.partition(".")[0], "trace")
+
+
+#: The verb that answers the questions about a subject.
+ASKED_BY = {"recording": "doctor", "checklist": "checklist"}
+
+
 def of_job(fact: str) -> bool:
     """Whether a fact is made of all captures of a job, so that no capture has it for itself."""
     return fact.partition(".")[0] in ("rank", "ranks")

@@ -1,12 +1,20 @@
-"""What a rule compares with: a number, a flag, a text, or a list of texts."""
+"""What a rule compares with: an operator and a number, a flag, a text, or a list of texts."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
+from advisor.model.capture import Frozen
 from advisor.model.facts import Value
 
 ThresholdValue = Value | tuple[str, ...]
@@ -60,3 +68,36 @@ Operand = Annotated[
         }
     ),
 ]
+
+Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of", "known"]
+#: A parameter of the rule itself, or of another one (`CODE.name`), which says the number then.
+ParamName = Annotated[
+    str, StringConstraints(pattern=r"^([A-Z]{3,8}[0-9]{3}\.)?[a-z][a-z0-9_]*$", max_length=80)
+]
+
+
+class Strict(Frozen):
+    """No coercion: "no" is not false and 1.10 is not a text. Built on first use, since
+    `advisor explain` has to be quick."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+class Comparison(Strict):
+    """The right-hand side that facts and entity fields share: an operator and one operand."""
+
+    op: Op
+    value: Operand | None = None
+    param: ParamName | None = None
+
+    @model_validator(mode="after")
+    def _one_operand(self) -> Comparison:
+        if (self.value is None) == (self.param is None):
+            raise ValueError("give exactly one of `value` and `param`")
+        if self.value is not None and (self.op == "one_of") != isinstance(self.value, tuple):
+            raise ValueError("a list of texts goes with `one_of`, and `one_of` with a list")
+        if self.op == "known" and not isinstance(self.value, bool):
+            raise ValueError("`known` takes `value: true` or `value: false`")
+        if isinstance(self.value, str | bool) and self.op not in ("eq", "ne", "known"):
+            raise ValueError(f"texts and flags compare with eq or ne, not with {self.op}")
+        return self

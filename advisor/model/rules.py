@@ -8,26 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
-from advisor.model.capture import Frozen
-from advisor.model.facts import Level, Severity, Unit
-from advisor.model.operands import Items, Operand
+from advisor.model.facts import Level, Severity, Subject, Unit
+from advisor.model.operands import Comparison, Items, Operand, Strict
 
-Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of", "known"]
 Kind = Literal["symptom", "cause", "limit", "note", "question"]
-Reply = Literal["yes", "partly", "no"]
+Reply = Literal["yes", "partly", "no", "not_applicable"]
 Lifecycle = Literal["preview", "stable", "deprecated", "removed"]
-#: What facts are about: one trace, two things beside each other, or how a trace was recorded.
-Subject = Literal["trace", "comparison", "context", "router", "recording"]
-_SUBJECTS: dict[str, Subject] = {"compare": "comparison", "context": "context", "moe": "router",
-                                 "recording": "recording"}  # fmt: skip
-
-
-def subject_of(fact: str) -> Subject:
-    """The subject of a fact: the group that its name begins with."""
-    return _SUBJECTS.get(fact.partition(".")[0], "trace")
-
 
 CODE_PATTERN = r"^[A-Z]{3,8}[0-9]{3}$"
 FactName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)+$")]
@@ -36,13 +24,6 @@ Kebab = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", ma
 Prose = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Short = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class Strict(Frozen):
-    """No coercion: "no" is not false and 1.10 is not a text. Built on first use, since
-    `advisor explain` has to be quick."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Param(Strict):
@@ -56,31 +37,18 @@ class Param(Strict):
     sets: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}\d{3}\.[a-z][a-z0-9_]*$")] | None = None
 
 
-class Comparison(Strict):
-    """The right-hand side that facts and entity fields share: an operator and one operand."""
-
-    op: Op
-    value: Operand | None = None
-    param: Name | None = None
-
-    @model_validator(mode="after")
-    def _one_operand(self) -> Comparison:
-        if (self.value is None) == (self.param is None):
-            raise ValueError("give exactly one of `value` and `param`")
-        if self.value is not None and (self.op == "one_of") != isinstance(self.value, tuple):
-            raise ValueError("a list of texts goes with `one_of`, and `one_of` with a list")
-        if self.op == "known" and not isinstance(self.value, bool):
-            raise ValueError("`known` takes `value: true` or `value: false`")
-        if isinstance(self.value, str | bool) and self.op not in ("eq", "ne", "known"):
-            raise ValueError(f"texts and flags compare with eq or ne, not with {self.op}")
-        return self
-
-
 class FactCondition(Comparison):
     """``fact op operand``: unknown where the fact has no value, but for `known`, which asks just
     that."""
 
     fact: FactName
+
+
+class WideCondition(FactCondition):
+    """With `over` it is about the values of the fact here and in every narrower scope: `any` of them
+    or `every` one. A capture without a value counts as one that is not known."""
+
+    over: Literal["any", "every"] | None = None
 
 
 class SymptomCondition(Strict):
@@ -123,7 +91,7 @@ _KIND = Discriminator(
     custom_error_message="a condition starts with one of `fact`, `symptom`, `cause`",
 )
 Condition = Annotated[
-    Annotated[FactCondition, Tag("=fact")]
+    Annotated[WideCondition, Tag("=fact")]
     | Annotated[SymptomCondition, Tag("=symptom")]
     | Annotated[CauseCondition, Tag("=cause")],
     _KIND,
@@ -145,7 +113,7 @@ class Answer(Strict):
     """What a question is answered with, and what would record enough for a better answer."""
 
     reply: Reply
-    reason: Prose
+    reason: Annotated[str, StringConstraints(max_length=4000)] = ""
     remedy: Prose | None = None
 
 
@@ -375,26 +343,34 @@ class RuleSpec(Strict):
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """The answers of a question: one a branch, the first that holds counts, and `otherwise`."""
+        """The answers of a question: one a branch, the first that holds counts, and `otherwise`, which
+        an item of the checklist has where a person knows no better."""
         given = (*(b.answer for b in self.when.any or ()), self.otherwise)
         return tuple(a for a in given if a is not None)
 
     @model_validator(mode="after")
     def _one_answer_a_branch(self) -> RuleSpec:
-        wanted = 1 + len(self.when.any or ()) if self.kind == "question" else 0
-        if len(self.answers) != wanted:
+        asked = self.kind == "question"
+        last = asked and (self.otherwise is not None or self.subject == "recording")
+        wanted = len(self.when.any or ()) + last if asked else 0
+        if len(self.answers) != wanted or (asked and not wanted):
             raise ValueError(
                 "a question has an `answer` in each branch of `any`, and `otherwise`"
-                if wanted
+                if asked
                 else "`answer` and `otherwise` belong to questions; remove them"
             )
+        if self.subject == "recording" and not all(a.reason for a in self.answers):
+            raise ValueError("an answer about a recording has a `reason`")
+        word = "not_applicable" if self.subject == "recording" else "partly"
+        if any(a.reply == word for a in self.answers):
+            raise ValueError(f"a question of subject {self.subject} is never answered {word}")
         return self
 
     @model_validator(mode="after")
     def _no_finding(self) -> RuleSpec:
         """Nothing about a recording is a finding: questions, and the symptoms that they ask for."""
-        if self.kind == "question" and self.subject != "recording":
-            raise ValueError("a question has `subject: recording`")
+        if (self.kind == "question") != (self.subject == "checklist") and self.subject != "recording":
+            raise ValueError("a question has `subject: recording` or `subject: checklist`, as only it has")
         if self.subject == "recording" and self.kind not in ("question", "symptom"):
             raise ValueError("`subject: recording` is for questions and symptoms")
         return self

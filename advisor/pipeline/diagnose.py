@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from advisor.gain.attach import Gains
     from advisor.knowledge.serving import ServingEngine
     from advisor.metrics.analysis import Analysis
-    from advisor.model.facts import FactBase
-    from advisor.model.rules import Subject
+    from advisor.model.facts import FactBase, Subject
     from advisor.ranks.waits import Waits
     from advisor.sources.trace import Trace
 

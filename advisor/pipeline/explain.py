@@ -26,7 +26,7 @@ from advisor.model.explanation import (
     ScopeExplanation,
     TableSource,
 )
-from advisor.model.facts import Fact, Scope
+from advisor.model.facts import ASKED_BY, Fact, Scope
 from advisor.model.findings import Finding, Tool, named
 from advisor.model.numbers import percent
 from advisor.pipeline import document
@@ -47,10 +47,8 @@ def explain(
             return explanation(done, rank=int(code))
     rule = load_rule(code, builtin_dir(), *chosen.rules)
     if rule.subject != "trace":
-        raise RuleError(
-            f"{rule.code} judges a {rule.subject}, not one capture; see advisor "
-            + ("doctor" if rule.subject == "recording" else "compare")
-        )
+        verb = ASKED_BY.get(rule.subject, "compare")
+        raise RuleError(f"{rule.code} judges a {rule.subject}, not one capture; see advisor {verb}")
     with analyse(path, chosen, progress) as done:
         return explanation(done, rule.code)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from advisor.model.facts import ASKED_BY
 from advisor.model.numbers import CHANGES, OPS, fact_unit, named_unit, value_text
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Next, Paragraph, Title
 
@@ -29,6 +30,7 @@ FAMILIES = {
     "MOE": "Mixture of experts",
     "CMP": "Comparison",
     "ASK": "Questions of advisor doctor",
+    "CHK": "Questions of advisor checklist",
 }
 
 
@@ -145,8 +147,8 @@ def explain(rule: RuleSpec, references: Mapping[str, Reference]) -> Iterator[Blo
     """The page as ``advisor explain CODE`` prints it."""
     yield from page(rule, references)
     yield Gap()
-    recording = rule.subject == "recording"
-    yield Next("advisor doctor TRACE" if recording else f"advisor TRACE --select {rule.code}")
+    verb = ASKED_BY.get(rule.subject)
+    yield Next(f"advisor {verb} TRACE" if verb else f"advisor TRACE --select {rule.code}")
 
 
 def _section(head: str, text: str | None) -> Iterator[Block]:
@@ -157,6 +159,8 @@ def _section(head: str, text: str | None) -> Iterator[Block]:
 
 def judged_for(rule: RuleSpec) -> str:
     """Where the rule gives a verdict: ``each device``, ``the capture as a whole``."""
+    if rule.subject == "checklist":
+        return "all captures together"
     return "the capture as a whole" if rule.scope == "trace" else f"each {rule.scope}"
 
 
@@ -166,7 +170,7 @@ def _severity(rule: RuleSpec) -> str:
     if rule.kind == "note":
         return "listed as healthy"
     if rule.kind == "question":
-        return "answered by `advisor doctor`, never a finding"
+        return f"answered by `advisor {ASKED_BY[rule.subject]}`, never a finding"
     if rule.subject == "recording":
         return "asked for by questions, never a finding"
     if rule.invalidates is True:
@@ -243,9 +247,11 @@ def if_unknown(guard: Guard) -> str:
 def _answers(rule: RuleSpec) -> Iterator[Block]:
     """The answers of a question: the first one whose conditions hold counts."""
     where = [" and ".join(_condition(rule, c) for c in b) for b in rule.when.branches]
-    for text, answer in zip((*where, "otherwise"), rule.answers, strict=True):
+    otherwise = ("otherwise",) if rule.otherwise else ()
+    for text, answer in zip((*where, *otherwise), rule.answers, strict=True):
         notes = (f"where {text}" if text != "otherwise" else text, answer.remedy or "")
-        yield Item(answer.reason, code=answer.reply, notes=tuple(n for n in notes if n))
+        parts = [n for n in (answer.reason, *notes) if n]
+        yield Item(parts[0], code=answer.reply.replace("_", " "), notes=tuple(parts[1:]))
 
 
 def condition_line(condition: object, rule: RuleSpec) -> str:
@@ -253,7 +259,8 @@ def condition_line(condition: object, rule: RuleSpec) -> str:
     if (outcome := _outcome(condition)) is not None:
         return " ".join(outcome).rstrip()
     fact, op = getattr(condition, "fact", ""), getattr(condition, "op", "")
-    return f"{fact} {OPS[op]} {_operand(condition, rule, named_unit(fact), fact)}"
+    over = getattr(condition, "over", None)
+    return f"{over + ' ' if over else ''}{fact} {OPS[op]} {_operand(condition, rule, named_unit(fact), fact)}"
 
 
 def join_line(join: Join, rule: RuleSpec) -> str:
@@ -264,7 +271,9 @@ def join_line(join: Join, rule: RuleSpec) -> str:
 
 def _operand(comparison: object, rule: RuleSpec, unit: str, fact: str = "") -> str:
     name = getattr(comparison, "param", None)
-    if name is not None and name in rule.params:
+    if name is not None and name not in rule.params:
+        return str(name)  # of another rule
+    if name is not None:
         param = rule.params[name]
         return f"{value_text(param.default, fact_unit(fact, param.unit))} ({name})"
     return value_text(getattr(comparison, "value", None), unit)

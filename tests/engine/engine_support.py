@@ -110,8 +110,13 @@ def random_rules(
                 return {word: other.cause, **more}
             return random_test(rng, known=known)
 
+        def wide() -> dict[str, Any]:
+            found = condition()
+            over = {"over": rng.choice(("any", "every"))} if known and rng.random() < 0.15 else {}
+            return found | over if "fact" in found else found
+
         branches = [
-            {"all": [condition() for _ in range(rng.choice((1, 1, 2, 3)))]} for _ in range(rng.randint(1, 3))
+            {"all": [wide() for _ in range(rng.choice((1, 1, 2, 3)))]} for _ in range(rng.randint(1, 3))
         ]
         joins = [
             {

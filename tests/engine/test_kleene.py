@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
-from advisor.engine.infer import infer
+from advisor.engine.durable import available
+from advisor.engine.infer import Engine, infer
 from advisor.engine.values import COMPLEMENT, atom, compare, k_and, k_not, k_or, key
-from tests.engine.engine_support import base, ge, rule, rules
+from advisor.model.facts import FactBase, Scope
+from tests.engine.engine_support import base, ge, put, rule, rules
 
 T, F, U = True, False, None
 AND = [(T, T, T), (T, F, F), (T, U, U), (F, F, F), (F, U, F), (U, U, U)]
@@ -131,3 +134,47 @@ def test_missing_names_only_what_matters() -> None:
     (outcome,) = infer(base({"f.a": 0, "f.c": 1}), rules(one), engine="python").outcomes
     assert outcome.state == "unknown"
     assert outcome.missing == ("f.d", "f.g")
+
+
+#: A fact in three captures, None where one lacks it -> whether any and whether every value is 1 or more.
+SEVERAL = [
+    ((1.0, 2.0, 3.0), T, T), ((1.0, 0.0, 3.0), T, F), ((0.0, 0.0, 0.0), F, F),
+    ((1.0, None, 3.0), T, U), ((0.0, None, 0.0), U, F), ((None, None, None), U, U),
+]  # fmt: skip
+
+
+def of_captures(values: Sequence[float | None]) -> FactBase:
+    facts = FactBase(captures=tuple(Scope(rank=at) for at in range(len(values))))
+    for at, value in enumerate(values):
+        if value is not None:
+            put(facts, {"f.a": value}, Scope(rank=at, device=0))
+    return facts
+
+
+@pytest.mark.parametrize("engine", ["python", "durable"])
+@pytest.mark.parametrize(("values", "some", "all_"), SEVERAL)
+def test_any_and_every_value_of_the_captures(
+    engine: Engine, values: Sequence[float | None], some: bool | None, all_: bool | None
+) -> None:
+    states = {T: "fired", F: "quiet", U: "unknown"}
+    chosen = rules(
+        rule("ABC100", "a", [{**ge("f.a", 1), "over": "any"}], scope="trace"),
+        rule("ABC101", "b", [{**ge("f.a", 1), "over": "every"}], scope="trace"),
+    )
+    if engine == "durable" and not available()[0]:
+        pytest.skip("durable-rules does not import")
+    found = infer(of_captures(values), chosen, engine=engine, strict=True)
+    assert [o.state for o in found.outcomes] == [states[some], states[all_]]
+
+
+def test_the_value_that_decides_is_shown() -> None:
+    every = rules(rule("ABC100", "a", [{**ge("f.a", 1), "over": "every"}], scope="trace"))
+    (outcome,) = infer(of_captures((3.0, 0.5, 2.0)), every, engine="python").outcomes
+    assert outcome.branches[0].conditions[0].value == 0.5
+
+
+def test_without_a_capture_nothing_is_known() -> None:
+    lacks = {"fact": "f.a", "op": "known", "value": False, "over": "any"}
+    chosen = rules(rule("ABC100", "a", [lacks], scope="trace"))
+    assert [o.state for o in infer(of_captures(()), chosen, engine="python").outcomes] == ["unknown"]
+    assert [o.state for o in infer(of_captures((None,)), chosen, engine="python").outcomes] == ["fired"]
