@@ -12,7 +12,7 @@ from advisor.knowledge.gpus import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
-from advisor.model.gain import Choice, Combined, Gain
+from advisor.model.gain import WORTH, Choice, Combined, Gain
 from advisor.model.numbers import percent
 from advisor.model.rules import RuleSpec
 
@@ -155,5 +155,5 @@ def _of_the_step(finding: Finding) -> float | None:
 
 
 def _bound(findings: tuple[Finding, ...]) -> str:
-    ranked = [f for f in findings if f.share]
+    ranked = [f for f in findings if (f.share or 0.0) >= WORTH]
     return f"; the next candidate is {ranked[0].cause}" if ranked else ""
