@@ -12,13 +12,12 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import Collectives, blocking, device_collectives, overlap
+from advisor.metrics.collectives import SMALL_BYTES, Collectives, blocking, device_collectives, overlap
 from advisor.metrics.kernels import distribution
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope, Value
 from advisor.sources.schema import MISSING
 
-_SMALL_BYTES = 1 << 20
 #: The median of so many calls stands two slow ones.
 _MIN_CALLS = 5
 
@@ -114,7 +113,7 @@ def call_facts(
         out["comm.excess_ratio"] = float(excess.sum()) / window
         out["comm.repeated_excess_ratio"] = float(excess.sum() - excess.max()) / window
     if sized.any():
-        out["comm.small_exposed_ratio"] = float(exposed[sized & (size < _SMALL_BYTES)].sum()) / window
+        out["comm.small_exposed_ratio"] = float(exposed[sized & (size < SMALL_BYTES)].sum()) / window
     return out
 
 
@@ -161,7 +160,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     window = max(budget.window.length, 1)
     time, hidden = overlap(a, device)
     sized = found.bytes != MISSING
-    small = sized & (found.bytes < _SMALL_BYTES) & (found.exposed > 0)
+    small = sized & (found.bytes < SMALL_BYTES) & (found.exposed > 0)
     known = waits is not None and bool((waits >= 0).any())
     if waits is None or not known:
         waits = np.zeros(len(found), np.int64)

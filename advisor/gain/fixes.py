@@ -25,7 +25,7 @@ _NAMES = {
     " remove_gc remove_gil_wait",
     fixes_device: "pin_memory full_link_rate overlap_copy remove_copy fp8_weights int4_weights tensor_rate"
     " fp8_kv_cache int8_kv_cache int8_weights batch speculate shorten_node_gaps fuse_elementwise"
-    " overlap_communication",
+    " overlap_communication one_shot_collectives",
     fixes_experts: "fuse_experts balance_experts",
 }
 FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
@@ -41,7 +41,7 @@ LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
     "tensor_rate", "fp8_kv_cache", "int8_kv_cache", "int8_weights", "batch", "speculate",
     "fuse_elementwise", "fuse_experts", "balance_experts", "shorten_node_gaps", "overlap_communication",
-    "remove_sync", "full_link_rate", "faster_launches",
+    "remove_sync", "full_link_rate", "faster_launches", "one_shot_collectives",
 ))  # fmt: skip
 
 

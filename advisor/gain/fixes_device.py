@@ -393,3 +393,14 @@ def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenar
         raise NoEstimate("the replayed steps hold no collectives")
     share = float(np.clip(fix.number("overlap") + lean * _OVERLAP_SPREAD, 0.0, 1.0))
     return inputs.with_ops(duration=inputs.ops.duration * np.where(mine, 1 - share * work.exposed, 1.0))
+
+
+def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Half of what one trip over NVLink can save of the exposed time; optimistic: all of it,
+    pessimistic: a quarter."""
+    mine = work.small_collectives
+    if not mine.any():
+        raise NoEstimate("the replayed steps hold no collectives that are known to be small")
+    goes = constant("one_shot_saves") * {-1: 0.25, 0: 0.5, 1: 1.0}[lean]
+    share = np.where(mine, goes * work.exposed, 0.0)
+    return inputs.with_ops(duration=inputs.ops.duration * (1 - share))

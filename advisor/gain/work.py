@@ -17,6 +17,7 @@ from advisor.knowledge.gpus import gpu
 from advisor.knowledge.shapes import GpuSpec, Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.collectives import small_collectives
 from advisor.metrics.experts import Routing, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
@@ -105,6 +106,12 @@ class Work:
     @cached_property
     def communication(self) -> Array:
         return np.asarray(self.a.communication[self.at])
+
+    @cached_property
+    def small_collectives(self) -> Array:
+        """Mask of the collectives whose size is known and below a mebibyte."""
+        small = [small_collectives(self.a, device) for device in distinct(self.device).tolist()]
+        return np.isin(self.at, np.concatenate(small)) if small else np.zeros(len(self), bool)
 
     @cached_property
     def exposed(self) -> Array:

@@ -42,6 +42,10 @@ EXPERTS = "expert kernels"
 LEADS = ("kernels", EXPERTS, "copies", *_LEAD_PARTS, "idle, other")
 
 
+#: Below a mebibyte latency, not bandwidth, makes the time of a collective.
+SMALL_BYTES = 1 << 20
+
+
 class Collectives(Struct, frozen=True):
     """Collective calls of one device, ascending by start; times in the capture's own ns.
 
@@ -102,6 +106,14 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
         group,
         sequence,
     )
+
+
+def small_collectives(a: Analysis, device: int) -> Array:
+    """Operations of a device's window that are collectives below `SMALL_BYTES`, as far as sizes are
+    known."""
+    mine = _rows(a, device)
+    size = _arguments(a, device, mine)[0]
+    return np.asarray(mine[(size != MISSING) & (size < SMALL_BYTES)])
 
 
 def _places(a: Analysis, mine: Array, kind: Array) -> Array:

@@ -12,13 +12,17 @@ import pytest
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain.attach import combine
 from advisor.gain.catalog import Fix, catalogue
+from advisor.gain.estimate import Replayer
 from advisor.gain.fixes import FIXES, LEANING, settled
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate
+from advisor.metrics.analysis import Analysis
+from advisor.pipeline.diagnose import open_trace
 from advisor.pipeline.whatif import parse_fixes
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import PLAIN, US, fix, replayer, step_us
+from tests.kineto_builder import Profile
 
 
 def after(export: Export, folder: Path, *fixes: Fix, lean: int = 0, **options: object) -> float:
@@ -604,6 +608,34 @@ def test_collectives_beside_the_kernels(tmp_path: Path) -> None:
     assert before - after(export, tmp_path, half, lean=1) == pytest.approx(40)
     with pytest.raises(NoEstimate, match="no collectives"):
         after(scenes.eager(), tmp_path, fix("overlap_communication"))
+
+
+def sized_collectives(folder: Path, elements: int) -> Replayer:
+    """Steps of ten kernels of 20 us and a collective of 50 us behind each, launched far ahead."""
+    profile = Profile().gpu().process(100)
+    for i in range(60):
+        if i % 10 == 0:
+            profile.annotation(f"ProfilerStep#{i // 10}", i * 10 * US, 99 * US)
+        at, on_gpu = i * 10 * US, 100 * US + i * 70 * US
+        profile.launch(at, 2 * US, scenes.GEMM, on_gpu, 20 * US)
+        told = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "BFloat16"}
+        profile.launch(at + 4 * US, 2 * US, scenes.NCCL, on_gpu + 20 * US, 50 * US, **told)
+    return Replayer(Analysis(open_trace(profile.write(folder / "trace.json"))))
+
+
+def test_small_collectives_in_one_trip(tmp_path: Path) -> None:
+    """Of ten times 50 us that nothing hides 0.89 / 2 go; a quarter of 0.89 to all of it is the range."""
+    made = sized_collectives(tmp_path, 4_096)
+    won = [step_us(made) - step_us(made, fix("one_shot_collectives"), lean=lean) for lean in (-1, 0, 1)]
+    assert won == [pytest.approx(500 * 0.89 * part, rel=0.01) for part in (0.25, 0.5, 1.0)]
+
+
+def test_large_collectives_and_those_of_unknown_size_take_their_trips(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    unknown = replayer(scenes.kernels((scenes.GEMM, 100), (scenes.NCCL, 50)), tmp_path)
+    for made in (sized_collectives(tmp_path / "large", 1 << 20), unknown):
+        with pytest.raises(NoEstimate, match="no collectives that are known to be small"):
+            step_us(made, fix("one_shot_collectives"))
 
 
 def test_what_kernels_hide_already_is_not_won_again(tmp_path: Path) -> None:

@@ -198,4 +198,7 @@ def test_small_exposed_collectives_are_found(tmp_path: Path, marked: bool) -> No
         ("comm.small_calls_per_step", 24) if marked else ("comm.small_calls_per_100_kernels", 50)
     )
     (one,) = (f for f in found.findings if f.cause == "many-small-collectives")
+    assert one.gain is not None
+    assert one.gain.what_if == "one_shot_collectives"
+    assert bool(one.gain.speedup) == marked
     assert ("a step" in one.message) == marked
