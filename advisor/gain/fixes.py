@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from advisor.gain import fixes_device, fixes_experts, fixes_host
+from advisor.gain import fixes_batch, fixes_device, fixes_experts, fixes_host
 from advisor.gain.catalog import Fix, catalogue
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
@@ -24,15 +24,16 @@ _NAMES = {
     fixes_host: "cuda_graphs faster_launches remove_sync async_readback remove_allocations remove_host_gap"
     " remove_gc remove_gil_wait",
     fixes_device: "pin_memory full_link_rate overlap_copy remove_copy fp8_weights int4_weights tensor_rate"
-    " fp8_kv_cache int8_kv_cache int8_weights batch speculate shorten_node_gaps fuse_elementwise"
+    " fp8_kv_cache int8_kv_cache int8_weights shorten_node_gaps fuse_elementwise"
     " overlap_communication one_shot_collectives",
+    fixes_batch: "batch speculate",
     fixes_experts: "fuse_experts balance_experts",
 }
 FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
 #: Lines on what a fix rests on in this capture.
 NUMBERS: dict[str, Callable[[Fix, Work], list[str]]] = {
     "balance_experts": fixes_experts.routing_numbers,
-    "batch": fixes_device.batch_numbers,
+    "batch": fixes_batch.batch_numbers,
 }
 #: Fixes that leave the work of the device and its overlap as they are.
 KEEPS_WORK = frozenset(_NAMES[fixes_host].split()) - {"async_readback"}
@@ -50,7 +51,7 @@ def settled(fix: Fix, work: Work) -> Fix:
     NoEstimate."""
     if fix.what_if != "batch" or fix.number("n"):
         return fix
-    return replace(fix, params={"n": fixes_device.room_for_batch(work)[0]})
+    return replace(fix, params={"n": fixes_batch.room_for_batch(work)[0]})
 
 
 def apply(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int = 0) -> Inputs:
