@@ -154,7 +154,7 @@ def test_every_option_that_is_named_is_known(name: str) -> None:
             if option.startswith("--trace="):
                 assert set(option[8:].split(",")) <= sources
             else:
-                assert option in flags | variables | {"--weight-bytes", "--together"}
+                assert option in flags | variables | {"--weight-bytes", "--acceptance", "--together"}
 
 
 def test_a_reason_names_what_was_looked_for_first() -> None:

@@ -43,6 +43,7 @@ def test_drafting_and_verifying(tmp_path: Path) -> None:
             "speculation.draft_ms": 0.05,
             "speculation.verify_ms": 0.15,
             "speculation.break_even_tokens": 200 / 150,
+            "speculation.acceptance_given": False,
             "speculation.ms_per_token": None,
         },
     )
@@ -52,7 +53,11 @@ def test_the_cost_of_an_accepted_token(tmp_path: Path) -> None:
     """200 us yield 2.5 tokens, which without drafts take at most 150 us each."""
     expect_values(
         built(speculative(), tmp_path, acceptance=2.5),
-        {"speculation.ms_per_token": 0.08, "speculation.speedup_limit": 150 / 80},
+        {
+            "speculation.acceptance_given": True,
+            "speculation.ms_per_token": 0.08,
+            "speculation.speedup_limit": 150 / 80,
+        },
     )
 
 
