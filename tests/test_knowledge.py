@@ -394,6 +394,25 @@ def test_other_ranges_mean_nothing(text: str) -> None:
         ("Tesla V100-SXM2-32GB", "V100 SXM", 900, 80),
         ("NVIDIA GeForce RTX 5070 Ti", "RTX 5070 Ti", 896, 70),
         ("NVIDIA GeForce RTX 4090", "RTX 4090", 1008, 128),
+        ("NVIDIA GeForce RTX 4090 D", "RTX 4090 D", 1008, 114),
+        ("NVIDIA GeForce RTX 4080 SUPER", "RTX 4080 SUPER", 736, 80),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", "RTX 4070 Ti SUPER", 672, 66),
+        ("NVIDIA GeForce RTX 4070 SUPER", "RTX 4070 SUPER", 504, 56),
+        ("NVIDIA GeForce RTX 4070", "RTX 4070", 504, 46),
+        ("NVIDIA GeForce RTX 4060 Ti", "RTX 4060 Ti", 288, 34),
+        ("NVIDIA GeForce RTX 4060", "RTX 4060", 272, 24),
+        ("NVIDIA GeForce RTX 5070", "RTX 5070", 672, 48),
+        ("NVIDIA GeForce RTX 5060 Ti", "RTX 5060 Ti", 448, 36),
+        ("NVIDIA GeForce RTX 5060", "RTX 5060", 448, 30),
+        ("NVIDIA GeForce RTX 5050", "RTX 5050", 320, 20),
+        ("NVIDIA RTX 5000 Ada Generation", "RTX 5000 Ada", 576, 100),
+        ("NVIDIA RTX 4500 Ada Generation", "RTX 4500 Ada", 432, 60),
+        ("NVIDIA RTX 4000 Ada Generation", "RTX 4000 Ada", 360, 48),
+        ("NVIDIA RTX 4000 SFF Ada Generation", "RTX 4000 SFF Ada", 280, 48),
+        ("NVIDIA RTX PRO 4500 Blackwell", "RTX PRO 4500 Blackwell", 896, 82),
+        ("NVIDIA RTX PRO 4000 Blackwell", "RTX PRO 4000 Blackwell", 672, 70),
+        ("NVIDIA RTX PRO 2000 Blackwell", "RTX PRO 2000 Blackwell", 288, 34),
+        ("NVIDIA H800 PCIe", "H800 PCIe", 2039, 114),
         ("NVIDIA TITAN RTX", "TITAN RTX", 672, 72),
         (
             "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
@@ -414,15 +433,67 @@ def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None
 
 
 def test_unknown_gpus_have_no_peaks() -> None:
-    for name in (None, "", "NVIDIA H900", "AMD Instinct MI300A", "NVIDIA GeForce RTX 4090 D"):
+    for name in (None, "", "NVIDIA H900", "AMD Instinct MI300A", "NVIDIA Thor", "Orin"):
         assert gpus.gpu(name) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["NVIDIA H800 PCIe", "NVIDIA H20-3e", "NVIDIA RTX PRO 5000 Blackwell Generation Laptop GPU"]
-)
+#: Names as nvidia-smi prints them, of GPUs that stand beside one that is known.
+NEIGHBOURS = """
+    NVIDIA H20-3e
+    NVIDIA H100 80GB HBM3 MIG 1g.10gb
+    NVIDIA A100-SXM4-40GB MIG 3g.20gb
+    NVIDIA GeForce RTX 5090 D
+    NVIDIA GeForce RTX 5090 Laptop GPU
+    NVIDIA GeForce RTX 5080 Laptop GPU
+    NVIDIA GeForce RTX 5070 Ti Laptop GPU
+    NVIDIA GeForce RTX 5070 Laptop GPU
+    NVIDIA GeForce RTX 5060 Laptop GPU
+    NVIDIA GeForce RTX 4090 Laptop GPU
+    NVIDIA GeForce RTX 4080 Laptop GPU
+    NVIDIA GeForce RTX 4070 Laptop GPU
+    NVIDIA GeForce RTX 4060 Laptop GPU
+    NVIDIA GeForce RTX 3090 Ti
+    NVIDIA GeForce RTX 3070 Ti Laptop GPU
+    NVIDIA GeForce RTX 3060 Ti
+    NVIDIA GeForce RTX 3060 Laptop GPU
+    NVIDIA RTX A5000 Laptop GPU
+    NVIDIA RTX PRO 5000 Blackwell Generation Laptop GPU
+    NVIDIA RTX PRO 5000 72GB Blackwell
+    NVIDIA RTX PRO 4000 Blackwell SFF Edition
+    NVIDIA RTX PRO 4000 Blackwell Generation Laptop GPU
+    NVIDIA RTX 5000 Ada Generation Laptop GPU
+    NVIDIA RTX 4000 Ada Generation Laptop GPU
+    NVIDIA RTX 2000 Ada Generation
+    Quadro RTX 6000
+    Quadro RTX 5000
+    NVIDIA A2
+    NVIDIA A16
+    NVIDIA L2
+    NVIDIA T400
+    NVIDIA T1000
+    NVIDIA RTX A4000
+    NVIDIA TITAN V
+"""
+
+
+@pytest.mark.parametrize("name", [line.strip() for line in NEIGHBOURS.strip().splitlines()])
 def test_a_gpu_is_not_taken_for_its_faster_neighbour(name: str) -> None:
     assert gpus.gpu(name) is None
+
+
+@pytest.mark.parametrize(
+    ("board", "like"),
+    [("RTX 5070", "RTX 5080"), ("RTX 4060 Ti", "RTX 4090"), ("RTX 5000 Ada", "RTX 6000 Ada")],
+)
+def test_tensor_cores_of_a_family_have_the_same_rate_per_sm_and_clock(board: str, like: str) -> None:
+    """Against the ordinary cores, whose rate per SM and clock is one in all of them."""
+    by_name = {spec.name: spec for spec in gpus.gpus()}
+    ours, theirs = by_name[board], by_name[like]
+    for precision, rate in theirs.tensor_tflops.items():
+        assert ours.fp32_tflops
+        assert theirs.fp32_tflops
+        ratio = ours.tensor_tflops[precision] / ours.fp32_tflops
+        assert ratio == pytest.approx(rate / theirs.fp32_tflops, rel=0.01)
 
 
 @pytest.mark.parametrize(("name", "tflops"), [("NVIDIA B300", 13_500), ("NVIDIA GB300", 15_000)])

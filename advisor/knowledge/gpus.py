@@ -15,6 +15,9 @@ from advisor.model.capture import Device
 #: GPUs of AMD, by name.
 _AMD = r"AMD|Radeon|Instinct|\bMI\d"
 
+#: A part of a GPU: ``NVIDIA H100 80GB HBM3 MIG 1g.10gb``.
+_SLICE = re.compile(r"\bMIG \d+g\.")
+
 
 @cache
 def gpus() -> tuple[GpuSpec, ...]:
@@ -23,7 +26,10 @@ def gpus() -> tuple[GpuSpec, ...]:
 
 @cache
 def gpu(name: str | None) -> GpuSpec | None:
-    """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), or None."""
+    """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), or None; of a slice of one (MIG)
+    no peak is known."""
+    if _SLICE.search(name or ""):
+        return None
     return next((g for g in gpus() if any(pattern(p).found(name or "") for p in g.match)), None)
 
 
