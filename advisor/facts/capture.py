@@ -9,13 +9,13 @@ import numpy as np
 from advisor.facts import needs, origin
 from advisor.facts.damage import damage_facts, integrity_facts
 from advisor.facts.spec import Entry, Need, group
+from advisor.facts.startup import startup_facts
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import union
 from advisor.metrics.operations import Kind
-from advisor.metrics.startup import KINDS
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
 from advisor.model.facts import TRACE
 from advisor.sources.schema import MISSING, OPERATIONS, Call
@@ -33,19 +33,6 @@ _CLIENT = re.compile(
     r"|vllm bench serve|sglang\.benchmark\.serving|bench_serving\b"
 )
 
-
-#: Part of start-up -> its name, and what shortens it.
-_STARTUP_WORDS = {
-    "context": ("context creation", "driver persistence mode (nvidia-smi -pm 1), no device visible that is not used"),
-    "modules": ("modules, first launches", "run every kernel once before the capture; "
-                "CUDA_MODULE_LOADING=EAGER moves loads out of the first step"),
-    "libraries": ("set-up of libraries", "create handles and workspaces before the first request"),
-    "graphs": ("building of CUDA graphs", "capture graphs for the usual sizes before serving"),
-    "ranges": ("warm-up, loading, compilation", "caches of compiled and tuned kernels that outlive the process"),
-    "upload": ("upload of weights", "pinned memory, asynchronous copies, large pieces"),
-    "allocation": ("allocations before work", "one pool instead of many allocations"),
-    "rest": ("host code between these", "see it with --sample=process-tree or ranges of its own"),
-}  # fmt: skip
 
 _TRACED = Need("the capture does not list what was traced")
 _COMMAND = Need("the command line is not in the export")
@@ -115,15 +102,6 @@ FACTS = (
         Entry("capture.is_inference", "flag", "kernels", "The capture holds inference of a model", "capture.workload", columns=_PROGRAM, needs=(_KIND,)),
     ], columns={}, windowed=False),
     *group("trace", needs.CUDA, [
-        Entry("startup.context_ratio", "ratio", "api_calls", "Share of the capture in which the context is created", "the first call of 10 ms or more before any GPU work"),
-        Entry("startup.modules_ratio", "ratio", "api_calls", "Share of the capture in module loads and first launches of kernels", "calls from 100 us; first launches from ten times the median launch"),
-        Entry("startup.libraries_ratio", "ratio", "api_calls", "Share of the capture in which libraries are set up", "allocations, frees and other calls from 1 ms before the last first launch, at most three a name"),
-        Entry("startup.graphs_ratio", "ratio", "api_calls", "Share of the capture in which CUDA graphs are built", "graph instantiation calls, where graphs are then replayed"),
-        Entry("startup.ranges_ratio", "ratio", "", "Share of the capture in ranges named warm-up, loading, autotuning or compilation", "names of knowledge/step_ranges.yaml"),
-        Entry("startup.upload_ratio", "ratio", "", "Share of the capture in which weights are uploaded", "most of the uploaded bytes, before 1 % of the kernel time"),
-        Entry("startup.allocation_ratio", "ratio", "api_calls", "Share of the capture in allocations before the first GPU work", "allocation calls from 1 ms"),
-    ], columns={**origin.OPS, "api_calls": origin.CALLS}),
-    *group("trace", needs.CUDA, [
         Entry("workload.kind", "text", "", "What the capture holds, as capture.workload; without a value where there are no kernels", "evidence weighed by knowledge/workloads.yaml", needs=(_WORK,)),
         Entry("workload.confidence", "ratio", "", "Confidence of the workload: 0 where it is unknown", "evidence, its margin over the next workload, and how many kinds of evidence agree", needs=(_WORK,)),
         Entry("workload.framework", "text", "", "What launched the kernels: pytorch (and engines built on it), jax, tensorflow, tensorrt, onnxruntime, cuda-c++", "names of kernels and ranges; without any sign of a framework, CUDA C++", needs=(_WORK,)),
@@ -181,7 +159,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     )
     span = a.span[1] - min(a.span[0], a.startup.begin)
     if span > 0:
-        _startup(a, span, out)
+        startup_facts(a, span, out)
     if capture.command:
         command = " ".join(capture.command)
         cargo_debug = "cargo run" in command and not re.search(r"\s(-r|--release)\b", command)
@@ -205,48 +183,6 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
             ["CUDA traced by", a.trace_method or "unknown"],
             ["CUDA graph trace", capture.graph_trace_mode or "unknown"],
             ["GPU metrics", f"{capture.sample_hz:.0f} Hz" if capture.sample_hz else "none"],
-        ],
-    )
-
-
-def _startup(a: Analysis, span: int, out: FactWriter) -> None:
-    """Start-up, tear-down, the steady part and the rest; they add up to the capture."""
-    found = a.startup
-    cold = min(found.length / span, 1.0)
-    idle = np.mean([b.ns["startup"] for b in a.budgets.values()]) if a.budgets else 0.0
-    steady = min(max(a.window.length - float(idle), 0.0) / span, 1.0 - cold)
-    teardown = min(found.teardown.total / span, 1.0 - cold - steady)
-    out.put_all(
-        {
-            "capture.startup_ratio": cold,
-            "capture.steady_ratio": steady,
-            "capture.teardown_ratio": teardown,
-            "capture.unused_ratio": max(1.0 - cold - steady - teardown, 0.0),
-        }
-    )
-    parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}
-    for kind, length in parts.items():
-        out.put(f"startup.{kind}_ratio", length / span)
-    parts["rest"] = max(found.length - sum(parts.values()), 0)
-    out.table(
-        "capture.startup_parts",
-        TRACE,
-        "What start-up was made of, share of the capture",
-        ("part", "length:ms", "share:ratio", "what would shorten it"),
-        [
-            [_STARTUP_WORDS[kind][0], length / 1e6, length / span, _STARTUP_WORDS[kind][1]]
-            for kind, length in sorted(parts.items(), key=lambda p: -p[1])
-            if length
-        ],
-    )
-    out.table(
-        "capture.startup_events",
-        TRACE,
-        "What start-up and tear-down did",
-        ("what", "length:ms", "at:s"),
-        [
-            [e.what, (e.end - e.start) / 1e6, e.start / 1e9]
-            for e in sorted(found.events, key=lambda e: e.start - e.end)[:20]
         ],
     )
 

@@ -20,6 +20,7 @@ from advisor.facts import (
     phases,
     provenance,
     serving,
+    startup,
     sums,
     waits,
 )
@@ -29,7 +30,8 @@ from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
 IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
-    *capture.FACTS, *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS, *copies.FACTS, *memory.FACTS,
+    *capture.FACTS, *startup.FACTS,
+    *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS, *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
     *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *sums.FACTS,
 )  # fmt: skip

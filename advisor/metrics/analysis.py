@@ -145,9 +145,9 @@ class Analysis:
         """The best candidate for steps, with its confidence."""
         kernels = self.trace.has("kernels")
         heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
-        mine = self.main_process, self.main_device
         lost = max(self.losses.share, self.thinned.share)
-        work = Work(self.trace, self.ops, *mine, self.op_name, heavy, lost, self.program.denoises)
+        mine = self.main_process, self.main_device, self.op_name, heavy
+        work = Work(self.trace, self.ops, *mine, lost, self.program.denoises)
         kinds = ["loss" if k.operation == "loss" else k.family for k in self.names.known]
         found = find_steps(work, self.ranges, step_patterns(), kinds)
         if not len(found) or not kernels:
@@ -172,7 +172,8 @@ class Analysis:
 
     @cached_property
     def startup(self) -> Startup:
-        return find_startup(self.trace, self.ops, self.ranges, self.roles, self.repeated, self.op_name)
+        named = self.names, self.op_name
+        return find_startup(self.trace, self.ops, self.ranges, self.roles, self.repeated, *named)
 
     @cached_property
     def damage(self) -> Damage:
@@ -305,8 +306,7 @@ class Analysis:
 
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
-        inside = self.on(device).in_window
-        return np.flatnonzero(inside & (self.ops.device == device))
+        return np.flatnonzero(self.on(device).in_window & (self.ops.device == device))
 
     def device_kernels(self, device: int) -> Array:
         """Positions in `ops` of a device's kernels in the window."""

@@ -1,9 +1,9 @@
 """Start-up and tear-down: what a capture holds once and a steady state never again.
 
 Host time is cold while a thread creates a context, loads modules (at the first launch of a kernel,
-with lazy loading), initialises a library, builds a graph, or is inside a range that names itself
-warm-up, autotuning or compilation. It is so wherever it stands; what lies at the head of a capture
-is set aside whole.
+with lazy loading), initialises a library, builds a graph, tries kernels, or is inside a range that
+names itself warm-up, autotuning or compilation. It is so wherever it stands; what lies at the head of a
+capture is set aside whole.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct, field
 
+from advisor.metrics.autotuning import find_autotuning
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
-from advisor.metrics.kernels import dense
+from advisor.metrics.kernels import Names, dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array
-from advisor.sources.schema import HTOD, PAGEABLE, Call
+from advisor.sources.schema import HTOD, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
 
 #: What start-up consists of, in order of precedence.
-KINDS = ("context", "modules", "libraries", "graphs", "ranges", "upload", "allocation")
+KINDS = ("context", "modules", "libraries", "graphs", "ranges", "upload", "allocation", "autotuning")
 #: The first call before any GPU work creates the context when it takes this long.
 _CONTEXT_NS = 10_000_000
 #: Module loads and first launches shorter than this are lazy look-ups of single functions.
@@ -43,6 +44,8 @@ _UPLOAD_KERNELS = 3
 _LATE, _LATE_RANGE = 0.5, 0.9
 #: The head of a capture is set aside up to where it is cold for at least this share.
 _COLD_HEAD = 0.5
+#: Steps whose numbers of operations differ by no more than this do the same.
+_SAME_SIZE = 0.1
 #: A step is warm-up when this share of it is cold and it takes so many times the median.
 _COLD_STEP, _SLOW_STEP = 0.1, 1.3
 #: So are first steps in which the device idles for so many times the median (compilation on the
@@ -96,14 +99,20 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
 
 
 def find_startup(
-    trace: Trace, ops: Operations, ranges: Ranges, roles: Mapping[int, str], steps: Steps, op_name: Array
+    trace: Trace,
+    ops: Operations,
+    ranges: Ranges,
+    roles: Mapping[int, str],
+    steps: Steps,
+    names: Names,
+    op_name: Array,
 ) -> Startup:
     """Start-up of a capture; `roles` are those of ranges by position of their text, `op_name` is
-    the position of each operation's kernel name, MISSING for other operations."""
+    the position of each operation's kernel name in `names`, MISSING for other operations."""
     begin, _ = activity_span(trace, ops)
     if not len(ops):
         return Startup(begin, begin)  # of an unknown program
-    limit = _kernel_time_quantile(ops, _LATE)
+    limit = late = _kernel_time_quantile(ops, _LATE)
     if len(steps):
         # What the steps themselves load is cold, and no head of the capture.
         limit = min(limit, int(steps.host_start[0]))
@@ -123,6 +132,8 @@ def find_startup(
             Event("ranges", ranges.texts[int(t)], int(a), int(b))
             for t, a, b in zip(spans["text"], spans["start"], spans["end"], strict=True)
         ][:20]
+    tuned = _tuned(trace, ops, list(find_autotuning(ops, op_name, names, late)))
+    events += (e for _, e in tuned)
     begin = min([begin, *(e.start for e in events)])
     # A range that names itself start-up may hold most of the work, so long as some follows.
     until = limit if len(steps) else _kernel_time_quantile(ops, _LATE_RANGE)
@@ -134,7 +145,7 @@ def find_startup(
     if len(teardown):
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]), int(teardown.end[-1])))
     events.sort(key=lambda e: e.start)
-    return Startup(begin, end, tuple(events), _by_thread(calls, counted, spans), parts, teardown)
+    return Startup(begin, end, tuple(events), _by_thread(calls, counted, spans, tuned), parts, teardown)
 
 
 def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -> dict[str, Array]:
@@ -226,9 +237,30 @@ def _events(trace: Trace, kind: str, rows: Array) -> list[Event]:
     ]
 
 
-def _by_thread(calls: Columns, rows: Array, ranges: Columns | None) -> dict[int, Spans]:
-    """Cold host time by thread: the calls, and whole ranges."""
+def _tuned(trace: Trace, ops: Operations, found: list[tuple[int, int]]) -> list[tuple[int, Event]]:
+    """Thread and time of each stretch of trials."""
+    calls = trace.columns("api_calls", ("start", "thread"))
+    out = []
+    for first, last in found:
+        call, end = int(ops.api[first]), int(ops.end[last])
+        thread, start = (
+            (int(calls["thread"][call]), int(calls["start"][call]))
+            if call >= 0
+            else (MISSING, int(ops.start[first]))
+        )
+        out.append(
+            (thread, Event("autotuning", f"trials of kernels, {last - first + 1:,} operations", start, end))
+        )
+    return out
+
+
+def _by_thread(
+    calls: Columns, rows: Array, ranges: Columns | None, tuned: list[tuple[int, Event]]
+) -> dict[int, Spans]:
+    """Cold host time by thread: the calls, whole ranges, and stretches of trials."""
+    trials = np.array([(thread, e.start, e.end) for thread, e in tuned], np.int64).reshape(-1, 3).T
     sources = [{n: calls[n][rows] for n in ("thread", "start", "end")}, *([ranges] if ranges else [])]
+    sources.append(dict(zip(("thread", "start", "end"), trials, strict=True)))
     return union_by(*(np.concatenate([s[n] for s in sources]) for n in ("thread", "start", "end")))
 
 
@@ -256,7 +288,11 @@ def _head(begin: int, events: list[Event]) -> int:
     if not early:
         return begin
     loads = ("cuLibrary", "cuModule", "hipModule")
-    whole = [e for e in early if e.kind in ("ranges", "upload", "allocation") or e.what.startswith(loads)]
+    whole = [
+        e
+        for e in early
+        if e.kind in ("ranges", "upload", "allocation", "autotuning") or e.what.startswith(loads)
+    ]
     end = max([begin, *(e.end for e in whole)])
     covered = Coverage(union(np.array([e.start for e in early]), np.array([e.end for e in early])))
     ends = np.array([e.end for e in early])
@@ -320,3 +356,14 @@ def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
         slow |= alike & (length - busy > _FIRST_STEPS * usual)
         slow[0] = True
     return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)
+
+
+def warmup_steps(steps: Steps, startup: Startup, ops: Operations) -> Array:
+    """Lengths, ns, of the steps at the beginning that do as much as the others and take longer."""
+    length, size = steps.gpu_end - steps.begin, steps.size
+    first = np.arange(len(steps)) < cold_steps(steps, startup, ops)
+    if first.all():
+        return length[:0]
+    slow = length > _SLOW_STEP * np.median(length[~first])
+    alike = np.abs(size - np.median(size)) <= _SAME_SIZE * np.median(size)
+    return np.asarray(length[first & slow & alike])

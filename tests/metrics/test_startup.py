@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import advisor
 from advisor.metrics.pauses import slow_steps
 from tests.builder import Export
 from tests.metrics.support import analysis
@@ -122,3 +123,60 @@ def test_frees_after_the_last_work_are_tear_down(tmp_path: Path) -> None:
     a = analysis(export, tmp_path)
     assert a.startup.teardown.total == 5 * MS
     assert a.startup.length == 0
+
+
+def tuned(
+    tiles: int = 5, runs: int = 4, layers: int = 6, passes: int = 40, *, in_a_row: bool = True, later: int = 1
+) -> Export:
+    """Before so many passes of `layers`, each of their convolutions tries so many kernels; with `later`
+    kernels of its own in the passes, each of which runs so many times in a row there."""
+    export = Export().gpu().process(1)
+    t = 0
+
+    def launch(name: str, us: int) -> None:
+        nonlocal t
+        export.launch(at=t, dur=5 * US, kernel=name, kernel_start=t + 6 * US, kernel_dur=us * US)
+        t += (us + 8) * US
+
+    trials = [i % tiles if not in_a_row else i // runs for i in range(tiles * runs)]
+    for _ in range(layers):
+        for i in trials:
+            launch(f"sm80_xmma_fprop_implicit_gemm_tile{i}", 50)
+        launch("relu_kernel", 5)
+        t += 300 * US
+    for _ in range(passes):
+        for _ in range(layers):
+            for _ in range(later):
+                launch("sm80_xmma_fprop_implicit_gemm_chosen", 40)
+            launch("relu_kernel", 5)
+    return export
+
+
+def test_kernels_tried_in_a_row_and_never_again_are_autotuning(tmp_path: Path) -> None:
+    a = analysis(tuned(), tmp_path)
+    assert [e.kind for e in a.startup.events] == ["autotuning"]
+    length = a.startup.parts["autotuning"].total
+    assert length == pytest.approx(8.5 * MS, rel=0.1)
+    told = {f.name: f.value for f in advisor.diagnose(tmp_path / "trace.sqlite").facts}
+    assert told["startup.autotuning_ratio"] == pytest.approx(length / (a.span[1] - a.span[0]))
+    assert a.window.start >= a.startup.end > 8 * MS
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        tuned(tiles=3),  # too few kernels
+        tuned(layers=1, runs=2),  # too few runs
+        tuned(in_a_row=False),  # a prompt, whose kernels take turns
+        tuned(later=3),  # a benchmark, which repeats each kernel all along
+    ],
+)
+def test_other_kernels_that_come_once_are_no_autotuning(export: Export, tmp_path: Path) -> None:
+    assert "autotuning" not in analysis(export, tmp_path).startup.parts
+
+
+def test_first_steps_that_are_slower_than_the_rest_are_counted(tmp_path: Path) -> None:
+    d = advisor.diagnose(steps([4000, 2000, *[1000] * 8]).write(tmp_path / "trace.sqlite"))
+    told = {f.name: f.value for f in d.facts}
+    assert told["startup.warmup_step_count"] == 1
+    assert told["startup.warmup_ratio"] == pytest.approx(4 / 14, abs=0.02)
