@@ -161,8 +161,8 @@ def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -
     setup = (kind == Call.ALLOC) & (length >= _SETUP_NS) & (calls["end"] <= first)
     rows = np.flatnonzero(setup)
     allocation = rows[np.argsort(process[rows], kind="stable")]
-    loads = np.flatnonzero((kind == Call.MODULE) & (length >= _MODULE_NS))
-    modules = np.concatenate((loads, _first_launches(calls, ops, op_name, length)))
+    loads = (kind == Call.MODULE) & (length >= _MODULE_NS) & (calls["start"] < int(ops.end.max()))
+    modules = np.concatenate((np.flatnonzero(loads), _first_launches(calls, ops, op_name, length)))
     found: dict[str, Any] = {
         "context": context,
         "modules": modules,
