@@ -64,6 +64,7 @@ FACTS = (
         Entry("ranks.wait_window_ratio", "ratio", "", "Share of the window that ranks wait so with no other kernel beside it, on average", "mean over the ranks"),
         Entry("ranks.expert_wait_ratio", "ratio", "", "The part of that waiting for which expert kernels took longer on the rank that came last", "time of expert kernels since the collective before, against that of each rank that waits"),
         Entry("ranks.expert_wait_window_ratio", "ratio", "", "The same as a share of the window, on average", "mean over the ranks"),
+        Entry("ranks.stage_wait_ratio", "ratio", "", "Share of the window in which ranks wait in transfers between stages of a pipeline with no other kernel beside them, on average", "sends and receives whose end two ranks share at a time, one of them with several partners; mean over the ranks"),
         Entry("ranks.most_caused_ratio", "ratio", "", "Largest share of all waiting that one rank causes", "largest rank.caused_ratio"),
         Entry("ranks.late_part", "text", "", "What ranks did longer than the others before they came late, whichever rank it was", "largest sum of the differences since the collective before"),
         Entry("ranks.late_part_ratio", "ratio", "", "The part of the lateness that this makes", "sum of these differences / sum of the lateness"),
@@ -234,3 +235,4 @@ def rank_facts(a: Analysis, out: FactWriter) -> None:
     elif a.budgets and not any(a.communication):
         out.put("ranks.missing_count", 0)
         out.put("ranks.matched_count", 0)
+        out.put("ranks.stage_wait_ratio", 0.0)

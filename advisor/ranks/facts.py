@@ -39,6 +39,11 @@ def job_facts(
     if not waits.matched and not visible:
         return
     out.put("ranks.matched_count", waits.matched)
+    if any(waits.staged):
+        between = [staged / max(r.window_ns, 1) for r, staged in zip(ranks, waits.staged, strict=True)]
+        out.put("ranks.stage_wait_ratio", min(float(np.mean(between)), 1.0))
+    elif waits.matched:
+        out.put("ranks.stage_wait_ratio", 0.0)
     if not waits.matched:
         return
     shares = [waits.window_share(i, w) for i, w in enumerate(waits.exposed)]

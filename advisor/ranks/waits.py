@@ -8,11 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.metrics.collectives import EXPERTS
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
 from advisor.ranks.match import match
+from advisor.ranks.pipeline import between_stages, without
 
 #: Nobody is late to a collective in which no rank waits longer than this, or this share of it.
 _NOISE_NS, _NOISE_SHARE = 2_000, 0.05
@@ -47,6 +49,9 @@ class Waits(Struct, frozen=True):
     before it another had entered, at most, ns. Of the others `time` is their whole, `exposed` the
     part of the waits with no other kernel, and `experts` the part of that for which the kernels of
     experts on the rank that came last took longer, ns.
+
+    Transfers between the stages of a pipeline are no collectives: nobody is late to them. All of
+    their time is waiting for the neighbour, charged to no rank; `staged` is what is exposed of it.
     """
 
     ranks: tuple[RankRows, ...]
@@ -62,6 +67,7 @@ class Waits(Struct, frozen=True):
     late: tuple[Late | None, ...]
     left_out: tuple[int, ...]
     began_later: tuple[int, ...]
+    staged: tuple[int, ...]
 
     @property
     def judged(self) -> int:
@@ -91,7 +97,21 @@ class Waits(Struct, frozen=True):
 def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits:
     """Aligns the clocks (unless the ranks share one), matches the collectives and charges every
     wait to a rank. The result does not depend on the order of the ranks given: it is by number."""
-    ordered = tuple(r.unpacked() for r in sorted(ranks, key=lambda r: (r.rank, r.device)))
+    whole = tuple(r.unpacked() for r in sorted(ranks, key=lambda r: (r.rank, r.device)))
+    staged = between_stages(whole, one_clock=one_clock)
+    ordered = tuple(without(r, mask) for r, mask in zip(whole, staged, strict=True))
+    waits = _of_collectives(ordered, one_clock)
+    found, wait = [], []
+    for rows, mask, known, waited in zip(whole, staged, waits.found, waits.wait, strict=True):
+        found.append(mask.copy())
+        found[-1][~mask] = known
+        wait.append(np.where(mask, rows.duration, 0))
+        wait[-1][~mask] = waited
+    exposed = tuple(int(r.exposed[mask].sum()) for r, mask in zip(whole, staged, strict=True))
+    return replace(waits, ranks=whole, found=tuple(found), wait=tuple(wait), staged=exposed)
+
+
+def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
     shared = tuple(Clock(r.zero or 0) for r in ordered)
     clocks = shared if one_clock else tuple(align(ordered))
     found = match(ordered, clocks)
@@ -134,6 +154,7 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
         _late(ordered, calls, first, size, wait, bare, charged, above_noise),
         tuple(int((left_out & (begun_last == i)).sum()) for i in range(count)),
         tuple(int(early[begun_last == i].max(initial=0)) for i in range(count)),
+        (0,) * count,
     )
 
 
