@@ -208,3 +208,22 @@ def test_no_document_is_turned_back_into_a_domain_object() -> None:
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"\b(Scope|Fact|Table|Interval)\(\*\*", text), path
         assert not re.search(r"\(\*\*[\w.]+\.model_dump\(", text), path
+
+
+def rebuilt(source: str) -> list[int]:
+    """Lines that make an object of what a document says: ``Scope(**found.model_dump())``."""
+    calls = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call))
+    spread = (k.value for call in calls for k in call.keywords if k.arg is None)
+    return [
+        v.lineno for v in spread if isinstance(v, ast.Call) and ast.unparse(v.func).endswith("model_dump")
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_document_is_turned_back_into_an_object(path: Path) -> None:
+    assert rebuilt(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_walk_sees_an_object_that_is_rebuilt() -> None:
+    assert rebuilt("x = Scope(**found.scope.model_dump())") == [1]
+    assert rebuilt("x = {**found.model_dump()}") == []

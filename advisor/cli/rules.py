@@ -49,6 +49,7 @@ def check(directories: Directories = argument("[DIR...]", None)) -> None:
     from advisor.engine.lint_names import Catalogues
     from advisor.engine.load import builtin_dir
     from advisor.facts.catalog import ENTITIES, IMPACT_PARTS
+    from advisor.facts.spec import EVIDENCE_TABLES
     from advisor.gain.catalog import catalogue
     from advisor.knowledge.files import recommendation_ids, references
     from advisor.model.numbers import amount
@@ -56,6 +57,7 @@ def check(directories: Directories = argument("[DIR...]", None)) -> None:
     known = Catalogues(
         facts=EVERY_FACT,
         entities={name: entity.fields for name, entity in ENTITIES.items()},
+        tables=EVIDENCE_TABLES,
         what_ifs=catalogue().whatifs,
         actions=recommendation_ids(),
         parts=IMPACT_PARTS,

@@ -161,6 +161,20 @@ PART_MEANINGS = {
 }
 
 
+#: The tables that a finding may show as evidence: what a rule can name, and all that facts may write.
+EVIDENCE_TABLES = frozenset((
+    "activity.groups", "alloc.calls", "api.top", "call_sites.alloc", "call_sites.copy", "call_sites.flag",
+    "call_sites.launch", "call_sites.sync", "capture.damage", "capture.errors", "capture.invalid",
+    "capture.options", "capture.outside_work", "capture.startup_events", "capture.startup_parts",
+    "clock.samples", "comm.kinds", "copies.classes", "graph.buckets", "host.collections",
+    "host.gaps", "host.gil_holders", "idle.parts", "kernels.families", "kernels.fp32", "kernels.local",
+    "kernels.matmuls", "kernels.old_architecture", "kernels.products", "kernels.shapes",
+    "kernels.small_grid", "kernels.top", "launch.top_calls", "layers.parts", "memory.places",
+    "operations.tail", "origins.modules", "origins.places", "ranks.arrivals", "ranks.late", "ranks.parts",
+    "steps.phases", "steps.slowest", "sync.top_calls", "sync.waits", "unified.migrations",
+))  # fmt: skip
+
+
 # --- the catalogue of facts about how a capture was recorded, which the questions of `advisor
 # doctor` look at beside the facts of the trace
 

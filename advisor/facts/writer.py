@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from advisor.facts.missing import reason
-from advisor.facts.spec import FactSpec
+from advisor.facts.spec import EVIDENCE_TABLES, FactSpec
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Row, Scope, Table, Value
 from advisor.sources.schema import MISSING
@@ -70,6 +70,8 @@ class FactWriter:
         rows: Sequence[Sequence[Value | None]],
     ) -> None:
         """Keep an evidence table, its `columns` apart or by commas; an empty one is left out."""
+        if name not in EVIDENCE_TABLES:
+            raise ValueError(f"unknown evidence table {name}; add it to EVIDENCE_TABLES")
         if rows:
             columns = columns.split(", ") if isinstance(columns, str) else columns
             self.base.tables[name, scope] = Table(title, tuple(columns), tuple(tuple(r) for r in rows))

@@ -30,6 +30,15 @@ def test_a_new_rule_passes_check_and_test(
     assert main(["explain", "OWN101", "--rules", "rules/own"]) == 0
 
 
+def test_check_names_the_table_that_was_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "new", "OWN101", "--into", str(tmp_path)]) == 0
+    rule = tmp_path / "OWN101.yaml"
+    rule.write_text(rule.read_text(encoding="utf-8") + "evidence: [launch.top_call]\n", encoding="utf-8")
+    assert main(["rules", "check", str(tmp_path)]) == 2
+    slip = "unknown evidence table or join launch.top_call; did you mean launch.top_calls?"
+    assert slip in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("unit", sorted(NUMBERS))
 def test_it_begins_with_any_number(tmp_path: Path, unit: str) -> None:
     rule, cases = new_rule("OWN101", "own", NUMBERS[unit].name, NUMBERS[unit])

@@ -16,12 +16,6 @@ COMPARING = {"expect_values"}
 #: What is compared here is said about a fact, and is not its value.
 NOT_VALUES = {"missing", "provenance", "undecided", "columns", "tables", "needs", "why"}
 
-#: Facts without such a test. The list may only shrink: the test fails for one that has one.
-EXCUSED = {
-    "workload.confidence", "phase.attention_dram_ratio",
-    "capture.stack_option",
-}  # fmt: skip
-
 
 def names(node: ast.AST) -> Iterator[str]:
     for part in ast.walk(node):
@@ -63,14 +57,7 @@ def tested() -> set[str]:
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_fact_has_a_test_of_its_value(name: str, tested: set[str]) -> None:
-    if name in EXCUSED:
-        assert name not in tested, "it has a test now: take it out of EXCUSED"
-    else:
-        assert name in tested, "assert its value over a hand-made capture (test_values.py)"
-
-
-def test_excuses_are_of_facts() -> None:
-    assert set(CATALOGUE) >= EXCUSED
+    assert name in tested, "assert its value over a hand-made capture (test_values.py)"
 
 
 @pytest.mark.parametrize(

@@ -384,6 +384,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             # Two kernels again and again are no model.
             "capture.workload": "micro-benchmark",
             "workload.kind": "micro-benchmark",
+            "workload.confidence": 0.3,
             "capture.is_inference": False,
             "workload.is_model": False,
             "workload.is_language_model": False,
@@ -612,13 +613,13 @@ def test_collectives(tmp_path: Path) -> None:
     )
 
 
-def sampled(seconds: int = 2) -> Export:
+def sampled(seconds: int = 2, name: str = GEMM.name) -> Export:
     """A kernel of 9 ms every 10 ms, and samples of 10 ms: SM Active 80 %, DRAM 20 + 10 %, Tensor
     Active 40 %, GR Active 90 %; in every other tenth of a second SM Active is 20 %."""
     e = Export().gpu().process(1)
     count = 100 * seconds
     for i in range(count):
-        e.launch(i * 10_000 * US, 5 * US, GEMM.name, i * 10_000 * US + 10 * US, 9_000 * US)
+        e.launch(i * 10_000 * US, 5 * US, name, i * 10_000 * US + 10 * US, 9_000 * US)
     sm = [80 if i // 10 % 2 == 0 else 20 for i in range(count)]
     return e.gpu_metrics(
         {
@@ -670,6 +671,14 @@ def test_samples(tmp_path: Path) -> None:
         },
     )
     assert base.value("activity.resolved_ratio", DEVICE) == pytest.approx(1.0, abs=0.001)
+
+
+def test_samples_of_attention(tmp_path: Path) -> None:
+    """Attention is all that runs, for 9 of 10 ms, and DRAM is 30 % active over them."""
+    e = sampled(name=DECODE_ATTENTION.name)
+    for i in range(200):
+        e.range(f"decode_step {i}", i * 10_000 * US, i * 10_000 * US + 9_000 * US)
+    expect_values(built(e, tmp_path), {"phase.attention_dram_ratio": 0.3 / 0.9}, DECODE)
 
 
 @pytest.mark.parametrize(

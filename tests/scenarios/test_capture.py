@@ -385,6 +385,7 @@ def test_what_timing_python_calls_costs(tmp_path: Path) -> None:
         profile.python("model.py(1): forward", at, 2_000)
         profile.python("<built-in function linear>", at + 500, 1_000)
     d = advisor.diagnose(profile.write(tmp_path / "trace.json"))
+    assert fact(d, "capture.stack_option", None) == "with_stack"
     assert fact(d, "capture.python_call_count", None) == 80 * 12
     assert fact(d, "capture.python_calls_per_operator", None) == pytest.approx(2, rel=0.01)
     assert fact(d, "capture.stack_cost_ratio", None) == pytest.approx(160 * 0.5 / 1_000, rel=0.05)
