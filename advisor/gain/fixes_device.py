@@ -31,7 +31,8 @@ def pin_memory(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: i
     if not work.pageable.any():
         raise NoEstimate("the replayed steps copy nothing from or to pageable memory")
     changed = _at_pinned_rate(fix, inputs, work, work.pageable, lean)
-    return launched_ahead(fix, _unblocked(changed, work.pageable), work)
+    # What comes down is read on the host, which waits for it as before.
+    return launched_ahead(fix, _unblocked(changed, work.pageable & (work.direction == HTOD)), work)
 
 
 def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

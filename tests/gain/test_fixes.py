@@ -218,6 +218,27 @@ def test_a_pinned_copy_is_faster_and_holds_nobody(tmp_path: Path) -> None:
         after(scenes.copying("pinned"), tmp_path, fix("pin_memory"))
 
 
+def test_the_host_still_waits_for_a_pinned_result(tmp_path: Path) -> None:
+    """A kernel [7, 27), a megabyte down [28, 128) inside its call [10, 130), a wait [131, 133), and 67 us
+    of host code that works on the result: 90 us of the copy go, the code stays."""
+
+    def step(e: Export, t: int) -> None:
+        e.launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=20 * US)
+        e.copy(
+            at=t + 10 * US,
+            dur=120 * US,
+            kind="DtoH",
+            bytes=1_000_000,
+            copy_start=t + 28 * US,
+            copy_dur=100 * US,
+        )
+        e.sync(at=t + 131 * US, dur=2 * US)
+
+    export = scenes.capture(step, 200)
+    assert after(export, tmp_path) == 200
+    assert after(export, tmp_path, fix("pin_memory", gb_per_s=100)) == pytest.approx(110, abs=1)
+
+
 def test_the_rate_of_the_link_is_that_of_the_table(tmp_path: Path) -> None:
     """A copy of 10 MB: 182 us at the 55 GB/s of an H200, then the kernel, 0.9 us behind."""
 
