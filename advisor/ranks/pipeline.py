@@ -2,7 +2,7 @@
 
 The kernel of a send, of a receive and of an all-to-all has one name (``ncclDevKernel_SendRecv``). An
 all-to-all ends at once on all of its ranks, always the same ones; a transfer ends on the ranks of two
-stages, and a stage in the middle has another partner each time.
+stages, and a stage in the middle has another partner each time. Two stages alone wait in turns.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ _SAMPLE, _NEIGHBOURS = 500, 64
 #: A set of ranks that comes in this share of the transfers is one of stages, not chance; and such sets
 #: must make so many of them.
 _OFTEN, _MOST = 0.05, 0.8
+#: So many transfers between two stages follow one for which the other stage was late.
+_IN_TURN = 0.8
 #: In fewer transfers sets that come by chance look alike.
 _LEAST = 12
 
@@ -32,7 +34,7 @@ def between_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]
     than a transfer takes, none is found."""
     kind = [np.array([k == "send-recv" for k in r.kinds] or [False])[r.kind] for r in ranks]
     none = [np.zeros(len(r), bool) for r in ranks]
-    if (not one_clock and any(r.zero is None for r in ranks)) or sum(bool(k.any()) for k in kind) < 3:
+    if (not one_clock and any(r.zero is None for r in ranks)) or sum(bool(k.any()) for k in kind) < 2:
         return none
     end = np.concatenate(
         [((r.zero or 0) + r.start + r.duration)[k] for r, k in zip(ranks, kind, strict=True)]
@@ -46,7 +48,13 @@ def between_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]
     group = np.cumsum(np.diff(end, prepend=end[0]) > close)
     there = np.zeros((int(group[-1]) + 1, len(ranks)), bool)
     there[group, of] = True
-    return kind if _of_stages(there[there.sum(axis=1) > 1], len(of)) else none
+    length = np.zeros(there.shape)
+    length[group, of] = np.concatenate([r.duration[k] for r, k in zip(ranks, kind, strict=True)])[order]
+    several = there.sum(axis=1) > 1
+    there, length = there[several], length[several]
+    if len(there) < _LEAST or 2 * int(there.sum()) < len(of):
+        return none
+    return kind if _of_stages(there) or _in_turns(there, length) else none
 
 
 def _closeness(end: Array, of: Array) -> float:
@@ -68,14 +76,12 @@ def _closeness(end: Array, of: Array) -> float:
     return float(np.sqrt(median[far[0]] * median[far[0] + 1])) if len(far) else 0.0
 
 
-def _of_stages(there: Array, calls: int) -> bool:
-    """Whether ranks end together as stages of a pipeline do; a row a moment at which several end."""
-    if len(there) < _LEAST or 2 * int(there.sum()) < calls:
-        return False
+def _of_stages(there: Array) -> bool:
+    """Whether ranks end together as three or more stages of a pipeline do; a row a transfer."""
     sets, count = np.unique(there, axis=0, return_counts=True)
     pairs = np.empty((0, there.shape[1]), bool)
     known = 0
-    for at in np.argsort(-count, kind="stable").tolist():
+    for at in np.argsort(-count, kind="stable")[:_SAMPLE].tolist():
         one = sets[at]
         part = bool((pairs >= one).all(axis=1).any())  # calls of some ranks were lost
         # Transfers of other stages may end at the same time.
@@ -86,6 +92,20 @@ def _of_stages(there: Array, calls: int) -> bool:
     sizes = pairs.sum(axis=1)
     partners = bool((pairs.sum(axis=0) > 1).any())
     return partners and int(sizes.min()) == int(sizes.max()) and known >= _MOST * len(there)
+
+
+def _in_turns(there: Array, length: Array) -> bool:
+    """Whether ranks end together as two stages do: one waits (its call of `length` takes long) while
+    the other works, then the other way round."""
+    late = there & (2 * length < length.max(axis=1, keepdims=True))
+    turns = 0
+    sets, count = np.unique(there, axis=0, return_counts=True)
+    for one in sets[count >= _OFTEN * len(there)]:
+        mine = np.flatnonzero((there == one).all(axis=1))
+        here = late[mine]
+        other = here[1:] == (one & ~here[:-1])
+        turns += int((other.all(axis=1) & here[1:].any(axis=1) & here[:-1].any(axis=1)).sum())
+    return turns >= _IN_TURN * len(there)
 
 
 def without(rows: RankRows, mask: Array) -> RankRows:

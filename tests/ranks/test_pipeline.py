@@ -64,6 +64,31 @@ def test_a_slow_stage_is_no_late_rank(tmp_path: Path) -> None:
     assert "rank-arrival-skew" not in causes(d)
 
 
+@pytest.mark.parametrize("slow", [None, 1])
+def test_two_stages_wait_in_turns(tmp_path: Path, slow: int | None) -> None:
+    d = diagnosed(pipeline(2, slow=slow).write(tmp_path))
+    assert d.findings[0].cause == "pipeline-bubbles"
+    assert d.findings[0].share == pytest.approx(0.5, abs=0.03)
+    assert {"rotating-waiting", "rank-arrival-skew", "exposed-communication"}.isdisjoint(causes(d))
+
+
+def test_two_stages_of_two_ranks(tmp_path: Path) -> None:
+    d = diagnosed(pipeline(2, width=2).write(tmp_path))
+    assert d.findings[0].cause == "pipeline-bubbles"
+
+
+def test_ranks_that_are_late_by_chance_are_no_stages(tmp_path: Path) -> None:
+    made = Cluster(2)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                made.compute(GEMM, 100, more={(i * i + layer * i // 3) % 2: 150})
+                made.collective(SEND_RECV, 3)
+    d = diagnosed(made.write(tmp_path))
+    assert "pipeline-bubbles" not in causes(d)
+    assert "rotating-waiting" in causes(d)
+
+
 def test_collectives_inside_the_stages_are_judged_as_ever(tmp_path: Path) -> None:
     d = diagnosed(pipeline(3, width=2).write(tmp_path))
     assert finding(d, "pipeline-bubbles").share == pytest.approx(2 / 3, abs=0.05)
