@@ -395,9 +395,22 @@ def verdicts(rows: list[Row]) -> str:
     return table(["measure", "reached", "wanted"], [list(line) for line in lines])
 
 
+def widths(rows: list[Row], known: list[Row]) -> str:
+    """How wide the speed-up ranges are without and with the step of an unprofiled run."""
+    kinds = (("GPU or host gap", False), ("host launching", True))
+    lines = []
+    for name, launching in kinds:
+        mine = [[r.width for r in some if r.launching == launching] for some in (rows, known)]
+        lines.append(
+            [name, str(len(mine[0])), *(f"{f(w):.2f}" for w in mine for f in (statistics.median, max))]
+        )
+    head = ["limited by", "pairs", "median, high/low", "widest", "with the step given: median", "widest"]
+    return table(head, lines)
+
+
 def document(captures: Captures, labels: dict[str, Any], quick: bool) -> str:
     wanted = list(pairs(labels))
-    rows = rows_of(captures, wanted)
+    rows, known = rows_of(captures, wanted), rows_of(captures, wanted, known=True)
     firm = [r for r in rows if not r.pair.note]
     noted = [r for r in rows if r.pair.note]
     text = (ROOT / "benchmarks" / "gains.md").read_text(encoding="utf-8")
@@ -408,7 +421,8 @@ def document(captures: Captures, labels: dict[str, Any], quick: bool) -> str:
         "noted": lambda: (
             pair_table(noted) + "\n\n" + "\n".join(f"- {r.pair.capture}: {r.pair.note}." for r in noted)
         ),
-        "unprofiled": lambda: pair_table(rows_of(captures, wanted, known=True)),
+        "unprofiled": lambda: pair_table(known),
+        "widths": lambda: widths(rows, known),
         "odd": lambda: (
             "All of them are what `advisor diagnose` prints with the finding."
             if not odd
