@@ -9,6 +9,7 @@ from advisor.facts import needs, origin
 from advisor.facts.device import of_older_architecture
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
+from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, shape_key, shorten
 from advisor.metrics.pauses import step_times
@@ -53,6 +54,7 @@ FACTS = (
         Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, _OLD)),
         Entry("kernel.compiled_ratio", "ratio", "kernels", "Share of the elementwise, copy, activation, rope, softmax and norm kernels that torch.compile generated", "count, by names", needs=(needs.KERNELS, _SMALL)),
+        Entry("kernel.fusable", "text", "kernels", "What runs in kernels of its own although fused ones exist", "fusions of knowledge/kernel_families.yaml", needs=(needs.KERNELS, Need("no neighbours that a fused kernel exists for run apart"))),
         Entry("kernel.unfused_operations", "text", "kernels", "The operations that hold most of the time of these kernels, each with its share of the busy time", "the three largest", needs=(needs.KERNELS, _SMALL)),
         Entry("kernel.early_start_ratio", "ratio", "kernels", "Share of the kernels that begin before the kernel before them on their stream has ended: programmatic dependent launch, or branches of a graph", "count", columns={"kernels": f"{origin.SPAN} stream"}),
         Entry("kernel.cooperative_ratio", "ratio", "kernels", "Share of the kernel time in cooperative launches, whose blocks wait for each other: all of them have to fit on the device at once", "launch types 2 and 3", columns={"kernels": f"{origin.SPAN} launch_type"}, needs=(needs.KERNELS, _LAUNCH_TYPE)),
@@ -251,6 +253,8 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
     if not small.any():
         return
+    if fusable := kernel_families().fusable(a.names.operations[i] for i in distinct(name).tolist()):
+        out.put("kernel.fusable", "; ".join(fusable), scope)
     compiled = a.names.mask(lambda k: "(Inductor" in k.operation)[name]
     out.put("kernel.compiled_ratio", float(compiled[small].mean()), scope)
     busy = max(a.budgets[device].busy_ns, 1)

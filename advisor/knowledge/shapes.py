@@ -103,7 +103,14 @@ class TraitEntry(Data):
     set: Traits
 
 
+class FusionEntry(Data):
+    text: Text
+    apart: list[Pattern] = Field(min_length=1)
+    fused: list[Pattern]
+
+
 class KernelFile(File):
+    fusions: list[FusionEntry]
     carriers: list[Pattern]
     frameworks: list[Pattern]
     nameless: list[NamelessEntry]

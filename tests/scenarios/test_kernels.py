@@ -27,6 +27,7 @@ TOP_K = Kernel("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, fals
 SGEMM = Kernel("ampere_sgemm_128x64_tn")
 AMPERE = Kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_64x3_nn_align8")
 SDPA_80 = Kernel("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x64")
+ADD_NORM = Kernel("void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*, int)")
 LIMITS = ("memory-bandwidth-bound", "compute-bound")
 
 
@@ -230,6 +231,16 @@ def test_elementwise_kernels_between_the_products(tmp_path: Path) -> None:
     expect(d, "unfused-elementwise", never=HOST_SIDE)
     assert fact(d, "kernel.unfused_operations") == "add 36.4 %, multiply 24.2 %, RMSNorm 9.1 %"
     assert fact(d, "kernel.unfused_ratio") == pytest.approx(23 / 33, abs=0.01)
+
+
+@pytest.mark.parametrize(("norm", "told"), [(NORM, True), (ADD_NORM, False)])
+def test_no_fusion_is_advised_that_is_in_use(tmp_path: Path, norm: Kernel, told: bool) -> None:
+    layer = [(DECODE_ATTENTION, 4), (norm, 3), *((ADD, 4), (MUL, 4)) * 3, (GEMV, 10), (SILU, 3)]
+    d = diagnosed(replayed(layer), tmp_path)
+    assert fact(d, "kernel.fusable") == ("residual add with RMSNorm" if told else None)
+    (said,) = (r.action for r in d.findings[0].recommendations if r.id == "fused-kernels")
+    assert ("residual add with RMSNorm" in said) == told
+    assert "gate product" not in said
 
 
 def test_products_with_little_between_them_are_fused_enough(tmp_path: Path) -> None:
