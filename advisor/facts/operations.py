@@ -3,6 +3,9 @@ what a program uses already, so that no advice asks for it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+
 import numpy as np
 
 from advisor.facts import needs, origin
@@ -253,7 +256,7 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
     if not small.any():
         return
-    if fusable := kernel_families().fusable(a.names.operations[i] for i in distinct(name).tolist()):
+    if fusable := _fusable({a.names.operations[i] for i in distinct(name).tolist()}):
         out.put("kernel.fusable", "; ".join(fusable), scope)
     compiled = a.names.mask(lambda k: "(Inductor" in k.operation)[name]
     out.put("kernel.compiled_ratio", float(compiled[small].mean()), scope)
@@ -265,6 +268,16 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     largest = sorted(time, key=lambda operation: (-time[operation], operation))[:_NAMED]
     texts = (f"{operation} {time[operation] / busy:.1%}" for operation in largest)
     out.put("kernel.unfused_operations", ", ".join(texts).replace("%", " %"), scope)
+
+
+def _fusable(ran: Collection[str]) -> list[str]:
+    """What these operations do apart, although one kernel can do it and none of that kind runs."""
+
+    def runs(pattern: str) -> bool:
+        return any(re.match(pattern, operation) for operation in ran)
+
+    known = kernel_families().fusions
+    return [f.text for f in known if all(map(runs, f.apart)) and not any(map(runs, f.fused))]
 
 
 def _launches(a: Analysis, at: Array, duration: Array, scope: Scope, out: FactWriter) -> None:

@@ -6,7 +6,7 @@ Everything is read once, on first use; a faulty file is one clear error, never a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -135,7 +135,7 @@ class KernelFamilies:
         self._texts = Patterns(p for e in data.kernels for p in e.match)
         self._words = Patterns(_whole_words(p) for e in data.kernels for p in e.words)
         self._carriers = Patterns(data.carriers)
-        self._fusions = data.fusions
+        self.fusions = data.fusions
         self._nameless = data.nameless
         self._nameless_names = Patterns(n.match for n in data.nameless)
         self._frameworks = Patterns(data.frameworks)
@@ -146,15 +146,6 @@ class KernelFamilies:
     def classify(self, names: Sequence[str]) -> list[KernelFamily]:
         """One answer for each full (demangled) kernel name, in the order of `names`."""
         return [self._known.get(name) or self._classify(name) for name in names]
-
-    def fusable(self, operations: Iterable[str]) -> list[str]:
-        """What these operations do apart, although one kernel can do it and none of that kind runs."""
-        ran = list(operations)
-
-        def runs(pattern: str) -> bool:
-            return any(re.match(pattern, operation) for operation in ran)
-
-        return [f.text for f in self._fusions if all(map(runs, f.apart)) and not any(map(runs, f.fused))]
 
     def is_nameless(self, name: str) -> bool:
         """True for a name that kernels of all kinds share."""
