@@ -276,8 +276,8 @@ def _fusable(ran: Collection[str]) -> list[str]:
     def runs(pattern: str) -> bool:
         return any(re.match(pattern, operation) for operation in ran)
 
-    known = kernel_families().fusions
-    return [f.text for f in known if all(map(runs, f.apart)) and not any(map(runs, f.fused))]
+    known = kernel_families().fusions.items()
+    return [text for text, of in known if all(map(runs, of["apart"])) and not any(map(runs, of["fused"]))]
 
 
 def _launches(a: Analysis, at: Array, duration: Array, scope: Scope, out: FactWriter) -> None:

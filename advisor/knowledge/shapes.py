@@ -103,14 +103,8 @@ class TraitEntry(Data):
     set: Traits
 
 
-class FusionEntry(Data):
-    text: Text
-    apart: list[Pattern] = Field(min_length=1)
-    fused: list[Pattern]
-
-
 class KernelFile(File):
-    fusions: list[FusionEntry]
+    fusions: dict[Text, dict[Literal["apart", "fused"], list[Pattern]]]
     carriers: list[Pattern]
     frameworks: list[Pattern]
     nameless: list[NamelessEntry]
