@@ -24,7 +24,6 @@ from advisor.engine.judge import most_severe
 from advisor.engine.lint_names import facts_used
 from advisor.engine.load import CASES_SUFFIX, Problem, RuleSet, Source
 from advisor.engine.parse import read, validate
-from advisor.errors import RuleError
 from advisor.facts.spec import FactSpec
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
@@ -110,22 +109,6 @@ def run_all(
         if (path := cases_path(rules, code)) is not None
         and (path.is_file() or rule.spec.lifecycle == "stable")
     )
-
-
-def run_cases(
-    rules: RuleSet,
-    code: str,
-    path: Path | None = None,
-    *,
-    engine: Engine = "python",
-    units: Mapping[str, str] | None = None,
-) -> CaseRun:
-    """The cases of one rule, from `path` or from beside it; other rules only overrule it."""
-    program = _program(rules)
-    place = path or cases_path(rules, code)
-    if code not in program.by_code or place is None:
-        raise RuleError(f"no active rule file has the code {code}; see `advisor rules list`")
-    return _run(program, program.by_code[code].spec, place, engine, units)
 
 
 def cases_path(rules: RuleSet, code: str) -> Path | None:

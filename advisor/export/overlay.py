@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from advisor.export.gap_slices import largest_gaps
+from advisor.metrics import budget
 from advisor.metrics.activity import Samples
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.parts import IDLE
+from advisor.sources.schema import MISSING
 
 #: Gaps of a device that are drawn, and samples over all devices.
 GAPS = 1_000
@@ -141,6 +142,31 @@ def _steps(analysis: Analysis, process: int) -> Iterator[Event]:
         start = int(steps.gpu_end[i - 1] if i else steps.gpu_start[0])
         name = f"{steps.phase[i] or 'step'} {number}"
         yield Slice(process, STEPS_TRACK, name, start, int(steps.gpu_end[i]))
+
+
+class GapSlices(Struct, frozen=True):
+    """One gap; `parts` cover it without overlap, in order of time. `thread` issued its end."""
+
+    start: int
+    end: int
+    thread: int | None
+    parts: tuple[budget.Slice, ...]
+
+
+def largest_gaps(analysis: Analysis, device: int, most: int) -> list[GapSlices]:
+    """The `most` largest gaps of a device in order of time."""
+    gaps = analysis.budgets[device].gaps
+    largest = np.sort(np.argsort(-gaps.length, kind="stable")[:most]).tolist()
+    slices = budget.gap_slices(analysis.budgets[device], analysis.threads, analysis.states, largest)
+    return [
+        GapSlices(
+            start=int(gaps.start[i]),
+            end=int(gaps.end[i]),
+            thread=None if gaps.thread[i] == MISSING else int(gaps.thread[i]),
+            parts=tuple(parts),
+        )
+        for i, parts in zip(largest, slices, strict=True)
+    ]
 
 
 def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[Event]:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.cases import CaseFile, run_all, run_cases
+from advisor.engine.cases import CaseFile, run_all
 from advisor.engine.durable import available
 from advisor.engine.infer import Engine
-from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.load import RuleSet, builtin_dir, load_rules
 from advisor.engine.parse import parse, validate
-from advisor.errors import RuleError
 from tests.engine.test_load_errors import GOOD, write
 
 #: A rule with a branch of three kinds of condition, a join, a guard and an overruling rule.
@@ -75,7 +74,7 @@ def run(folder: Path, cases: str, engine: Engine = "python") -> list[str]:
     write(folder, SYMPTOM, "ABC102.yaml")
     write(folder, RULER, "ABC103.yaml")
     path = write(folder, cases, "ABC101.cases.yaml")
-    found = run_cases(load_rules(folder), "ABC101", engine=engine).all_problems
+    (found,) = (r.all_problems for r in run_all(load_rules(folder), engine=engine) if r.code == "ABC101")
     assert all(p.path == str(path) for p in found)
     return [f"{p.line}: {p.text}" for p in found]
 
@@ -166,16 +165,11 @@ def test_a_stable_rule_without_cases(tmp_path: Path) -> None:
     assert "cannot be read (No such file or directory); fix the file" in found.text
 
 
-def test_an_unknown_code(tmp_path: Path) -> None:
-    write(tmp_path, GOOD)
-    with pytest.raises(RuleError, match="no active rule file has the code ABC999"):
-        run_cases(load_rules(tmp_path), "ABC999")
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("code", ["UTL100", "SYN101"])
 def test_the_sample_rules(code: str, engine: Engine) -> None:
-    found = run_cases(load_rules(builtin_dir()), code, engine=engine)
+    every = load_rules(builtin_dir())
+    (found,) = run_all(RuleSet((every.by_code[code],), every.sources), engine=engine)
     assert found.all_problems == []
     assert len(found.results) >= 5
 

@@ -17,7 +17,7 @@ import pytest
 from advisor.cli.main import main
 from advisor.export import overlay as tracks
 from advisor.export import perfetto
-from advisor.export.gap_slices import largest_gaps
+from advisor.export.overlay import largest_gaps
 from advisor.pipeline.diagnose import analyse, assemble
 from tests.builder import Export
 from tests.kineto_builder import Profile, Style, decode

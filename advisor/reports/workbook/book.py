@@ -62,7 +62,6 @@ SHEETS = {
 
 def render(
     diagnoses: Sequence[Diagnosis],
-    many: bool = False,  # noqa: ARG001
     checklist: Checklist | None = None,
     review: Review | None = None,
     since: History | None = None,
