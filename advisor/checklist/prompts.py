@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Literal, Protocol
 
 from advisor.checklist.session import Reply, answered
@@ -82,8 +84,10 @@ KEYS: tuple[tuple[str, Answer], ...] = (("y", "yes"), ("n", "no"), ("x", "not_ap
 _QUIT, _HELP = "quit", "help"
 HELP = (
     "Press the key of a choice or move with the arrows, then Enter. b goes back to the question before, "
-    "q or Ctrl-C stops, h shows this; in a line of text b and q stand alone."
+    "q or Ctrl-C stops, h shows this; in a line of text b, q and h stand alone."
 )
+#: Below the text of a choice, after the pointer and the key.
+_INDENT = " " * len(" » 1) ")
 
 
 def need_terminal(instead: str) -> None:
@@ -99,7 +103,11 @@ def choose(
     does not offer. Raises KeyboardInterrupt to quit."""
     import questionary
 
-    offered = [questionary.Choice(text, value=value, shortcut_key=key) for value, text, key in choices]
+    width = get_terminal_size().columns - len(_INDENT) - 1
+    offered = [
+        questionary.Choice(f"\n{_INDENT}".join(wrap(text, width)), value=value, shortcut_key=key)
+        for value, text, key in choices
+    ]
     before = next((c for c in offered if c.value == default), None)
     if not first:
         offered.append(questionary.Choice("back", value=BACK, shortcut_key="b"))
@@ -128,14 +136,17 @@ def write(
     Raises KeyboardInterrupt to quit."""
     import questionary
 
-    keys = ", ".join([*([f"Enter: {empty}"] if empty else []), "b: back", "q: quit"])
-    check = (lambda text: text in ("b", "q") or valid(text)) if valid is not None else None
-    text = str(
-        questionary.text(ask, default=default, instruction=f"({keys}) ", validate=check).unsafe_ask()
-    ).strip()
-    if text == "q":
-        raise KeyboardInterrupt
-    return BACK if text == "b" else text
+    keys = ", ".join([*([f"Enter: {empty}"] if empty else []), "b: back", "q: quit", "h: help"])
+    check = (lambda text: text in ("b", "q", "h") or valid(text)) if valid is not None else None
+    while True:
+        text = str(
+            questionary.text(ask, default=default, instruction=f"({keys}) ", validate=check).unsafe_ask()
+        ).strip()
+        if text == "q":
+            raise KeyboardInterrupt
+        if text != "h":
+            return BACK if text == "b" else text
+        print(HELP)
 
 
 class TerminalAsker:

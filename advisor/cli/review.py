@@ -61,7 +61,7 @@ def day_of(text: str | None, option: str = "--date") -> str:
 @takes("sources review names day folder", files=("folder",), folder=FOLDER)
 def record(
     settings: Settings,
-    sources: list[str] = argument("TRACE"),
+    sources: list[str] = argument("TRACE..."),
     review: Path | None = option("FILE", "Workbook or JSON with what was decided."),
     names: str = option("A,B", "Who was there.", ""),
     day: str | None = option("DAY", TODAY, None, "--date"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from advisor.knowledge.capture import capture_goals
 from tests.checklist.test_wizard import DOWN, ENTER, ROOT, ended, environment
 from tests.cli.conftest import Run
 
@@ -90,14 +92,14 @@ def test_refusals_are_one_line(run: Run, capsys: Captured, args: tuple[str, ...]
     assert err.count("\n") == 1
 
 
-def terminal(folder: Path, *args: str):  # type: ignore[no-untyped-def]
+def terminal(folder: Path, *args: str, columns: int = 100):  # type: ignore[no-untyped-def]
     return pexpect.spawn(
         sys.executable,
         [str(ROOT / "tests" / "cli" / "driver.py"), "capture", *args],
         cwd=str(folder),
         env=environment(),
         encoding="utf-8",
-        dimensions=(50, 100),
+        dimensions=(50, columns),
         timeout=30,
     )
 
@@ -121,6 +123,16 @@ def test_it_asks_where_nothing_is_said(tmp_path: Path) -> None:
     assert "advisor capture bandwidth --engine vllm --phase decode --where slurm --ranks 8 --" in (
         " ".join(text.split())
     )
+
+
+def test_choices_are_whole_in_a_narrow_terminal(tmp_path: Path) -> None:
+    child = terminal(tmp_path, columns=60)
+    child.expect("h[)] help")
+    words = " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", child.before).split())
+    for goal in capture_goals().goals:
+        assert goal.question in words
+    child.send("q" + ENTER)
+    assert ended(child) == 130
 
 
 def test_ctrl_c_while_it_asks(tmp_path: Path) -> None:
