@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import stat
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from advisor.errors import InputError
@@ -17,12 +19,26 @@ MOST_WRITTEN_BYTES = 1 << 20
 #: What stands for open descriptors (`/dev/stdin`, `<(command)`): a pipe there ends by itself.
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
+#: Bytes read from which on memory is given back, and seconds between two times.
+_LARGE, _OFTEN_S = 64 << 20, 0.2
+
 
 class Reading:
     """What this process is at, for whoever shows progress, and the bytes that it has read."""
 
     doing = "reading"
     count = 0
+    _trimmed = 0.0
+
+    def give_back(self) -> None:
+        """Give the system back what freed arrays took, which the C library keeps for the next ones:
+        now and then, after much was read, because each time takes some ms."""
+        if self.count > _LARGE and monotonic() - self._trimmed > _OFTEN_S:
+            import ctypes
+
+            with suppress(OSError, AttributeError, TypeError):  # another C library
+                ctypes.CDLL(None).malloc_trim(0)
+            self._trimmed = monotonic()
 
 
 READING = Reading()

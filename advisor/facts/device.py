@@ -203,6 +203,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
     at = a.device_kernels(device)
     if len(at) == 0:
         return
+    old = of_older_architecture(a, device)  # solves for the activity, which takes memory of its own
     row, name = a.ops.row[at], a.op_name[at]
     duration = (a.ops.end - a.ops.start)[at]
     blocks = a.trace.columns("kernels", ("blocks",))["blocks"][row]
@@ -274,7 +275,6 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         scope,
     )
     about = a.device(device)
-    old = of_older_architecture(a, device)
     if old is not None:
         older = min(float(duration[old].sum()), busy)
         out.put("kernel.old_architecture_ratio", older / busy, scope)

@@ -9,7 +9,7 @@ matters: large GEMMs come out at 87-93 % DRAM where the window mean says 50 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -203,12 +203,11 @@ def kernel_activity(
     kept, parts = _groups(start, end, group, labels)
     if not kept:
         return None
-    column = np.zeros(len(start), np.int64)
+    column = np.zeros(len(start), np.int32)
     for j, mine in enumerate(parts):
         column[mine] = j
     runs = Runs.of(start, end, column, len(parts))
     design = runs.shares(samples.time, samples.period)
-    late, early = (runs.shares(samples.time + shift, samples.period) for shift in (_STAMP_NS, -_STAMP_NS))
     length = np.array([np.median((end - start)[mine]) for mine in parts])
     edge = np.minimum(_EDGE_NS / np.maximum(length, 1), 1)
     gram = design.T @ design
@@ -223,21 +222,30 @@ def kernel_activity(
         "tensor": samples.values.get("tensor_active"),
     }
     complete = {n: v for n, v in measures.items() if v is not None and not np.isnan(v).any()}
+    late, early = (
+        _bounded(runs.shares(samples.time + shift, samples.period), complete)
+        for shift in (_STAMP_NS, -_STAMP_NS)
+    )
     by_kernel = _by_single_kernels(samples, start, end, kind, parts, list(complete.values()))
     for (name, values), free in zip(complete.items(), by_kernel, strict=True):
         bounded = bounded_least_squares(gram, design.T @ values)
-        shifted = [bounded_least_squares(d.T @ d, d.T @ values) for d in (late, early)]
         # Bounds take from short kernels what would make their neighbours negative, single kernels
         # give it back with all the noise: the truth lies between, and the middle is least off.
         level[name] = np.clip((bounded + free) / 2, 0.0, 1.0)
         noise[name] = robust_covariance(design, values - design @ bounded)
-        doubts[name] = ((shifted[0] - shifted[1]) / 2, (bounded - free) / 2, level[name] * edge)
+        doubts[name] = ((late[name] - early[name]) / 2, (bounded - free) / 2, level[name] * edge)
         variance = np.diag(noise[name]) + sum(d**2 for d in doubts[name])
         error[name] = np.sqrt(np.maximum(variance, 0))
     if not level:
         return None
     share = design.mean(axis=0)
     return Activity(tuple(kept), share, level, error, noise, doubts, condition, lag)
+
+
+def _bounded(design: Array, values: Mapping[str, Array]) -> dict[str, Array]:
+    """The level of each column of a design, 0..1, for each of the sampled values."""
+    gram = design.T @ design
+    return {name: bounded_least_squares(gram, design.T @ one) for name, one in values.items()}
 
 
 def _groups(
@@ -274,9 +282,9 @@ def _by_single_kernels(
     most = max(min(_MAX_SINGLE, len(samples) // 10), 1)
     order = np.argsort(-time, kind="stable")[:most]
     order = order[time[order] >= _MIN_SINGLE_SHARE * time.sum()]
-    column = np.full(len(time), len(order))
+    column = np.full(len(time), len(order), np.int32)
     column[order] = np.arange(len(order))
-    column = dense(column[kind])[1]
+    column = dense(column[kind])[1].astype(np.int32)
     runs = Runs.of(start, end, column, int(column.max()) + 1)
     solved = runs.least_squares(samples.time, samples.period, values)
     held = np.stack([np.bincount(column[g], duration[g], minlength=runs.columns) for g in groups])
@@ -336,7 +344,7 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, fl
 
 def launch_kinds(name: Array, blocks: Array) -> Array:
     """Number of each launch's kernel and block count."""
-    return dense(name * (int(blocks.max(initial=0)) + 1) + blocks)[1]
+    return dense(name * (int(blocks.max(initial=0)) + 1) + blocks)[1].astype(np.int32)
 
 
 def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list[tuple[str, str]]]:
@@ -356,4 +364,4 @@ def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list
         else:
             i, count = divmod(k - len(families), most)
             labels.append((names.families[i], f"{names.short[i]} x{count}"))
-    return group, labels
+    return group.astype(np.int32), labels

@@ -312,7 +312,7 @@ class Analysis:
         """Positions in `ops` of a device's kernels in the window."""
         if device not in self._kernels:
             at = self.device_ops(device)
-            self._kernels[device] = at[self.op_name[at] >= 0]
+            self._kernels[device] = at[self.op_name[at] >= 0].astype(np.int32)
         return self._kernels[device]
 
     def feeder(self, device: int) -> int | None:

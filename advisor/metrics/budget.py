@@ -190,7 +190,9 @@ def _edges(found: Gaps) -> tuple[Array, Array, Array]:
     until = np.where(migrated, np.maximum(found.start, found.end - FAULT_NS), until)
     latency, memory, queue = map(IDLE_PARTS.index, ("launch_latency", "unified_memory", "queued"))
     held = open_ & (found.end - until > HELD_NS)
-    return before, until, np.where(migrated, memory, np.where(held, queue, latency))
+    after = np.full(len(found), latency, np.int8)
+    after[held], after[migrated] = queue, memory
+    return before, until, after
 
 
 def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, Array]:
@@ -208,11 +210,11 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
             out[part][at] += values.astype(zero.dtype)
 
     before, until, after = _edges(found)
-    for edge, lengths in ((before, until - found.start), (after, found.end - until)):
-        for code in distinct(edge[lengths > 0]).tolist():
+    for edge, lo, hi in ((before, found.start, until), (after, until, found.end)):
+        for code in distinct(edge[hi > lo]).tolist():
             if code != _THREAD:
                 at = np.flatnonzero(edge == code)
-                book(IDLE_PARTS[code], at, lengths[at])
+                book(IDLE_PARTS[code], at, hi[at] - lo[at])
     host = before == _THREAD
     for thread in distinct(found.thread[host]).tolist():
         mine = np.flatnonzero(host & (found.thread == thread))

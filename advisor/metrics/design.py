@@ -40,6 +40,10 @@ class Runs(Struct, frozen=True):
 
     def shares(self, lo: Array, period: int) -> Array:
         """Share of each [lo, lo + period), ascending by lo, that each column takes."""
+        blocks = (lo[at : at + _BLOCK] for at in range(0, len(lo), _BLOCK))
+        return np.concatenate([self._shares(some, period) for some in blocks])
+
+    def _shares(self, lo: Array, period: int) -> Array:
         hi = lo + period
         mine = slice(
             int(np.searchsorted(self.reach, lo[0], "right")), int(np.searchsorted(self.start, hi[-1]))
@@ -62,7 +66,7 @@ class Runs(Struct, frozen=True):
         triangle: Array = np.empty((0, self.columns + len(values)))
         for at in range(0, len(time), _BLOCK):
             block = slice(at, at + _BLOCK)
-            rows = np.column_stack([self.shares(time[block], period), *(v[block] for v in values)])
+            rows = np.column_stack([self._shares(time[block], period), *(v[block] for v in values)])
             triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, rows]), mode="r"))
         cut = np.finfo(float).eps * max(len(time), self.columns)
         solved = np.linalg.lstsq(triangle[:, : self.columns], triangle[:, self.columns :], rcond=cut)[0]

@@ -12,7 +12,7 @@ from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import Coverage, Spans, gaps, subtract, union
 from advisor.metrics.operations import Operations
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, compact, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -57,11 +57,11 @@ def device_gaps(
     busy = union(ops.start, ops.end)
     idle = subtract(gaps(busy, window.start, window.end), window.holes)
     after = np.searchsorted(ops.start, idle.end, "left")
-    at = np.minimum(after, len(ops) - 1)
+    at = np.minimum(after, len(ops) - 1).astype(np.int32)
     known = (after < len(ops)) & (ops.start[at] == idle.end)
     # The operation that kept the device busy up to the gap: the one whose end was the latest.
-    reach = np.maximum.accumulate(ops.end)
-    keeper = np.maximum.accumulate(np.where(ops.end >= reach, np.arange(len(ops)), 0))
+    latest = ops.end >= np.maximum.accumulate(ops.end)
+    keeper = np.maximum.accumulate(np.where(latest, np.arange(len(ops), dtype=np.int32), 0))
     prev = keeper[np.maximum(at - 1, 0)]
     has_prev = known & (at > 0)
     internal = (
@@ -92,17 +92,17 @@ def device_gaps(
         Gaps(
             idle.start,
             idle.end,
-            np.where(known, at, MISSING).astype(np.int32),
-            np.where(has_prev, prev, MISSING).astype(np.int32),
+            np.where(known, at, MISSING),
+            np.where(has_prev, prev, MISSING),
             call_start,
             call_end,
             call_kind,
-            thread,
-            np.where(known, ops.process[at], MISSING).astype(np.int32),
+            compact(thread),
+            compact(np.where(known, ops.process[at], MISSING).astype(np.int32)),
             internal,
             crosses,
             migrated,
-            np.where(stepped, LONG_HOST_NS, LONG_HOST_STEPLESS_NS).astype(np.int32),
+            compact(np.where(stepped, LONG_HOST_NS, LONG_HOST_STEPLESS_NS).astype(np.int32)),
         ),
         busy,
     )

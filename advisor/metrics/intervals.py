@@ -5,7 +5,7 @@ Busy time is always the measure of a union, never a sum of durations: operations
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ def union(start: Array, end: Array) -> Spans:
     reach = np.maximum.accumulate(end)
     first = np.flatnonzero(np.concatenate(([True], start[1:] > reach[:-1])))
     last = np.concatenate((first[1:], [len(start)])) - 1
-    return Spans(start[first].astype(np.int64), reach[last].astype(np.int64))
+    return Spans(start[first].astype(np.int64, copy=False), reach[last].astype(np.int64, copy=False))
 
 
 def joined(*sets: Spans) -> Spans:
@@ -67,12 +67,15 @@ def union_by(key: Array, start: Array, end: Array) -> dict[int, Spans]:
 
 
 def clip(spans: Spans, lo: int, hi: int) -> Spans:
-    """The part of a merged set inside [lo, hi)."""
+    """The part of a merged set inside [lo, hi): a view of it where nothing has to be cut."""
     a = int(np.searchsorted(spans.end, lo, "right"))
     b = int(np.searchsorted(spans.start, hi, "left"))
     if a >= b or hi <= lo:
         return EMPTY
-    return Spans(np.maximum(spans.start[a:b], lo), np.minimum(spans.end[a:b], hi))
+    start, end = spans.start[a:b], spans.end[a:b]
+    return Spans(
+        start if start[0] >= lo else np.maximum(start, lo), end if end[-1] <= hi else np.minimum(end, hi)
+    )
 
 
 def gaps(spans: Spans, lo: int, hi: int) -> Spans:
@@ -83,7 +86,7 @@ def gaps(spans: Spans, lo: int, hi: int) -> Spans:
     start = np.concatenate(([lo], inner.end))
     end = np.concatenate((inner.start, [hi]))
     keep = end > start
-    return Spans(start[keep], end[keep])
+    return Spans(start, end) if keep.all() else Spans(start[keep], end[keep])
 
 
 def subtract(a: Spans, b: Spans) -> Spans:
@@ -104,10 +107,14 @@ def intersect(a: Spans, b: Spans) -> Spans:
     first = np.searchsorted(b.end, a.start, "right")
     last = np.searchsorted(b.start, a.end, "left")
     count = np.maximum(last - first, 0)
-    mine = np.repeat(np.arange(len(a)), count)
-    offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    theirs = first[mine] + offset
-    return Spans(np.maximum(a.start[mine], b.start[theirs]), np.minimum(a.end[mine], b.end[theirs]))
+    total = int(count.sum())
+    kind: type[np.signedinteger[Any]] = np.int32 if max(total, len(b)) < 1 << 31 else np.int64
+    mine = np.repeat(np.arange(len(a), dtype=kind), count)
+    theirs: Array = np.arange(total, dtype=kind)
+    theirs += (first - np.cumsum(count) + count).astype(kind)[mine]
+    start, end = b.start[theirs], b.end[theirs]
+    np.maximum(a.start[mine], start, out=start)
+    return Spans(start, np.minimum(a.end[mine], end, out=end))
 
 
 class Coverage:

@@ -75,7 +75,7 @@ def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
     short_ids = np.zeros(len(ids), np.int64)
     short_ids[index] = columns["short_name_id"]
     short = [s or t for s, t in zip(trace.texts(short_ids.tolist()), texts, strict=True)]
-    names = Names(ids, texts, short, index, families.classify(texts))
+    names = Names(ids, texts, short, index.astype(np.int32), families.classify(texts))
     nameless = [i for i, text in enumerate(texts) if families.is_nameless(text)]
     return _named_by_launch(trace, names, families, nameless) if nameless else names
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 from msgspec import Struct
 
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, compact, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -85,7 +85,7 @@ def operations(trace: Trace) -> Operations:
         joined["process"] = _filled(joined["process"], trace.columns("api_calls", ("process",))["process"])
     joined["device"] = _filled(joined["device"], np.array([d.id for d in trace.devices], np.int64))
     joined["api"] = _issuing_calls(trace, joined["process"], joined["correlation"])
-    return Operations(**joined)
+    return Operations(**{n: compact(a) for n, a in joined.items()})
 
 
 def _filled(ids: Array, known: Array) -> Array:
@@ -98,7 +98,7 @@ def _filled(ids: Array, known: Array) -> Array:
 def directions(trace: Trace, ops: Operations) -> Array:
     """Direction of each copy (`copies.kind`), 0 for other operations."""
     copy = ops.kind == Kind.COPY
-    found = np.zeros(len(ops), np.int64)
+    found = np.zeros(len(ops), np.int32)
     if copy.any():
         found[copy] = trace.columns("copies", ("kind",))["kind"][ops.row[copy]]
     return found

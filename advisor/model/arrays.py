@@ -11,6 +11,12 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
+def compact(values: Array) -> Array:
+    """The same values; a column of one value takes no memory, and cannot be written."""
+    same = len(values) > 0 and bool((values[1:] == values[0]).all())
+    return np.broadcast_to(values[0], values.shape) if same else values
+
+
 def distinct(values: Array) -> Array:
     """The different values in ascending order, as `np.unique` has them, which hashes or sorts and
     imports masked arrays: integers that lie close are looked up in a table."""

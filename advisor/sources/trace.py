@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, compact
 from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.reading import READING
 from advisor.sources.schema import NARROW_COLUMNS, TABLES
@@ -101,6 +101,7 @@ class Trace:
         absent = [n for n in wanted if n not in kept]
         if absent:
             kept.update(self._read(table, absent))
+        READING.give_back()
         if window is None:
             return {n: kept[n] for n in wanted}
         lo, hi = window
@@ -167,10 +168,8 @@ class Trace:
 
 def _narrow(values: Column) -> Column:
     """The values in half of the memory, where they and sums of two fit; in none, where all are one."""
-    lo, hi = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    if max(hi, -lo) >= 1 << 30:
-        return values
-    return values.astype(np.int32) if lo < hi else np.broadcast_to(np.int32(lo), values.shape)
+    fits = len(values) > 0 and max(int(values.max()), -int(values.min())) < 1 << 30
+    return compact(values.astype(np.int32) if fits else values)
 
 
 def _near(start: Column) -> Column | None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.model.arrays import distinct
+from advisor.model.arrays import compact, distinct
 
 
 @given(st.lists(st.sampled_from([-(2**63), -5, -1, 0, 1, 2, 127, 2**40, 2**63 - 1])))
@@ -34,3 +34,11 @@ def test_each_type_is_kept(column: Any) -> None:
     found, expected = distinct(column), np.unique(column)
     assert found.tolist() == expected.tolist()
     assert found.dtype == expected.dtype
+
+
+def test_a_column_of_one_value_takes_no_memory() -> None:
+    same = np.full(1_000, 7, np.int32)
+    assert compact(same).strides == (0,)
+    assert compact(same).tolist() == same.tolist()
+    for values in (np.arange(3), np.empty(0, np.int64)):
+        assert compact(values) is values

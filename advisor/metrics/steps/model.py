@@ -206,7 +206,7 @@ def timed(
 ) -> Steps:
     """The steps with their times. `op_step` is taken for the operations of this work alone; `host`
     are the times of ranges, else of the first and the last call that issued work of the step."""
-    op_step = np.where(work.mine, op_step, MISSING)
+    op_step = np.where(work.mine, op_step, MISSING).astype(np.int32)
     gpu_start, gpu_end = _gpu_bounds(work, op_step, count)
     host_start, host_end = host or _host_bounds(work, op_step, gpu_start, gpu_end)
     return Steps(

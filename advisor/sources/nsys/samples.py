@@ -176,9 +176,11 @@ def _merged(parts: list[dict[str, Any]]) -> Columns:
         "device": np.repeat(np.array([p["device"] for p in parts], np.int64), sizes),
     }
     for name in TABLES["samples"][2:]:
-        columns[name] = np.concatenate(
-            [p.get(name, np.full(n, np.nan)) for p, n in zip(parts, sizes, strict=True)] or [np.empty(0)]
-        )
+        if any(name in part for part in parts):
+            each = [p.get(name, np.full(n, np.nan)) for p, n in zip(parts, sizes, strict=True)]
+            columns[name] = np.concatenate(each) if len(each) > 1 else each[0]
+        else:  # of no device: a column that takes no memory
+            columns[name] = np.broadcast_to(np.nan, sum(sizes))
     if len(parts) > 1:
         order = np.lexsort((columns["device"], columns["time"]))
         columns = {name: values[order] for name, values in columns.items()}
