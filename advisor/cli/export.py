@@ -36,6 +36,7 @@ def perfetto(
     from advisor.export.perfetto import render
     from advisor.model.numbers import value_text
     from advisor.pipeline.diagnose import analyse, assemble
+    from advisor.reading import READING
     from advisor.reports.files import STDOUT
 
     check_one(settings, trace)
@@ -45,6 +46,8 @@ def perfetto(
         raise InputError(f"a trace is not printed to a terminal; write it to a file: -o {name}")
     with Progress(trace.name) as progress, analyse(trace, settings, progress) as done:
         diagnosis = assemble(done)
+        done.gains.forget()
+        READING.give_back()
         progress("writing")
         make = trace_packets if with_trace else render
         write_bytes(make(done.analysis, diagnosis, gaps), target, settings.force)

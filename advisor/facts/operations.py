@@ -172,15 +172,14 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if len(at) == 0:
         return
     row, name = a.ops.row[at], a.op_name[at]
-    duration = (a.ops.end - a.ops.start)[at]
     columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads", "blocks"))
-    columns = {k: v[row] for k, v in columns.items()}
-    if (columns["blocks"] <= 0).any():
+    blocks_of = columns["blocks"][row]
+    if (blocks_of <= 0).any():
         return  # not recorded
-    shape = shape_key(columns)
+    shape = shape_key({k: v[row] for k, v in columns.items()})
     varies = _varying(name, step, shape, len(a.names.ids))
     scope = Scope(device=device)
-    time = np.bincount(name, duration, minlength=len(a.names.ids))
+    time = np.bincount(name, (a.ops.end - a.ops.start)[at], minlength=len(a.names.ids))
     whole = max(float(time.sum()), 1.0)
     share = float(time[varies].sum()) / whole
     out.put("kernel.varying_shape_ratio", share, scope)
@@ -188,7 +187,7 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     rows = []
     for i in np.flatnonzero(varies)[np.argsort(-time[varies], kind="stable")][:_SHAPES].tolist():
         mine = name == i
-        blocks = columns["blocks"][mine]
+        blocks = blocks_of[mine]
         rows.append(
             [
                 a.names.texts[i],

@@ -66,6 +66,11 @@ class Gains:
         found = self._replayer.untraced_ms()
         return found if found.mid > 0 else None
 
+    def forget(self) -> None:
+        """Drop what estimates share, which takes memory; it is made again when asked for."""
+        if self._replayer is not None:
+            self._replayer.latest.clear()
+
     def with_gains(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings, each with its estimate or the reason why it has none."""
         return tuple(predicted(f, self.prediction(f)) for f in findings)

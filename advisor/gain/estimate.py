@@ -80,7 +80,7 @@ class Replayer:
         self._untraced = without_inflation(a, self.taken.inputs, self.inflation)
         self._known: dict[tuple[Any, ...], float] = {}
         #: The latest inputs: steps and bounds, and the next fix or scenario, start from them.
-        self._latest: dict[tuple[Any, ...], Inputs] = {}
+        self.latest: dict[tuple[Any, ...], Inputs] = {}
         self._order: tuple[Array, Array, Array, Array] | None = None
 
     # ------------------------------------------------------------ times
@@ -95,10 +95,10 @@ class Replayer:
         return inputs
 
     def _made(self, key: tuple[Any, ...], make: Callable[[], Inputs]) -> Inputs:
-        found = self._latest.pop(key, None) or make()
-        self._latest[key] = found  # the last in the order of use
-        if len(self._latest) > _KEPT:
-            del self._latest[next(iter(self._latest))]
+        found = self.latest.pop(key, None) or make()
+        self.latest[key] = found  # the last in the order of use
+        if len(self.latest) > _KEPT:
+            del self.latest[next(iter(self.latest))]
         return found
 
     def step_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:

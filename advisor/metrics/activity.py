@@ -97,10 +97,12 @@ def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
     period = int(np.median(np.diff(all_times))) if len(all_times) > 1 else 0
     if period <= 0:
         return None
-    inside = mine & (time >= window.start) & (time + period <= window.end)
-    values = {n: columns[n][inside] for n in SAMPLE_RATIOS if not np.isnan(columns[n][inside]).all()}
-    if not inside.any():
+    rows = np.flatnonzero(mine & (time >= window.start) & (time + period <= window.end))
+    if len(rows) == 0:
         return None
+    together = int(rows[-1] - rows[0]) + 1 == len(rows)  # one device: nothing has to be copied
+    inside = slice(int(rows[0]), int(rows[-1]) + 1) if together else rows
+    values = {n: columns[n][inside] for n in SAMPLE_RATIOS if not np.isnan(columns[n][inside]).all()}
     return Samples(time[inside], period, values)
 
 

@@ -64,15 +64,20 @@ class DeviceBudget(Struct, frozen=True):
     window: Window
     ns: dict[str, int]
     by_step: Array
-    busy: Spans
     compute: Spans
     gaps: Gaps
     gap_parts: dict[str, Array] = field(default_factory=dict)
 
+    @property
+    def busy(self) -> Spans:
+        """When the device runs something, in the recorded part of the window."""
+        window = self.window
+        recorded = subtract(Spans(np.array([window.start]), np.array([window.end])), window.holes)
+        return subtract(recorded, Spans(self.gaps.start, self.gaps.end))
+
     def idle_inside(self, spans: Spans) -> int:
-        """ns of a merged set that lie in the window while the device runs nothing."""
-        inside = self.window.cut(spans)
-        return inside.total - intersect(inside, self.busy).total
+        """ns of a merged set that lie in the recorded part of the window while the device runs nothing."""
+        return intersect(self.window.cut(spans), Spans(self.gaps.start, self.gaps.end)).total
 
     @property
     def busy_ns(self) -> int:
@@ -115,6 +120,7 @@ def device_budget(
     direction = directions(trace, ops)
     found, busy = device_gaps(trace, ops, op_step, window, np.isin(direction, MIGRATIONS))
     spans = _busy_parts(ops, busy, communication, direction, window)
+    del busy, direction  # large, and not needed any more
     bounds = np.concatenate(
         ([window.start], np.clip(step_end, window.start, window.end), [window.end])
     ).astype(np.int64)
@@ -127,7 +133,7 @@ def device_budget(
         if length.any():
             by_step[:, PARTS.index(name)] = np.bincount(at, length, minlength=len(bounds) - 1)
     ns = {p: int(v) for p, v in zip(PARTS, by_step.sum(axis=0), strict=True)}
-    return DeviceBudget(device, window, ns, by_step, busy, spans["compute"], found, split)
+    return DeviceBudget(device, window, ns, by_step, spans["compute"], found, split)
 
 
 def _busy_parts(
@@ -239,11 +245,12 @@ def gap_slices(
 ) -> list[list[Slice]]:
     """Single gaps as slices in order of time: where in the gap the parts lie that the budget
     booked for it, and add up to them."""
-    found, booked = budget.gaps, budget.gap_parts
+    at, booked = np.asarray(which, np.int64), budget.gap_parts
+    found = budget.gaps.take(at)
     before, until, after = _edges(found)
     known: dict[int, _ThreadStates] = {}
     out = []
-    for i in which:
+    for i, gap in enumerate(which):
         thread = int(found.thread[i])
         start, cut, end = int(found.start[i]), int(until[i]), int(found.end[i])
         if before[i] != _THREAD:
@@ -251,9 +258,9 @@ def gap_slices(
         else:
             if thread not in known:
                 known[thread] = _ThreadStates(threads, thread, int(found.process[i]), states)
-            host = "host_gap" if booked["host_gap"][i] else "host_between_launches"
+            host = "host_gap" if booked["host_gap"][gap] else "host_between_launches"
             slices = list(
-                _cut_launches(known[thread].slices(start, cut, host), int(booked["graph_launch_call"][i]))
+                _cut_launches(known[thread].slices(start, cut, host), int(booked["graph_launch_call"][gap]))
             )
         slices.append((IDLE_PARTS[after[i]], cut, end))
         out.append([s for s in slices if s[1] < s[2]])

@@ -44,6 +44,10 @@ class Gaps(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.start)
 
+    def take(self, index: Array) -> Gaps:
+        """The gaps at `index`."""
+        return Gaps(*(getattr(self, f)[index] for f in self.__struct_fields__))
+
     @property
     def length(self) -> Array:
         return self.end - self.start

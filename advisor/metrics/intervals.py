@@ -39,6 +39,9 @@ class Spans(NamedTuple):
 
 EMPTY = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
+#: A set that is so many times longer than another is cut by it piece by piece.
+_LONGER = 200
+
 
 def union(start: Array, end: Array) -> Spans:
     """Merge any intervals into a set; empty and negative ones vanish, touching ones join."""
@@ -103,6 +106,9 @@ def intersect(a: Spans, b: Spans) -> Spans:
         return EMPTY
     if len(a) > len(b):
         a, b = b, a
+    if _LONGER * len(a) < len(b):  # slices of the long set: indices would take more memory than they
+        parts = [clip(b, lo, hi) for lo, hi in zip(a.start.tolist(), a.end.tolist(), strict=True)]
+        return parts[0] if len(parts) == 1 else Spans(*map(np.concatenate, zip(*parts, strict=True)))
     # For each interval of the shorter set, the run of intervals of the other that meet it.
     first = np.searchsorted(b.end, a.start, "right")
     last = np.searchsorted(b.start, a.end, "left")

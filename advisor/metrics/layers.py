@@ -11,7 +11,7 @@ from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.workloads import workload_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.host import innermost
-from advisor.metrics.kernels import ATTENTION, is_helper
+from advisor.metrics.kernels import ATTENTION, dense, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array, distinct
@@ -84,7 +84,7 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
             continue
         layer, part = labels
         inside = layer >= 0
-        known, number = np.unique(layer[inside], return_inverse=True)
+        known, number = dense(layer[inside])
         held = duration[inside].sum() >= _HELD * duration.sum()
         if len(known) >= FEWEST and held and (part[inside] == _ATTENTION).any():
             return Layers(by, at[inside], step[inside], number, part[inside], joins)

@@ -185,6 +185,7 @@ def assemble(done: Analysed) -> Diagnosis:
     from advisor.pipeline.rank_rows import rank_section
 
     analysis, facts, serving = done.analysis, done.facts, done.serving
+    timeline = document.timeline(analysis)  # first: what gains are estimated with takes memory
     found = conclusions(done)
     findings = document.with_options(found.findings, serving, document.program_of(analysis))
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
@@ -223,7 +224,7 @@ def assemble(done: Analysed) -> Diagnosis:
         facts=tuple(facts),
         thresholds=found.thresholds,
         tables=tables,
-        timeline=document.timeline(analysis),
+        timeline=timeline,
         next_target=document.next_target(analysis),
         sensitivity=_sensitivity(done) if done.options.sensitivity else None,
         work=work_of(analysis),

@@ -14,7 +14,7 @@ from advisor.knowledge.files import action_title, references
 from advisor.knowledge.serving import Program, ServingEngine, detect, named, options_for
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
-from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import composition, kernel_rows
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import step_times
@@ -329,7 +329,7 @@ def timeline(a: Analysis) -> Timeline:
         feeder = a.feeder(device)
         if feeder is not None:
             calls = a.threads.of(feeder)
-            spans = union(calls.start, calls.end)
+            spans = Spans(calls.start, calls.end)
             lane("host in CUDA calls", device, Coverage(spans).within(edges[:-1], edges[1:]) / width)
         samples = a.samples(device)
         if samples is None:

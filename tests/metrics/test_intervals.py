@@ -115,6 +115,14 @@ def test_coverage_counts_up_to_any_time(intervals: list[tuple[int, int]], times:
     assert covered.tolist() == [sum(1 for p in brute(intervals) if p < t) for t in times]
 
 
+@given(pairs)
+def test_a_set_many_times_longer_is_divided_as_well(intervals: list[tuple[int, int]]) -> None:
+    start = np.arange(0, 16_000, 3)
+    long, few = Spans(start, start + 2), made([(200 * a, 200 * b) for a, b in intervals])
+    assert points(intersect(long, few)) == points(long) & points(few)
+    assert points(subtract(long, few)) == points(long) - points(few)
+
+
 def test_touching_intervals_join() -> None:
     merged = made([(0, 5), (5, 9), (12, 12)])
     assert merged.start.tolist() == [0]
