@@ -17,9 +17,9 @@ from advisor.metrics.activity import (
     launch_groups,
     launch_kinds,
 )
-from advisor.metrics.budget import DeviceBudget, HostStates, device_budget, host_states
+from advisor.metrics.budget import DeviceBudget, device_budget
 from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
-from advisor.metrics.host import Ranges, Threads, calls_by_thread, rows_by_call
+from advisor.metrics.host import HostStates, Ranges, Threads, calls_by_thread, host_states, rows_by_call
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, heaviest, kernel_names
 from advisor.metrics.operations import Kind, Operations, operations

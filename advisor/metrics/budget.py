@@ -6,25 +6,15 @@ thread was doing (docs/definitions.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 from msgspec import Struct, field
 
 from advisor.metrics.gaps import Gaps, device_gaps
-from advisor.metrics.host import Ranges, Threads
-from advisor.metrics.intervals import (
-    EMPTY,
-    Coverage,
-    Spans,
-    clip,
-    intersect,
-    joined,
-    subtract,
-    union,
-    union_by,
-)
+from advisor.metrics.host import HostStates, Threads
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.model import parts
@@ -71,9 +61,7 @@ class DeviceBudget(Struct, frozen=True):
     @property
     def busy(self) -> Spans:
         """When the device runs something, in the recorded part of the window."""
-        window = self.window
-        recorded = subtract(Spans(np.array([window.start]), np.array([window.end])), window.holes)
-        return subtract(recorded, Spans(self.gaps.start, self.gaps.end))
+        return subtract(_recorded(self.window), Spans(self.gaps.start, self.gaps.end))
 
     def idle_inside(self, spans: Spans) -> int:
         """ns of a merged set that lie in the recorded part of the window while the device runs nothing."""
@@ -90,18 +78,6 @@ class DeviceBudget(Struct, frozen=True):
     def share(self, part: str) -> float:
         """Part over window, 0..1."""
         return self.ns[part] / max(self.window.length, 1)
-
-
-class HostStates(Struct, frozen=True):
-    """What explains waiting, by thread, and profiler overhead, by process. `cold` is start-up
-    wherever it stands."""
-
-    cold: dict[int, Spans]
-    gc: dict[int, Spans]
-    gil: dict[int, Spans]
-    os: dict[int, Spans]
-    overhead: dict[int, Spans]
-    node_traced: bool
 
 
 def device_budget(
@@ -136,6 +112,10 @@ def device_budget(
     return DeviceBudget(device, window, ns, by_step, spans["compute"], found, split)
 
 
+def _recorded(window: Window) -> Spans:
+    return subtract(Spans(np.array([window.start]), np.array([window.end])), window.holes)
+
+
 def _busy_parts(
     ops: Operations, busy: Spans, communication: Array, direction: Array, window: Window
 ) -> dict[str, Spans]:
@@ -154,11 +134,7 @@ def _busy_parts(
     }
     out: dict[str, Spans] = {}
     taken = EMPTY
-    recorded = (
-        subtract(Spans(np.array([window.start]), np.array([window.end])), window.holes)
-        if len(window.holes)
-        else None
-    )
+    recorded = _recorded(window) if len(window.holes) else None
     for name, mask in masks.items():
         if not mask.any():
             out[name] = EMPTY
@@ -245,8 +221,7 @@ def gap_slices(
 ) -> list[list[Slice]]:
     """Single gaps as slices in order of time: where in the gap the parts lie that the budget
     booked for it, and add up to them."""
-    at, booked = np.asarray(which, np.int64), budget.gap_parts
-    found = budget.gaps.take(at)
+    found, booked = budget.gaps.take(np.asarray(which, np.int64)), budget.gap_parts
     before, until, after = _edges(found)
     known: dict[int, _ThreadStates] = {}
     out = []
@@ -380,26 +355,3 @@ def thread_states(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
         np.insert(end, where, refill_end[short]),
         np.insert(state, where, THREAD_STATES.index("sync")),
     )
-
-
-def host_states(
-    trace: Trace, ranges: Ranges, roles: dict[int, str], cold: dict[int, Spans], nodes: bool
-) -> HostStates:
-    """What the threads of a capture were doing beside CUDA calls. `roles` are those of the ranges
-    by position of their text, `cold` the times of start-up; `nodes` tells of graphs traced node by
-    node."""
-
-    def covered(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:
-        return union_by(rows[key], rows["start"], rows["end"])
-
-    gc, gil = (
-        covered(ranges.rows([i for i, r in roles.items() if r == role]), "thread")
-        if role in roles.values()
-        else {}
-        for role in ("gc", "gil_wait")
-    )
-    calls, overheads = (
-        covered(trace.columns(table, ("start", "end", key)), key) if trace.has(table) else {}
-        for table, key in (("host_calls", "thread"), ("overheads", "process"))
-    )
-    return HostStates(cold, gc, gil, calls, overheads, nodes)

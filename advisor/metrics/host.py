@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.intervals import EMPTY, Spans, union
+from advisor.metrics.intervals import EMPTY, Spans, union, union_by
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, OPERATIONS, PUSH_POP, START_END, Call
 from advisor.sources.trace import Trace
@@ -185,3 +185,38 @@ def innermost(time: Array, start: Array, end: Array, label: Array, depth: int = 
         out = np.where(painted >= 0, painted, out)
         lo, hi, end, label = lo[~outer], hi[~outer], end[~outer], label[~outer]
     return out
+
+
+class HostStates(Struct, frozen=True):
+    """What explains waiting, by thread, and profiler overhead, by process. `cold` is start-up
+    wherever it stands."""
+
+    cold: dict[int, Spans]
+    gc: dict[int, Spans]
+    gil: dict[int, Spans]
+    os: dict[int, Spans]
+    overhead: dict[int, Spans]
+    node_traced: bool
+
+
+def host_states(
+    trace: Trace, ranges: Ranges, roles: dict[int, str], cold: dict[int, Spans], nodes: bool
+) -> HostStates:
+    """What the threads of a capture were doing beside CUDA calls. `roles` are those of the ranges
+    by position of their text, `cold` the times of start-up; `nodes` tells of graphs traced node by
+    node."""
+
+    def covered(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:
+        return union_by(rows[key], rows["start"], rows["end"])
+
+    gc, gil = (
+        covered(ranges.rows([i for i, r in roles.items() if r == role]), "thread")
+        if role in roles.values()
+        else {}
+        for role in ("gc", "gil_wait")
+    )
+    calls, overheads = (
+        covered(trace.columns(table, ("start", "end", key)), key) if trace.has(table) else {}
+        for table, key in (("host_calls", "thread"), ("overheads", "process"))
+    )
+    return HostStates(cold, gc, gil, calls, overheads, nodes)
