@@ -11,7 +11,7 @@ from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu
-from advisor.metrics.activity import Activity, Samples, burst_levels, time_at_level
+from advisor.metrics.activity import Activity, Samples, burst_levels, time_at_level, unrecorded_ratio
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
@@ -55,6 +55,7 @@ _AT_WORK = Need(
     f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None,
     lambda a: bool(_clock_samples(a, a.main_device)[2].any()),
 )  # fmt: skip
+_FOLLOWED = Need("GR Active is not sampled, or does not follow the recorded work in time")
 _CLOCKED = Need("no sample of a busy device has it", needs.SMI_LOG)
 _LIMITED = Need("no sample of a busy device shows a limit")
 
@@ -66,6 +67,7 @@ FACTS = (
         Entry("activity.busy_ratio", "ratio", "", "Busy share of the window: of the recorded work, else of the samples", "budget.busy_ratio; else mean GR Active; else the share of samples in which SMs or DRAM are active", columns=_BUSY_SAMPLES, needs=()),
         Entry("activity.idle_ratio", "ratio", "", "The rest of the window", "1 - activity.busy_ratio", columns=_BUSY_SAMPLES, needs=()),
         Entry("activity.kernels_resolved", "flag", "samples", "The samples resolve the DRAM activity of some kernels; without it, they give only means over the busy time", "standard error of the least-squares estimate", columns=_RESOLVED),
+        Entry("activity.unrecorded_ratio", "ratio", "samples", "Share of the window in which the device works where the capture holds no work of it", "GR Active of the samples that lie further than one period from any recorded operation, over all samples", columns=_BUSY_SAMPLES, needs=(needs.SAMPLED, _FOLLOWED)),
         Entry("activity.sm_busy_ratio", "ratio", "samples", "SM Active while the device is busy", "window mean / busy share (activity.busy_ratio)"),
         Entry("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "as activity.sm_busy_ratio", columns={"samples": "time device tensor_active"}),
         Entry("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples", columns=_DRAM_SAMPLES),
@@ -184,6 +186,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     _busy_share(busy, True, scope, out)
     if samples is None:
         return
+    out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, budget.busy), scope)
     found = _with_weights(a, device, weight_bytes)
     resolved = found is not None and "dram" in found.level and bool(found.resolved("dram").any())
     out.put("activity.kernels_resolved", resolved, scope)

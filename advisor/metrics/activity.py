@@ -330,6 +330,16 @@ def time_at_level(values: Array, busy: Array, level: float) -> float:
     return float(busy[(busy > 0) & (known >= level * busy)].sum() / len(busy)) if len(busy) else 0.0
 
 
+def unrecorded_ratio(samples: Samples, busy: Spans) -> float | None:
+    """GR Active in samples that lie further than one period from all recorded work (`busy`), as a share
+    of all; None where it was not sampled, or the samples do not follow the work in time."""
+    active = samples.values.get("gr_active")
+    if active is None or not len(busy) or abs(best_lag(samples, busy)) > 1.0:
+        return None
+    near = Coverage(busy).within(samples.time - samples.period, samples.time + 2 * samples.period)
+    return float(np.nan_to_num(active[near == 0]).sum() / len(active))
+
+
 def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, float] | None:
     """5th and 95th percentile of SM Active (else GR Active) in bins of at least 100 ms; None under
     10 bins."""

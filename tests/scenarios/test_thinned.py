@@ -97,3 +97,29 @@ def test_ids_of_calls_tell_where_nothing_else_does(ids: int, share: float, tmp_p
     if share:
         assert not [f.cause for f in d.findings if f.gain is not None and f.gain.speedup is not None]
         assert d.headline is None or d.headline.saves is None
+
+
+def shared(beside: int) -> Export:
+    """Twenty steps of 1 ms of kernels and 3 ms of host code, in which the samples show the GPU so many
+    percent active."""
+    e = Export().gpu().process(100)
+    for step in range(20):
+        begin = step * 4_000 * US
+        e.range(f"decode_step {step}", begin, begin + 3_990 * US)
+        for i in range(10):
+            e.launch(begin + i * 10 * US, 4 * US, f"k{i % 5}", begin + (20 + i * 100) * US, 99 * US)
+    active = [100 if i % 40 < 10 else beside for i in range(800)]
+    samples = {"GR Active": active, "SMs Active": [min(a, 90) for a in active]}
+    return e.gpu_metrics(samples, 100 * US)
+
+
+@pytest.mark.parametrize(("beside", "share"), [(1, 0.006), (60, 0.33)])
+def test_a_gpu_that_works_where_nothing_is_recorded_is_not_idle(
+    beside: int, share: float, tmp_path: Path
+) -> None:
+    """Another process uses it, or rows are missing; a faster host wins none of that time."""
+    d = advisor.diagnose(shared(beside).write(tmp_path / "trace.sqlite"))
+    assert fact(d, "activity.unrecorded_ratio") == pytest.approx(share, rel=0.25)
+    causes = [f.cause for f in d.findings]
+    assert causes[0] == ("unrecorded-gpu-work" if beside > 1 else "host-gap")
+    assert ("host-gap" in causes) == (beside == 1)
