@@ -72,7 +72,7 @@ def test_fixes_as_typed(text: str, name: str, params: dict[str, str]) -> None:
         ("pin_memory:gb_per_s=-1", "0 or more"),
         ("", "names no what-if"),
         (":n=8", "names no what-if"),
-        ("what-else", "see 'advisor whatif --list'"),
+        ("no-such-cause-at-all", "see 'advisor whatif --list'"),
         ("batch:m=8", "known are n"),
         ("remove_allocations:n=8", "takes none"),
         ("cuda_graphs:syncs=perhaps", "kept, removed"),
