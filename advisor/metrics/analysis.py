@@ -19,7 +19,7 @@ from advisor.metrics.activity import (
 )
 from advisor.metrics.budget import DeviceBudget, device_budget
 from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
-from advisor.metrics.host import HostStates, Ranges, Threads, calls_by_thread, host_states, rows_by_call
+from advisor.metrics.host import HostStates, Ranges, Threads, calls_by_thread, host_states
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, heaviest, kernel_names
 from advisor.metrics.operations import Kind, Operations, operations
@@ -392,9 +392,5 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        rows = [self._calls_by_kind[kind] for kind in self._calls_by_kind.keys() & set(kinds)]
-        return np.sort(np.concatenate([self.calls_in_window[:0], *rows]))
-
-    @cached_property
-    def _calls_by_kind(self) -> dict[int, Array]:
-        return rows_by_call(self.trace, self.calls_in_window)
+        rows = self.calls_in_window
+        return rows[np.isin(self.trace.columns("api_calls", ("call",))["call"][rows], kinds)]

@@ -232,7 +232,8 @@ def gap_slices(
             slices = [(IDLE_PARTS[before[i]], start, cut)]
         else:
             if thread not in known:
-                known[thread] = _ThreadStates(threads, thread, int(found.process[i]), states)
+                process, among = int(found.process[i]), Spans(found.start, found.end)
+                known[thread] = _ThreadStates(threads, thread, process, states, among)
             host = "host_gap" if booked["host_gap"][gap] else "host_between_launches"
             slices = list(
                 _cut_launches(known[thread].slices(start, cut, host), int(booked["graph_launch_call"][gap]))
@@ -258,7 +259,10 @@ class _ThreadStates:
     """What one thread was doing: at any time the first that holds of profiler, start-up, garbage
     collection, GIL, a CUDA call, an operating-system call; else code of its own."""
 
-    def __init__(self, threads: Threads, thread: int, process: int, states: HostStates) -> None:
+    def __init__(
+        self, threads: Threads, thread: int, process: int, states: HostStates, among: Spans | None = None
+    ) -> None:
+        """Of all calls of the thread, or of those that meet `among`."""
         explained = EMPTY
         self._spans: dict[str, Spans] = {}
         for name, spans in (
@@ -272,6 +276,13 @@ class _ThreadStates:
                 self._spans[name] = own
                 explained = joined(explained, own)
         start, end, state = thread_states(threads, thread)
+        if among is not None:
+            first, last = (
+                np.searchsorted(end, among.start, "right"),
+                np.searchsorted(start, among.end, "left"),
+            )
+            at = distinct(np.concatenate([np.arange(*ends) for ends in zip(first, last, strict=True)]))
+            start, end, state = start[at], end[at], state[at]
         blocked = states.os.get(thread, EMPTY)
         if len(blocked):
             self._spans["os"] = subtract(subtract(blocked, union(start, end)), explained)

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union, union_by
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING, OPERATIONS, PUSH_POP, START_END, Call
 from advisor.sources.trace import Trace
 
@@ -67,12 +67,6 @@ def calls_by_thread(trace: Trace, rows: Array) -> dict[int, int]:
     thread = trace.columns("api_calls", ("thread",))["thread"][rows]
     names, count = np.unique(thread, return_counts=True)
     return dict(zip(names.tolist(), count.tolist(), strict=True))
-
-
-def rows_by_call(trace: Trace, rows: Array) -> dict[int, Array]:
-    """The given api_calls rows by what the call does, as `Call`."""
-    call = trace.columns("api_calls", ("call",))["call"][rows]
-    return {kind: rows[call == kind] for kind in distinct(call).tolist()}
 
 
 class Ranges:
