@@ -355,8 +355,9 @@ class _Builder:
             code, _, own = item.param.rpartition(".")
             raw = self.values.get((code or self.rule.code, own))
             if raw is None:
-                text = f"{code} has no such parameter; name one of its own" if code else "add it"
-                self.wrong((*loc, "param"), f"the parameter {own} is not in `params`; {text}")
+                text = f"unknown parameter {item.param}; name one that {code} has"
+                mine = f"the parameter {own} is not in `params`; add it"
+                self.wrong((*loc, "param"), text if code else mine)
                 raw = ("",) if item.op == "one_of" else 0.0
             elif (item.op == "one_of") != isinstance(raw, tuple):
                 self.wrong(loc, "a list of texts goes with `one_of`, and `one_of` with a list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,6 +80,32 @@ def test_the_limit_is_that_of_the_rule() -> None:
     facts = {"capture.size_bytes": 3e9, "capture.event_count": 10}
     assert entry("small-enough", facts, CAP106__max_size=2e9, CAP106__max_events=2e7).answer == "no"
     assert entry("small-enough", facts, CAP106__max_size=4e9, CAP106__max_events=2e7).answer == "yes"
+
+
+def replaced(folder: Path, code: str, old: str, new: str) -> Path:
+    """A folder with a rule of ours, changed by its user."""
+    path = RULES.path(code)
+    assert path is not None
+    body = path.read_text(encoding="utf-8")
+    assert old in body
+    (folder / path.name).write_text(body.replace(old, new), encoding="utf-8")
+    return folder
+
+
+def test_a_question_may_be_replaced_by_a_rule_of_the_users(tmp_path: Path) -> None:
+    facts = known([{"capture.sample_count": 5}])
+    stricter = replaced(tmp_path, "CHK208", "param: CAP108.min_samples", "value: 100")
+
+    def answer(*folders: Path) -> str | None:
+        return next(e.answer for e in checklist(facts, None, folders).entries if e.id == "metrics-sampled")
+
+    assert (answer(), answer(stricter)) == ("yes", "no")
+
+
+def test_a_rule_of_the_users_without_the_parameter_leaves_ours(tmp_path: Path) -> None:
+    folder = replaced(tmp_path, "CAP108", "min_samples", "least_samples")
+    entries = checklist(known([{"capture.sample_count": 5}]), None, [folder]).entries
+    assert next(e.answer for e in entries if e.id == "metrics-sampled") == "yes"
 
 
 def test_no_condition_holds_a_number_of_its_own() -> None:

@@ -13,6 +13,7 @@ from advisor.engine.lint import check_rules, lint
 from advisor.engine.lint_names import Catalogues
 from advisor.engine.load import load_rules
 from advisor.errors import RuleError
+from advisor.model.rules import RuleSpec
 from tests.engine.engine_support import ge, rule, rules
 
 
@@ -132,6 +133,8 @@ BAD = [
      "fact: sync.idle_ratio, op: ge, param: x", 13,
      "the parameter x is not in `params`; add it"),
     ("param: min_idle", "param: min_idel", 13, "the parameter min_idel is not in `params`; add it"),
+    ("param: min_idle", "param: ABC100.min_idel", 13,
+     "unknown parameter ABC100.min_idel; name one that ABC100 has"),
     ("default: 0.05", "default: eager", 13, "min_idle is a text or flag: compare with eq or ne"),
     ("origin: measured, source: here}",
      "origin: seed}\n  spare: {default: 1, unit: count, origin: seed}",
@@ -295,6 +298,46 @@ def test_one_action_in_words_for_each_kind_of_program() -> None:
     ]
     one = rule("ABC100", "c", [ge("f.a", 1)], recommendations=kinds, docs=DOCS)
     assert not [w for w in words((one,)) if "appears twice" in w]
+
+
+def test_a_wide_condition_looks_into_narrower_scopes() -> None:
+    """`f.a` is a fact of each phase."""
+
+    def found(**more: str) -> list[str]:
+        one = rule("ABC100", "c", [{**ge("f.a", 1), **more}])
+        return [p.text for p in lint(rules(one), Catalogues({"f.a": Spec("ratio", "phase")}))]
+
+    assert any("f.a is a fact of each phase" in text for text in found())
+    assert not any("f.a is a fact of each phase" in text for text in found(over="any"))
+
+
+@pytest.mark.parametrize(
+    ("subject", "answers", "otherwise", "said"),
+    [
+        ("checklist", ({"reply": "yes"},), None, None),
+        ("checklist", ({"reply": "yes"},), {"reply": "no"}, None),
+        ("checklist", ({"reply": "partly"},), None, "is never answered partly"),
+        ("checklist", (None,), None, "a question has an `answer` in each branch"),
+        ("recording", ({"reply": "yes", "reason": "r"},), None, "and `otherwise`"),
+        ("recording", ({"reply": "yes"},), {"reply": "no"}, "has a `reason`"),
+        ("trace", ({"reply": "yes"},), None, "`subject: recording` or `subject: checklist`"),
+    ],
+)
+def test_the_answers_of_a_question(
+    subject: str, answers: tuple[Any, ...], otherwise: Any, said: str | None
+) -> None:
+    branches = [{"all": [ge("f.a", 1)]} | ({"answer": a} if a else {}) for a in answers]
+    more = {"otherwise": otherwise} if otherwise else {}
+
+    def made() -> RuleSpec:
+        when = {"any": branches}
+        return rule("ABC100", "c", when, kind="question", scope="trace", subject=subject, **more)
+
+    if said is None:
+        assert [a.reply for a in made().answers] == [a["reply"] for a in (*answers, otherwise) if a]
+    else:
+        with pytest.raises(ValueError, match=said):
+            made()
 
 
 def test_an_optional_join_that_nobody_shows() -> None:
