@@ -18,6 +18,7 @@ from advisor.facts.phases import phase_facts, product_facts, rate_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
 from advisor.facts.serving import side_facts, speculation_facts, transfer_facts
 from advisor.facts.sums import sums_facts
+from advisor.facts.turns import turn_facts
 from advisor.facts.waits import wait_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
@@ -44,6 +45,7 @@ def build_facts(
     stack_facts(a, out)
     match_facts(a, out)
     window_facts(a, out)
+    turn_facts(a, out)
     if ranks is None:
         rank_facts(a, out)
     else:

@@ -22,6 +22,7 @@ from advisor.facts import (
     serving,
     startup,
     sums,
+    turns,
     waits,
 )
 from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
@@ -33,7 +34,7 @@ _DECLARED = (
     *capture.FACTS, *startup.FACTS,
     *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS, *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
-    *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *sums.FACTS,
+    *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *turns.FACTS, *sums.FACTS,
 )  # fmt: skip
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}

@@ -1,0 +1,64 @@
+"""Whether the GPUs of one process work at the same time or one after another."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import Spans, joined, union
+from advisor.model.arrays import Array
+
+#: A GPU that computes for less than this share of the busiest one's time has no part of its own in the
+#: work: buffers that are cleared, a peer's copy.
+_TAKES_PART = 0.05
+
+
+class Turns(Struct, frozen=True):
+    """GPUs that the main process computes on in the window of its main device; times in ns. `any` is
+    how long at least one of them computes, `alone` of each how long it does so with no other."""
+
+    devices: tuple[int, ...]
+    compute: tuple[int, ...]
+    alone: tuple[int, ...]
+    any: int
+    window: int
+
+    @property
+    def alone_ratio(self) -> float:
+        return sum(self.alone) / max(self.any, 1)
+
+    @property
+    def waiting_ratio(self) -> float:
+        """Share of the window in which a GPU has nothing to do while another one computes, on average."""
+        idle = [self.any - own for own in self.compute]
+        return sum(idle) / len(idle) / max(self.window, 1)
+
+
+def find_turns(a: Analysis) -> Turns | None:
+    """None where the process computes on no GPU."""
+    own = a.in_window & (a.op_name >= 0) & ~a.communication & (a.ops.process == a.main_process)
+    spans: dict[int, Spans] = {}
+    for device in a.devices:
+        mine = own & (a.ops.device == device)
+        spans[device] = a.window.cut(union(a.ops.start[mine], a.ops.end[mine]))
+    most = max((s.total for s in spans.values()), default=0)
+    spans = {d: s for d, s in spans.items() if s.total and s.total >= _TAKES_PART * most}
+    if not spans:
+        return None
+    length, of = _single(list(spans.values()))
+    alone = tuple(int(length[of == i].sum()) for i in range(len(spans)))
+    compute = tuple(s.total for s in spans.values())
+    return Turns(tuple(spans), compute, alone, joined(*spans.values()).total, a.window.length)
+
+
+def _single(sets: list[Spans]) -> tuple[Array, Array]:
+    """Stretches that lie in exactly one of the sets: their lengths, and which set."""
+    time = np.concatenate([np.concatenate((s.start, s.end)) for s in sets])
+    step = np.concatenate([np.repeat([1, -1], len(s)) for s in sets])
+    which = np.repeat(np.arange(len(sets)), [2 * len(s) for s in sets])
+    order = np.argsort(time, kind="stable")
+    time, step, which = time[order], step[order], which[order]
+    # Where one is open, the sum of the numbers of the open ones is its own.
+    depth, number = np.cumsum(step)[:-1], np.cumsum(step * which)[:-1]
+    return np.diff(time)[depth == 1], number[depth == 1]
