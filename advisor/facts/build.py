@@ -16,7 +16,7 @@ from advisor.facts.memory import memory_facts, unified_facts
 from advisor.facts.operations import in_use_facts, operation_facts, shape_facts
 from advisor.facts.phases import phase_facts, product_facts, rate_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
-from advisor.facts.serving import side_facts, speculation_facts, transfer_facts
+from advisor.facts.serving import batch_facts, side_facts, speculation_facts, transfer_facts
 from advisor.facts.sums import sums_facts
 from advisor.facts.turns import turn_facts
 from advisor.facts.waits import wait_facts
@@ -72,6 +72,7 @@ def build_facts(
         phase_facts(own, device, out, weights)
         speculation_facts(own, device, out, acceptance)
         transfer_facts(own, device, out)
+        batch_facts(own, device, out)
         rate_facts(own, device, out, weights, decoder.parameters if decoder else None)
         product_facts(own, device, out, decoder)
         waits = ranks.waits.get(device) if ranks else None

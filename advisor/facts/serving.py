@@ -13,6 +13,7 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import engines, step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.pauses import step_sizes
 from advisor.metrics.transfers import kv_transfers
 from advisor.model.arrays import distinct
 from advisor.model.facts import Scope
@@ -24,6 +25,11 @@ _ACCEPTS = Need("the tokens that a verification yields are not given", "--accept
 _TRANSFERS = Need(
     "no range tells of transfers of the KV cache", "NIXL 1.4 or TensorRT-LLM, which trace them under nsys"
 )
+_SIZES = Need(
+    "the names of the steps do not tell how many sequences they hold",
+    "an NVTX range around each step that names its batch",
+)
+_LIMIT = Need("the command line does not say how many sequences may run at once")
 _POSTED = Need("no transfer was posted in the window")
 _GAPS = Need("no host gap is known")
 _COMPLETED = Need("no transfer was posted and seen complete in the window", needs.LONGER)
@@ -42,6 +48,10 @@ FACTS = (
         Entry("speculation.ms_per_token", "ms", "ranges api_calls", "GPU time of drafting and verifying for each token that a sequence accepts (needs --acceptance)", "(draft time + verify time) / verifications / accepted tokens", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
         Entry("speculation.speedup_limit", "ratio", "ranges api_calls", "How much faster than steps without drafts a sequence gets its tokens at most (needs --acceptance)", "accepted tokens / speculation.break_even_tokens: a step without drafts takes no longer than a verification", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
     ], columns={"ranges": origin.RANGES, **origin.GAPS}, needs=(_SPECULATES,)),
+    *group("device", needs.NVTX, [
+        Entry("serving.decode_batch", "count", "ranges", "Sequences in a decode step", "median, by the names of the steps"),
+        Entry("serving.batch_fill_ratio", "ratio", "ranges", "The same over the most sequences that the command lets the server run at once", "option on the command line, as knowledge/engines names it; none above 1", needs=(needs.STEPS, _SIZES, _LIMIT)),
+    ], columns=origin.STEPS, needs=(needs.STEPS, _SIZES)),
     *group("device", needs.NVTX, [
         Entry("kv.transfer_count", "count", "ranges", "Transfers of the KV cache that the process posted", "ranges nixl::postXferReq that begin on the host side of the window"),
         Entry("kv.transfer_ms", "ms", "ranges", "Time of a transfer, from its post until the program sees that it is complete", "median; post and mark with one id", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
@@ -70,6 +80,21 @@ def side_facts(a: Analysis, out: FactWriter) -> None:
         phases = set(a.window_phases.tolist())
         found = {side for side, kinds in _MOVES.items() if moves & kinds and phases == {side}}
     out.put("capture.serving_side", found.pop() if len(found) == 1 else "not-told")
+
+
+def batch_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """How full the decode steps are."""
+    named = [s for s in step_sizes(a, a.window_steps) if s is not None and s.phase == "decode"]
+    held = [n for s in named if (n := s.batch or s.generation)]
+    if not held:
+        return
+    scope, batch = Scope(device=device), float(np.median(held))
+    command = " ".join(a.trace.capture.command or ())
+    limits = [e.batch_limit for e in engines().values() if e.batch_limit]
+    found = {int(hit[1]) for text in limits if (hit := re.search(text, command))}
+    out.put("serving.decode_batch", batch, scope)
+    if len(found) == 1 and (limit := found.pop()):
+        out.put("serving.batch_fill_ratio", min(batch / limit, 1.0), scope)
 
 
 def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: float | None) -> None:

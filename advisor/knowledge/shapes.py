@@ -290,7 +290,8 @@ class CaptureVariable(Data):
 
 class EngineData(File):
     """One serving engine: how to recognise it, and the lines that carry out an action in it.
-    `sides` are found in the command line of a server that only reads prompts, or only decodes."""
+    `sides` are found in the command line of a server that only reads prompts, or only decodes; the
+    first group of `batch_limit` is the most sequences that the command lets a rank run at once."""
 
     name: Key
     title: Text
@@ -298,6 +299,7 @@ class EngineData(File):
     inherit_options: bool = False
     recognise: Recognise = Field(default_factory=Recognise)
     sides: dict[Literal["prefill", "decode"], Pattern] = Field(default_factory=dict)
+    batch_limit: Pattern | None = None
     options: dict[Key, Annotated[list[OptionLine], Field(min_length=1, max_length=4)]]
     traits: dict[str, Text] = Field(default_factory=dict)
     capture: list[CaptureVariable] = Field(default_factory=list)

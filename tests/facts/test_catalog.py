@@ -150,6 +150,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "sync.over_waited_stream",
         # speculative decoding and transfers of the KV cache: see tests/facts/test_serving.py
         *(name for name in CATALOGUE if name.startswith(("speculation.", "kv."))),
+        "serving.decode_batch",
+        "serving.batch_fill_ratio",
         # kernels with clusters or local memory, which no capture here has: see tests/facts/test_values.py
         "kernel.cluster_ratio",
         "kernel.register_limit_ratio",

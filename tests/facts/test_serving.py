@@ -126,3 +126,21 @@ def test_an_engine_that_waits_for_transfers(tmp_path: Path) -> None:
 )
 def test_transfers_and_steps_tell_the_side(tmp_path: Path, step: str, read: bool, side: str) -> None:
     assert built(fetching(read=read, step=step), tmp_path).value("capture.serving_side", TRACE) == side
+
+
+@pytest.mark.parametrize(
+    ("command", "filled"),
+    [
+        ("vllm serve m --max-num-seqs 64", 0.125),
+        ("python3 -m sglang.launch_server --max-running-requests=4", 1.0),
+        ("python3 -m sglang.launch_server --max-running-requests=64 --dp-size 4", None),
+        ("vllm serve m", None),
+    ],
+)
+def test_how_full_decode_steps_are(tmp_path: Path, command: str, filled: float | None) -> None:
+    e = Export().gpu().process(1).command(*command.split())
+    for i in range(9):
+        t, batch = i * STEP, 7 + i % 3
+        e.range(f"execute_context_0(0)_generation_{batch}({batch})", t, t + 900 * US)
+        e.launch(t, 5 * US, GEMM.name, t + 50 * US, 400 * US)
+    expect_values(built(e, tmp_path), {"serving.decode_batch": 8.0, "serving.batch_fill_ratio": filled})
