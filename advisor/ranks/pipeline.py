@@ -19,6 +19,8 @@ from advisor.ranks.align import RankRows
 _TIMES, _MOST_NS = 5.0, 20_000
 #: So many calls, and neighbours of each, tell how close ends of one transfer lie.
 _SAMPLE, _NEIGHBOURS = 500, 64
+#: Transfers that are looked at, of the beginning.
+_TRANSFERS = 5_000
 #: A set of ranks that comes in this share of the transfers is one of stages, not chance; and such sets
 #: must make so many of them.
 _OFTEN, _MOST = 0.05, 0.8
@@ -46,13 +48,18 @@ def between_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]
     if not 0 < close <= _MOST_NS:
         return none
     group = np.cumsum(np.diff(end, prepend=end[0]) > close)
+    shared = (np.bincount(group) > 1)[group]
+    if 2 * int(shared.sum()) < len(of):
+        return none
+    duration = np.concatenate([r.duration[k] for r, k in zip(ranks, kind, strict=True)])[order]
+    group = np.cumsum(np.diff(group[shared], prepend=-1) != 0) - 1
+    some = group < _TRANSFERS
+    group, of, duration = group[some], of[shared][some], duration[shared][some]
     there = np.zeros((int(group[-1]) + 1, len(ranks)), bool)
     there[group, of] = True
     length = np.zeros(there.shape)
-    length[group, of] = np.concatenate([r.duration[k] for r, k in zip(ranks, kind, strict=True)])[order]
-    several = there.sum(axis=1) > 1
-    there, length = there[several], length[several]
-    if len(there) < _LEAST or 2 * int(there.sum()) < len(of):
+    length[group, of] = duration
+    if len(there) < _LEAST:
         return none
     return kind if _of_stages(there) or _in_turns(there, length) else none
 
