@@ -192,7 +192,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "memory.growth_bytes",
     }
     # several GPUs: see tests/ranks
-    several = {n for n in CATALOGUE if n.startswith(("comm.", "rank.", "ranks."))}
+    several = {n for n in CATALOGUE if n.startswith(("comm.", "rank.", "ranks.", "gpus."))}
     assert set(CATALOGUE) - seen <= only_elsewhere | several
 
 
