@@ -110,8 +110,6 @@ class Session:
 
     def _in_time(self) -> None:
         """EngineError once an inference has taken longer than the built-in rules ever do."""
-        if self._count == 0:
-            self._began = thread_time()
         if thread_time() - self._began > MAX_CPU_S:
             raise EngineError(f"durable-rules took more than {MAX_CPU_S:g} s of processor time")
 
@@ -121,10 +119,12 @@ class Session:
             raise EngineError(f"it would take more than {MAX_RECORDS} records")
         if not all(isinstance(v, str) or math.isfinite(v) for v in record.values()):
             raise EngineError(f"not a record for durable-rules: {record}")
-        self._in_time()
         self._assert(record)
+        self._in_time()
 
     def _assert(self, record: Record) -> None:
+        if self._count == 0:
+            self._began = thread_time()
         message = {**record, "id": str(self._count)}
         self._count += 1
         try:

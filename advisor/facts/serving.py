@@ -23,7 +23,7 @@ _SPECULATES = Need("no range is named after drafting or verifying", "NVTX ranges
 _BOTH = Need("drafting and verifying do not both have ranges", "NVTX ranges around draft and verify")
 _ACCEPTS = Need("the tokens that a verification yields are not given", "--acceptance")
 _TRANSFERS = Need(
-    "no range tells of transfers of the KV cache", "NIXL 1.4 or TensorRT-LLM, which trace them under nsys"
+    "no range tells of transfers of the KV cache", "NIXL 1.4 or TensorRT-LLM, which have ranges for them"
 )
 _SIZES = Need(
     "the names of the steps do not tell how many sequences they hold",
@@ -31,7 +31,6 @@ _SIZES = Need(
 )
 _LIMIT = Need("the command line does not say how many sequences may run at once")
 _POSTED = Need("no transfer was posted in the window")
-_GAPS = Need("no host gap is known")
 _COMPLETED = Need("no transfer was posted and seen complete in the window", needs.LONGER)
 
 FACTS = (
@@ -57,7 +56,7 @@ FACTS = (
         Entry("kv.transfer_ms", "ms", "ranges", "Time of a transfer, from its post until the program sees that it is complete", "median; post and mark with one id", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
         Entry("kv.post_ms", "ms", "ranges", "Time of the call that posts a transfer", "median", needs=(_TRANSFERS, _POSTED)),
         Entry("kv.post_ratio", "ratio", "ranges", "Share of the time of the transfers in which they are still being posted, one descriptor after another", "sum of the calls / sum of the transfers", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
-        Entry("kv.host_gap_ratio", "ratio", "ranges kernels api_calls", "How much of the host gaps lies in those spans", "overlap, at most the gap, over host.gap_ratio", needs=(_TRANSFERS, needs.FEEDER, _GAPS)),
+        Entry("kv.host_gap_ratio", "ratio", "kernels api_calls", "How much of the host gaps lies in those spans; 0 where no range tells of transfers", "overlap, at most the gap, over host.gap_ratio", needs=(needs.FEEDER,)),
         Entry("kv.waiting_ratio", "ratio", "ranges kernels", "Share of the window in which the device runs nothing while a fetched transfer is on its way or the engine waits for transfers", "idle time inside those spans / window"),
     ], columns={"ranges": "start end process text_id payload", **origin.GAPS}, needs=(_TRANSFERS,)),
 )  # fmt: skip
@@ -136,17 +135,19 @@ def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: flo
 def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """How long the KV cache travels, and how long the device waits for it."""
     found = kv_transfers(a, device)
+    scope, (first, last) = Scope(device=device), a.host_window
+    budget = a.budgets[device]
+    gap = budget.gap_parts["host_gap"]
+    inside = np.zeros(len(gap))
+    if found is not None:
+        inside = np.minimum(Coverage(found.awaited).within(budget.gaps.start, budget.gaps.end), gap)
+    if out.base.value("host.gap_ratio", scope) is not None:
+        out.put("kv.host_gap_ratio", float(inside.sum() / max(gap.sum(), 1)), scope)
     if found is None:
         return
-    scope, (first, last) = Scope(device=device), a.host_window
     begins = (found.start >= first) & (found.start < last)
     posting, travel = found.end - found.start, found.done - found.start
     known = begins & (found.done != MISSING)
-    budget = a.budgets[device]
-    gap = budget.gap_parts["host_gap"]
-    if gap.any():
-        inside = Coverage(found.awaited).within(budget.gaps.start, budget.gaps.end)
-        out.put("kv.host_gap_ratio", float(np.minimum(inside, gap).sum() / gap.sum()), scope)
     out.put_all(
         {
             "kv.transfer_count": int(begins.sum()),

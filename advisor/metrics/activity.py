@@ -332,9 +332,11 @@ def time_at_level(values: Array, busy: Array, level: float) -> float:
 
 def unrecorded_ratio(samples: Samples, busy: Spans) -> float | None:
     """GR Active in samples that lie further than one period from all recorded work (`busy`), as a share
-    of all; None where it was not sampled, or the samples do not follow the work in time."""
+    of all; None where it was not sampled, or the samples do not follow the work in time to its end."""
     active = samples.values.get("gr_active")
-    if active is None or not len(busy) or abs(best_lag(samples, busy)) > 1.0:
+    if active is None or not len(busy) or samples.time[-1] + 2 * samples.period < busy.end[-1]:
+        return None
+    if abs(best_lag(samples, busy)) > 1.0:
         return None
     near = Coverage(busy).within(samples.time - samples.period, samples.time + 2 * samples.period)
     return float(np.nan_to_num(active[near == 0]).sum() / len(active))
