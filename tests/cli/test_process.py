@@ -202,7 +202,7 @@ ANALYSIS = f"{MODELS} numpy rich durable yaml"
         (("diagnose", "--help"), QUICK),
         (("rules", "list", "--help"), QUICK),
         (("review", "--help"), QUICK),
-        (("checklist", "--list"), f"{MODELS} yaml rich"),
+        (("checklist", "--list"), f"{MODELS} yaml rich durable"),
         (("explain", "TST901", "--rules", RULES), f"{MODELS} yaml rich"),
         (("capture", "tail"), f"{MODELS} rich yaml"),
         (("demo", "-q"), ANALYSIS),
