@@ -56,7 +56,7 @@ FACTS = (
         Entry("kv.transfer_ms", "ms", "ranges", "Time of a transfer, from its post until the program sees that it is complete", "median; post and mark with one id", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
         Entry("kv.post_ms", "ms", "ranges", "Time of the call that posts a transfer", "median", needs=(_TRANSFERS, _POSTED)),
         Entry("kv.post_ratio", "ratio", "ranges", "Share of the time of the transfers in which they are still being posted, one descriptor after another", "sum of the calls / sum of the transfers", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
-        Entry("kv.host_gap_ratio", "ratio", "kernels api_calls", "How much of the host gaps lies in those spans; 0 where no range tells of transfers", "overlap, at most the gap, over host.gap_ratio", needs=(needs.FEEDER,)),
+        Entry("kv.host_gap_ratio", "ratio", "kernels api_calls", "How much of the host gaps lies in those spans; 0 where no range tells of transfers", "overlap, at most the gap, over host.gap_ratio", columns={"ranges": "start end process text_id", **origin.GAPS}, needs=(needs.FEEDER,)),
         Entry("kv.waiting_ratio", "ratio", "ranges kernels", "Share of the window in which the device runs nothing while a fetched transfer is on its way or the engine waits for transfers", "idle time inside those spans / window"),
     ], columns={"ranges": "start end process text_id payload", **origin.GAPS}, needs=(_TRANSFERS,)),
 )  # fmt: skip
