@@ -44,6 +44,8 @@ def perfetto(
     if target in (None, STDOUT) and sys.stdout.isatty():
         name = f"{trace.name.split('.')[0]}.{'perfetto-trace' if with_trace else 'json'}"
         raise InputError(f"a trace is not printed to a terminal; write it to a file: -o {name}")
+    # The trace to write comes on top of what the analysis takes.
+    READING.saves_memory = True
     with Progress(trace.name) as progress, analyse(trace, settings, progress) as done:
         diagnosis = assemble(done)
         done.gains.forget()

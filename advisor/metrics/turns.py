@@ -16,7 +16,8 @@ _TAKES_PART = 0.05
 
 class Turns(Struct, frozen=True):
     """GPUs that the main process computes on in the window of its main device; times in ns. `any` is
-    how long at least one of them computes, `alone` of each how long it does so with no other."""
+    how long at least one of them computes, `alone` of each how long it does so with no other. Of a
+    single GPU nothing is measured."""
 
     devices: tuple[int, ...]
     compute: tuple[int, ...]
@@ -37,6 +38,8 @@ class Turns(Struct, frozen=True):
 
 def find_turns(a: Analysis) -> Turns | None:
     """None where the process computes on no GPU."""
+    if len(a.devices) == 1 and len(a.names.ids):
+        return Turns((a.devices[0],), (0,), (0,), 0, a.window.length)
     own = a.in_window & (a.op_name >= 0) & ~a.communication & (a.ops.process == a.main_process)
     spans: dict[int, Spans] = {}
     for device in a.devices:
