@@ -105,7 +105,7 @@ def make_seeds(folder: Path, slow: bool = True) -> None:
     if not slow:
         return
     for line in ("good.sqlite --format json -o saved.json", "good.sqlite --xlsx review.xlsx",
-                 "review import review.xlsx -o review.json"):  # fmt: skip
+                 "review import review.xlsx --format json -o review.json"):  # fmt: skip
         if (done := quietly(args := line.split(), folder))[0]:
             raise SystemExit(f"{args}: {done[2]}")
     from tests.sources.test_nsys_columnar import exported
