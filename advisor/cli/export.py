@@ -31,19 +31,24 @@ def perfetto(
     """
     from advisor.cli.deliver import check_one, write_bytes
     from advisor.cli.messages import message
+    from advisor.reports.files import STDOUT, SUFFIXES
+
+    check_one(settings, trace)
+    target = settings.output
+    ending = ".perfetto-trace" if with_trace else ".json"
+    if target in (None, STDOUT) and sys.stdout.isatty():
+        name = f"{trace.name.split('.')[0]}{ending}"
+        raise InputError(f"a trace is not printed to a terminal; write it to a file: -o {name}")
+    if target is not None and target.suffix != ending and target.suffix.lower() in (*SUFFIXES, ".pdf"):
+        raise InputError(f"-o {target}: what Perfetto opens is no such file; name it {target.stem}{ending}")
+
     from advisor.cli.progress import Progress
     from advisor.export.capture_tracks import trace_packets
     from advisor.export.perfetto import render
     from advisor.model.numbers import value_text
     from advisor.pipeline.diagnose import analyse, assemble
     from advisor.reading import READING
-    from advisor.reports.files import STDOUT
 
-    check_one(settings, trace)
-    target = settings.output
-    if target in (None, STDOUT) and sys.stdout.isatty():
-        name = f"{trace.name.split('.')[0]}.{'perfetto-trace' if with_trace else 'json'}"
-        raise InputError(f"a trace is not printed to a terminal; write it to a file: -o {name}")
     # The trace to write comes on top of what the analysis takes.
     READING.saves_memory = True
     with Progress(trace.name) as progress, analyse(trace, settings, progress) as done:
