@@ -28,7 +28,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -203,7 +203,7 @@ def collect(path: Path, done: Mapping[str, Tally]) -> dict[str, Tally]:
     every = {k: Tally(**{**v, "failures": Counter(v["failures"])}) for k, v in known.items()}
     for kind, tally in done.items():
         every.setdefault(kind, Tally()).add(tally)
-    path.write_text(json.dumps({k: asdict(t) for k, t in every.items()}))
+    path.write_text(json.dumps({k: vars(t) for k, t in every.items()}))
     return every
 
 

@@ -188,6 +188,15 @@ def test_damaged_files(tmp_path: Path) -> None:
             assert f"nsys export --type={kind.partition('-')[0]}dir" in message
 
 
+def test_a_column_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    folder = exported(everything().write(tmp_path / "t.sqlite"), tmp_path / "folder")
+    path = folder / "StringIds.parquet"
+    path.write_bytes(path.read_bytes().replace(b"value", b"val\x8ae"))
+    with pytest.raises(InputError, match="the file is damaged") as raised, open_trace(folder) as trace:
+        trace.texts([1])
+    assert str(raised.value).startswith(str(path))
+
+
 def test_a_folder_of_other_files(tmp_path: Path) -> None:
     _write(pa.table({"a": [1]}), tmp_path / "nvtx_gpu_proj_trace", "parquet")
     with pytest.raises(InputError, match="a folder, not a capture"):

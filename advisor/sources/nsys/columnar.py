@@ -195,7 +195,7 @@ class ColumnarFolder:
 
         try:
             yield
-        except (pa.ArrowException, OSError, SystemError) as error:
+        except (pa.ArrowException, OSError, SystemError, UnicodeDecodeError) as error:
             message = " ".join(str(error).split())[:120]
             raise InputError(
                 f"{self._files[table]}: the file is damaged ({message}); copy it again, or export "
