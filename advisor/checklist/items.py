@@ -88,7 +88,7 @@ def _nsys_fits(entry: Input) -> bool | None:
 
 
 def checklist(known: CaptureFacts, session: str | None = None, folders: Sequence[Path] = ()) -> Checklist:
-    """Every item; those that the facts decide are answered. `folders` hold rules of the user's."""
+    """Every item, answered where the facts decide it. `folders` hold the user's own rules."""
     data = checklist_items()
     inference = _judged(known, folders)
     outcomes = {o.cause: o for o in inference.outcomes}

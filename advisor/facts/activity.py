@@ -186,14 +186,15 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     _busy_share(busy, True, scope, out)
     if samples is None:
         return
-    out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, budget.busy), scope)
+    worked = budget.busy
+    out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, worked), scope)
     found = _with_weights(a, device, weight_bytes)
     resolved = found is not None and "dram" in found.level and bool(found.resolved("dram").any())
     out.put("activity.kernels_resolved", resolved, scope)
     inside = None
     if not resolved:
         ends = samples.time + samples.period
-        inside = Coverage(budget.busy).within(samples.time, ends) / samples.period
+        inside = Coverage(worked).within(samples.time, ends) / samples.period
     _while_busy(samples, busy, inside, scope, out)
     if found is None:
         return

@@ -209,5 +209,5 @@ def _of(group: str, rows: tuple[tuple[str, Unit, str, str], ...]) -> Mapping[str
 
 
 RECORDING = _of("recording", _ROWS)
-#: What `advisor checklist` is told of each capture beside its facts.
+#: What `advisor checklist` knows of each capture beside its facts.
 INPUT = _of("input", _INPUT)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -233,19 +233,27 @@ class StepName(NamedTuple):
     generation_tokens: int | None = None
 
 
+class NamedPatterns(Generic[_R]):
+    """Patterns under names: which name the first of all patterns belongs to that is found in a text."""
+
+    def __init__(self, patterns: Mapping[_R, Sequence[str]]) -> None:
+        self._names = [name for name, texts in patterns.items() for _ in texts]
+        self._patterns = Patterns(text for texts in patterns.values() for text in texts)
+
+    def name_of(self, text: str) -> _R | None:
+        found = self._patterns.first(text)
+        return None if found is None else self._names[found[0]]
+
+
 class StepPatterns:
     """The patterns of ``step_ranges.yaml``."""
 
     def __init__(self, data: StepFile) -> None:
         self._steps, self._step_texts = data.steps, Patterns(s.match for s in data.steps)
-        self._roles = [role for role, patterns in data.roles.items() for _ in patterns]
-        self._role_texts = Patterns(p for ps in data.roles.values() for p in ps)
-        self._speculation = [part for part, patterns in data.speculation.items() for _ in patterns]
-        self._speculation_texts = Patterns(p for ps in data.speculation.values() for p in ps)
-        self._transfers = [part for part, patterns in data.transfers.items() for _ in patterns]
-        self._transfer_texts = Patterns(p for ps in data.transfers.values() for p in ps)
-        self._markers = [kind for kind, patterns in data.markers.items() for _ in patterns]
-        self._marker_texts = Patterns(p for ps in data.markers.values() for p in ps)
+        self._roles = NamedPatterns(data.roles)
+        self._speculation = NamedPatterns(data.speculation)
+        self._transfers = NamedPatterns(data.transfers)
+        self._markers = NamedPatterns(data.markers)
         self._inner = Patterns(data.inner)
         self._containers = Patterns(data.containers)
         self._functions = Patterns(data.functions)
@@ -264,23 +272,19 @@ class StepPatterns:
 
     def role(self, text: str) -> Role | None:
         """What a range of this text is, where it does not mark a step: garbage collection, GIL, ..."""
-        found = self._role_texts.first(text)
-        return None if found is None else self._roles[found[0]]
+        return self._roles.name_of(text)
 
     def speculation(self, text: str) -> str | None:
         """The part of speculative decoding that a range of this text is around: draft or verify."""
-        found = self._speculation_texts.first(text)
-        return None if found is None else self._speculation[found[0]]
+        return self._speculation.name_of(text)
 
     def transfer(self, text: str) -> Transfer | None:
         """What a range or mark of this text says of a transfer of the KV cache."""
-        found = self._transfer_texts.first(text)
-        return None if found is None else self._transfers[found[0]]
+        return self._transfers.name_of(text)
 
     def marker(self, text: str) -> MarkerKind | None:
         """What comes once in a pass of the model and a range of this text stands for."""
-        found = self._marker_texts.first(text)
-        return None if found is None else self._markers[found[0]]
+        return self._markers.name_of(text)
 
     def is_inner(self, text: str) -> bool:
         """True for a range that names a layer, a block or a micro-batch: a part of a pass."""

@@ -262,7 +262,7 @@ class _ThreadStates:
     def __init__(
         self, threads: Threads, thread: int, process: int, states: HostStates, among: Spans | None = None
     ) -> None:
-        """Of all calls of the thread, or of those that meet `among`."""
+        """From all calls of the thread, or only from the calls that overlap `among`."""
         explained = EMPTY
         self._spans: dict[str, Spans] = {}
         for name, spans in (

@@ -1,5 +1,5 @@
-"""Mixture-of-experts layers: those that run as separate operators instead of one library kernel, and how
-evenly tokens are spread over experts as far as launches show it."""
+"""Mixture-of-experts layers that run as separate operators instead of one library kernel, and how evenly
+tokens are spread over experts, as far as launches show it."""
 
 from __future__ import annotations
 

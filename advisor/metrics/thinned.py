@@ -15,7 +15,7 @@ from advisor.sources.trace import Trace
 #: PyTorch numbers operators one by one, ROCm its calls: of the whole traces measured, 92 % and more of
 #: the numbers follow the one ahead.
 _FOLLOW = 0.8
-#: CUPTI numbers every call, also those that are not recorded: in 60 whole captures (nsys 2022 to 2026,
+#: CUPTI numbers every call, recorded or not: in 60 whole captures (nsys 2022 to 2026,
 #: PyTorch 1.8 to 2.11) a recorded call takes 15 numbers in the mean at most, and 12 in the median.
 _IDS_PER_CALL, _MOST_MEAN, _MOST_MEDIAN = 15, 30, 20
 #: A product of nothing launches nothing: only where calls are this far apart do such products tell.

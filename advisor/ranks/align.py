@@ -65,6 +65,11 @@ class RankRows(Struct, frozen=True):
         }
         return replace(self, **larger)
 
+    def take(self, mask: Array) -> RankRows:
+        """The collectives of the mask."""
+        some: dict[str, Any] = {n: a[mask] for n, a in _arrays(self)}
+        return replace(self, **some)
+
 
 def _arrays(rows: RankRows) -> list[tuple[str, Array]]:
     values = ((n, getattr(rows, n)) for n in rows.__struct_fields__)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec.structs import replace
 
 from advisor.model.arrays import Array
 from advisor.ranks.align import RankRows
@@ -113,21 +112,3 @@ def _in_turns(there: Array, length: Array) -> bool:
         other = here[1:] == (one & ~here[:-1])
         turns += int((other.all(axis=1) & here[1:].any(axis=1) & here[:-1].any(axis=1)).sum())
     return turns >= _IN_TURN * len(there)
-
-
-def without(rows: RankRows, mask: Array) -> RankRows:
-    """The rows of a rank but those of the mask."""
-    keep = ~mask
-    per_call = (
-        "kind",
-        "stream",
-        "start",
-        "duration",
-        "exposed",
-        "place",
-        "bytes",
-        "group",
-        "sequence",
-        "lead",
-    )
-    return replace(rows, **{name: getattr(rows, name)[keep] for name in per_call})

@@ -14,7 +14,7 @@ from advisor.metrics.collectives import EXPERTS
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
 from advisor.ranks.match import match
-from advisor.ranks.pipeline import between_stages, without
+from advisor.ranks.pipeline import between_stages
 
 #: Nobody is late to a collective in which no rank waits longer than this, or this share of it.
 _NOISE_NS, _NOISE_SHARE = 2_000, 0.05
@@ -99,8 +99,9 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
     wait to a rank. The result does not depend on the order of the ranks given: it is by number."""
     whole = tuple(r.unpacked() for r in sorted(ranks, key=lambda r: (r.rank, r.device)))
     staged = between_stages(whole, one_clock=one_clock)
-    ordered = tuple(without(r, mask) for r, mask in zip(whole, staged, strict=True))
-    waits = _of_collectives(ordered, one_clock)
+    if not any(mask.any() for mask in staged):
+        return _of_collectives(whole, one_clock)
+    waits = _of_collectives(tuple(r.take(~m) for r, m in zip(whole, staged, strict=True)), one_clock)
     found, wait = [], []
     for rows, mask, known, waited in zip(whole, staged, waits.found, waits.wait, strict=True):
         found.append(mask.copy())
@@ -112,6 +113,7 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
 
 
 def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
+    """The waiting in calls that are all collectives."""
     shared = tuple(Clock(r.zero or 0) for r in ordered)
     clocks = shared if one_clock else tuple(align(ordered))
     found = match(ordered, clocks)
