@@ -18,6 +18,9 @@ from advisor.sources.schema import DTOH, Call
 _SMALL_COPY = 64 << 10
 #: What a graph can hold: kernels, memsets, copies inside the device.
 _LAUNCHING = (Call.LAUNCH, Call.MEMSET, Call.COPY)
+#: Host code between steps, as a share of the time of the device's work, from which on hiding it is a
+#: gain of its own (`decode_gc` in docs/gain_calibration.md leaves 11 % and runs ahead).
+_HOST_LEFT = 0.2
 
 
 def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
@@ -190,11 +193,14 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
 
     A wait between steps, of a step that copies nothing to the host, hands over no result: nothing
     needs it to go on. One that does is needed unless the next step is launched before the result
-    of the last is read (`all_waits`).
+    of the last is read (`all_waits`). All stay while other host code between the steps is left:
+    to hide that behind kernels is another fix's gain.
     """
     calls, waits = inputs.calls, inputs.waits
     ends = calls.between[waits.call] & (calls.kind[waits.call] == Call.SYNC)
-    if fix.params["idle_waits"] == "kept" or not ends.any():
+    left = float(calls.pre[calls.between].sum())
+    in_the_way = left > _HOST_LEFT * float(inputs.ops.duration.sum())
+    if fix.params["idle_waits"] == "kept" or in_the_way or not ends.any():
         return inputs
     if not all_waits:
         ends &= _hands_over_nothing(inputs, work)
