@@ -7,7 +7,8 @@ Options are looked for in argument parsers and in the fields that parsers are ma
 calls, keys and ranges among the identifiers and texts of the sources. VERSIONs (default: those of
 knowledge/verified.yaml) are downloaded from the package index with ``pip download --no-deps``; other
 packages that the engine is built on are searched for what the engine itself lacks. A `--source` is
-a wheel, an sdist, a folder or the git directory of a repository instead.
+a wheel, an sdist or a folder instead, or the git directory of a repository, in which VERSION is the tag
+or branch v1.2 or r1.2.
 Prints what is missing where `since` and `until` say that a release has it, what is deprecated, and
 what nobody verified; `--write` records the answers in knowledge/verified.yaml. Exit code 1 where
 anything is missing.
@@ -35,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "knowledge" / "verified.yaml"
 #: The package of an engine where it is not called as the engine.
 PACKAGES = {"native": "llama-cpp-python", "pytorch": "torch", "dynamo": "ai-dynamo", "xdit": "xfuser"}
-TEXT = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".rs", ".go", ".yaml", ".sh")
+TEXT = (".proto", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".rs", ".go", ".yaml", ".sh")
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _DEPRECATED = re.compile(r"(?i)\W*(?:\w+ ){0,2}deprecated")
 
@@ -44,11 +45,11 @@ class Index:
     """Where one release has what is wanted: name -> file. A file is parsed only where it holds a
     wanted text at all."""
 
-    def __init__(self, source: Path, wanted: Iterable[str]) -> None:
+    def __init__(self, source: Path, wanted: Iterable[str], version: str = "HEAD") -> None:
         self.found: dict[str, str] = {}
         self.deprecated: set[str] = set()
         self._left = set(wanted)
-        for name, content in files(source, (".py", *TEXT)):
+        for name, content in files(source, (".py", *TEXT), version):
             text = content.decode("utf-8", "replace")
             lower = text.lower()
             if hits := [w for w in self._left if any(part in lower for part in _spellings(w))]:
@@ -165,7 +166,7 @@ def main(argv: Sequence[str]) -> int:
     wanted = items(engines()[given.engine])
     names = sorted({item.name for item in wanted})
     if given.source:
-        indexes = {versions[-1] if versions else "HEAD": Index(given.source, names)}
+        indexes = {v: Index(given.source, names, v) for v in versions or ["HEAD"]}
     else:
         indexes = {v: Index(download(name, v, given.downloads), names) for v in versions}
     others = given.package or entry.get("packages", [])

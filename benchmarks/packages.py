@@ -29,21 +29,24 @@ def download(package: str, version: str, folder: Path) -> Path:
     return there[0]
 
 
-def files(source: Path, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Sources of a wheel, an sdist, a folder or a git directory, with their names."""
-    for name, size, read in _members(source):
+def files(source: Path, endings: tuple[str, ...], version: str = "HEAD") -> Iterator[tuple[str, bytes]]:
+    """Sources of a wheel, an sdist, a folder or a release in a git directory, with their names."""
+    for name, size, read in _members(source, version):
         if name.endswith(endings) and size <= _MOST_BYTES and not SKIPPED.search(name):
             yield name, read()
 
 
-def _members(source: Path) -> Iterator[tuple[str, int, Any]]:
+def _members(source: Path, version: str) -> Iterator[tuple[str, int, Any]]:
     if source.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(source) as wheel:
             for info in wheel.infolist():
                 yield info.filename, info.file_size, lambda i=info: wheel.read(i)
     elif source.is_dir() and (source / "HEAD").exists():
-        packed = subprocess.run(["git", "-C", source, "archive", "HEAD"], check=True, capture_output=True)
-        yield from _packed(io.BytesIO(packed.stdout))
+        git = ("git", "-C", source)
+        refs = subprocess.run([*git, "show-ref"], check=True, capture_output=True, text=True).stdout
+        named = [ref for ref in refs.split() if ref.endswith((f"/v{version}", f"/r{version}"))]
+        archive = [*git, "archive", named[0] if named else version]
+        yield from _packed(io.BytesIO(subprocess.run(archive, check=True, capture_output=True).stdout))
     elif source.is_dir():
         for path in sorted(p for p in source.rglob("*") if p.is_file()):
             yield path.relative_to(source).as_posix(), path.stat().st_size, path.read_bytes
