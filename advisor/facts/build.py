@@ -11,6 +11,7 @@ from advisor.facts.damage import window_facts
 from advisor.facts.device import device_facts
 from advisor.facts.evidence import evidence
 from advisor.facts.host import host_facts
+from advisor.facts.interruptions import interruption_facts
 from advisor.facts.layers import expert_facts, layer_facts
 from advisor.facts.memory import memory_facts, unified_facts
 from advisor.facts.operations import in_use_facts, operation_facts, shape_facts
@@ -46,6 +47,7 @@ def build_facts(
     match_facts(a, out)
     window_facts(a, out)
     turn_facts(a, out)
+    interruption_facts(a, out)
     if ranks is None:
         rank_facts(a, out)
     else:

@@ -13,7 +13,7 @@ from advisor.facts.startup import startup_facts
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.damage import GOOD_RESULTS
+from advisor.metrics.damage import GOOD_RESULTS, capture_ranges
 from advisor.metrics.intervals import union
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
@@ -154,7 +154,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
             "capture.step_method": a.repeated.method if len(a.repeated) else None,
             "capture.step_confidence": a.repeated.confidence if len(a.repeated) else None,
             "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in capture.environment_names),
-            "capture.range_count": len(a.pauses) + 1 if trace.has("api_calls") else None,
+            "capture.range_count": len(capture_ranges(trace)) + 1 if trace.has("api_calls") else None,
         }
     )
     span = a.span[1] - min(a.span[0], a.startup.begin)

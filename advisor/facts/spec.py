@@ -167,7 +167,7 @@ EVIDENCE_TABLES = frozenset((
     "call_sites.launch", "call_sites.sync", "capture.damage", "capture.errors", "capture.invalid",
     "capture.options", "capture.outside_work", "capture.startup_events", "capture.startup_parts",
     "clock.samples", "comm.kinds", "copies.classes", "graph.buckets", "host.collections",
-    "gpus.turns", "host.gaps", "host.gil_holders", "idle.parts", "kernels.families", "kernels.fp32",
+    "gpus.turns", "host.gaps", "host.gil_holders", "idle.parts", "interruptions", "kernels.families", "kernels.fp32",
     "kernels.local", "kernels.matmuls", "kernels.old_architecture", "kernels.products", "kernels.shapes",
     "kernels.small_grid", "kernels.top", "launch.top_calls", "layers.parts", "memory.places",
     "operations.tail", "origins.modules", "origins.places", "ranks.arrivals", "ranks.late", "ranks.parts",

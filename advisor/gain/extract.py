@@ -75,9 +75,11 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
 
 
 def _operations(a: Analysis, lo: int, hi: int, until: int) -> Array:
-    """Positions in `ops` of what the calls in [lo, hi) issued and what began in time for it."""
+    """Positions in `ops` of what the calls in [lo, hi) issued and what began in time for it, outside
+    pauses."""
     first, last = np.searchsorted(a.ops.start, (lo, until))
     at = np.arange(first, last)
+    at = at[~a.pauses.holds(a.ops.start[at])]
     if not a.trace.has("api_calls"):
         return at
     start = a.trace.columns("api_calls", ("start",))["start"]
@@ -101,7 +103,7 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int) -> CallTimes:
         if i == j:
             continue
         acts = np.isin(calls.call[i:j], _ACTING) | issues[calls.row[i:j]]
-        mine = np.flatnonzero(acts) + i
+        mine = np.flatnonzero(acts & ~a.pauses.holds(calls.start[i:j])) + i
         if len(mine):
             parts.append(
                 (

@@ -20,6 +20,7 @@ from advisor.metrics.activity import (
 from advisor.metrics.budget import DeviceBudget, device_budget
 from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
 from advisor.metrics.host import HostStates, Ranges, Threads, calls_by_thread, host_states
+from advisor.metrics.interruptions import interruptions
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, heaviest, kernel_names
 from advisor.metrics.operations import Kind, Operations, operations
@@ -47,7 +48,7 @@ from advisor.sources.trace import Trace
 #: What views of other devices share.
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses", "startup",
-    "damage", "communication", "roles", "states", "provenance", "losses", "thinned",
+    "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "interruptions",
 )  # fmt: skip
 
 
@@ -188,21 +189,25 @@ class Analysis:
         return find_thinned(self.trace)
 
     @cached_property
+    def interruptions(self) -> Spans:
+        """Long stretches without a kernel between the steps."""
+        return interruptions(self.trace, self.ops, self.repeated, self.selection, self.states)
+
+    @cached_property
     def pauses(self) -> Spans:
-        """Stretches between several capture ranges of one file."""
-        return capture_ranges(self.trace)
+        """Stretches that no step time holds: they are neither busy nor idle."""
+        return joined(capture_ranges(self.trace), self.interruptions)
 
     @cached_property
     def window(self) -> Window:
-        choice = self.selection
-        holes = joined(self.damage.holes, self.pauses)
+        choice, holes = self.selection, joined(self.damage.holes, self.pauses)
         if choice.window:
             lo, hi = parse_window(choice.window, self.span)
             window = Window(lo, hi, f"--window {choice.window}")
         elif choice.nvtx:
             lo, hi = nvtx_window(choice.nvtx, self.ranges)
-            end = end_of_work(self.trace, self.ops, lo, hi)
-            window = Window(lo, max(hi, end), f"--nvtx {choice.nvtx}")
+            hi = max(hi, end_of_work(self.trace, self.ops, lo, hi))
+            window = Window(lo, hi, f"--nvtx {choice.nvtx}")
         else:
             window = steady_window(self.ops, self.repeated, self.startup, holes, self.span)
         if choice.phase:
@@ -261,10 +266,7 @@ class Analysis:
     @cached_property
     def communication(self) -> Array:
         mask = self.names.mask(lambda k: k.family == "communication")
-        named = self.op_name >= 0
-        out = np.zeros(len(self.ops), bool)
-        out[named] = mask[self.op_name[named]]
-        return out
+        return np.append(mask, False)[self.op_name]  # MISSING is the last: no name
 
     @cached_property
     def roles(self) -> dict[int, str]:

@@ -190,6 +190,7 @@ class HostStates(Struct, frozen=True):
     gil: dict[int, Spans]
     os: dict[int, Spans]
     overhead: dict[int, Spans]
+    loading: dict[int, Spans]
     node_traced: bool
 
 
@@ -203,14 +204,14 @@ def host_states(
     def covered(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:
         return union_by(rows[key], rows["start"], rows["end"])
 
-    gc, gil = (
+    gc, gil, loading = (
         covered(ranges.rows([i for i, r in roles.items() if r == role]), "thread")
         if role in roles.values()
         else {}
-        for role in ("gc", "gil_wait")
+        for role in ("gc", "gil_wait", "data_loading")
     )
     calls, overheads = (
         covered(trace.columns(table, ("start", "end", key)), key) if trace.has(table) else {}
         for table, key in (("host_calls", "thread"), ("overheads", "process"))
     )
-    return HostStates(cold, gc, gil, calls, overheads, nodes)
+    return HostStates(cold, gc, gil, calls, overheads, loading, nodes)

@@ -152,6 +152,11 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         *(name for name in CATALOGUE if name.startswith(("speculation.", "kv."))),
         "serving.decode_batch",
         "serving.batch_fill_ratio",
+        # long stretches without a kernel: see tests/metrics/test_interruptions.py
+        "interruption.longest_ms",
+        "interruption.copy_ratio",
+        "interruption.range",
+        "interruption.os_call",
         # kernels with clusters or local memory, which no capture here has: see tests/facts/test_values.py
         "kernel.cluster_ratio",
         "kernel.register_limit_ratio",
