@@ -93,7 +93,7 @@ class CompiledRule(Struct, frozen=True):
     alternatives: tuple[tuple[Test, ...], ...]
     doubts: tuple[tuple[Test, ...], ...]
     same_as: tuple[tuple[Test, ...], ...]
-    gain: tuple[Test, ...]
+    gain: tuple[tuple[Test, ...], ...]
 
     @property
     def level(self) -> Level | Literal["capture"]:
@@ -312,7 +312,7 @@ class _Builder:
             alternatives=self.each(("alternatives",), rule.alternatives, "applies_when"),
             doubts=self.each(("doubts",), rule.doubts, "when"),
             same_as=self.each(("then", "same_as"), rule.then.same_as, "when"),
-            gain=self.tests(("gain", "applies_when"), rule.gain.applies_when if rule.gain else ()),
+            gain=self.each(("gain",), rule.gain.choices if rule.gain else (), "applies_when"),
         )
 
     def overruled(self) -> Iterator[tuple[str, State]]:

@@ -155,9 +155,9 @@ def finding_of(
 
 
 def _gain(inference: Inference, rule: CompiledRule, scope: Scope) -> GainSpec | None:
-    """What the rule asks for, or what it asks for otherwise."""
-    gain = rule.spec.gain
-    return gain if gain is None or _may_hold(inference, rule.gain, scope) else gain.otherwise
+    """The first what-if of the rule that may apply."""
+    choices = zip(rule.spec.gain.choices if rule.spec.gain else (), rule.gain, strict=True)
+    return next((gain for gain, tests in choices if _may_hold(inference, tests, scope)), None)
 
 
 def _may_hold(inference: Inference, tests: Iterable[Test], scope: Scope) -> bool:

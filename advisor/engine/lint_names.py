@@ -75,8 +75,9 @@ def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
         for i, entry in enumerate(entries):
             for j, item in enumerate(getattr(entry, field)):
                 yield (name, i, field, j), item
-    for j, item in enumerate(rule.gain.applies_when if rule.gain else ()):
-        yield ("gain", "applies_when", j), item
+    for i, gain in enumerate(rule.gain.choices if rule.gain else ()):
+        for j, item in enumerate(gain.applies_when):
+            yield ("gain", *("otherwise",) * i, "applies_when", j), item
     for key in ("overrules_where", "same_as"):
         for i, other in enumerate(getattr(rule.then, key)):
             for j, item in enumerate(other.when):
@@ -140,12 +141,13 @@ def evidence_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     known = context.known.what_ifs
-    named: list[tuple[Loc, GainSpec | None]] = [(("gain", "what_if"), rule.gain)]
-    named += [(("alternatives", i, "gain"), o.gain) for i, o in enumerate(rule.alternatives)]
-    if rule.gain is not None:
-        named.append((("gain", "otherwise"), rule.gain.otherwise))
+    named: list[tuple[Loc, GainSpec]] = [
+        (("gain", *("otherwise",) * i, "what_if"), gain)
+        for i, gain in enumerate(rule.gain.choices if rule.gain else ())
+    ]
+    named += [(("alternatives", i, "gain"), o.gain) for i, o in enumerate(rule.alternatives) if o.gain]
     for loc, gain in named:
-        if gain is not None and known is not None and gain.what_if not in known:
+        if known is not None and gain.what_if not in known:
             yield loc, f"unknown what-if {gain.what_if}; {near(gain.what_if, known)}"
 
 

@@ -259,7 +259,8 @@ class Doubt(Strict):
 
 
 class GainSpec(Strict):
-    """The what-if that estimates the gain; `otherwise` is asked where `applies_when` does not hold."""
+    """The what-if that estimates the gain; `otherwise` is asked where `applies_when` does not hold,
+    and the next one where its own does not."""
 
     what_if: Name
     params: dict[str, Operand] = Field(default_factory=dict)
@@ -267,6 +268,11 @@ class GainSpec(Strict):
     per: Literal["step", "token"] = "step"
     applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
     otherwise: GainSpec | None = None
+
+    @property
+    def choices(self) -> tuple[GainSpec, ...]:
+        """What is asked, in the order of preference."""
+        return (self, *(self.otherwise.choices if self.otherwise else ()))
 
 
 class VerifySpec(Strict):

@@ -83,9 +83,10 @@ def unmeasured(a: Analysis, facts: FactBase) -> str:
 def to_do(
     findings: Sequence[Finding], rules: Mapping[str, RuleSpec], combined: Combined | None = None
 ) -> tuple[ToDo, ...]:
-    """The first recommendation of each finding worth doing, each after what it requires; with the
-    gains of the `combined` fixes."""
-    ordered = worth_doing(findings, rules)
+    """The first recommendation of each finding worth doing, each after what it requires, and each
+    once; with the gains of the `combined` fixes."""
+    ordered = [f for f in worth_doing(findings, rules) if f.recommendations]
+    ids = [f.recommendations[0].id for f in ordered]
     in_plan = {s.code: s.marginal_share for s in (combined.steps if combined else ()) if s.code}
     return tuple(
         ToDo(
@@ -98,7 +99,7 @@ def to_do(
             because=because(f, ordered[i + 1 :], rules),
         )
         for i, f in enumerate(ordered)
-        if f.recommendations
+        if ids.index(ids[i]) == i
     )
 
 

@@ -12,10 +12,11 @@ from advisor.cli.main import main
 from advisor.model.findings import Diagnosis
 from advisor.reports import summary
 from tests.builder import Export
-from tests.scenarios.machine import DECODE_ATTENTION, DECODE_LAYER, GEMV, Machine
+from tests.scenarios.machine import DECODE_ATTENTION, DECODE_LAYER, GEMV, Kernel, Machine
 from tests.scenarios.support import diagnosed, ranked, severity
 
 LAYERS = 22
+SGEMM = Kernel("ampere_sgemm_128x64_tn")
 
 
 def eager(inside: Callable[[Machine], None], after: Callable[[Machine], None] = Machine.wait) -> Machine:
@@ -106,3 +107,21 @@ def test_a_limit_is_no_reason_to_fail(tmp_path: Path, level: str) -> None:
     (found,) = (f for f in diagnosed(m, tmp_path).findings if f.kind == "limit")
     assert (found.cause, found.severity) == ("memory-bandwidth-bound", "high")
     assert main(["diagnose", str(tmp_path / "trace.sqlite"), "--fail-on", level, "-q"]) == 0
+
+
+def test_what_two_findings_ask_for_is_to_be_done_once(tmp_path: Path) -> None:
+    """Training at the limit of the FP32 units: the fault and the limit ask for a narrower type, and
+    one estimate tells what both save."""
+    m = Machine()
+    for i in range(8):
+        with m.step(f"train_step {i}"):
+            m.layers(16, [(SGEMM, 400.0)])
+    m.sample({SGEMM: (98, 30, 0)})
+    d = diagnosed(m, tmp_path)
+    fault, limit = (next(f for f in d.findings if f.cause == c) for c in ("fp32-matmul", "compute-bound"))
+    assert fault.recommendations[0].id == limit.recommendations[0].id
+    assert fault.gain is not None
+    assert fault.gain.speedup is not None
+    assert limit.gain is not None
+    assert limit.gain.speedup == fault.gain.speedup
+    assert to_do(d).count("lower-precision") == 1

@@ -393,3 +393,16 @@ def test_what_timing_python_calls_costs(tmp_path: Path) -> None:
     assert "960 Python calls" in told.message
     assert "does not tell" not in told.message
     assert any("without `with_stack=True`" in r.action for r in told.recommendations)
+
+
+@pytest.mark.parametrize("calls", [2, 400])
+def test_a_host_gap_among_timed_python_calls_is_less_sure(tmp_path: Path, calls: int) -> None:
+    """Steps of 5 ms of which the GPU waits for 4 ms while Python calls of 2 us are timed."""
+    profile = decode(steps=13, step_ns=5_000_000).head(with_stack=1)
+    for at in (step * 5_000_000 + 900_000 + i * 8_000 for step in range(13) for i in range(calls)):
+        profile.python("scheduler.py(1): schedule", at, 6_000)
+        profile.python("<built-in function len>", at + 2_000, 2_000)
+    d = advisor.diagnose(profile.write(tmp_path / "trace.json"))
+    (gap,) = [f for f in d.findings if f.cause == "host-gap"]
+    assert ("9,600 Python calls" in gap.message) == (calls == 400)
+    assert (gap.confidence < 0.8) == (calls == 400)
