@@ -193,6 +193,8 @@ def _do(d: Diagnosis, first: Finding) -> str:
     at = next((i for i, t in enumerate(d.do) if t.code == first.code), 0)
     advice = {a.action: fix(a) for f in d.findings for a in f.recommendations}
     before = list(dict.fromkeys(advice[t.action] for t in d.do[:at] if t.because and t.action in advice))
+    if first.recommendations and (ranks := fix(first.recommendations[0])) != own:
+        before.append(ranks)
     text = ", then ".join(part for part in (", ".join(before), own) if part)
     text = text or first.cause.replace("-", " ")
     return text[:1].upper() + text[1:]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.reports import summary
 from tests.builder import Export
 from tests.scenarios.machine import (
     ADD,
@@ -153,7 +154,8 @@ def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str
     if top:  # one rank of a job: it may be waiting for the others
         assert (d.findings[0].severity, fact(d, "comm.waiting_known")) == ("medium", False)
         assert "One rank alone cannot tell" in d.findings[0].message
-        assert d.findings[0].recommendations[0].id == "give-all-ranks"
+        assert d.findings[0].recommendations[0].id == d.do[0].id == "give-all-ranks"
+        assert summary.verdict(d).startswith("Record all ranks, then overlap communication: ")
     (budget,) = d.budget
     shares = {part.part: part.share for part in budget.parts}
     assert fact(d, "comm.nccl_ratio") == 1.0

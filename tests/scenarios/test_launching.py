@@ -300,6 +300,18 @@ def test_grids_that_change_with_the_context(tmp_path: Path) -> None:
     ]
 
 
+def test_grids_that_change_cost_a_busy_gpu_nothing(tmp_path: Path) -> None:
+    """Kernels of 100 us hide their launches: graphs would win nothing, whatever shapes change."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"iteration {i}"):
+            for j in range(16):
+                m.launch(Kernel("void solve(float*, int)", FULL + 8 * i), 100, grid=(FULL + 8 * i + j, 1, 1))
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "kernel.varying_shape_ratio") == pytest.approx(1.0)
+    assert severity(d, "dynamic-shapes") == "info"
+
+
 def test_two_processes_take_turns(tmp_path: Path) -> None:
     """Without MPS each runs in slices of 1 ms; in the other's slice its queued work waits."""
     export = Export().gpu()
