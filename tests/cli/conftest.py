@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 # Imported before the folder of rules is replaced, which a module keeps that is first imported then.
+import advisor.checklist.items
 import advisor.compare.facts
 import advisor.pipeline.doctor
 import advisor.pipeline.explain
