@@ -120,7 +120,7 @@ def test_the_sqlite_reader_knows_no_format(path: Path) -> None:
 
 #: Names that readers give to their formats, and packages that know one.
 FORMAT_NAME = re.compile(r"nsys-\w*|kineto[\w-]*|nvidia-smi\w*|dcgmi?")
-READERS = ("advisor.sources.nsys", "advisor.sources.kineto", "advisor.sources.samplers")
+READERS = tuple(f"advisor.sources.{name}" for name in ("nsys", "kineto", "samplers", "pasted"))
 
 
 def format_questions(module: str, source: str) -> list[str]:

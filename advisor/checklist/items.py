@@ -19,7 +19,7 @@ from advisor.engine.interpret import Outcome
 from advisor.engine.load import builtin_dir, load_rules, refuse
 from advisor.engine.params import ParamKey, resolve_params
 from advisor.engine.values import atom
-from advisor.engine.wording import Placeholder, Shown, placeholders, render, show, worded
+from advisor.engine.wording import Placeholder, Shown, doc_of, placeholders, render, show, worded
 from advisor.facts.spec import INPUT
 from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.checklist import ChecklistItem, checklist_items
@@ -203,15 +203,8 @@ def _documents(test: Condition, known: CaptureFacts) -> Iterator[ConditionDoc]:
     lists = known.values.get(test.fact, ())
     values: Sequence[Cell] = list(dict.fromkeys(v for each in lists for v in each)) or [None]
     for value in values[:1] if asks else values:
-        yield ConditionDoc(
-            fact=test.fact,
-            op=test.op,
-            threshold=None if asks else test.raw,
-            value=value,
-            unit=known.units.get(test.fact, ""),
-            param=test.param,
-            holds=test.holds(atom(value)),
-        )
+        found = doc_of(test, value, known.units.get(test.fact, ""), test.holds(atom(value)))
+        yield found.model_copy(update={"threshold": None}) if asks else found
 
 
 def _proof(item: ChecklistItem, known: CaptureFacts) -> str:

@@ -18,15 +18,11 @@ from advisor.reading import is_descriptor, similar
 if TYPE_CHECKING:
     from advisor.config import Settings
 
-SUFFIXES = (".sqlite", ".sqlite.xz", ".sqlite.gz")
-#: Other JSON lies about, too, so these are looked into.
-JSON_SUFFIXES = (".json", ".json.gz", ".json.xz")
-
 
 def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
     """The captures: files as given, folders as the captures in them and in their subfolders, each once.
     One that is missing among several is for the reader to name: the others can still be judged."""
-    from advisor.sources.open import STDIN, is_export_folder
+    from advisor.sources.open import STDIN, as_captures, is_export_folder, searched
 
     found: list[Path] = []
     for path in paths:
@@ -46,60 +42,11 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
         if not inside:
             report = next(path.rglob("*.nsys-rep"), "REPORT.nsys-rep")
             raise InputError(
-                f"{path}: no captures (*{', *'.join(SUFFIXES)}, *.json of the PyTorch profiler) in this "
-                f"folder or below it; make one with 'nsys export --type sqlite {report}'"
+                f"{path}: no captures (*{', *'.join(searched())}) in this folder "
+                f"or below it; make one with 'nsys export --type sqlite {report}'"
             )
         found += inside
-    return _as_one_recording(list(dict.fromkeys(found)), together)
-
-
-def _as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
-    """The paths, with tables that `nsys stats` printed into several files as one capture: where no two files
-    have the same report they are of one recording; with `together` they are said to be."""
-    if len(paths) < 2:
-        return list(paths)
-    from advisor.sources.open import hold
-    from advisor.sources.pasted.tables import read_tables
-
-    read = {path: _pasted(path) for path in paths}
-    texts = {path: text for path, text in read.items() if text is not None}
-    seen: dict[str, Path] = {}
-    for path, text in texts.items():
-        tables = read_tables(text)
-        for table in tables:
-            first = seen.setdefault(table.kind, path)
-            if first != path and together:
-                raise InputError(f"--together: {first} and {path} both have sums of {table.report}")
-            if first != path:
-                return list(paths)
-        if not tables and together:
-            raise InputError(f"--together: {path}: no table of nsys stats with a row that can be read")
-        if not tables:
-            return list(paths)
-    if len(texts) < 2:
-        return list(paths)
-    joined = Path(" + ".join(str(path) if i == 0 else path.name for i, path in enumerate(texts)))
-    # nsys names files for their reports, which headings alone do not always tell.
-    hold(
-        joined,
-        "\n\n".join(f"# {path.name.replace('_cuda', ' cuda')}\n{t}" for path, t in texts.items()).encode(),
-    )
-    return [joined if path in texts else path for path in paths if path not in [*texts][1:]]
-
-
-def _pasted(path: Path) -> str | None:
-    """The text of a file of printed tables; None for anything else, and for what the reader will report."""
-    from advisor.sources.packed import HEAD_BYTES
-    from advisor.sources.pasted.tables import decoded, is_tables
-
-    try:
-        if not path.is_file():
-            return None
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-            return decoded(head + file.read()) if is_tables(head) else None
-    except OSError:
-        return None
+    return as_captures(list(dict.fromkeys(found)), together)
 
 
 def check_exists(path: Path) -> None:
@@ -147,14 +94,16 @@ def _read_pipe(path: Path) -> None:
 def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:
     """The captures that lie in the folders, and the files that were meant to be some: a rank that
     cannot be read must not go unnoticed among the others."""
+    from advisor.sources.open import in_folder, searched
+
     found: list[Path] = []
     others: list[Path] = []
     for folder in folders:
         captures = []
         for each in sorted(folder.iterdir()):
-            if _is_capture(each):
+            if in_folder(each):
                 captures.append(each)
-            elif each.name.endswith(JSON_SUFFIXES) and each.is_file():
+            elif each.name.endswith(searched()) and each.is_file():
                 others.append(each)
         found += captures + _reports(folder, captures)
     series = {_series(root, path) for path in found}
@@ -167,23 +116,6 @@ def _series(root: Path, path: Path) -> str:
     """The name without its numbers: equal for the files of one recording."""
     name = str(path.relative_to(root)).removesuffix(".gz").removesuffix(".xz")
     return re.sub(r"\d+", "#", name)
-
-
-def _is_capture(path: Path) -> bool:
-    """True for what a folder of captures may hold, and for JSON that cannot be looked into."""
-    from advisor.sources.open import begins_like_profiler_json, is_export_folder
-
-    if path.is_dir():
-        return is_export_folder(path)
-    there = path.is_file() or (path.is_symlink() and not path.exists())  # a broken link: a missing rank
-    if path.name.endswith(SUFFIXES):
-        return there
-    if not (path.name.endswith(JSON_SUFFIXES) and there):
-        return False
-    try:
-        return begins_like_profiler_json(path)
-    except InputError:
-        return True
 
 
 def _reports(folder: Path, captures: Sequence[Path]) -> list[Path]:

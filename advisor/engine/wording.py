@@ -10,7 +10,7 @@ from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Checked, Outcome
 from advisor.engine.judge import doubts_of
-from advisor.model.facts import Scope, Value
+from advisor.model.facts import Cell, Scope, Value
 from advisor.model.findings import ConditionDoc
 from advisor.model.gain import WORTH, Choice
 from advisor.model.numbers import IN_NS, digits, duration, percent, times, value_text
@@ -149,15 +149,8 @@ def condition_doc(checked: Checked, spec: RuleSpec) -> ConditionDoc:
     condition: Condition = checked.condition
     if isinstance(condition, Test):
         param = spec.params.get(condition.param or "")
-        return ConditionDoc(
-            fact=condition.fact,
-            op=condition.op,
-            threshold=condition.raw,
-            value=checked.value,
-            unit=checked.unit or ("" if param is None else param.unit),
-            param=condition.param,
-            holds=checked.truth,
-        )
+        unit = checked.unit or ("" if param is None else param.unit)
+        return doc_of(condition, checked.value, unit, checked.truth)
     word = {True: "fired", False: "quiet", None: None}[checked.truth]
     return ConditionDoc(
         fact=f"{condition.kind}:{condition.cause}",
@@ -166,4 +159,11 @@ def condition_doc(checked: Checked, spec: RuleSpec) -> ConditionDoc:
         value=word,
         unit="text",
         holds=checked.truth,
+    )
+
+
+def doc_of(test: Test, value: Cell, unit: str, holds: bool | None) -> ConditionDoc:
+    """A test of a fact with the value that was found."""
+    return ConditionDoc(
+        fact=test.fact, op=test.op, threshold=test.raw, value=value, unit=unit, param=test.param, holds=holds
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn
 
@@ -11,16 +10,16 @@ from advisor.errors import InputError
 from advisor.model.capture import Capture
 from advisor.reading import similar
 from advisor.scratch import Scratch
+from advisor.sources.kineto import head as kineto
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
 from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
 from advisor.sources.nsys.report import export
-from advisor.sources.packed import FAULTS, HEAD_BYTES, opener, unpack
+from advisor.sources.packed import HEAD_BYTES, opener, unpack
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Source, Trace
 
-#: The events of a JSON trace begin within this: devices and process groups stand before them.
-_JSON_HEAD_BYTES = 4 << 20
-
+#: What follows the name of a capture that may be compressed.
+PACKED = ("", ".xz", ".gz")
 #: Magic of packers that are not unpacked here -> (name, command that does).
 _OTHER_PACKERS = {
     b"(\xb5/\xfd": ("zstd", "zstd -d"),
@@ -60,13 +59,17 @@ class Found(NamedTuple):
 class Recogniser(NamedTuple):
     """One kind of input. `open` returns its source, or raises InputError with the way out.
 
-    `reads` is true where `open` reads the file: a compressed one is then unpacked in full.
+    `reads` is true where `open` reads the file: a compressed one is then unpacked in full. A folder
+    is searched for files of these `suffixes`, compressed or not; where others have them too,
+    `begins` says of a file whether it is one, or raises InputError.
     """
 
     name: str
     matches: Callable[[Found], bool]
     open: Callable[[Found], Source]
     reads: bool = False
+    suffixes: tuple[str, ...] = ()
+    begins: Callable[[Path], bool] | None = None
 
 
 def open_trace(path: str | Path) -> Trace:
@@ -203,21 +206,9 @@ def is_export_folder(path: Path) -> bool:
 def is_profiler_json(path: Path) -> bool:
     """True for a file that begins like a trace: also compressed, and without reading all of it."""
     try:
-        return begins_like_profiler_json(path)
+        return kineto.is_trace(path)
     except InputError:
         return False
-
-
-def begins_like_profiler_json(path: Path) -> bool:
-    """The same; raises InputError for a file that cannot be read or unpacked."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        packed = opener(head)
-        with packed(path) if packed else path.open("rb") as file:
-            return b'"traceEvents"' in file.read(_JSON_HEAD_BYTES)
-    except (OSError, *FAULTS) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
 
 
 def _refuse_folder(found: Found) -> Source:
@@ -318,58 +309,62 @@ RECOGNISERS: list[Recogniser] = [
     Recogniser("nsys-columnar", lambda found: is_export_folder(found.path), _open_folder),
     Recogniser("folder", lambda found: found.path.is_dir(), _refuse_folder),
     Recogniser("empty", lambda found: not found.head, _refuse_empty),
-    Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys, reads=True),
+    Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys, True, (".sqlite",)),
     Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _refuse_lfs),
     Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _refuse_stream),
     Recogniser("nsys-stats", _is_tables, _open_tables, reads=True),
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _refuse_parquet),
-    Recogniser("kineto", _is_json, _open_kineto, reads=True),
+    Recogniser("kineto", _is_json, _open_kineto, True, (".json",), kineto.is_trace),
     Recogniser("samples", _is_log, _open_samples, reads=True),
     Recogniser("text", _is_text, _open_tables, reads=True),
 ]
 
 
-# --- the metadata of a capture, without reading or exporting all of it only to learn its rank -----
-
-#: Kineto writes what it knows of the job before the events.
-_HEAD_BYTES = 1 << 18
-_INFO = re.compile(rb'"distributedInfo"\s*:\s*\{(.{0,400})', re.DOTALL)
-_NUMBER = {name: re.compile(rb'"%s"\s*:\s*(\d+)' % name) for name in (b"rank", b"world_size")}
-
-
 def peek(path: Path) -> Capture:
-    """What the capture says of itself. Of a PyTorch profiler trace only rank and world size, where
-    they stand before the events; of a report that nsys has yet to export nothing.
+    """What the capture says of itself, without reading or exporting all of it only to learn its rank: of
+    a report that nsys has yet to export nothing.
 
     Raises InputError for anything but a capture.
     """
     if needs_export(path.name.lower()):
         return Capture(path=str(path), format="nsys-rep")
     if path.is_file() and is_profiler_json(path):
-        return _kineto(path)
+        return kineto.peek(path)
     with open_trace(path) as trace:
         return trace.capture
 
 
-def _kineto(path: Path) -> Capture:
-    found: dict[bytes, int] = {}
+# --- several files --------------------------------------------------------------------------------
+
+
+def searched() -> tuple[str, ...]:
+    """The endings of the files that a folder is searched for."""
+    return tuple(s + packed for kind in RECOGNISERS for s in kind.suffixes for packed in PACKED)
+
+
+def in_folder(path: Path) -> bool:
+    """True for what a folder of captures may hold, for a broken link of such a name, and for a file that
+    cannot be looked into."""
+    if path.is_dir():
+        return is_export_folder(path)
+    name = path.name
+    for packed in PACKED[1:]:
+        name = name.removesuffix(packed)
+    kind = next((kind for kind in RECOGNISERS if name.endswith(kind.suffixes)), None)
+    if kind is None or not (path.is_file() or (path.is_symlink() and not path.exists())):
+        return False
     try:
-        hit = _INFO.search(_head(path))
-    except (OSError, *FAULTS):
-        hit = None  # told when it is read
-    if hit is not None:
-        numbers = {name: pattern.search(hit[1]) for name, pattern in _NUMBER.items()}
-        found = {name: int(number[1]) for name, number in numbers.items() if number}
-    return Capture(
-        path=str(path), format="kineto-json", rank=found.get(b"rank"), world_size=found.get(b"world_size")
-    )
+        return kind.begins is None or kind.begins(path)
+    except InputError:
+        return True
 
 
-def _head(path: Path) -> bytes:
-    """The beginning of a file, unpacked where it is compressed."""
-    with path.open("rb") as file:
-        packed = opener(file.read(HEAD_BYTES))
-    with packed(path) if packed else path.open("rb") as file:
-        return file.read(_HEAD_BYTES)
+def as_captures(paths: Sequence[Path], together: bool) -> list[Path]:
+    """The paths, with files that are parts of one recording as one capture."""
+    if len(paths) < 2:
+        return list(paths)
+    from advisor.sources.pasted.files import as_one_recording
+
+    return as_one_recording(paths, together)

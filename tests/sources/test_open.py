@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.cli.inputs import expand
 from advisor.errors import InputError
 from advisor.sources.open import RECOGNISERS, Recogniser, open_trace
 from advisor.sources.schema import TABLES
@@ -351,12 +352,15 @@ def test_a_new_format_is_one_line_in_the_registry(
         "dump",
         lambda found: found.head.startswith(b"DUMP"),
         lambda found: Fixed(nsys.open(found._replace(path=capture))),
+        suffixes=(".dump",),
     )
     monkeypatch.setattr("advisor.sources.open.RECOGNISERS", [kind, *RECOGNISERS])
-    path = tmp_path / "x.dump"
+    path = tmp_path / "captures" / "x.dump"
+    path.parent.mkdir()
     path.write_bytes(b"DUMP")
     with open_trace(path) as trace:
         assert trace.rows("kernels") == 1
+    assert expand([path.parent]) == [path]
 
 
 def test_damage_anywhere_ends_in_one_line_or_in_a_trace(tmp_path: Path) -> None:
