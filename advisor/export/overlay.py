@@ -180,17 +180,13 @@ def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[
     for gap in found:
         arguments: dict[str, Any] = {}
         for part, start, end in gap.parts:
-            key = f"{_words(part)} ns"
+            key = f"{IDLE[part].words} ns"
             arguments[key] = arguments.get(key, 0) + end - start
         if gap.thread is not None:
             arguments["thread that issued the next operation"] = gap.thread
         yield Slice(process, GAPS_TRACK, "GPU idle", gap.start, gap.end, arguments)
         for part, start, end in gap.parts:
-            yield Slice(process, GAPS_TRACK, _words(part), start, end, {}, IDLE[part].perfetto)
-
-
-def _words(part: str) -> str:
-    return part.replace("_", " ")
+            yield Slice(process, GAPS_TRACK, IDLE[part].words, start, end, {}, IDLE[part].perfetto)
 
 
 # ------------------------------------------------------------------ samples

@@ -91,7 +91,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
             * max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
             if memory_known
             else None,
-            "copy.exposed_ratio": budget.share("htod") + budget.share("dtoh"),
+            "copy.exposed_ratio": budget.share("htod", "dtoh"),
             "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if tiny.any() else None,
             "copy.tiny_time_ratio": float(length[tiny].sum()) / window,
             "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),

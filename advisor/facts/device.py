@@ -11,7 +11,7 @@ from advisor.facts.spec import PART_MEANINGS, Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
+from advisor.metrics.budget import IDLE_PARTS, LAUNCHING, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, weight_bits
@@ -127,7 +127,7 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     scope, budget = Scope(device=device), a.budgets[device]
     window = max(budget.window.length, 1)
     out.put("budget.idle_ratio", budget.idle_ns / window, scope)
-    unavoidable = sum(budget.share(p) for p in ("graph_internal", "profiler", "startup"))
+    unavoidable = budget.share("graph_internal", "profiler", "startup")
     out.put("budget.waiting_ratio", max(budget.idle_ns / window - unavoidable, 0.0), scope)
     out.put("budget.busy_ratio", budget.busy_ns / window, scope)
     for part in PARTS:
@@ -155,11 +155,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
     if len(own) > 1:
         apart = sum(budget.window.cut(spans).total for spans in own.values())
         out.put("launch.process_overlap_ratio", apart / max(budget.busy_ns, 1) - 1, scope)
-    out.put(
-        "launch.idle_ratio",
-        budget.share("launch_call") + budget.share("launch_latency") + budget.share("host_between_launches"),
-        scope,
-    )
+    out.put("launch.idle_ratio", budget.share(*LAUNCHING), scope)
     out.put("launch.empty_queue_ratio", empty_queue_share(budget.gaps), scope)
     calls = a.trace.columns("api_calls", ("start", "end", "thread", "call"))
     feeder = a.feeder(device)

@@ -9,12 +9,12 @@ import numpy as np
 from advisor.facts.device import of_older_architecture
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, dense, distribution
 from advisor.metrics.pauses import step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Row, Scope, Value
+from advisor.model.parts import IDLE
 from advisor.sources.schema import Call
 
 _ROWS = 200  # the diagnosis keeps this many of its main tables
@@ -31,13 +31,13 @@ def evidence(a: Analysis, device: int, out: FactWriter) -> None:
     _steps(a, scope, out)
     budget = a.budgets[device]
     window = max(budget.window.length, 1)
-    idle = [(p, budget.ns[p]) for p in IDLE_PARTS if budget.ns[p]]
+    idle = [(p, budget.ns[p]) for p in IDLE if budget.ns[p]]
     out.table(
         "idle.parts",
         scope,
         "Where the idle time goes, share of the window",
         ("part", "time:ms", "share:ratio"),
-        [[p.replace("_", " "), ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])],
+        [[IDLE[p].words, ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])],
     )
     gap = budget.gap_parts["host_gap"]
     top = np.argsort(-gap, kind="stable")[:_FEW]

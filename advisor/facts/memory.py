@@ -104,7 +104,7 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     window = max(budget.window.length, 1)
     forced = cause != USER_PREFETCH
     beside = intersect(budget.window.cut(union(start[forced], end[forced])), budget.compute).total
-    exposed = budget.share("migration") + budget.share("unified_memory")
+    exposed = budget.share("migration", "unified_memory")
     total = max(float(size.sum()), 1.0)
     cause_known = bool((cause != MISSING).any())
     out.put_all(

@@ -19,7 +19,7 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import StepName
 from advisor.knowledge.gpus import gpu
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, PARTS
+from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, shape_key
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pauses import step_sizes, step_times
@@ -28,7 +28,7 @@ from advisor.model.facts import Scope
 
 _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
-_LAUNCH = [PARTS.index(p) for p in ("launch_call", "launch_latency", "host_between_launches")]
+_LAUNCH = [PARTS.index(p) for p in LAUNCHING]
 
 ONE_PHASE = Need(
     "the samples are not resolved by phase where there are several", None,

@@ -26,6 +26,8 @@ from advisor.sources.trace import Trace
 Slice = tuple[str, int, int]
 
 BUSY_PARTS, IDLE_PARTS, PARTS = tuple(parts.BUSY), tuple(parts.IDLE), tuple(parts.PARTS)
+#: Idle that launching kernels one by one causes.
+LAUNCHING = ("launch_call", "launch_latency", "host_between_launches")
 
 #: Cost of a graph launch when its nodes are not traced (measured on graph-mode captures:
 #: calibration#graph-launch). What a node-traced call takes beyond it is the profiler's.
@@ -75,9 +77,9 @@ class DeviceBudget(Struct, frozen=True):
     def idle_ns(self) -> int:
         return sum(self.ns[p] for p in IDLE_PARTS)
 
-    def share(self, part: str) -> float:
-        """Part over window, 0..1."""
-        return self.ns[part] / max(self.window.length, 1)
+    def share(self, *names: str) -> float:
+        """Parts over window, 0..1."""
+        return sum((self.ns[name] / max(self.window.length, 1) for name in names), 0.0)
 
 
 def device_budget(

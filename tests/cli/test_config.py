@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
-from advisor.config import Settings, settle
+import advisor
+from advisor.cli.app import app
+from advisor.config import FLAGS, SETTINGS, Settings, settle
 from advisor.errors import InputError
+from advisor.model.options import Options
 from tests.cli import driver
 from tests.cli.conftest import Run
 
@@ -88,3 +95,60 @@ def test_the_command_line_reads_them(run: Run, tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == (
         "advisor: error: advisor.toml: unknown key 'fail_onn'; did you mean 'fail-on'?\n"
     )
+
+
+#: A value of each kind as typed or in a file, and as Python takes it.
+VALUES: dict[str, tuple[Any, Any]] = {
+    "text": ("1.5", "1.5"),
+    "int": (3, 3),
+    "bool": (True, True),
+    "list": (["A.b=1"], ("A.b=1",)),
+}
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_a_flag_a_key_and_an_argument_are_one_declaration(key: str, tmp_path: Path) -> None:
+    setting = SETTINGS[key]
+    given, value = VALUES[setting.kind]
+    if setting.flag.choices:
+        given = value = setting.flag.choices[0]
+    if setting.paths:
+        value = tuple(map(Path, value)) if setting.kind == "list" else Path(value)
+    argument = Settings(**{setting.name: value})
+    assert argument != Settings() or value == setting.default
+    assert settle({key: given}, tmp_path) == argument
+    typed = repr(given) if isinstance(given, str | list) else str(given).lower()
+    assert settled(tmp_path, f"{key.replace('_', '-')} = {typed}") == argument
+
+
+def options_of_verbs() -> Iterator[tuple[str, Any]]:
+    group: Any = get_command(app)
+    for verb in group.list_commands(None):
+        command = group.get_command(None, verb)
+        for name, each in getattr(command, "commands", {"": command}).items():
+            yield from ((f"{verb} {name}".strip(), p) for p in each.params if p.param_type_name == "option")
+
+
+def test_verbs_take_shared_options_from_the_settings() -> None:
+    """A verb may narrow the values of one; `capture` is about a program that is yet to be recorded."""
+    seen, others = set(), []
+    for verb, option in options_of_verbs():
+        for name in (o[2:].replace("-", "_") for o in option.opts if o[2:].replace("-", "_") in FLAGS):
+            seen.add(name)
+            if (option.metavar or "") != FLAGS[name].flag.metavar and not FLAGS[name].flag.choices:
+                others.append((verb, name))
+    assert seen == set(FLAGS)
+    assert others == [("capture", "ranks")]
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["compare.compare", "diagnose.diagnose", "doctor.doctor", "explain.explain", "stats.stats",
+     "whatif.whatif", "workers.ranks"],
+)  # fmt: skip
+def test_functions_of_python_take_the_options_of_the_analysis_as_one_object(function: str) -> None:
+    module, _, name = function.partition(".")
+    assert name in advisor.__all__
+    found = getattr(import_module(f"advisor.pipeline.{module}"), name)
+    assert "Options | None" in str(inspect.signature(found).parameters["options"])
+    assert issubclass(Settings, Options)

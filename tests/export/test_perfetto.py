@@ -18,6 +18,7 @@ from advisor.cli.main import main
 from advisor.export import overlay as tracks
 from advisor.export import perfetto
 from advisor.export.overlay import largest_gaps
+from advisor.model.parts import IDLE
 from advisor.pipeline.diagnose import analyse, assemble
 from tests.builder import Export
 from tests.kineto_builder import Profile, Style, decode
@@ -133,6 +134,9 @@ def test_samples_and_steps_of_graphs_that_hide_their_kernels() -> None:
 
 @pytest.mark.parametrize("name", [*CAPTURES, "decode8b_graph_bs1", "decode_cpu_gap"])
 def test_slices_of_a_gap_add_up_to_its_budget(name: str) -> None:
+    drawn = {e["name"] for e in slices(name, tracks.BUDGET, tracks.GAPS_TRACK)}
+    assert "GPU idle" in drawn
+    assert drawn <= {"GPU idle", *(spec.words for spec in IDLE.values())}
     with analyse(committed(name)) as done:
         a = done.analysis
         for device, budget in a.budgets.items():

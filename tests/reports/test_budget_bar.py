@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.model import parts
 from advisor.model.findings import Budget, Diagnosis
 from advisor.model.parts import PARTS
 from advisor.reports.budget_bar import cells, signs
@@ -58,3 +62,13 @@ def test_parts_differ_by_sign_by_colour_of_the_workbook_and_by_pattern_on_the_pa
     shown = list(PARTS.values())
     for looks in ([p.sign for p in shown], [p.plain for p in shown], [(p.colour, p.pattern) for p in shown]):
         assert len(set(looks)) == len(PARTS)
+
+
+def test_the_words_of_the_parts_stand_in_one_table() -> None:
+    """A trace of PyTorch has events called like one of them."""
+    words = {spec.words for spec in PARTS.values() if " " in spec.words} - {"Python GC"}
+    table = Path(parts.__file__)
+    for path in set(table.parents[1].rglob("*.py")) - {table}:
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        assert not texts & words, path
