@@ -8,25 +8,17 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.compare import comparability
+from advisor.compare.contributions import contributions, hidden_host, in_words
 from advisor.compare.differences import advice_checks, budget_changes, finding_changes, gain_checks
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
 from advisor.compare.operations import call_changes, in_equal_steps, operation_changes
-from advisor.compare.sides import NOT_HOST, Side, interval, paired, phase_words, ratio, same_steps, step_times
+from advisor.compare.sides import Side, interval, paired, phase_words, ratio, same_steps, step_times
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.knowledge.compare import limit
-from advisor.model.comparison import (
-    Comparability,
-    Comparison,
-    PartChange,
-    PhaseChange,
-    SideDoc,
-    StepTimes,
-    Verdict,
-)
+from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope
 from advisor.model.findings import Span
 from advisor.model.numbers import megahertz, percent
-from advisor.model.parts import PARTS
 
 #: Least and most cost of tracing one eager call (calibration#traced-calls).
 _TRACED_CALL_US = (1.6, 16.0)
@@ -75,19 +67,23 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     doubts = (*_one_recording(before, after), *_doubts(changes, judged.param(*_GATE)))
     checks = advice_checks(before, after) if verdict != "not-comparable" else ()
     budget = budget_changes(before, after, phases)
-    host = _hidden_host(budget, verdict, judged.param(*_GATE))
+    operations = operation_changes(before, after, phases)
+    stepless = any(p.work_ratio is not None for p in changes)  # windows of other lengths
+    holding = () if stepless else contributions(before, after, verdict, budget, operations)
+    host = hidden_host(budget, verdict, judged.param(*_GATE))
     return Comparison(
         before=side_doc(before),
         after=side_doc(after),
         verdict=verdict,
-        summary=_summary(verdict, changes, alike),
+        summary=_summary(verdict, changes, alike) + in_words(holding, budget),
         comparability=Comparability(
             score=max((alike.score(p.phase) for p in changes), default=0.0),
             reasons=(*alike.reasons, *(r for rs in alike.by_phase.values() for r in rs)),
         ),
         phases=tuple(changes),
         budget=budget,
-        operations=operation_changes(before, after, phases),
+        contributions=holding,
+        operations=operations,
         calls=call_changes(before, after),
         changes=findings,
         checks=checks,
@@ -338,21 +334,6 @@ def _notes(before: Side, after: Side, phases: Sequence[PhaseChange], judged: Jud
                 "usual one is assumed. Record several steps, or several captures a side."
             )
     return notes
-
-
-def _hidden_host(budget: Sequence[PartChange], verdict: Verdict, gate: float) -> list[str]:
-    """That the GPU waits longer for the host, where the step as a whole did not get slower."""
-    whole = [p for p in budget if p.phase is None]
-    parts = [p for p in whole if p.part not in NOT_HOST]
-    before, after = (sum(getattr(p, side) for p in parts) for side in ("before_ms", "after_ms"))
-    least = gate * sum(p.before_ms for p in whole)
-    if verdict not in ("improvement", "no-change") or not parts or after - before < least:
-        return []
-    most = max(parts, key=lambda p: p.change_ms)
-    return [
-        f"The host got slower, which the step as a whole hides: the GPU waits {after:,.2f} ms a step for "
-        f"it, {before:,.2f} before; most of it is {PARTS[most.part].words} ({most.change_ms:+,.2f} ms)."
-    ]
 
 
 def _medians_differ(p: PhaseChange, gate: float) -> bool:

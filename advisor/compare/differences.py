@@ -42,7 +42,7 @@ def _parts(before: dict[str, float], after: dict[str, float], phase: str | None)
 def finding_changes(before: Side, after: Side) -> tuple[FindingChange, ...]:
     """Findings gone, new, changed and the same; a side has a finding where at least half of its
     captures have it."""
-    old, new = _common(before), _common(after)
+    old, new = common_findings(before), common_findings(after)
     out = []
     for key in dict.fromkeys((*old, *new)):
         b, a = old.get(key), new.get(key)
@@ -87,7 +87,7 @@ def _moved(before: Finding, after: Finding) -> bool:
     return abs((after.share or 0.0) - (before.share or 0.0)) >= limit("finding-share")
 
 
-def _common(side: Side) -> dict[str, Finding]:
+def common_findings(side: Side) -> dict[str, Finding]:
     """Findings of at least half of the captures, by identity; the first of each speaks for all."""
     seen: dict[str, list[Finding]] = {}
     for diagnosis in side.diagnoses:
@@ -113,7 +113,7 @@ def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
 def advice_checks(before: Side, after: Side) -> tuple[AdviceCheck, ...]:
     """Every number that the recommendations before asked to check, each once."""
     out: dict[tuple[str, str], AdviceCheck] = {}
-    for finding in _common(before).values():
+    for finding in common_findings(before).values():
         for advice in finding.recommendations:
             if advice.verify is None:
                 continue
@@ -170,7 +170,7 @@ def gain_checks(
     out = []
     left = {identity(c.code, c.scope): c for c in changes}
     by_phase = {p.phase: p for p in phases if p.before is not None and p.after is not None}
-    for finding in _common(before).values():
+    for finding in common_findings(before).values():
         gain = finding.gain
         phase = by_phase.get(finding.scope.phase or "") or next(iter(by_phase.values()), None)
         if gain is None or gain.step_after_ms is None or phase is None:
@@ -250,7 +250,7 @@ def absence(diagnosis: Diagnosis, code: str, scope: Scope, *, invalidates: bool 
         return Absence("overruled", f"overruled by {other.by}")
     if (entry := next(among(diagnosis.not_evaluated, code, scope), None)) is not None:
         stopped = entry.stopped_by and f"stopped by {entry.stopped_by}"
-        return Absence("not_evaluated", stopped or "its rule could not be judged")
+        return Absence("not_evaluated", stopped or "not judged")
     return Absence("gone")
 
 

@@ -131,6 +131,22 @@ class PartChange(Frozen):
         return self.after_ms - self.before_ms
 
 
+class Contribution(Frozen):
+    """What a part of the budget adds to the change of the step: `share` of it, 0..1. `code` and
+    `cause` are of the finding that holds most of the part, after where it grew and before where it
+    shrank; `action` is what that finding asks for first, where the part grew. `operation` is the one
+    that changed most in a part that computes, communicates or copies."""
+
+    part: str
+    change_ms: float
+    share: float
+    code: str | None = None
+    cause: str | None = None
+    action: str | None = None
+    operation: str | None = None
+    operation_ms: float | None = None
+
+
 OperationStatus = Literal[
     "added", "gone", "slower", "faster", "more calls", "fewer calls", "other kernels", "same"
 ]
@@ -223,6 +239,7 @@ class Comparison(Judged):
     comparability: Comparability
     phases: tuple[PhaseChange, ...] = ()
     budget: tuple[PartChange, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
     operations: tuple[OperationChange, ...] = ()
     calls: tuple[CallChange, ...] = ()
     changes: tuple[FindingChange, ...] = ()

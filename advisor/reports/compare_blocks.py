@@ -51,7 +51,7 @@ def comparison(doc: m.Comparison, verbosity: int = 0) -> Iterator[Block]:
     yield from _calls(doc, limit)
     yield from _findings(doc.changes, verbosity)
     yield from _checks(doc.checks, doc.gains, verbosity)
-    yield from advice(doc.findings, verbosity)
+    yield from advice(doc.findings, verbosity, doc.contributions)
     yield from unknown(doc.not_evaluated)
 
 
@@ -288,14 +288,15 @@ def _findings(changes: tuple[m.FindingChange, ...], verbosity: int) -> Iterator[
         keep = [i for i in range(len(heads)) if i not in (2, 5)]
         keep += ([2] if several else []) + ([5] if any(r[5] for r in rows) else [])
         keep.sort()
-        yield Grid(tuple(heads[i] for i in keep), tuple(tuple(r[i] for i in keep) for r in rows))
+        table = tuple(tuple(r[i] for i in keep) for r in rows)
+        yield Grid(tuple(heads[i] for i in keep), table)
     if same:
         yield Labelled("", f"{amount(same, 'finding')} unchanged or for information (-v)")
 
 
 def _matters(c: m.FindingChange) -> bool:
     levels = {c.severity_before, c.severity_after} - {None, "info"}
-    return c.status in ("gone", "new", "changed") and bool(levels)
+    return c.status != "same" and bool(levels)
 
 
 def _level(severity: str | None, share: float | None, ms: float | None) -> str:
@@ -359,9 +360,11 @@ def _measured(check: m.GainCheck) -> str:
     )
 
 
-def advice(findings: tuple[Finding, ...], verbosity: int = 0) -> Iterator[Block]:
-    """What the rules of the comparison recommend."""
-    codes: dict[str, str] = {}
+def advice(
+    findings: tuple[Finding, ...], verbosity: int = 0, grown: tuple[m.Contribution, ...] = ()
+) -> Iterator[Block]:
+    """What the findings ask for that hold what grew, then what the rules of the comparison recommend."""
+    codes = {c.action: c.code for c in grown if c.action and c.code}
     for f in findings:
         if f.severity == "info" and verbosity <= 0 and not f.invalidates:
             continue

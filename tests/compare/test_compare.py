@@ -22,6 +22,8 @@ from advisor.model.gain import Span
 from advisor.model.work import PhaseWork
 from advisor.pipeline import compare as pipeline_compare
 from advisor.pipeline.diagnose import diagnose
+from advisor.reports.blocks import Labelled
+from advisor.reports.compare_blocks import comparison
 from advisor.reports.json_report import document_bytes
 from tests.compare.support import (
     ATTENTION,
@@ -60,6 +62,7 @@ def test_another_capture_of_the_same_is_no_change(base: Diagnosis, tmp_path: Pat
     found = against(base, tmp_path)
     assert found.verdict == "no-change"
     assert found.comparability.score == 1.0
+    assert not found.contributions
     assert {h.cause for h in found.healthy} == {"toolkit-differs", "no-change"}
     assert not found.findings
     assert not [o for o in found.operations if o.status != "same"]
@@ -80,6 +83,37 @@ def test_slower_attention_is_a_regression_and_is_named(base: Diagnosis, tmp_path
     assert finding.severity == "medium"
     compute = next(p for p in found.budget if p.part == "compute")
     assert compute.change_ms == pytest.approx(0.048, rel=0.15)
+
+
+def test_the_verdict_says_where_the_change_comes_from(base: Diagnosis, tmp_path: Path) -> None:
+    slower = against(base, tmp_path, attention=28.0)
+    (part,) = slower.contributions
+    assert (part.part, part.share) == ("compute", pytest.approx(1.0, abs=0.1))
+    assert part.operation == slower.operations[0].operation
+    assert part.operation_ms == slower.operations[0].change_ms
+    # Kernels that are too small were so before.
+    assert part.cause is None
+    assert "ms a step, +0.0" in slower.summary
+    assert f"are compute ({part.operation} +0.0" in slower.summary
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_finding_that_holds_the_change_is_named_with_its_fix(
+    base: Diagnosis, tmp_path: Path, swapped: bool
+) -> None:
+    """400 us of host code between steps of 435 us, of which kernels that are queued hide none."""
+    other = diagnosed(tmp_path / "gap.sqlite", steps=40, gap=400.0)
+    both = (other, base) if swapped else (base, other)
+    found = compare(*(side(name, d) for name, d in zip(("before", "after"), both, strict=True)))
+    assert found.verdict == ("improvement" if swapped else "regression")
+    part = found.contributions[0]
+    assert (part.code, part.cause) == ("HST101", "host-gap")
+    assert "(host-gap)" in found.summary
+    # What is gone needs no advice.
+    (finding,) = [f for f in other.findings if f.cause == "host-gap"]
+    assert part.action == (None if swapped else finding.recommendations[0].action)
+    blocks = [b for b in comparison(found) if isinstance(b, Labelled) and b.label == "HST101"]
+    assert [b.text for b in blocks] == ([] if swapped else [part.action])
 
 
 def test_the_lists_of_a_comparison_are_data_frames(base: Diagnosis, tmp_path: Path) -> None:
