@@ -112,7 +112,7 @@ def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
         return text
     room = width - cell_len(ellipsis)
     if room < 2:
-        return _take(text, width)
+        return set_cell_size(text, width)
     tail = ""
     for char in reversed(text):
         if cell_len(char + tail) > room // 2:
@@ -126,7 +126,9 @@ def cut_end(text: str, width: int, ellipsis: str = "…") -> str:
     text = clean(text)
     if cell_len(text) <= width:
         return text
-    kept = _take(text, max(width - cell_len(ellipsis), 1))
+    if width <= cell_len(ellipsis):
+        return ellipsis[:width]
+    kept = set_cell_size(text, width - cell_len(ellipsis))
     at_word = kept.rsplit(" ", 1)[0]
     return (at_word if len(at_word) > 0.7 * len(kept) else kept).rstrip(" ,;:") + ellipsis
 
@@ -182,7 +184,7 @@ class Page:
             part, style = (segment, "") if isinstance(segment, str) else segment
             part = self.spelled(clean(part))
             if cell_len(part) > room:
-                part = cut_end(part, room, self.glyphs.ellipsis) if room > 0 else ""
+                part = cut_end(part, room, self.glyphs.ellipsis)
             room -= cell_len(part)
             text.append(part, style or None)
         text.rstrip()
@@ -291,7 +293,7 @@ def shell_lines(command: str, width: int, indent: int) -> list[str]:
     A word that is longer than a line is broken too: a backslash before the line end joins it
     again, inside single quotes only after the quote is closed.
     """
-    words = list(_units(_WORD.findall(command), width - indent - 4))
+    words = list(_units(_WORD.findall(command), width - indent - 6))
     lines: list[str] = []
     line = " " * indent
     margin = " " * (indent + 2)

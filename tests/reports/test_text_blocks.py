@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.reports.blocks import (
+    Block,
     Command,
     Do,
     Entry,
@@ -15,7 +16,8 @@ from advisor.reports.blocks import (
     Paragraph,
     Rule,
 )  # fmt: skip
-from advisor.reports.text import plain
+from advisor.reports.layout import Page
+from advisor.reports.text import plain, write
 
 
 def test_texts_lists_and_advice() -> None:
@@ -108,3 +110,46 @@ FINDING = """
   ... and 3 more (-v)
 Next: advisor show 1
 """[1:-1]
+
+
+def styled(*blocks: Block) -> list[tuple[str, list[str]]]:
+    page = Page()
+    write(page, blocks)
+    return [(line.plain, [str(span.style) for span in line.spans]) for line in page.lines]
+
+
+def test_a_paragraph_may_be_strong() -> None:
+    assert styled(Paragraph("a", strong=True), Paragraph("b", dense=True)) == [("a", ["bold"]), ("b", [])]
+
+
+def test_texts_hang_as_far_as_the_longest_label_around_wants() -> None:
+    """Whichever of them it is, and not farther for one behind another block."""
+    shown = plain(
+        [
+            Labelled("file", "a"),
+            Labelled("longest label", "b"),
+            Labelled("file", "c"),
+            Command("x"),
+            Labelled("file", "d"),
+        ]
+    )
+    assert shown.splitlines() == [
+        "  file           a",
+        "  longest label  b",
+        "  file           c",
+        "  x",
+        "  file      d",
+    ]
+
+
+def test_what_follows_a_first_line_hangs() -> None:
+    lines = plain(
+        [Item("word " * 20, "no"), Heat((("GPU 0", "9", (1.0,)),), "from " * 20, "end")]
+    ).splitlines()
+    assert [len(line) - len(line.lstrip()) for line in lines] == [2, 4, 2, 9, 9]
+
+
+def test_only_functions_that_call_stand_above_their_row() -> None:
+    rows = (("f " * 30, "k" * 34, 176),)
+    for head, lines in (("called from", 3), ("name", 2)):
+        assert len(plain([Grid((head, "kernel", "calls"), rows)]).splitlines()) == lines
