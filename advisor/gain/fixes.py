@@ -24,6 +24,7 @@ _NAMES = {
     fixes_host: "cuda_graphs faster_launches remove_sync async_readback remove_allocations remove_host_gap"
     " remove_gc remove_gil_wait",
     fixes_device: "pin_memory full_link_rate overlap_copy remove_copy fp8_weights int4_weights tensor_rate"
+    " faster_products"
     " fp8_kv_cache int8_kv_cache int8_weights shorten_node_gaps fuse_elementwise"
     " overlap_communication one_shot_collectives",
     fixes_batch: "batch speculate",
@@ -40,7 +41,7 @@ KEEPS_WORK = frozenset(_NAMES[fixes_host].split()) - {"async_readback"}
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = frozenset((
     "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
-    "tensor_rate", "fp8_kv_cache", "int8_kv_cache", "int8_weights", "batch", "speculate",
+    "tensor_rate", "faster_products", "fp8_kv_cache", "int8_kv_cache", "int8_weights", "batch", "speculate",
     "fuse_elementwise", "fuse_experts", "balance_experts", "shorten_node_gaps", "overlap_communication",
     "remove_sync", "full_link_rate", "faster_launches", "one_shot_collectives",
 ))  # fmt: skip

@@ -184,6 +184,25 @@ def fp8_kv_cache(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
 int8_kv_cache = fp8_kv_cache
 
 
+def faster_products(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    level, _ = work.dram
+    mine = _with_level(work.select(is_skinny), level)
+    reach = min(fix.number("reach") + lean * constant("product_reach_spread"), 1.0)
+    factor = np.where(mine, np.minimum(np.nan_to_num(level) / reach, 1.0), 1.0)
+    return inputs.with_ops(duration=inputs.ops.duration * factor)
+
+
+def _with_level(mine: Array, level: Array) -> Array:
+    """Those of these kernels whose DRAM activity is known. Raises NoEstimate where none is."""
+    known = mine & ~np.isnan(level)
+    if not known.any():
+        raise NoEstimate(
+            "how near these kernels are to the memory limit is not known: record GPU metrics, or "
+            "give --weight-bytes"
+        )
+    return known
+
+
 def _fewer_bytes(
     fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int, times: Array | float = 1.0
 ) -> Inputs:
@@ -191,12 +210,7 @@ def _fewer_bytes(
     bytes (to `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden)
     stays."""
     level, error = work.dram
-    mine = mine & ~np.isnan(level)
-    if not mine.any():
-        raise NoEstimate(
-            "how near these kernels are to the memory limit is not known: record GPU metrics, or "
-            "give --weight-bytes"
-        )
+    mine = _with_level(mine, level)
     saved = np.maximum(1.0 - fix.number("bytes_ratio") * times, 0.0)
     streams = np.clip((np.nan_to_num(level) + lean * np.nan_to_num(error)) / ACHIEVABLE, 0.0, 1.0)
     if lean > 0:

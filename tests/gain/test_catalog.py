@@ -24,10 +24,12 @@ def test_every_constant_has_an_origin() -> None:
 def test_every_rule_has_an_estimate_or_a_reason() -> None:
     for rule in RULES.by_code.values():
         if rule.gain is not None:
-            fix = make_fix(rule.gain.what_if, rule.gain.params)
-            measure = catalogue().whatifs[fix.what_if].measure
-            assert rule.gain.measure == measure, rule.code
-            assert rule.cause not in catalogue().no_estimate, rule.code
+            for gain in rule.gain.choices:
+                fix = make_fix(gain.what_if, gain.params)
+                measure = catalogue().whatifs[fix.what_if].measure
+                assert gain.measure == measure, rule.code
+            # One that no what-if may apply to needs a reason for that case.
+            assert (rule.cause in catalogue().no_estimate) == bool(gain.applies_when), rule.code
         elif rule.kind not in ("note", "question") and rule.subject != "recording":
             assert rule.cause in catalogue().no_estimate, rule.code
     assert catalogue().no_estimate.keys() <= {r.cause for r in RULES.by_code.values()}

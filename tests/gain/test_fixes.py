@@ -333,6 +333,23 @@ def test_a_product_that_runs_once_a_step_stays(tmp_path: Path) -> None:
     assert before - all_ == pytest.approx(200, rel=1e-6)
 
 
+def test_products_near_memory_speed(tmp_path: Path) -> None:
+    """Two skinny products of 100 us a step at 40 % of the peak take half as long at 80 %, and 4/7 and
+    4/9 of it at the ends of the range; at 85 % they have nothing to win."""
+    export = scenes.kernels((scenes.GEMM, 100), (scenes.GEMM, 100), (scenes.ADD, 20))
+    before = after(export, tmp_path)
+
+    def at(share: float, lean: int = 0) -> float:
+        weights = round(share * 4.8e12 * 200e-6)
+        return before - after(export, tmp_path, fix("faster_products"), lean=lean, weight_bytes=weights)
+
+    assert at(0.4) == pytest.approx(100, rel=1e-6)
+    assert at(0.4, -1) == pytest.approx(200 * 3 / 7, rel=1e-6)
+    assert at(0.4, 1) == pytest.approx(200 * 5 / 9, rel=1e-6)
+    assert at(0.85) == 0
+    assert at(0.85, 1) == pytest.approx(200 * 5 / 90, rel=1e-6)
+
+
 FP8_GEMM = "nvjet_sm90_qqtst_128x8_64x12_4x1_v_bz_TNT"
 W4_GEMM = "void marlin::Marlin<1125899906909960l, 256, 1, 8>(int4 const*)"
 
