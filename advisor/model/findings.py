@@ -275,13 +275,15 @@ class Timeline(Frozen):
 
 
 class NextTarget(Frozen):
-    """What to measure next, whatever was found: the family and kernel with most kernel time."""
+    """What to measure next, whatever was found: the family and kernel with most kernel time, and the
+    share of collectives, of which no kernel tells why they take long."""
 
     family: str
     share: float
     kernel: str
     command: str
     why: str
+    collectives_share: float = 0.0
 
 
 class Gone(Frozen):

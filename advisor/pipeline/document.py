@@ -377,6 +377,7 @@ def next_target(a: Analysis) -> NextTarget | None:
         command=_measure(_regex(a.names.short[i]), a.trace.capture.vendor),
         why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in "
         f"{int(calls[names == i].sum())} calls",
+        collectives_share=0.0 if family == "communication" else times.get("communication", 0.0) / total,
     )
 
 

@@ -40,8 +40,10 @@ def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterato
         yield from ranks(d, shown_ranks)
     yield from findings(d, top)
     if (target := d.next_target) is not None:
-        share = value_text(target.share, "ratio")
-        yield Labelled("kernels", f"most time: {target.family}, {share} of kernel time")
+        most = f"{target.family}, {value_text(target.share, 'ratio')} of kernel time"
+        if target.collectives_share > target.share:
+            most = f"collectives, {value_text(target.collectives_share, 'ratio')}; then {most}"
+        yield Labelled("kernels", f"most time: {most}")
         if d.headline is None:
             yield Command(target.command)
 

@@ -117,11 +117,17 @@ def test_warnings_of_the_capture_are_on_the_first_screen() -> None:
 
 
 def test_a_capture_without_a_fault_says_so_and_what_to_measure() -> None:
-    shown = short(HEALTHY.model_copy(update={"next_target": DIAGNOSIS.next_target}))
+    target = DIAGNOSIS.next_target
+    assert target is not None
+    shown = short(HEALTHY.model_copy(update={"next_target": target}))
     assert "Nothing to fix above 3 %" in shown
     assert "  ncu --set full" in shown
     assert shown.splitlines()[-1] == "Next: the ncu line above"
     assert short(HEALTHY).splitlines()[-1] == "Next: advisor rules list"
+    assert "  kernels   most time: gemv, 43 % of kernel time" in shown
+    target = target.model_copy(update={"collectives_share": 0.5})
+    shown = short(HEALTHY.model_copy(update={"next_target": target}))
+    assert "  kernels   most time: collectives, 50 %; then gemv, 43 % of kernel time" in shown
 
 
 def test_several_captures_get_a_row_each_and_totals() -> None:

@@ -159,6 +159,10 @@ def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str
     (budget,) = d.budget
     shares = {part.part: part.share for part in budget.parts}
     assert fact(d, "comm.nccl_ratio") == 1.0
+    assert d.next_target is not None
+    assert d.next_target.family != "communication"
+    own = 22 * sum(3 * us for _, us in DECODE_LAYER)
+    assert d.next_target.collectives_share == pytest.approx(40 * 22 / (40 * 22 + own), rel=0.15)
     assert shares["communication"] == pytest.approx(exposed, abs=0.01)
     assert shares["compute"] == pytest.approx(1 - exposed, abs=0.01)
 
