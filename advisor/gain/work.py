@@ -116,7 +116,7 @@ class Work:
     @cached_property
     def exposed(self) -> Array:
         """Share of each operation's captured time in which, in the window, no kernel but collectives
-        runs."""
+        runs; of collectives without the waiting for late ranks, where that is known."""
         ops, window, out = self.a.ops, self.a.window, np.zeros(len(self))
         start, end = (np.clip(t[self.at], window.start, window.end) for t in (ops.start, ops.end))
         length = np.maximum((ops.end - ops.start)[self.at], 1)
@@ -124,6 +124,7 @@ class Work:
             mine = self.device == device
             hidden = Coverage(budget.compute).within(start[mine], end[mine])
             out[mine] = (end[mine] - start[mine] - hidden) / length[mine]
+            out[mine & self.communication] *= 1 - self.a.waited.get(device, 0.0)
         return out
 
     @cached_property

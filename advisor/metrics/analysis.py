@@ -56,9 +56,10 @@ class Analysis:
     """Metrics of one trace, computed on first use and kept. Steps and window are those of one
     device and of the process with most GPU time on it: of the device with most GPU time, or of
     another with `on(device)`. `other` is another recording of the same program, which names what this
-    one measures."""
+    one measures; `waited` the share of each device's collectives that is waiting for late ranks."""
 
     other: Analysis | None = None
+    waited: Mapping[int, float] = {}
 
     def __init__(self, trace: Trace, selection: Selection | None = None, device: int | None = None) -> None:
         self.trace: Trace = trace

@@ -38,11 +38,19 @@ def rank_rows(a: Analysis) -> tuple[tuple[RankRows, ...], bool]:
 
 
 def waits_inside(a: Analysis) -> Waits | None:
-    """Waiting between the GPUs of one capture; None where fewer than two communicate."""
+    """Waiting between the GPUs of one capture, of which the analysis is told the share by device; None
+    where fewer than two communicate."""
     from advisor.ranks.waits import reduce_ranks
 
     rows, _ = rank_rows(a)
-    return reduce_ranks(rows, one_clock=True) if len(rows) > 1 else None
+    if len(rows) < 2:
+        return None
+    found = reduce_ranks(rows, one_clock=True)
+    a.waited = {
+        r.device: float(wait.sum()) / max(int(r.duration.sum()), 1)
+        for r, wait in zip(found.ranks, found.wait, strict=True)
+    }
+    return found
 
 
 def cross_rank(a: Analysis, waits: Waits) -> CrossRank:

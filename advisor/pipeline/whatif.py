@@ -21,6 +21,7 @@ from advisor.model.rules import RuleSpec
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Options, Progress, analysis_of
 from advisor.pipeline.given import given_step_ns, given_weights
+from advisor.pipeline.rank_rows import waits_inside
 
 
 def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix]:
@@ -111,4 +112,5 @@ def whatif(
         source = document.input_of(analysis, serving)
         say("replaying")
         tool = Tool(version=__version__, engine=chosen.engine or default_engine())
+        waits_inside(analysis)
         return answer(analysis, parsed, tool, source, weights, unprofiled)

@@ -7,15 +7,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+import advisor
 from advisor.model.findings import Diagnosis, Gain
 from advisor.model.gain import Span, over_all
 from advisor.model.numbers import milliseconds
 from advisor.ranks.sections import arrival_gain, transfer_gain
 from advisor.ranks.waits import reduce_ranks
 from advisor.reports.phrases import step_time
+from tests.builder import Export
 from tests.ranks.support import diagnosed, finding, rows
 from tests.ranks.test_planted import LAYERS, job
+from tests.scenarios.machine import ALL_REDUCE, GEMM, Kernel, Machine
 
+ARGMAX = Kernel("at::native::reduce_kernel<512, 1, at::native::ArgMaxOps<float>>")
 RANKS, LATE, MORE = 4, 2, 60.0
 
 
@@ -115,3 +119,29 @@ def test_every_finding_of_a_job_has_an_estimate_or_a_reason(tmp_path: Path) -> N
         for f in diagnosed(made.write(tmp_path / str(i))).findings:
             assert f.gain is not None
             assert bool(f.gain.reason) != (f.gain.speedup is not None), f.cause
+
+
+def test_hiding_transfers_in_one_capture_keeps_the_waiting(tmp_path: Path) -> None:
+    """Two GPUs of one file, of which one computes for 60 us more before each all-reduce of 10 us: what
+    overlap can hide is those 10 us, on the GPU that waits as well."""
+    export = Export().gpu(0).gpu(1)
+    machines = [Machine(export, pid=100 + i, device=i) for i in range(2)]
+    for _ in range(10):
+        for _ in range(20):
+            for m, us in zip(machines, (100, 160), strict=True):
+                m.launch(GEMM, us)
+            ready = [max(m.now + 6, m.gpu_free) for m in machines]
+            for m, since in zip(machines, ready, strict=True):
+                m.launch(ALL_REDUCE, max(ready) + 10 - since)
+        for m in machines:
+            m.launch(ARGMAX, 5)
+            m.read_back()
+    path = export.write(tmp_path / "both.sqlite")
+    found = advisor.diagnose(path)
+    gains = [f.gain.speedup for f in found.findings if f.cause == "exposed-communication" and f.gain]
+    assert len(gains) == 2
+    saved = advisor.whatif(path, "overlap_communication").speedup
+    for one in gains:
+        assert one is not None
+        assert 1 < one.high < 1.1  # of 70 us it would be 1.6
+        assert saved.high == pytest.approx(one.high, abs=0.01)
