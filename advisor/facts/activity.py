@@ -56,6 +56,9 @@ _AT_WORK = Need(
     lambda a: bool(_clock_samples(a, a.main_device)[2].any()),
 )  # fmt: skip
 _FOLLOWED = Need("GR Active is not sampled, or does not follow the recorded work in time")
+#: Busy samples in a quarter of the window, at least, that show where the clock goes.
+_IN_QUARTER = 3
+_CLOCKS = Need("too few busy samples show the clock")
 _CLOCKED = Need("no sample of a busy device has it", needs.SMI_LOG)
 _LIMITED = Need("no sample of a busy device shows a limit")
 
@@ -87,6 +90,7 @@ FACTS = (
     *group("device", needs.SAMPLES, [
         Entry("clock.busy_ratio", "ratio", "samples", "SM clock while the device is busy, over its highest", "mean of the samples with SM Active (else GR Active) of at least 50 %"),
         Entry("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),
+        Entry("clock.fall_ratio", "ratio", "samples", "How far the clock of a busy device falls until the end of the window", "1 - median of the last quarter of the busy samples over the highest median of a quarter", needs=(_AT_WORK, _CLOCKED, _CLOCKS)),
         Entry("clock.power_limited_ratio", "ratio", "samples", "Share of the busy samples at the power limit", "power of at least 97 % of the limit, or of the rated power where no limit is sampled", columns={"samples": "time device sm_active power_w power_limit_w"}),
         Entry("clock.held_back_ratio", "ratio", "samples", "Share of the busy samples whose clock the driver holds down for power or heat", "clocks_event_reasons: power cap, thermal, brake", columns={"samples": "time device sm_active throttled"}),
         Entry("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit", "what the driver says, else as clock.power_limited_ratio", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}),
@@ -303,6 +307,10 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("clock.busy_ratio", min(ratio, 1.0), scope)
         share = float(busy.sum() / max(mine.sum(), 1))
         out.put("clock.lost_window_ratio", max(1.0 - ratio, 0.0) * share, scope)
+        quarters = np.array_split(clock[~np.isnan(clock)], 4)
+        if len(quarters[-1]) >= _IN_QUARTER:
+            medians = [float(np.median(q)) for q in quarters]
+            out.put("clock.fall_ratio", 1.0 - medians[-1] / max(medians), scope)
     power, limit = rows["power_w"][busy], rows["power_limit_w"][busy]
     spec = gpu(a.device(device).name)
     rated = spec is not None and spec.tdp_w is not None and bool(np.isnan(limit).all())

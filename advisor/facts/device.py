@@ -94,7 +94,7 @@ FACTS = (
         Entry("kernel.local_memory_ratio", "ratio", "kernels", "Share of the busy time in kernels whose threads use local memory: registers that were spilled, and arrays that fit into none", "local memory a thread above 0", columns={"kernels": f"{origin.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
         Entry("kernel.local_memory_window_ratio", "ratio", "kernels", "The same as a share of the window", "local memory a thread above 0", columns={"kernels": f"{origin.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
         Entry("kernel.register_limit_ratio", "ratio", "kernels", "Share of the time of kernels with local memory in those that have as many registers a thread as the hardware allows, which is where registers are spilled", "255 registers a thread (CUDA C++ Programming Guide, compute capabilities)", columns={"kernels": f"{origin.SPAN} local_bytes registers"}, needs=(needs.KERNELS, _LOCAL, _NO_LOCAL)),
-        Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
+        Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, all that run at once together, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_unfused_ratio", "ratio", "kernels", "How much of the time of kernels that have few blocks so or are elementwise and the like is that of kernels that are both", "time of both / time of either", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.several_waves_ratio", "ratio", "kernels", "Share of the busy time in GEMM and attention kernels of long or several-wave launches", "blocks >= 2 x SMs, or one block per SM and at least 50 us", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
@@ -333,10 +333,16 @@ def _grids(
     busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
     # Collectives take few blocks by design: they wait for links and for other GPUs.
     # A kernel that streams at the limit is not held back by the number of its blocks.
-    small = (blocks * 2 < sms) & ~a.communication[at] & ~at_dram_limit(a, device)
-    held = min(float(duration[small].sum()), busy)
-    out.put("kernel.small_grid_ratio", held / busy, scope)
-    out.put("kernel.small_grid_window_ratio", held / window, scope)
+    compute = ~a.communication[at]
+    small = (blocks * 2 < sms) & compute & ~at_dram_limit(a, device)
+    start, end = a.ops.start[at], a.ops.end[at]
+    if (start[1:] >= end[:-1]).all():
+        held = float(duration[small].sum())
+    else:  # kernels that run at once fill the device together
+        filled = np.where(small, blocks, sms)[compute]
+        held = _narrow_ns(start[compute], end[compute], filled, sms)
+    out.put("kernel.small_grid_ratio", min(held / busy, 1.0), scope)
+    out.put("kernel.small_grid_window_ratio", min(held, busy) / window, scope)
     unfused = a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[at]]
     out.put(
         "kernel.small_unfused_ratio",
@@ -346,6 +352,14 @@ def _grids(
     heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[a.op_name[at]]
     waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
     out.put("kernel.several_waves_ratio", min(float(duration[heavy & waves].sum()) / busy, 1.0), scope)
+
+
+def _narrow_ns(start: Array, end: Array, blocks: Array, sms: int) -> float:
+    """How long kernels run that have fewer blocks than half the SMs all together, ns."""
+    time = np.concatenate((start, end))
+    order = np.argsort(time, kind="stable")
+    running = np.cumsum(np.concatenate((blocks, -blocks))[order])[:-1]
+    return float(np.diff(time[order])[(running > 0) & (running * 2 < sms)].sum())
 
 
 def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:

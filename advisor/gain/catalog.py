@@ -26,7 +26,7 @@ class Constant(Data):
     """A number that no capture shows; times in ns."""
 
     value: float = Field(ge=0)
-    unit: Literal["ns", "ratio", "count"]
+    unit: Literal["ns", "ratio", "count", "bytes"]
     meaning: Text
     origin: Text
 

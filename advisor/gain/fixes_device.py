@@ -45,10 +45,12 @@ def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 
 
 def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Pessimistic: the kernels lose the time in which the copies use the DRAM."""
-    moved = np.isin(work.direction, (HTOD, DTOH))
+    """Small results that the host reads stay, and so does its wait for them. Pessimistic: the kernels
+    lose the time in which the copies use the DRAM."""
+    result = (work.direction == DTOH) & (work.copied <= constant("result_size"))
+    moved = np.isin(work.direction, (HTOD, DTOH)) & ~result
     if not moved.any():
-        raise NoEstimate("the replayed steps copy nothing between host and device")
+        raise NoEstimate("the replayed steps copy nothing between host and device but small results")
     if (moved & work.pageable).any():
         inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
     inputs = _off_the_path(inputs, moved)

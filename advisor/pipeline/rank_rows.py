@@ -38,7 +38,7 @@ def rank_rows(a: Analysis) -> tuple[tuple[RankRows, ...], bool]:
 
 
 def waits_inside(a: Analysis) -> Waits | None:
-    """Waiting between the GPUs of one capture, of which the analysis is told the share by device; None
+    """Waiting between the GPUs of one capture, its share by device set as `a.waited`; None
     where fewer than two communicate."""
     from advisor.ranks.waits import reduce_ranks
 

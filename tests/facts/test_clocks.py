@@ -54,6 +54,16 @@ def test_only_busy_samples_count(tmp_path: Path) -> None:
     assert found["clock.limit"] == "power"
 
 
+def test_a_clock_that_falls_halfway(tmp_path: Path) -> None:
+    fast, slow = [(100, 1980, 600, 100, "")] * 20, [(100, 1386, 600, 100, "")] * 20
+    falling = written(tmp_path, fast + slow)
+    assert clocks(falling)["clock.fall_ratio"] == pytest.approx(0.3)
+    assert "clock-throttled" in causes(falling)
+    rising = written(tmp_path, slow + fast)
+    assert clocks(rising)["clock.fall_ratio"] == 0
+    assert "clock-throttled" not in causes(rising)
+
+
 def test_heat_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, [(100, 1200, 500, 100, HEAT)] * 30)
     found = clocks(path)

@@ -302,6 +302,22 @@ def test_copies_off_the_path(tmp_path: Path) -> None:
         after(scenes.eager(), tmp_path, fix("overlap_copy"))
 
 
+def test_overlapped_copies_leave_the_wait_for_a_result(tmp_path: Path) -> None:
+    """An upload of 100 us, a kernel of 100, 8 bytes read back: the host waits for these as before,
+    so that the step loses the upload and no more."""
+
+    def step(e: Export, t: int) -> None:
+        e.copy(at=t, dur=110 * US, bytes=1_000_000, copy_start=t + 5 * US, copy_dur=100 * US)
+        e.launch(at=t + 115 * US, dur=5 * US, kernel_start=t + 122 * US, kernel_dur=100 * US)
+        e.copy(at=t + 121 * US, dur=5 * US, kind="DtoH", bytes=8, copy_start=t + 223 * US, copy_dur=2 * US)
+        e.sync(at=t + 127 * US, dur=103 * US)
+
+    export = scenes.capture(step, 300)
+    assert after(export, tmp_path, fix("overlap_copy", gb_per_s=100)) == pytest.approx(185, abs=5)
+    with pytest.raises(NoEstimate, match="small results"):
+        after(scenes.reading_back(), tmp_path, fix("overlap_copy"))
+
+
 # ---------------------------------------------------------------- kernels
 
 

@@ -265,6 +265,20 @@ def test_kernels_of_few_blocks(tmp_path: Path) -> None:
     expect(d, "under-filled-gpu", never=("compute-bound", "launch-bound"))
 
 
+def test_kernels_of_few_blocks_that_fill_the_gpu_together(tmp_path: Path) -> None:
+    """Kernels of 40 blocks on 132 SMs: four streams at once fill the GPU, two do not."""
+    for streams, wanted in ((4, 0.0), (1, 1.0)):
+        m = Machine()
+        for _ in range(100):
+            for stream in range(streams):
+                m.launch(Kernel("work(float*)", 40), 100, stream=20 + stream, call=2)
+        folder = tmp_path / str(streams)
+        folder.mkdir()
+        d = diagnosed(m, folder)
+        assert fact(d, "kernel.small_grid_ratio") == pytest.approx(wanted, abs=0.03)
+        assert ("under-filled-gpu" in {f.cause for f in d.findings}) == (wanted == 1)
+
+
 # ------------------------------------------------------------------------------- limits
 
 WEIGHTS = [(NORM, 3), (GEMV, 50), (DECODE_ATTENTION, 10), (GEMV, 40), (NORM, 3), (GEMV, 90),
