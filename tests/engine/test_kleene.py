@@ -50,6 +50,12 @@ def test_the_complement_is_the_negation(op: str, value: float | str | None) -> N
     assert compare(value, COMPLEMENT[op], threshold) is k_not(compare(value, op, threshold))
 
 
+def test_one_of_some_texts_or_none_of_them() -> None:
+    for value, is_one in (("a", True), ("b", True), ("c", False)):
+        assert compare(value, "one_of", ("a", "b")) is is_one
+        assert compare(value, COMPLEMENT["one_of"], ("a", "b")) is not is_one
+
+
 def test_whether_a_value_is_known_is_always_known() -> None:
     for value, is_known in ((None, False), (0.0, True), ("", True)):
         assert compare(value, "known", 1.0) is is_known

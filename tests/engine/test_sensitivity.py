@@ -118,6 +118,27 @@ def test_whole_counts_have_no_tenth() -> None:
     assert len(flips({"f.n": 21}, many, unit="count")) == 1
 
 
+def test_a_count_that_moves_by_a_whole_one_does_flip() -> None:
+    """Ten and eleven are different counts."""
+    (flip,) = flips({"f.n": 10}, watched("ABC101", "near", "f.n", 10, "count"), unit="count")
+    assert flip.moved_to == 11
+
+
+def test_only_the_values_of_the_moved_comparison_are_named() -> None:
+    near = watched("ABC101", "near", "f.a", 0.2)
+    (flip,) = flips({"f.a": 0.21, "f.b": 0.21}, near)
+    assert [fact.fact for fact in flip.facts] == ["f.a"]
+
+
+def test_truth_and_texts_have_no_tenth() -> None:
+    for limit, value in ((True, True), ("a", "a")):
+        spec = watched("ABC101", "near", "f.a", limit)
+        spec = spec.model_copy(
+            update={"when": rule("ABC101", "x", [{"fact": "f.a", "op": "eq", "param": "limit"}]).when}
+        )
+        assert flips({"f.a": value}, spec) == ()
+
+
 def test_rows_of_a_table_count_too() -> None:
     joined = rule(
         "ABC101",

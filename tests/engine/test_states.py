@@ -13,7 +13,7 @@ from advisor.engine.infer import Inference, infer
 from advisor.engine.judge import impact_of
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.facts.catalog import CATALOGUE
-from advisor.model.facts import TRACE, Fact, FactBase
+from advisor.model.facts import TRACE, Fact, FactBase, Row
 from advisor.model.rules import Then
 from tests.engine.engine_support import base, ge, rule, rules
 
@@ -41,6 +41,28 @@ def test_a_tick_means_a_small_impact(gap: float, close: bool) -> None:
 def test_within_a_fifth_of_a_threshold_is_close(value: float, close: bool) -> None:
     (entry,) = concluded({"f.replay": value}, REPLAY).healthy
     assert entry.close is close
+
+
+@pytest.mark.parametrize(("share", "close"), [(0.023, False), (0.025, True), (0.029, True), (0.031, True)])
+def test_near_a_threshold_is_close_where_its_time_is_not_far_from_worth_it(share: float, close: bool) -> None:
+    """Worth a look are 3 %; a fifth less is not far from that."""
+    spec = rule("HST102", "a", [ge("f.x", 0.1)], healthy="ok", impact={"fact": "f.y", "part": "host_between"})
+    (entry,) = concluded({"f.x": 0.09, "f.y": share}, spec).healthy
+    assert entry.close is close
+
+
+@pytest.mark.parametrize(("rows", "healthy"), [([], True), ([{"device": 0}], False)])
+def test_what_a_rule_looks_for_is_absent_where_its_rows_are(rows: list[Row], healthy: bool) -> None:
+    spec = rule(
+        "ABC101",
+        "a",
+        {"all": [ge("f.x", 0.1)], "join": [{"as": "r", "entity": "rows", "on": ["device"]}]},
+        unless=[ge("f.hidden", 0.5)],
+        healthy="there are none",
+    )
+    facts = base({"f.x": 0.3, "f.hidden": 0.9}, entities={"rows": rows})
+    found = conclude(infer(facts, rules(spec), engine="python"))
+    assert bool(found.healthy) is healthy
 
 
 def test_near_one_threshold_and_far_from_another_is_not_close() -> None:
