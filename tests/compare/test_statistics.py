@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -147,6 +148,132 @@ def test_steps_that_resemble_their_neighbours_say_less() -> None:
 )
 def test_quantiles_of_student(freedom: int, level: float, known: float) -> None:
     assert t_quantile(freedom, level) == pytest.approx(known, rel=0.005)
+
+
+def every_deal(before: np.ndarray, after: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """All ways to deal the steps out to two sides of these sizes."""
+    both = np.concatenate((before, after))
+    chosen = [list(c) for c in combinations(range(len(both)), len(after))]
+    return [(np.delete(both, c), both[c]) for c in chosen]
+
+
+def wins(before: np.ndarray, after: np.ndarray) -> float:
+    """Pairs in which the second is larger, a half for each tie."""
+    return float((after[None] > before[:, None]).sum() + 0.5 * (after[None] == before[:, None]).sum())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((1, 2, 3, 4, 5, 7), (6, 8, 9, 10, 11, 12, 13)),
+        ((6, 8, 9, 10, 11, 12), (1, 2, 3, 4, 5, 7, 13)),
+        ((1, 4, 5, 8, 9), (2, 3, 6, 7, 10, 11, 12, 13)),
+        ((1, 2, 3, 5), (4, 6, 7, 8, 9, 10, 11, 12, 13, 14)),
+        ((1, 4, 6, 7, 9, 12), (2, 3, 5, 8, 10, 11, 13)),
+    ],
+)
+def test_chance_is_the_share_of_all_deals_that_are_as_far_apart(
+    before: tuple[int, ...], after: tuple[int, ...]
+) -> None:
+    b, a = np.array(before, float), np.array(after, float)
+    middle, deals = len(b) * len(a) / 2, every_deal(b, a)
+    far = abs(wins(b, a) - middle)
+    typical, mean = typical_change(b, a), mean_change(b, a)
+    assert typical is not None
+    assert mean is not None
+    as_far = [abs(wins(*deal) - middle) >= far for deal in deals]
+    assert typical.chance == pytest.approx(sum(as_far) / len(deals))
+    ratio = abs(math.log(a.mean() / b.mean()))
+    as_far = [abs(math.log(y.mean() / x.mean())) >= ratio - 1e-9 for x, y in deals]
+    assert mean.chance == pytest.approx(sum(as_far) / len(deals), abs=0.02)
+
+
+@pytest.mark.parametrize("n", [20, 21, 60])
+@pytest.mark.parametrize("steps", [1_000, 4])
+def test_chance_of_many_steps_with_and_without_ties(n: int, steps: int) -> None:
+    """As often as shuffled steps say, whether counted out or taken as normal."""
+    rng = np.random.default_rng(n + 1)
+    before = 1.0 + rng.integers(0, steps, n)
+    after = 1.0 + np.maximum(rng.integers(0, steps, n + 3), rng.integers(0, steps // 2, n + 3))
+    found = typical_change(before, after)
+    both, far = np.concatenate((before, after)), abs(wins(before, after) - n * (n + 3) / 2)
+    dealt = (rng.permutation(both) for _ in range(4_000))
+    shuffled = np.mean([abs(wins(d[:n], d[n:]) - n * (n + 3) / 2) >= far for d in dealt])
+    assert found is not None
+    assert found.chance == pytest.approx(shuffled, abs=0.02)
+
+
+def test_too_few_steps_have_no_chance() -> None:
+    """Of six and six there are 924 deals, two of them perfect: 0.2 % would often be luck."""
+    for n, m, judged in ((6, 6, False), (6, 7, True)):
+        found = typical_change(1.0 + np.arange(n), 20.0 + np.arange(m))
+        assert found is not None
+        assert (found.chance > 0) is judged
+
+
+def test_the_interval_of_a_mean_is_as_wide_as_that_of_student() -> None:
+    rng = np.random.default_rng(13)
+    before, after = 100 + rng.standard_normal(30), 100 + rng.standard_normal(20)
+    found = mean_change(before, after)
+    assert found is not None
+    error = math.sqrt(before.var(ddof=1) / 30 + after.var(ddof=1) / 20) / 100
+    assert (found.high - found.low) / 2 == pytest.approx(t_quantile(48) * error, rel=0.1)
+    assert found.mid == pytest.approx(after.mean() / before.mean() - 1)
+
+
+def test_what_differs_anyhow_adds_to_the_interval_as_an_independent_part() -> None:
+    rng = np.random.default_rng(14)
+    before, after = 100 + rng.standard_normal(30), 100 + rng.standard_normal(30)
+    alone, widened = mean_change(before, after), mean_change(before, after, Noise(runs=0.02))
+    assert alone is not None
+    assert widened is not None
+    for side in ("low", "high"):
+        own = math.log1p(getattr(alone, side)) - math.log1p(alone.mid)
+        all_of_it = math.log1p(getattr(widened, side)) - math.log1p(widened.mid)
+        assert abs(all_of_it) == pytest.approx(math.hypot(own, 0.02))
+
+
+def test_steps_that_agree_by_luck_take_a_part_of_the_usual_spread() -> None:
+    """Four steps' worth of it: two sides of n equal steps stand 4 / (n + 3) of its variance apart."""
+    same = np.full(5, 10.0)
+    found = mean_change(same, same, Noise(steps=0.1))
+    assert found is not None
+    wide = t_quantile(8) * math.sqrt(2 * 4 * 0.01 / (4 + 5 - 1) / 5)
+    assert math.log1p(found.high) == pytest.approx(wide)
+
+
+def test_one_value_on_a_side_in_numbers() -> None:
+    """Student's quantile of four steps times the root of both variances, 5 % at least."""
+    many = np.array([9.0, 10.0, 11.0, 10.0])
+    found = typical_change(np.array([10.0]), many, Noise(runs=0.03))
+    assert found is not None
+    error = math.hypot(0.05, np.log(many).std() / 2)
+    assert math.log1p(found.high) == pytest.approx(math.hypot(t_quantile(4) * error, 0.03))
+    assert mean_change(np.array([10.0]), many, Noise(runs=0.03)) == found
+    assert typical_change(np.array([10.0]), many) is not None
+
+
+def test_two_values_on_a_side_show_a_spread() -> None:
+    lone, two = np.array([10.0]), np.array([10.0, 10.001])
+    for change in (typical_change, mean_change):
+        found, assumed = change(two, two), change(lone, two)
+        assert found is not None
+        assert assumed is not None
+        assert found.high < 0.01 < assumed.high
+
+
+def test_how_far_repeats_widen_in_numbers() -> None:
+    """What is assumed is worth two runs of each kind against those that are there."""
+    assert noise_of([], [], -1.0) == Noise(0.01, 0.01)
+    most = noise_of([], [], 2.0)
+    assert (most.runs, most.steps) == pytest.approx((0.21, 0.16))
+    one, two = [np.array([10.0])], [np.array([10.0]), np.array([10.0])]
+    prior = 0.01 / (t_quantile(10**9) * math.sqrt(2))
+    expected = t_quantile(3) * math.sqrt(2 * prior**2 / 3) * math.sqrt(1 + 1 / 2)
+    assert noise_of(one, two, 0.0).runs == pytest.approx(expected)
+    apart = [np.array([10.0]), np.array([11.0])]
+    spread = math.sqrt((2 * prior**2 + math.log(1.1) ** 2 / 2) / 3)
+    assert noise_of(one, apart, 0.0).runs == pytest.approx(t_quantile(3) * spread * math.sqrt(1.5))
 
 
 def test_separation_needs_more_than_luck() -> None:
