@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from advisor import __version__
 from advisor.compare.build import side_doc
@@ -18,7 +18,21 @@ from advisor.model.numbers import duration, times, value_text
 
 Number = float | None
 
-#: Row of the table -> group, unit, and the fact behind it where it is one.
+#: Rows of the table: group, name and unit.
+_ROWS = (
+    ("time", "step time", "ms"), ("time", "batch", "count"), ("time", "time per token", "ms"),
+    ("time", "kernel time per step", "ms"), ("time", "kernel time per token", "ms"),
+    ("kernels", "kernels per step", "count"), ("kernels", "kernels per token", "count"),
+    ("kernels", "layers", "count"), ("kernels", "kernels per layer", "count"),
+    ("kernels", "matrix products per layer", "count"), ("kernels", "unfused share", "ratio"),
+    ("kernels", "attention time per layer", "ms"), ("kernels", "attention", "text"),
+    ("kernels", "matrix products", "text"),
+)  # fmt: skip
+_MEASURED = (
+    ("measured", "throughput", "tok_per_s"), ("measured", "tokens a second in it", "tok_per_s"),
+    ("measured", "kernel time x throughput", "ratio"),
+)  # fmt: skip
+#: Rows that are facts.
 _FACTS: tuple[tuple[str, str, str, str], ...] = (
     ("memory", "allocation calls", "count", "alloc.calls_per_step"),
     ("memory", "time in them", "ratio", "alloc.time_ratio"),
@@ -99,82 +113,46 @@ def _metrics(
     throughput: Mapping[str, float],
     batch: Mapping[str, float],
 ) -> list[Metric]:
-    out: list[Metric] = []
-
-    def put(group: str, name: str, unit: str, value: Callable[[int, Side], Number | str]) -> None:
-        values = tuple(value(i, s) for i, s in enumerate(sides))
-        if any(v is not None for v in values):
-            out.append(Metric(name=name, unit=unit, values=values, group=group))
-
-    per_step = [_work(s, phase) for s in sides]
-    sizes = [batch.get(n) or s.mean(phase, "batch") for n, s in zip(names, sides, strict=True)]
-
-    def each(i: int, value: Number) -> Number:
-        """A token: one sequence of the batch, where the batch is known."""
-        size = sizes[i]
-        return None if value is None or not size else value / size
-
-    put("time", "step time", "ms", lambda i, _: per_step[i]["step"])
-    put("time", "batch", "count", lambda i, _: sizes[i])
-    put("time", "time per token", "ms", lambda i, _: each(i, per_step[i]["step"]))
-    put("time", "kernel time per step", "ms", lambda i, _: per_step[i]["kernel_ms"])
-    put("time", "kernel time per token", "ms", lambda i, _: each(i, per_step[i]["kernel_ms"]))
-    put("kernels", "kernels per step", "count", lambda i, _: per_step[i]["kernel_calls"])
-    put("kernels", "kernels per token", "count", lambda i, _: each(i, per_step[i]["kernel_calls"]))
-    put("kernels", "layers", "count", lambda i, _: per_step[i]["layers"])
-    put(
-        "kernels",
-        "kernels per layer",
-        "count",
-        lambda i, _: _over(per_step[i]["kernel_calls"], per_step[i]["layers"]),
+    columns = [_column(s, phase, batch.get(n), throughput.get(n)) for n, s in zip(names, sides, strict=True)]
+    listed = (*_ROWS, *(row[:3] for row in _FACTS), *_MEASURED)
+    metrics = (
+        Metric(name=name, unit=unit, values=tuple(c[name] for c in columns), group=group)
+        for group, name, unit in listed
     )
-    put(
-        "kernels",
-        "matrix products per layer",
-        "count",
-        lambda i, _: _over(per_step[i]["matmul"], per_step[i]["layers"]),
-    )
-    put("kernels", "unfused share", "ratio", lambda i, _: per_step[i]["unfused"])
-    put(
-        "kernels",
-        "attention time per layer",
-        "ms",
-        lambda i, _: _over(per_step[i]["attention_ms"], per_step[i]["layers"]),
-    )
-    put("kernels", "attention", "text", lambda _, s: _largest(s, phase, "attention"))
-    put("kernels", "matrix products", "text", lambda _, s: _largest(s, phase, "gemm", "gemv"))
-    for group, name, unit, fact in _FACTS:
-        put(group, name, unit, lambda _, s, fact=fact: s.device_fact(fact))  # type: ignore[misc]
-    put("measured", "throughput", "tok_per_s", lambda i, _: throughput.get(names[i]))
-    put(
-        "measured",
-        "tokens a second in it",
-        "tok_per_s",
-        lambda i, _: _over(_times(sizes[i], 1e3), per_step[i]["step"]),
-    )
-    put(
-        "measured",
-        "kernel time x throughput",
-        "ratio",
-        lambda i, _: _times(
-            _times(per_step[i]["kernel_ms"], 1e-3 / (sizes[i] or 1.0)), throughput.get(names[i])
-        ),
-    )
-    return out
+    return [m for m in metrics if any(v is not None for v in m.values)]
 
 
-def _work(side: Side, phase: str) -> dict[str, Number]:
+def _column(side: Side, phase: str, batch: Number, throughput: Number) -> dict[str, Number | str]:
+    """The values of one side by row. A token: one sequence of the batch, where that is known."""
     times = side.times(phase)
     kernels = side.kernels(phase).values()
-    whole = sum(k.ms for k in kernels)
-    out: dict[str, Number] = {
-        n: side.mean(phase, n) for n in ("kernel_ms", "kernel_calls", "layers", "matmul")
-    }
-    out["step"] = float(sorted(times)[len(times) // 2]) if len(times) else None
+    step = float(sorted(times)[len(times) // 2]) if len(times) else None
+    spent, calls, layers, products = (
+        side.mean(phase, n) for n in ("kernel_ms", "kernel_calls", "layers", "matmul")
+    )
+    size = batch or side.mean(phase, "batch")
     unfused = sum(k.ms for k in kernels if k.name.family in UNFUSED)
-    out["unfused"] = unfused / whole if whole else None
-    out["attention_ms"] = sum(k.ms for k in kernels if k.name.family == "attention") or None
-    return out
+    attention = sum(k.ms for k in kernels if k.name.family == "attention") or None
+    return {
+        "step time": step,
+        "batch": size,
+        "time per token": _over(step, size),
+        "kernel time per step": spent,
+        "kernel time per token": _over(spent, size),
+        "kernels per step": calls,
+        "kernels per token": _over(calls, size),
+        "layers": layers,
+        "kernels per layer": _over(calls, layers),
+        "matrix products per layer": _over(products, layers),
+        "unfused share": _over(unfused, sum(k.ms for k in kernels)),
+        "attention time per layer": _over(attention, layers),
+        "attention": _largest(side, phase, "attention"),
+        "matrix products": _largest(side, phase, "gemm", "gemv"),
+        **{name: side.device_fact(fact) for _, name, _, fact in _FACTS},
+        "throughput": throughput,
+        "tokens a second in it": _over(_times(size, 1e3), step),
+        "kernel time x throughput": _times(_times(spent, 1e-3 / (size or 1.0)), throughput),
+    }
 
 
 def _over(value: Number, by: Number) -> Number:
@@ -202,27 +180,23 @@ def _row(metrics: Sequence[Metric], name: str) -> Metric | None:
     return next((m for m in metrics if m.name == name), None)
 
 
+def _known(names: Sequence[str], metric: Metric | None) -> list[tuple[float, str]]:
+    """The numbers of a row, with their columns."""
+    values = zip(metric.values, names, strict=True) if metric is not None else ()
+    return [(float(v), n) for v, n in values if isinstance(v, int | float)]
+
+
 def _differences(names: Sequence[str], metrics: Sequence[Metric]) -> list[str]:
     out = []
     for rule in framework_differences():
         metric = _row(metrics, rule.metric)
-        known = (
-            [(float(v), n) for v, n in zip(metric.values, names, strict=True) if isinstance(v, int | float)]
-            if metric is not None
-            else []
-        )
+        known = _known(names, metric)
         if metric is None or len(known) < 2:
             continue
         (low, lower), (high, higher) = min(known), max(known)
         if _exceeds(rule, low, high):
-            out.append(
-                rule.text.format(
-                    low=lower,
-                    high=higher,
-                    low_value=_shown(low, metric.unit),
-                    high_value=_shown(high, metric.unit),
-                )
-            )
+            ends = {"low_value": _shown(low, metric.unit), "high_value": _shown(high, metric.unit)}
+            out.append(rule.text.format(low=lower, high=higher, **ends))
     return out
 
 
@@ -243,12 +217,8 @@ def _shown(value: float, unit: str) -> str:
 def _summary(names: Sequence[str], metrics: Sequence[Metric]) -> str:
     for wanted in ("throughput", "time per token", "step time"):
         row = _row(metrics, wanted)
-        known = (
-            [(float(v), n) for v, n in zip(row.values, names, strict=True) if isinstance(v, int | float)]
-            if row is not None
-            else []
-        )
-        if row is None or len(known) < len(names) or len(known) < 2:
+        known = _known(names, row)
+        if row is None or len(known) < max(len(names), 2):
             continue
         best, worst = (max, min) if wanted == "throughput" else (min, max)
         (first, fast), (last, slow) = best(known), worst(known)
