@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from advisor.facts.spec import PART_MEANINGS, Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import IDLE_PARTS, LAUNCHING, PARTS, DeviceBudget
+from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, weight_bits
@@ -20,6 +21,7 @@ from advisor.metrics.pauses import pause_ns, step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope
 from advisor.model.numbers import value_text
+from advisor.model.parts import IDLE
 from advisor.sources.schema import Call
 
 _SHORT_NS = 10_000
@@ -121,6 +123,22 @@ FACTS = (
         Entry("step.gpu_busy_ms", "ms", "", "Device busy time a step", "busy / steps"),
     ], columns=origin.STEPS, needs=(needs.STEPS,)),
 )  # fmt: skip
+
+
+def is_skinny(kernel: KernelFamily) -> bool:
+    """GEMV, or a GEMM with few output columns: it reads weights for a handful of tokens."""
+    return kernel.family == "gemv" or (kernel.family in MATMUL and kernel.traits.get("skinny") is True)
+
+
+#: Shares of the busy time, or where there are sums alone of the kernel time, by what the names tell.
+FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
+    "kernel.matmul_gemm_ratio": lambda k: k.family in MATMUL,
+    "kernel.kv_cache_ratio": lambda k: k.family == "kv_cache",
+    "kernel.moe_ratio": lambda k: k.family == "moe",
+    "kernel.skinny_gemm_ratio": is_skinny,
+    "kernel.unfused_ratio": lambda k: k.family in UNFUSED,
+    "kernel.fp32_matmul_ratio": lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True,
+}
 
 
 def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
@@ -233,10 +251,8 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
     time = np.bincount(name, duration, minlength=len(a.names.ids))
     for operation, t in zip(a.names.operations, time.tolist(), strict=True):
         by_operation[operation] = by_operation.get(operation, 0.0) + t
-    unfused, matmul = held(lambda k: k.family in UNFUSED), held(lambda k: k.family in MATMUL)
-    fp32 = held(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
     unknown = held(is_unknown)
-    if matmul:
+    if matmul := held(lambda k: k.family in MATMUL):
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
         out.put("kernel.quantised_matmul_ratio", narrow / matmul, scope)
 
@@ -244,21 +260,12 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         """Share of a family: what no one knows may belong to it or not."""
         return time / whole, min(time + unknown, busy, whole) / whole
 
-    out.put_between(
-        {
-            "kernel.matmul_attention_ratio": between(held(lambda k: k.family in MATMUL | ATTENTION), total),
-            "kernel.matmul_gemm_ratio": between(matmul, busy),
-            "kernel.matmul_gemm_window_ratio": between(matmul, window),
-            "kernel.kv_cache_ratio": between(held(lambda k: k.family == "kv_cache"), busy),
-            "kernel.moe_ratio": between(held(lambda k: k.family == "moe"), busy),
-            "kernel.skinny_gemm_ratio": between(held(is_skinny), busy),
-            "kernel.unfused_ratio": between(unfused, busy),
-            "kernel.unfused_window_ratio": between(unfused, window),
-            "kernel.fp32_matmul_ratio": between(fp32, busy),
-            "kernel.fp32_matmul_window_ratio": between(fp32, window),
-        },
-        scope,
-    )
+    shares = {n: between(held(wanted), busy) for n, wanted in FAMILY_SHARES.items()}
+    for subject in ("matmul_gemm", "unfused", "fp32_matmul"):
+        spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
+        shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
+    shares["kernel.matmul_attention_ratio"] = between(held(lambda k: k.family in MATMUL | ATTENTION), total)
+    out.put_between(shares, scope)
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
     of_framework = a.names.mask(lambda k: k.of_framework)[name]
     out.put_all(
@@ -314,11 +321,6 @@ def at_dram_limit(a: Analysis, device: int) -> Array:
     return np.asarray(np.array([label in limited for label in labels], bool)[group])
 
 
-def is_skinny(kernel: Any) -> bool:
-    """GEMV, or a GEMM with few output columns: it reads weights for a handful of tokens."""
-    return kernel.family == "gemv" or (kernel.family in MATMUL and kernel.traits.get("skinny") is True)
-
-
 def _grids(
     a: Analysis,
     device: int,
@@ -366,7 +368,7 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
     """The largest gaps of each idle part, and the longest copies, as places on the timeline."""
     gaps, ops = budget.gaps, a.ops
     mine = np.flatnonzero(ops.device == device)
-    for part in IDLE_PARTS:
+    for part in IDLE:
         held = budget.gap_parts[part]
         some = np.flatnonzero(held)
         if len(some) > _PLACES:
@@ -381,7 +383,7 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
                     int(gaps.end[i]),
                     int(ops.stream[mine[nxt]]) if nxt >= 0 else None,
                     int(gaps.thread[i]) if gaps.thread[i] >= 0 else None,
-                    f"{value_text(float(held[i]), 'ns')} {part.replace('_', ' ')}",
+                    f"{value_text(float(held[i]), 'ns')} {IDLE[part].words}",
                 )
             )
         out.places(part, scope, places)

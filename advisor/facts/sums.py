@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from advisor.facts import needs
-from advisor.facts.device import is_skinny
+from advisor.facts.device import FAMILY_SHARES, is_skinny
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
@@ -282,16 +282,8 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
         out.put("sums.precisions", ", ".join(shares), DEVICE)
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
         out.put("kernel.quantised_matmul_ratio", narrow / products, DEVICE)
-    fp32 = held(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
-    shares_of = {
-        "kernel.matmul_attention_ratio": held(lambda k: k.family in MATMUL | ATTENTION),
-        "kernel.matmul_gemm_ratio": products,
-        "kernel.kv_cache_ratio": held(lambda k: k.family == "kv_cache"),
-        "kernel.moe_ratio": held(lambda k: k.family == "moe"),
-        "kernel.skinny_gemm_ratio": held(is_skinny),
-        "kernel.unfused_ratio": held(lambda k: k.family in UNFUSED),
-        "kernel.fp32_matmul_ratio": fp32,
-    }
+    shares_of = {n: held(wanted) for n, wanted in FAMILY_SHARES.items()}
+    shares_of["kernel.matmul_attention_ratio"] = held(lambda k: k.family in MATMUL | ATTENTION)
     # What no one knows may belong to each family or not.
     out.put_between({n: (t / total, min(t + unknown, total) / total) for n, t in shares_of.items()}, DEVICE)
     out.table(

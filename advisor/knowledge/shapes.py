@@ -91,8 +91,6 @@ class Traits(Data):
     arch: Annotated[str, Field(pattern=r"^sm(\d+|\{1\})$")] | None = None
     precision: Precision | None = None
     simt_fp32: Literal[True] | None = None
-    tensor_core: Literal[True] | None = None
-    splitk: Literal[True] | None = None
     skinny: Literal[True] | None = None
     row_blocks: Literal[True] | None = None
     quantised: Literal[True] | None = None
