@@ -399,6 +399,23 @@ class Export:
             module=self.string("a.out"),
         )
 
+    def cpu_switch(self, at: int, running: bool, cpu: int = 0) -> Self:
+        """The thread is put on a CPU, or taken from it: `--cpuctxsw=process-tree`."""
+        return self.row("SCHED_EVENTS", start=at, cpu=cpu, isSchedIn=int(running), globalTid=self.global_tid)
+
+    def gpu_turn(self, at: int, dur: int, context: int, pid: int | None = None) -> Self:
+        """A context is on the GPU: `--gpuctxsw=true`. `pid` of its process, None for one of another user."""
+        for tag, time in ((8, at), (7, at + dur)):  # RESTORE_START, SAVE_END
+            self.row(
+                "GPU_CONTEXT_SWITCH_EVENTS",
+                tag=tag,
+                timestamp=time,
+                contextId=context,
+                globalPid=0 if pid is None else pid << 24,
+                gpuId=self.device_id,
+            )
+        return self
+
     def memset(
         self,
         at: int,

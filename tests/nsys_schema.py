@@ -77,6 +77,8 @@ TABLES: dict[str, str] = {
     "OSRT_API": (
         "start! end! eventClass! globalTid correlationId nameId! returnValue! nestingLevel callchainId!"
     ),
+    "SCHED_EVENTS": "start! cpu! isSchedIn! globalTid threadState@3.7 threadBlock@3.7",
+    "GPU_CONTEXT_SWITCH_EVENTS": "tag! vmId! seqNo! contextId! timestamp! globalPid gpuId",
     "PROFILER_OVERHEAD": "start! end! globalTid nameId! returnValue!<3.25 overheadType!@3.25",
     "DIAGNOSTIC_EVENT": "timestamp! timestampType! source! severity! text!:TEXT globalPid",
     "GENERIC_EVENT_SOURCES": "sourceId!* data!:TEXT",

@@ -19,6 +19,7 @@ from advisor.facts.phases import phase_facts, product_facts, rate_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
 from advisor.facts.serving import batch_facts, side_facts, speculation_facts, transfer_facts
 from advisor.facts.sums import sums_facts
+from advisor.facts.switches import switch_facts
 from advisor.facts.turns import turn_facts
 from advisor.facts.waits import wait_facts
 from advisor.facts.writer import FactWriter
@@ -64,6 +65,7 @@ def build_facts(
         layer_facts(own, device, out)
         host_facts(own, device, out)
         wait_facts(own, device, out)
+        switch_facts(own, device, out)
         memory_facts(own, device, out)
         copy_facts(own, device, out)
         unified_facts(own, device, out)

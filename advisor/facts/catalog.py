@@ -23,6 +23,7 @@ from advisor.facts import (
     serving,
     startup,
     sums,
+    switches,
     turns,
     waits,
 )
@@ -33,7 +34,8 @@ IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
     *capture.FACTS, *startup.FACTS,
-    *damage.FACTS, *device.FACTS, *host.FACTS, *interruptions.FACTS, *waits.FACTS, *copies.FACTS, *memory.FACTS,
+    *damage.FACTS, *device.FACTS, *host.FACTS, *interruptions.FACTS, *waits.FACTS,
+    *switches.FACTS, *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
     *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *turns.FACTS, *sums.FACTS,
 )  # fmt: skip

@@ -32,7 +32,7 @@ _PREPARATION = Need(
     "no range names input preparation", "NVTX ranges of input preparation",
     lambda a: not {"preparation", "data_loading"}.isdisjoint(a.roles.values()), "preparation",
 )  # fmt: skip
-_IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
+IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
 _ON_PAGES = Need("no such gap ends where pages of unified memory migrate")
 _COVERED = Need(
     "no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work"
@@ -71,7 +71,7 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or over 1 ms", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=origin.GAPS, needs=(needs.FEEDER, _IN_GAPS, _ON_PAGES)),
+        Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=origin.GAPS, needs=(needs.FEEDER, IN_GAPS, _ON_PAGES)),
         Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
         Entry("host.step_outlier_ratio", "ratio", "", "Share of the steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
         Entry("host.steady_gap_ratio", "ratio", "kernels api_calls", "host.gap_ratio without what few slow steps among even ones lose in such gaps", "as above; of at least six steps, at most a tenth (or one) far slower than the rest, their gap beyond the median step's left out", columns=origin.GAPS, needs=(needs.FEEDER,)),
@@ -93,9 +93,9 @@ FACTS = (
     *group("device", needs.NVTX, [
         Entry("host.gc_idle_ratio", "ratio", "ranges", "Idle while Python collects garbage on the feeding thread", "budget part gc"),
         Entry("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
-        Entry("host.gap_range", "text", "api_calls ranges", "The range, Python function or operator of the feeding thread that covers most of these gaps, `#` for the numbers of a range", "of those that cover at least half of what any does, the one with most of its own time in the gaps, more than half", columns=_NAMES, needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
-        Entry("host.gap_in_operator", "flag", "api_calls ranges", "An operator of PyTorch covers most of these gaps: it runs on the CPU", "host.gap_range begins with aten::", columns=_NAMES, needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
-        Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, _IN_GAPS, _COVERED)),
+        Entry("host.gap_range", "text", "api_calls ranges", "The range, Python function or operator of the feeding thread that covers most of these gaps, `#` for the numbers of a range", "of those that cover at least half of what any does, the one with most of its own time in the gaps, more than half", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
+        Entry("host.gap_in_operator", "flag", "api_calls ranges", "An operator of PyTorch covers most of these gaps: it runs on the CPU", "host.gap_range begins with aten::", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
+        Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(needs.STEPS,)),
         Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the window in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / window", columns={"ranges": origin.RANGES, **origin.GAPS}, needs=(needs.FEEDER,)),
         Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the loop's thread", "preparation ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(_PREPARATION, needs.STEPS)),
@@ -106,7 +106,7 @@ FACTS = (
 def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
     scope, budget = Scope(device=device), a.budgets[device]
     feeder = a.feeder(device)
-    loop = None if feeder is None else _loop_thread(budget, feeder)
+    loop = None if feeder is None else loop_thread(budget, feeder)
     if a.trace.has("api_calls") and feeder is not None and loop is not None:
         _sync(a, feeder, budget, scope, out)
         _alloc(a, feeder, budget, scope, out)
@@ -135,7 +135,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
     _steps(a, budget, scope, out)
 
 
-def _loop_thread(budget: DeviceBudget, feeder: int) -> int:
+def loop_thread(budget: DeviceBudget, feeder: int) -> int:
     """The thread whose next call ends most of the host gaps: the one that runs the loop, while an
     autograd thread may launch most of the kernels. The feeding thread where there are no such gaps."""
     gap = budget.gap_parts["host_gap"]
@@ -167,7 +167,9 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
     idle = np.asarray(refill, float) / window
     out.put("sync.idle_after_ratio", float(idle[waits].sum()), scope)
     rows = _mine(a, feeder, Call.SYNC)
-    spans = union(calls["start"][rows], calls["end"][rows])
+    spans = subtract(
+        union(calls["start"][rows], calls["end"][rows]), Spans(gaps.start[gaps.held], gaps.end[gaps.held])
+    )
     out.put("sync.span_ratio", budget.idle_inside(spans) / window, scope)
     names = dict(zip(*_named(a, rows), strict=True)) if len(rows) else {}
     wide = [i for i, n in names.items() if "DeviceSynchronize" in n or "CtxSynchronize" in n]

@@ -16,6 +16,7 @@ from advisor.metrics.gaps import Gaps, device_gaps
 from advisor.metrics.host import HostStates, Threads
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations, directions
+from advisor.metrics.switches import held_by_others
 from advisor.metrics.window import Window
 from advisor.model import parts
 from advisor.model.arrays import Array, distinct
@@ -96,7 +97,8 @@ def device_budget(
     """Budget of one device. `ops` are its operations, `communication` a mask over them, `step_end`
     the GPU end of every step (ascending)."""
     direction = directions(trace, ops)
-    found, busy = device_gaps(trace, ops, op_step, window, np.isin(direction, MIGRATIONS))
+    others = held_by_others(trace, device, ops.start)
+    found, busy = device_gaps(trace, ops, op_step, window, np.isin(direction, MIGRATIONS), others or EMPTY)
     spans = _busy_parts(ops, busy, communication, direction, window)
     del busy, direction  # large, and not needed any more
     bounds = np.concatenate(
@@ -173,7 +175,7 @@ def _edges(found: Gaps) -> tuple[Array, Array, Array]:
     until = np.where(open_ & ~queued, np.minimum(found.call_end, found.end), found.end)
     until = np.where(migrated, np.maximum(found.start, found.end - FAULT_NS), until)
     latency, memory, queue = map(IDLE_PARTS.index, ("launch_latency", "unified_memory", "queued"))
-    held = open_ & (found.end - until > HELD_NS)
+    held = open_ & ((found.end - until > HELD_NS) | found.held)
     after = np.full(len(found), latency, np.int8)
     after[held], after[migrated] = queue, memory
     return before, until, after

@@ -39,6 +39,7 @@ class Gaps(Struct, frozen=True):
     internal: Array  # between two nodes of one graph run
     crosses_step: Array
     migrated: Array  # ends with a migration of unified memory
+    held: Array  # a process outside the capture has the device for most of it, after the call's return
     long_host: Array  # host code from here on is a gap of its own, ns
 
     def __len__(self) -> int:
@@ -54,10 +55,11 @@ class Gaps(Struct, frozen=True):
 
 
 def device_gaps(
-    trace: Trace, ops: Operations, op_step: Array, window: Window, migration: Array
+    trace: Trace, ops: Operations, op_step: Array, window: Window, migration: Array, others: Spans
 ) -> tuple[Gaps, Spans]:
     """Gaps and busy union of one device's operations (sorted by start) inside the window;
-    `migration` is a mask of those that move pages of unified memory."""
+    `migration` is a mask of those that move pages of unified memory, `others` when a process outside
+    the capture has the device."""
     busy = union(ops.start, ops.end)
     idle = subtract(gaps(busy, window.start, window.end), window.holes)
     after = np.searchsorted(ops.start, idle.end, "left")
@@ -91,6 +93,8 @@ def device_gaps(
             thread[migrated] = np.where(last >= 0, calls["thread"][last], MISSING)
     else:
         call_start = call_end = call = thread = np.full(len(idle), MISSING, np.int64)
+    issued = np.clip(call_end, idle.start, idle.end)
+    held = (call != MISSING) & (2 * Coverage(others).within(issued, idle.end) > idle.end - issued)
     call_kind, thread = call.astype(np.int8), thread.astype(np.int32)
     return (
         Gaps(
@@ -106,6 +110,7 @@ def device_gaps(
             internal,
             crosses,
             migrated,
+            held,
             compact(np.where(stepped, LONG_HOST_NS, LONG_HOST_STEPLESS_NS).astype(np.int32)),
         ),
         busy,

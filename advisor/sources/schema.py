@@ -33,6 +33,9 @@ PAGEABLE, PINNED, DEVICE_MEMORY, ARRAY, MANAGED, DEVICE_STATIC, MANAGED_STATIC, 
 #: (ENUM_CUDA_KERNEL_LAUNCH_TYPE); 1 is a regular one.
 COOPERATIVE = (2, 3)
 
+#: `gpu_switches.kind` when a context comes onto a GPU and when it has left it (ENUM_GPU_CTX_SWITCH).
+CONTEXT_IN, CONTEXT_OUT = 8, 7
+
 #: `ranges.style`
 PUSH_POP, START_END, MARK = range(3)
 
@@ -124,6 +127,9 @@ TABLES: dict[str, tuple[str, ...]] = {
     "callchains": ("callchain", "depth", "symbol_id", "module_id"),
     "diagnostics": ("time", "severity", "text_id"),
     "host_calls": ("start", "end", "process", "thread", "name_id"),
+    # Switches of threads to a CPU and from it, and of contexts to a GPU and from it.
+    "cpu_switches": ("time", "process", "thread", "cpu", "running"),
+    "gpu_switches": ("time", "device", "context", "process", "kind"),
     "overheads": ("start", "end", "process", "thread", "kind_id"),
     # Of a whole recording: count, then ns (bytes of SIZES), NaN where a report lacks the column.
     "sums": ("report", "name_id", "count", "total", "average", "median", "least", "most", "deviation"),

@@ -254,6 +254,12 @@ class Machine:
         self.export.osrt(function, _ns(self.now), _ns(us))
         self.now += us
 
+    def preempted(self, us: float) -> None:
+        """Others have the CPU of the thread."""
+        self._here()
+        self.export.cpu_switch(_ns(self.now), False).cpu_switch(_ns(self.now + us), True)
+        self.now += us
+
     @contextmanager
     def step(self, name: str, *, inline: bool = False) -> Iterator[None]:
         """An NVTX range around what the block does."""

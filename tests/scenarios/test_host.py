@@ -135,6 +135,32 @@ def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
     assert fact(d, "host.os_idle_ratio") == pytest.approx(0.2, abs=0.03)
 
 
+def test_a_thread_that_loses_its_cpu_between_steps(tmp_path: Path) -> None:
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.blocked(20, "poll")
+        m.preempted(250)
+
+    d = diagnosed(serve(body), tmp_path)
+    expect(
+        d, also=("cpu-contention",), never=("host-gap", "graph-replay-gaps", "os-blocked", "gil-contention")
+    )
+    assert fact(d, "host.off_cpu_of_gap_ratio") == pytest.approx(1, abs=0.02)
+    assert fact(d, "host.off_cpu_idle_ratio") == pytest.approx(0.2, abs=0.03)
+
+
+def test_a_thread_that_gives_up_its_cpu_in_a_call_has_a_reason(tmp_path: Path) -> None:
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.export.cpu_switch(round(m.now * 1000), False)
+        m.blocked(250, "poll")
+        m.export.cpu_switch(round(m.now * 1000), True)
+
+    d = diagnosed(serve(body), tmp_path)
+    expect(d, "os-blocked", never=("cpu-contention", "host-gap"))
+    assert fact(d, "host.off_cpu_idle_ratio") == 0
+
+
 # ------------------------------------------------------------------------------- waits
 
 

@@ -346,6 +346,38 @@ def test_two_processes_side_by_side_share_nothing_in_turns(tmp_path: Path) -> No
     assert "shared-gpu" not in {*ranked(d), *explained(d, "launch-queue-latency")}
 
 
+@pytest.mark.parametrize("user", [None, 300], ids=["of another user", "of this user"])
+def test_a_process_outside_the_capture_has_the_gpu_every_other_millisecond(
+    tmp_path: Path, user: int | None
+) -> None:
+    m = Machine(Export().gpu(), pid=100)
+    for i in range(12):
+        m.export.gpu_turn(2_000_000 * i, 1_000_000, 0 if user is None else 9, user)
+        m.export.gpu_turn(2_000_000 * i + 1_000_000, 1_000_000, 4, 100)
+        m.hold_until(2_000 * i + 1_000)
+        with m.step(f"decode_step {i}"):
+            m.layers(18)
+        m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "launch-queue-latency", never=("launch-bound", "host-gap", "shared-gpu", *SYNCS))
+    assert fact(d, "launch.held_by_others_ratio") == pytest.approx(0.4, abs=0.1)
+    assert "gpu-held-by-others" in explained(d, "launch-queue-latency")
+    assert "multi-process-service" in advice(d, "launch-queue-latency")
+
+
+def test_contexts_of_the_capture_hold_the_gpu_for_nobody_else(tmp_path: Path) -> None:
+    m = Machine(Export().gpu(), pid=100)
+    m.export.gpu_turn(0, 60_000_000, 4, 100)
+    for i in range(12):
+        m.hold_until(2_000 * i + 1_000)
+        with m.step(f"decode_step {i}"):
+            m.layers(18)
+        m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "launch.held_by_others_ratio") == 0
+    assert "gpu-held-by-others" not in {*ranked(d), *explained(d, "launch-queue-latency")}
+
+
 @pytest.mark.parametrize(("kernel", "offered"), [("triton_poi_fused_add_mul_0", True), (ADD.name, False)])
 def test_a_compiled_model_is_offered_what_tunes_it(tmp_path: Path, kernel: str, offered: bool) -> None:
     m = Machine()

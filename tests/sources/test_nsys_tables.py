@@ -83,6 +83,8 @@ def everything(schema: str = "3.7") -> Export:
         .osrt("poll", 1, 2)
         .diagnostic("a message")
         .callchain(1, [("inner", "lib"), ("outer", "lib")])
+        .cpu_switch(at=6, running=False)
+        .gpu_turn(at=7, dur=2, context=3)
         .host_sample(at=5, frames=[("main", "app")])
     )
 
@@ -363,6 +365,8 @@ def test_03_any_table_may_be_missing_or_empty(opened: Any, table: str) -> None:
         "host_samples": "COMPOSITE_EVENTS",
         "diagnostics": "DIAGNOSTIC_EVENT",
         "host_calls": "OSRT_API",
+        "cpu_switches": "SCHED_EVENTS",
+        "gpu_switches": "GPU_CONTEXT_SWITCH_EVENTS",
     }[table]
     for export in (everything().without_tables(raw), everything().empty_tables(raw)):
         trace = opened(export)

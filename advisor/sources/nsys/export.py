@@ -92,7 +92,8 @@ class NsysExport:
         if table in JOINED_TABLES:
             return self._read_joined(table, columns)
         raw, fills = ROW_TABLES[table]
-        renumbered = "device" in columns and not self._device_map.identity
+        ordinals = "device" in columns and table != "gpu_switches"  # whose rows name the GPU itself
+        renumbered = ordinals and not self._device_map.identity
         wanted = dict.fromkeys([*columns, "process"] if renumbered else columns)
         read = self._read_filled(self._raw(raw), {c: fills[c] for c in wanted})
         if renumbered:

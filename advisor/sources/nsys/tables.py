@@ -42,6 +42,7 @@ CUDA_CALLCHAINS = "CUDA_CALLCHAINS"
 SAMPLING_CALLCHAINS = "SAMPLING_CALLCHAINS"
 DIAGNOSTICS = "DIAGNOSTIC_EVENT"
 OS_RUNTIME = "OSRT_API"
+CPU_SWITCHES, GPU_SWITCHES = "SCHED_EVENTS", "GPU_CONTEXT_SWITCH_EVENTS"
 STRINGS = "StringIds"
 
 #: A globalTid holds the process above these bits and the thread under this mask.
@@ -187,6 +188,14 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
     )),
     "host_calls": (OS_RUNTIME, _columns(
         start="start", end="end", process=_THREAD_PROCESS, thread=_THREAD, name_id="nameId",
+    )),
+    # Columns: SQLite schema reference of the exporter. The state of a thread is "Unknown" in exports
+    # seen, and absent before 2024. Contexts of other users are 0 (user guide, GPU context switch trace).
+    "cpu_switches": (CPU_SWITCHES, _columns(
+        time="start", process=_THREAD_PROCESS, thread=_THREAD, cpu="cpu", running="isSchedIn",
+    )),
+    "gpu_switches": (GPU_SWITCHES, _columns(
+        time="timestamp", device="gpuId", context="contextId", process=_PROCESS, kind="tag",
     )),
 }  # fmt: skip
 
