@@ -190,6 +190,16 @@ def test_a_plugin_fills_what_gpu_metrics_lack(tmp_path: Path) -> None:
     assert wide["power_w"].tolist() == [400, 400, 500, 500]
 
 
+def test_dcgm_samples_clock_memory_and_the_power_limit(tmp_path: Path) -> None:
+    fields = {"sm_clock": [1980, 1410], "fb_used": [1024, 2048], "fb_total": [81920] * 2}
+    export = Export("3.25").gpu().plugin_samples(fields | {"enforced_power_limit": [700, 700]})
+    wide = samples(export, tmp_path)
+    assert wide["sm_clock_hz"].tolist() == [1980e6, 1410e6]
+    assert wide["memory_used_bytes"].tolist() == [1 << 30, 2 << 30]
+    assert wide["memory_total_bytes"].tolist() == [80 << 30] * 2
+    assert wide["power_limit_w"].tolist() == [700, 700]
+
+
 def test_generic_events_of_other_sources_are_no_samples(tmp_path: Path) -> None:
     export = Export("3.25").process(1).launch(at=0).plugin_samples({"rdma_read_bytes": [1, 2]})
     with open_trace(export.write(tmp_path / "t.sqlite")) as trace:

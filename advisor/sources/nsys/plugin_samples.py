@@ -1,9 +1,10 @@
-"""Power and temperature as the NVML and DCGM plugins of nsys sample them, in generic events.
+"""Power and temperature, of DCGM also clock and memory, as the plugins of nsys sample them: generic events.
 
 Tables: SQLite schema reference of the exporter. That a value is the first one set, and the GPU the low
 byte of the type, is how `network_map_aws` of the recipes of nsys joins them; older exports hold types and
 events as JSON. Names and units: user guide, "NVML power and temperature metrics" (milliwatts, degrees
-Celsius) and "DCGM"; exports of the NVML plugin name a field `Power`.
+Celsius) and "DCGM", whose metrics bear the tags of DCGM's own fields (dcgm_fields.cpp of NVIDIA/DCGM:
+watts, MHz, MiB); exports of the NVML plugin name a field `Power`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ _VALUES = ("intVal", "uintVal", "floatVal", "doubleVal")
 #: Names of fields without their unit -> our columns.
 _COLUMNS = {
     "power": "power_w", "power_usage": "power_w", "power_usage_instant": "power_w",
-    "temperature": "temperature_c", "gpu_temp": "temperature_c",
+    "enforced_power_limit": "power_limit_w", "temperature": "temperature_c", "gpu_temp": "temperature_c",
+    "sm_clock": "sm_clock_hz", "fb_used": "memory_used_bytes", "fb_total": "memory_total_bytes",
 }  # fmt: skip
+#: What a sampled number of these columns counts.
+_UNITS = {"sm_clock_hz": 1e6, "memory_used_bytes": 2.0**20, "memory_total_bytes": 2.0**20}
 #: No GPU draws as much, and every one under load more milliwatts.
 _MOST_W = 5_000
 _GPU_MASK = 0xFF
@@ -74,7 +78,8 @@ def plugin_samples(raw: RawTables, devices: Iterable[int]) -> Columns:
         "device": np.array([device for _, device in at], np.int64),
     }
     for name in sorted(set(fields.values())):
-        columns[name] = np.array([taken[key].get(name, np.nan) for key in at], np.float64)
+        sampled = np.array([taken[key].get(name, np.nan) for key in at], np.float64)
+        columns[name] = sampled * _UNITS.get(name, 1.0)
     power = columns.get("power_w")
     if power is not None and (power > _MOST_W).any():
         columns["power_w"] = power / 1e3
