@@ -43,6 +43,8 @@ from advisor.model.rules import GainSpec, RuleSpec
 CAPTURE_RULES = "CAP"
 Estimate = Callable[[Sequence[Finding]], Sequence[Finding]]
 MAX_RANGES = 50
+#: A place is not worth a visit that takes this share of the longest or less.
+SMALL = 1e-3
 MAX_ROWS = 50
 
 
@@ -198,7 +200,9 @@ def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
 def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Interval, ...]:
     if spec.impact is None:
         return ()
-    return tuple(inference.facts.places(part_of(inference, spec.impact, scope), scope)[:MAX_RANGES])
+    places = inference.facts.places(part_of(inference, spec.impact, scope), scope)
+    longest = max((p.end_ns - p.start_ns for p in places), default=0)
+    return tuple(p for p in places if p.end_ns - p.start_ns >= SMALL * longest)[:MAX_RANGES]
 
 
 def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:

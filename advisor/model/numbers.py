@@ -204,12 +204,13 @@ def aligned(value: float) -> str:
 
 
 def _common_unit(ns: Sequence[float]) -> tuple[str, float]:
-    """The largest unit in which the smallest value shows, unless the largest gets too long."""
+    """The largest unit that the largest value reaches and in which the smallest shows, unless the
+    largest gets too long in the next smaller one."""
     positive = [n for n in ns if n > 0]
     if not positive:
         return "ms", 1e6
     low, high = min(positive), max(positive)
     for name, size in TIMES[:-1]:
-        if low / size >= 0.1 or high / (size / 1e3) >= 1e5:
+        if high >= size and (low / size >= 0.1 or high / (size / 1e3) >= 1e4):
             return name, size
     return ("us", 1e3) if low >= 10 else ("ns", 1.0)

@@ -475,6 +475,13 @@ def test_a_finding_in_full() -> None:
     assert [(t.code, t.param, t.value) for t in found.thresholds] == [("SYN101", "min_idle", 0.05)]
 
 
+def test_places_that_are_nothing_beside_the_longest_are_left_out() -> None:
+    facts = base({"sync.idle_ratio": 0.31})
+    facts.intervals["sync", DEV] = [Interval(0, 463_000_000), Interval(0, 470_000), Interval(0, 1)]
+    (one,) = concluded(facts, FULL).findings
+    assert [r.end_ns for r in one.time_ranges] == [463_000_000, 470_000]
+
+
 def test_healthy_only_when_all_is_known() -> None:
     found = concluded(base({"sync.idle_ratio": 0.01}), FULL)
     assert [(h.code, h.text) for h in found.healthy] == [("SYN101", "only 1 % idle")]

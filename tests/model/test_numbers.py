@@ -114,6 +114,22 @@ def test_times_of_one_column_share_one_unit() -> None:
     assert (head, cells, number) == ("idle ms", ["98.41", "0.50", "unknown"], True)
 
 
+@pytest.mark.parametrize(
+    ("ns", "head", "shown"),
+    [
+        ((265e6, 249e6), "length ms", ["265.0", "249.0"]),  # in seconds they would look alike
+        ((12_328_600e3, 82_610e3, 500e3), "length s", ["12.33", "0.08", "0.00"]),
+        ((66_411.8e3, 23.46e3), "length ms", ["66.41", "0.02"]),
+        ((7_432.8e3, 32.37e3), "length us", ["7,432.8", "32.37"]),
+        ((265e3,), "length us", ["265.0"]),
+    ],
+)
+def test_times_of_a_column_are_told_apart_and_not_too_long(
+    ns: tuple[float, ...], head: str, shown: list[str]
+) -> None:
+    assert column("length_ns", ns)[:2] == (head, shown)
+
+
 def test_column_of_places_is_session_time() -> None:
     assert column("start_ns", (1_000_000_000,))[1] == ["1.000000s"]
 
