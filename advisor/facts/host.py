@@ -12,6 +12,7 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
+from advisor.metrics.exchange import exchanges
 from advisor.metrics.gaps import name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.kernels import heaviest
@@ -34,6 +35,7 @@ _PREPARATION = Need(
 )  # fmt: skip
 IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
 _ON_PAGES = Need("no such gap ends where pages of unified memory migrate")
+_EXCHANGED = Need("no such gap lies between a copy of data to the host and a copy back")
 _COVERED = Need(
     "no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work"
 )
@@ -72,6 +74,7 @@ FACTS = (
         Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or over 1 ms", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=origin.GAPS, needs=(needs.FEEDER, IN_GAPS, _ON_PAGES)),
+        Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**origin.GAPS, "copies": f"{origin.SPAN} {origin.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, _EXCHANGED)),
         Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
         Entry("host.step_outlier_ratio", "ratio", "", "Share of the steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
         Entry("host.steady_gap_ratio", "ratio", "kernels api_calls", "host.gap_ratio without what few slow steps among even ones lose in such gaps", "as above; of at least six steps, at most a tenth (or one) far slower than the rest, their gap beyond the median step's left out", columns=origin.GAPS, needs=(needs.FEEDER,)),
@@ -120,6 +123,8 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         at = np.flatnonzero(gap)
         if on_pages := int(gap[budget.gaps.migrated].sum()):
             out.put("host.gap_on_pages_ratio", on_pages / int(gap.sum()), scope)
+        if len(at) and (exchanged := int(gap[exchanges(a, budget)[0]].sum())):
+            out.put("host.gap_exchange_ratio", exchanged / int(gap.sum()), scope)
         idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
         if a.trace.has("ranges"):
             loading = Coverage(a.ranges.spans(_with_roles(a, {"data_loading"}), loop))

@@ -215,6 +215,10 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
             raise NoEstimate("no blocking calls into the operating system were recorded on these threads")
         changed = inputs.with_calls(pre=np.maximum(calls.pre - calls.os, 0.0), os=np.zeros(len(calls)))
     else:
+        if work.computes_on_host:
+            raise NoEstimate(
+                "the host computes on data between two copies: how long the GPU takes for it is not recorded"
+            )
         kept = calls.gc + calls.gil + calls.os
         mine = calls.between | (calls.pre - kept >= LONG_HOST_NS)
         changed = inputs.with_calls(pre=np.where(mine, np.minimum(kept, calls.pre), calls.pre))

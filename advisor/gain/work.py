@@ -18,6 +18,7 @@ from advisor.knowledge.shapes import GpuSpec, Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import small_collectives
+from advisor.metrics.exchange import exchanges
 from advisor.metrics.experts import Routing, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
@@ -126,6 +127,15 @@ class Work:
             out[mine] = (end[mine] - start[mine] - hidden) / length[mine]
             out[mine & self.communication] *= 1 - self.a.waited.get(device, 0.0)
         return out
+
+    @cached_property
+    def computes_on_host(self) -> bool:
+        """Whether most host gaps of a device lie between copies of data to the host and back."""
+        for budget in self.a.budgets.values():
+            gap = budget.gap_parts["host_gap"]
+            if 2 * gap[exchanges(self.a, budget)[1]].sum() > gap.sum():
+                return True
+        return False
 
     @cached_property
     def routing(self) -> tuple[Routing, ...]:

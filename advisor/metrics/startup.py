@@ -339,11 +339,16 @@ def _upload(trace: Trace, ops: Operations, limit: int) -> Event | None:
     return Event("upload", what, int(start.min()), int(end.max()))
 
 
+#: While the clock of a device still rises, the same work keeps it busy for this many times as long as
+#: later; of all steps these are the first, and at most this share.
+_RISING, _RAMP = 1.5, 0.2
+
+
 def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
     """How many steps at the beginning are warm-up: the first, which is up to 1.8 x slower, and
     those after it that are cold and slow, or leave the device idle for far longer than the last
-    ones of their phase take; the last is always kept. What may be no step at all, but a layer, is
-    warm-up only where it is cold."""
+    ones of their phase take, or are slow on a device whose clock still rises; the last is always
+    kept. What may be no step at all, but a layer, is warm-up only where it is cold."""
     if len(steps) < 2:
         return 0
     length, usual = steps.gpu_end - steps.begin, float(np.median((steps.gpu_end - steps.begin)[1:]))
@@ -355,6 +360,11 @@ def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
         alike = np.array(steps.phase) == steps.phase[-1]
         slow |= alike & (length - busy > _FIRST_STEPS * usual)
         slow[0] = True
+        later = np.median(busy[len(busy) // 2 :])
+        even = np.abs(steps.size - np.median(steps.size)) <= _SAME_SIZE * np.median(steps.size)
+        rising = alike & even & (busy > _RISING * later)
+        if rising.sum() == np.argmin(rising) <= _RAMP * len(steps):
+            slow |= rising
     return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)
 
 

@@ -152,6 +152,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         *(name for name in CATALOGUE if name.startswith(("speculation.", "kv."))),
         "serving.decode_batch",
         "serving.batch_fill_ratio",
+        # work of the host between two copies: see tests/scenarios/test_host.py
+        "host.gap_exchange_ratio",
         # long stretches without a kernel: see tests/metrics/test_interruptions.py
         "interruption.longest_ms",
         "interruption.copy_ratio",

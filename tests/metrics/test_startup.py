@@ -10,6 +10,7 @@ import advisor
 from advisor.metrics.pauses import slow_steps
 from tests.builder import Export
 from tests.metrics.support import analysis
+from tests.scenarios.machine import DECODE_LAYER, Machine
 
 US, MS = 1_000, 1_000_000
 
@@ -83,6 +84,26 @@ def test_first_iterations_far_slower_than_the_rest_are_warm_up(
 ) -> None:
     """Without any call that shows why: the host compiles, for example."""
     assert analysis(steps(lengths), tmp_path).step_count == kept
+
+
+@pytest.mark.parametrize(
+    ("slow", "kept"),
+    [
+        pytest.param([4, 4, 3, 2], 26, id="a clock that rises"),
+        pytest.param([4] * 10, 29, id="a third of the steps"),
+        pytest.param([1, 1, 4], 29, id="slow steps later"),
+        pytest.param([1.3, 1.3], 29, id="hardly slower"),
+    ],
+)
+def test_first_steps_of_the_same_work_on_a_slower_device_are_warm_up(
+    tmp_path: Path, slow: list[float], kept: int
+) -> None:
+    m = Machine()
+    for times in [*slow, *[1.0] * (30 - len(slow))]:
+        with m.step("decode_step"):
+            m.replay(20, [(kernel, times * us) for kernel, us in DECODE_LAYER])
+            m.read_back()
+    assert analysis(m.export, tmp_path).step_count == kept
 
 
 def test_of_two_cold_steps_the_last_is_kept(tmp_path: Path) -> None:

@@ -557,3 +557,36 @@ def test_an_operator_that_runs_on_the_cpu_belongs_on_the_device(
     d = advisor.diagnose(p.write(tmp_path / "trace.json"))
     assert "host-gap" in ranked(d)
     assert ("keep-on-device" in advice(d, "host-gap")) is moves
+
+
+def test_layers_that_were_left_on_the_cpu(tmp_path: Path) -> None:
+    """The host computes half of the layers between the logits and the hidden states of the next token:
+    no schedule hides that, and what the GPU would take for them is not recorded."""
+    m = Machine()
+    for i in range(20):
+        with m.step(f"decode_step {i}"):
+            m.work(8_000)
+            m.copy("HtoD", 16, "pageable", gb_per_s=6)
+            m.layers(16)
+            m.copy("DtoH", 500, "pageable", gb_per_s=8)
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap")
+    first = d.findings[0]
+    assert (first.severity, first.recommendations[0].id) == ("medium", "compute-on-device")
+    assert fact(d, "host.gap_exchange_ratio") == pytest.approx(1)
+    assert first.gain is not None
+    assert "computes on data" in (first.gain.reason or "")
+
+
+def test_sampling_on_the_cpu_is_done_on_the_gpu_instead(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(20):
+        with m.step(f"decode_step {i}"):
+            m.replay(28)
+            m.copy("DtoH", 600, "pageable", gb_per_s=6)
+            m.work(3_000)
+            m.copy("HtoD", 8 / 1024, "pageable")
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap")
+    assert d.findings[0].recommendations[0].id == "compute-on-device"
+    assert severity(d, "host-gap") == "high"
