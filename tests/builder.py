@@ -399,6 +399,23 @@ class Export:
             module=self.string("a.out"),
         )
 
+    def network(self, at: int, dur: int, nic: int, sent: int, waits: int = 0) -> Self:
+        """A sample of an InfiniBand card, in bytes and ticks a ms: `--nic-metrics=hf`."""
+        if "NIC_ID_MAP" not in self._rows:
+            for place, name, unit in ((6, "Bytes sent", "bytes/ms"), (10, "Send waits", "ticks/ms")):
+                self.row("TARGET_INFO_NETWORK_METRICS", metricsIdx=place, name=f"IB: {name}", unit=unit)
+        self.row("NIC_ID_MAP", nicId=nic, globalId=(nic + 1) << 48)
+        for place, value in ((6, sent), (10, waits)):
+            self.row(
+                "NET_NIC_METRIC",
+                start=at,
+                end=at + dur,
+                globalId=(nic + 1) << 48,
+                metricsIdx=place,
+                value=value,
+            )
+        return self
+
     def cpu_switch(self, at: int, running: bool, cpu: int = 0) -> Self:
         """The thread is put on a CPU, or taken from it: `--cpuctxsw=process-tree`."""
         return self.row("SCHED_EVENTS", start=at, cpu=cpu, isSchedIn=int(running), globalTid=self.global_tid)

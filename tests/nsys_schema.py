@@ -88,6 +88,9 @@ TABLES: dict[str, str] = {
     "GENERIC_EVENT_DATA": "genericEventId! fieldIdx! intVal uintVal floatVal:REAL doubleVal:REAL @3.16",
     "TARGET_INFO_GPU_METRICS": ("typeId! sourceId! typeName!:TEXT metricId! metricName!:TEXT @3.1"),
     "GPU_METRICS": "rawTimestamp!@3.16 timestamp typeId! metricId! value! @3.1",
+    "NET_NIC_METRIC": "start! end! globalId! portId! metricsListId! metricsIdx! value! @3.1",
+    "TARGET_INFO_NETWORK_METRICS": "metricsListId! metricsIdx! name!:TEXT description!:TEXT unit!:TEXT @3.1",
+    "NIC_ID_MAP": "nicId! globalId! @3.1",
     "MPI_RANKS": "globalPid rank",
 }
 

@@ -14,6 +14,7 @@ from advisor.facts.host import host_facts
 from advisor.facts.interruptions import interruption_facts
 from advisor.facts.layers import expert_facts, layer_facts
 from advisor.facts.memory import memory_facts, unified_facts
+from advisor.facts.network import network_facts
 from advisor.facts.operations import in_use_facts, operation_facts, shape_facts
 from advisor.facts.phases import phase_facts, product_facts, rate_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
@@ -82,6 +83,7 @@ def build_facts(
         waits = ranks.waits.get(device) if ranks else None
         operation_facts(own, device, out, waits)
         communication_facts(own, device, out, waits)
+        network_facts(own, device, out)
         sampled_facts(own, device, out)
         evidence(own, device, out)
         call_site_tables(own, device, out)

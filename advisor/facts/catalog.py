@@ -17,6 +17,7 @@ from advisor.facts import (
     interruptions,
     layers,
     memory,
+    network,
     operations,
     phases,
     provenance,
@@ -37,7 +38,8 @@ _DECLARED = (
     *damage.FACTS, *device.FACTS, *host.FACTS, *interruptions.FACTS, *waits.FACTS,
     *switches.FACTS, *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
-    *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *turns.FACTS, *sums.FACTS,
+    *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *network.FACTS,
+    *turns.FACTS, *sums.FACTS,
 )  # fmt: skip
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TABLES = {
     "samples": needs.SAMPLES, "allocations": needs.MEMORY, "host_calls": needs.OSRT, "collectives": needs.SIZES,
     "page_faults": needs.FAULTS, "host_samples": "--sample=process-tree",
-    "cpu_switches": needs.CPU_SWITCHES, "gpu_switches": needs.GPU_SWITCHES,
+    "network": needs.NETWORK, "cpu_switches": needs.CPU_SWITCHES, "gpu_switches": needs.GPU_SWITCHES,
 }  # fmt: skip
 #: Columns of `samples` that not every sampler fills, in words. GPU utilisation, as nvidia-smi has
 #: it, is GR Active: it says that some kernel ran, and nothing of SMs or memory.

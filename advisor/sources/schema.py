@@ -36,6 +36,9 @@ COOPERATIVE = (2, 3)
 #: `gpu_switches.kind` when a context comes onto a GPU and when it has left it (ENUM_GPU_CTX_SWITCH).
 CONTEXT_IN, CONTEXT_OUT = 8, 7
 
+#: `network.kind`: bytes a second, and ticks a ms in which a card has data to send and sends none.
+NIC_SENT, NIC_RECEIVED, NIC_WAITS = range(3)
+
 #: `ranges.style`
 PUSH_POP, START_END, MARK = range(3)
 
@@ -130,6 +133,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     # Switches of threads to a CPU and from it, and of contexts to a GPU and from it.
     "cpu_switches": ("time", "process", "thread", "cpu", "running"),
     "gpu_switches": ("time", "device", "context", "process", "kind"),
+    "network": ("start", "end", "nic", "kind", "value"),
     "overheads": ("start", "end", "process", "thread", "kind_id"),
     # Of a whole recording: count, then ns (bytes of SIZES), NaN where a report lacks the column.
     "sums": ("report", "name_id", "count", "total", "average", "median", "least", "most", "deviation"),

@@ -201,6 +201,10 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "host.off_cpu_idle_ratio",
         "host.off_cpu_of_gap_ratio",
         "launch.held_by_others_ratio",
+        # network cards: see tests/scenarios/test_kernels.py
+        "network.card_count",
+        "network.peak_rate",
+        "network.waits_ratio",
     }
     # several GPUs: see tests/ranks
     several = {n for n in CATALOGUE if n.startswith(("comm.", "rank.", "ranks.", "gpus."))}

@@ -139,6 +139,25 @@ def test_calls_of_one_length_have_no_tail(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------- communication
 
 
+@pytest.mark.parametrize(("waits", "congested"), [(700, True), (0, False)])
+def test_network_cards_that_cannot_send(tmp_path: Path, waits: int, congested: bool) -> None:
+    """Two cards send 50 MB a ms while collectives of 400 us run, one of them with pauses or not."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.layers(10)
+            begin = max(m.now, m.gpu_free)
+            m.launch(ALL_REDUCE, 400)
+            for nic in (0, 1):
+                sample = round(begin * 1000) + 100_000
+                m.export.network(sample, 200_000, nic, 50_000_000, waits if nic else 0)
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "network.waits_ratio") == (1.0 if congested else 0.0)
+    assert fact(d, "network.card_count") == 2
+    assert fact(d, "network.peak_rate") == 50e9
+    assert ("congested-network" in ranked(d)) is congested
+
+
 @pytest.mark.parametrize(("stream", "exposed", "top"), [(7, 0.25, ("exposed-communication",)), (20, 0.0, ())])
 def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str, ...]) -> None:
     """An all-reduce on the stream of the kernels is exposed; beside longer kernels it is not."""

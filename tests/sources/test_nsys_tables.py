@@ -84,6 +84,7 @@ def everything(schema: str = "3.7") -> Export:
         .diagnostic("a message")
         .callchain(1, [("inner", "lib"), ("outer", "lib")])
         .cpu_switch(at=6, running=False)
+        .network(at=8, dur=5, nic=1, sent=9)
         .gpu_turn(at=7, dur=2, context=3)
         .host_sample(at=5, frames=[("main", "app")])
     )
@@ -99,7 +100,7 @@ def test_every_table_of_every_schema_reads_whole(opened: Any, schema: str) -> No
     if schema == "2.9":
         expected -= {"graph_runs"}
     if schema in ("2.9", "3.0"):
-        expected -= {"samples"}
+        expected -= {"samples", "network"}
     assert trace.tables == expected
     for table, columns in TABLES.items():
         read = trace.columns(table, columns)
@@ -366,6 +367,7 @@ def test_03_any_table_may_be_missing_or_empty(opened: Any, table: str) -> None:
         "diagnostics": "DIAGNOSTIC_EVENT",
         "host_calls": "OSRT_API",
         "cpu_switches": "SCHED_EVENTS",
+        "network": "NET_NIC_METRIC",
         "gpu_switches": "GPU_CONTEXT_SWITCH_EVENTS",
     }[table]
     for export in (everything().without_tables(raw), everything().empty_tables(raw)):

@@ -12,6 +12,7 @@ from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device
 from advisor.sources.calls import classify, inner_rows, shared_bases
 from advisor.sources.nsys import collectives as nsys_collectives
+from advisor.sources.nsys import network as nsys_network
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys.metadata import read_capture, read_devices
 from advisor.sources.nsys.strings import StringPool
@@ -83,6 +84,7 @@ class NsysExport:
             "api_calls": self._read_calls,
             "collectives": self._read_collectives,
             "diagnostics": self._read_diagnostics,
+            "network": self._read_network,
             "overheads": self._read_overheads,
             "ranges": self._read_ranges,
             "samples": self._read_samples,
@@ -123,6 +125,8 @@ class NsysExport:
             return nsys_samples.recorded(self._db)
         if table == "ranges":
             return self._has_ranges()
+        if table == "network":
+            return nsys_network.recorded(self._db)
         # nsys samples stacks, it does not time functions.
         if table in ("python_calls", "python_rows", "modules", "sums"):
             return False
@@ -137,6 +141,10 @@ class NsysExport:
             if self._db.has(self._raw(raw)) and needed <= set(self._db.columns(self._raw(raw))):
                 return True
         return False
+
+    def _read_network(self, columns: Sequence[str]) -> Columns:
+        read = nsys_network.read_network(self._db)
+        return {c: read[c] for c in columns}
 
     def _read_filled(self, raw: str, fills: dict[str, Filled]) -> Columns:
         """Columns made of raw columns; each is read once, an absent one reads `MISSING`."""
