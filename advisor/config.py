@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
 from advisor.errors import InputError, invalid_choice
-from advisor.model.options import Flag, Options, format_names, one_of
+from advisor.model.options import Flag, Options, Setting, declared, format_names, one_of
 from advisor.reading import read_text
 
 _PAIR = "TRACE is two recordings of one program: nsys' and PyTorch's."
@@ -55,32 +55,8 @@ class Settings(Options):
         return int(self.verbose) - int(self.quiet)
 
 
-class Setting(NamedTuple):
-    """One option: the field that holds it, its kind (text, list, bool or int), its default, how it
-    is given, and whether it holds paths."""
-
-    name: str
-    kind: str
-    default: Any
-    flag: Flag
-    paths: bool = False
-
-
-def _settings() -> dict[str, Setting]:
-    hints = get_type_hints(Settings, include_extras=True)
-    found = {}
-    for field in fields(Settings):
-        if get_origin(hints[field.name]) is not Annotated:
-            continue  # only Python sets it
-        plain, flag = get_args(hints[field.name])
-        kind = "list" if get_origin(plain) is tuple else {bool: "bool", int: "int"}.get(plain, "text")
-        setting = Setting(field.name, kind, field.default, flag, Path in (plain, *get_args(plain)))
-        found[flag.key or field.name] = setting
-    return found
-
-
 #: By the key of a file, which with dashes is the name of the flag; and those that files may set.
-FLAGS = _settings()
+FLAGS = declared(Settings)
 SETTINGS = {key: setting for key, setting in FLAGS.items() if not setting.flag.typed}
 CHOICES = {key: setting.flag.choices for key, setting in SETTINGS.items() if setting.flag.choices}
 
@@ -98,7 +74,7 @@ def settle(
         # An empty list and an unset switch mean "not given".
         if value is not None and value is not False and value != [] and value != ():
             where = f"--{name.replace('_', '-')}"
-            values[FLAGS[name].name] = _checked(name, value, where, choices.get(name, ()))
+            values[FLAGS[name].name] = checked(FLAGS[name], value, where, choices.get(name, ()))
     if flags.get("quiet") and flags.get("verbose"):
         raise InputError("-q and -v contradict each other; give one of them")
     # A flag for more or for less undoes the opposite in a file.
@@ -124,9 +100,9 @@ def _from_files(folder: Path, keys: Collection[str]) -> dict[str, Any]:
             name = key.replace("-", "_")
             if name not in SETTINGS:
                 raise InputError(f"{source}: unknown key '{key}'; {_near(name)}")
-            checked = _checked(name, value, f"{source}: {key}", CHOICES.get(name, ()))
+            held = checked(SETTINGS[name], value, f"{source}: {key}", CHOICES.get(name, ()))
             if name in keys:
-                values[SETTINGS[name].name] = checked
+                values[SETTINGS[name].name] = held
     return values
 
 
@@ -152,12 +128,11 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path.name}: {error.strerror or error}") from error
 
 
-def _checked(name: str, value: Any, where: str, choices: Sequence[str]) -> Any:
+def checked(setting: Setting, value: Any, where: str, choices: Sequence[str]) -> Any:
     """`value` in the type of the setting, or a line that says what it should be."""
-    setting = FLAGS[name]
     kind = setting.kind
     if kind == "list":
-        texts = _texts(name, value, where)
+        texts = _texts(setting.name, value, where)
         return tuple(map(Path, texts) if setting.paths else texts)
     if kind == "bool":
         if not isinstance(value, bool):
@@ -167,7 +142,7 @@ def _checked(name: str, value: Any, where: str, choices: Sequence[str]) -> Any:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InputError(f"{where} must be a whole number, 0 or more")
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and name == "weight_bytes":
+    if isinstance(value, int) and not isinstance(value, bool) and setting.name == "weight_bytes":
         return str(value)
     if setting.paths and isinstance(value, Path):
         return value
@@ -181,7 +156,7 @@ def _checked(name: str, value: Any, where: str, choices: Sequence[str]) -> Any:
 def _texts(name: str, value: Any, where: str) -> list[str]:
     if isinstance(value, str):
         return [value]
-    if name == "param" and isinstance(value, dict):
+    if name == "params" and isinstance(value, dict):
         # [tool.advisor.param] with SYN101.min_idle = 0.1 reads as a table of tables.
         return [
             f"{code}.{param}={number}"

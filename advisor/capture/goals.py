@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from advisor import __version__
 from advisor.capture.options import OF_START, explained, joined, merged, name_of, newer
-from advisor.capture.request import PlanContext, PlanRequest, again, context_of, phases
+from advisor.capture.request import PlanContext, again, context_of, phases
 from advisor.errors import InputError
 from advisor.knowledge.capture import CommandLine, VariantData, capture_goals, troubleshooting
 from advisor.knowledge.files import capture_knowledge, engines
@@ -24,6 +24,7 @@ from advisor.model.capture_plan import (
     Variant,
 )
 from advisor.model.findings import Option, Tool
+from advisor.model.options import PlanRequest
 
 # --- the parts of a plan in the order in which they are done --------------------------------------
 

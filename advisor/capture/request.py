@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.capture.options import Release
 from advisor.errors import InputError
 from advisor.knowledge.capture import Goal, Phase, Place, Program, Window, capture_goals
 from advisor.knowledge.files import engines
 from advisor.knowledge.serving import options_for
 from advisor.model.advice import Option
+from advisor.model.options import PlanRequest, declared
 
 _T = TypeVar("_T")
 #: What -o puts in for each process.
 _PATTERN = re.compile(r"%q\{\w+\}|%\w")
-
-
-class PlanRequest(Struct, frozen=True):
-    """What the user said; the rest is chosen."""
-
-    goal: str
-    engine: str | None = None
-    phase: Literal["prefill", "decode"] | None = None
-    place: str = "bare"
-    ranks: int = 2
-    command: tuple[str, ...] = ()
-    iterations: str | None = None
-    repeat: int | None = None
-    input_len: int | None = None
-    output_len: int | None = None
-    delay: int | None = None
-    duration: int | None = None
-    without_graphs: bool = False
-    release: Release | None = None
-    name: str | None = None
 
 
 class PlanContext(Struct, frozen=True):
@@ -92,7 +73,7 @@ class PlanContext(Struct, frozen=True):
             "report": f"{name}{one}.nsys-rep",
             "trace": f"{_one(name) if here else name}{one}.sqlite",
             "all_traces": f"{_PATTERN.sub('*', name)}{each}.sqlite",
-            "wish": again(replace(self.asked, command=())),
+            "wish": again(dataclasses.replace(self.asked, command=())),
             "program": f" -- {shlex.join(self.asked.command)}" if self.asked.command else "",
             "prompt": str(prompt),
             "output": str(output),
@@ -177,21 +158,10 @@ def _named(what: str, name: str, known: Mapping[str, _T]) -> _T:
 def again(asked: PlanRequest) -> str:
     """The command line that says the same without questions."""
     words = ["advisor", "capture", asked.goal]
-    for name, value in (
-        ("--engine", asked.engine),
-        ("--phase", asked.phase),
-        ("--where", None if asked.place == "bare" else asked.place),
-        ("--ranks", None if asked.ranks == 2 else asked.ranks),
-        ("--iterations", asked.iterations),
-        ("--repeat", asked.repeat),
-        ("--input-len", asked.input_len),
-        ("--output-len", asked.output_len),
-        ("--delay", asked.delay),
-        ("--duration", asked.duration),
-        ("--name", asked.name),
-    ):
-        words += [] if value is None else [name, str(value)]
-    words += ["--without-graphs"] if asked.without_graphs else []
-    if asked.release:
-        words += ["--nsys", ".".join(map(str, asked.release))]
+    for key, option in declared(PlanRequest).items():
+        value = getattr(asked, option.name)
+        if value != option.default:
+            words.append(f"--{key.replace('_', '-')}")
+            text = ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words += [] if value is True else [text]
     return shlex.join([*words, *(["--", *asked.command] if asked.command else [])])

@@ -13,38 +13,21 @@ from advisor.cli.deliver import check_files, deliver_one, formats
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
+from advisor.model.options import PlanRequest
 
 
 @takes(
     "words engine phase where ranks iterations repeat input_len output_len delay duration without_graphs "
     "nsys name command_file troubleshoot show format output force quiet",
     files=(),
-    phase="One phase.",
+    record=PlanRequest,
     format=formats("Kind of plan."),
     quiet="Commands only.",
 )
 def capture(
     settings: Settings,
+    request: dict[str, Any],
     words: list[str] | None = argument("[GOAL] [-- COMMAND...]", None, autocompletion=complete.goals),
-    engine: str | None = option(
-        "NAME[@VERSION]",
-        "Serving engine.",
-        None,
-        "--engine",
-        "--serving-engine",
-        autocompletion=complete.engines,
-    ),
-    where: str = option("PLACE", "bare, docker, kubernetes, mpi or slurm.", "bare"),
-    ranks: int = option("N", "Processes of the job.", 2, min=1),
-    iterations: str | None = option("A-B", "Record these iterations (TensorRT-LLM)."),
-    repeat: int | None = option("N", "Record N ranges, not one.", min=1),
-    input_len: int | None = option("N", "Tokens of a prompt (default: by phase).", min=1),
-    output_len: int | None = option("N", "Tokens of an answer, in decode.", min=1),
-    delay: int | None = option("S", "Record by the clock: skip S seconds.", min=0),
-    duration: int | None = option("S", "Record S seconds.", min=1),
-    without_graphs: bool = switch("--without-graphs", "CUDA graphs off: exact kernel times."),
-    nsys: str | None = option("RELEASE", "Spell options for nsys 2023.4, say."),
-    name: str | None = option("PATTERN", "Output of nsys; %h, %p, %q{VAR} work."),
     command_file: Path | None = option("FILE", "Write the options as nsys command file."),
     troubleshoot: bool = switch("--troubleshoot", "What to do when a capture fails."),
     show: bool = switch("--list", "List goals, engines and places."),
@@ -61,17 +44,13 @@ def capture(
     elif show:
         _listed(settings)
     else:
-        options: dict[str, Any] = {"engine": engine, "phase": settings.phase, "place": where, "ranks": ranks}
-        options |= {"iterations": iterations, "repeat": repeat, "delay": delay, "duration": duration}
-        options |= {"input_len": input_len, "output_len": output_len, "without_graphs": without_graphs}
-        options |= {"release": _release(nsys), "name": name}
-        _planned(words or [], options, settings, command_file)
+        if (release := request.get("release")) is not None:
+            request["release"] = _release(release)
+        _planned(words or [], request, settings, command_file)
 
 
-def _release(text: str | None) -> tuple[int, int] | None:
+def _release(text: str) -> tuple[int, int]:
     """``2023.4`` as a pair."""
-    if text is None:
-        return None
     found = re.fullmatch(r"(20\d\d)\.(\d+)(?:\..*)?", text)
     if found is None:
         raise InputError(f"--nsys: '{text}' is not a release like 2023.4 (see nsys --version)")
@@ -94,10 +73,9 @@ def _listed(settings: Settings) -> None:
     deliver_one(found, partial(goals, found), "Goals of captures", settings)
 
 
-def _planned(words: list[str], options: dict[str, Any], settings: Settings, file: Path | None) -> None:
+def _planned(words: list[str], request: dict[str, Any], settings: Settings, file: Path | None) -> None:
     """Plan what the words and options say; ask where they say nothing."""
     from advisor.capture.goals import plan
-    from advisor.capture.request import PlanRequest
     from advisor.reports.checkup import plan as blocks
     from advisor.reports.files import write_atomic
 
@@ -105,9 +83,9 @@ def _planned(words: list[str], options: dict[str, Any], settings: Settings, file
     if goal is None:
         from advisor.cli.capture_prompts import ask_request
 
-        made = plan(ask_request(options, command))
+        made = plan(ask_request(request, command))
     else:
-        made = plan(PlanRequest(goal=goal, command=command, **options))
+        made = plan(PlanRequest(goal=goal, command=command, **request))
     if file is not None:
         # Options alone: after a comment line nsys ignores all of them without a message.
         text = "".join(f"{line}\n" for line in made.command_file)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, cast
 
-from msgspec.structs import replace
-
-from advisor.capture.request import PlanRequest
 from advisor.checklist.prompts import BACK, choose, need_terminal, write
 from advisor.cli.deliver import show
-from advisor.knowledge.capture import capture_goals
+from advisor.knowledge.capture import Phase, capture_goals
 from advisor.knowledge.files import engines
 from advisor.model.capture_plan import TroubleNode, Troubles
+from advisor.model.options import PlanRequest
 from advisor.reports.checkup import node
 
 #: The request with the answer in it, "back", or None where there is nothing to ask.
@@ -60,7 +59,7 @@ def _phase(asked: PlanRequest) -> Asked:
     phase = choose("Which phase?", [("both", "both, one capture each", None), *shapes])
     if phase == BACK:
         return BACK
-    return replace(asked, phase=None if phase == "both" else phase)
+    return replace(asked, phase=None if phase == "both" else cast(Phase, phase))
 
 
 def _place(asked: PlanRequest) -> Asked:

@@ -42,7 +42,7 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
         if not inside:
             report = next(path.rglob("*.nsys-rep"), "REPORT.nsys-rep")
             raise InputError(
-                f"{path}: no captures (*{', *'.join(searched())}) in this folder "
+                f"{path}: no captures (exports and traces *{', *'.join(searched())}) in this folder "
                 f"or below it; make one with 'nsys export --type sqlite {report}'"
             )
         found += inside

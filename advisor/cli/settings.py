@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperCommand
 
 from advisor.cli import complete, messages
-from advisor.config import CHOICES, FLAGS, SETTINGS, settle
-from advisor.model.options import Flag
+from advisor.config import CHOICES, FLAGS, SETTINGS, checked, settle
+from advisor.model.options import Flag, Setting, declared
 
 _COMPLETIONS: Mapping[str, Callable[..., list[str]]] = {
     "nvtx": complete.ranges,
@@ -38,18 +38,21 @@ def switch(name: str, help: str) -> Any:
 
 
 def takes(
-    order: str, *, files: Collection[str] = tuple(SETTINGS), **own: str | Flag
+    order: str, *, files: Collection[str] = tuple(SETTINGS), record: type | None = None, **own: str | Flag
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a verb the flags of settings: `order` names them among the parameters of the verb, in the
     order of --help. `own` words some for this verb, or gives them values of its own, which
     configuration files then do not set.
 
     The verb gets `settings`, in which the keys `files` of configuration files count, and, if it
-    asks for that, `given`: the names of the flags that were typed. With --debug a disagreement of
-    the engines is an error.
+    asks for that, `given`: the names of the flags that were typed; of the options that `record`
+    declares, which go before settings of the same name, it gets the fields that were given as
+    `request`. With --debug a disagreement of the engines is an error.
     """
     names = order.split()
-    flags = {name: _flag(name, own.get(name)) for name in names if name in FLAGS}
+    more = declared(record) if record else {}
+    known = FLAGS | more
+    flags = {name: _flag(known[name], own.get(name)) for name in names if name in known}
     choices = {name: flag.choices for name, flag in flags.items()}
     keys = [key for key in files if key not in flags or flags[key].choices == CHOICES.get(key, ())]
 
@@ -58,7 +61,7 @@ def takes(
         parameters = [
             taken[name].replace(kind=inspect.Parameter.KEYWORD_ONLY)
             if name in taken
-            else _parameter(name, flags[name])
+            else _parameter(name, known[name], flags[name])
             for name in names
         ]
 
@@ -66,6 +69,12 @@ def takes(
             typed = {name: values.pop(name) for name in names if name not in taken}
             if "given" in taken:
                 values["given"] = [name for name, value in typed.items() if value]
+            if record:
+                values["request"] = {
+                    one.name: checked(one, value, f"--{name.replace('_', '-')}", one.flag.choices)
+                    for name, one in more.items()
+                    if (value := typed.pop(name)) is not None and value is not False
+                }
             settings = settle(typed, None, keys, choices)
             if settings.output is not None and "format" in flags:
                 from advisor.reports.files import check_suffix
@@ -82,17 +91,19 @@ def takes(
     return decorate
 
 
-def _flag(name: str, own: str | Flag | None) -> Flag:
-    flag = FLAGS[name].flag
+def _flag(setting: Setting, own: str | Flag | None) -> Flag:
+    flag = setting.flag
     return own if isinstance(own, Flag) else flag._replace(help=own or flag.help)
 
 
-def _parameter(key: str, flag: Flag) -> inspect.Parameter:
+def _parameter(key: str, setting: Setting, flag: Flag) -> inspect.Parameter:
     """One flag as typer wants it. One that was not given is None, False or an empty list."""
-    kind, default = FLAGS[key].kind, FLAGS[key].default
+    kind, default = setting.kind, setting.default
     stated = f" (default {default})." if flag.choices and default else "."
     kinds: dict[str, Any] = {"bool": bool, "int": int | None, "list": list[str] | None}
-    completion = _COMPLETIONS.get(key) or ((lambda: list(flag.choices)) if flag.choices else None)
+    names = (key, *(name[2:].replace("-", "_") for name in flag.short))
+    listed = (lambda: list(flag.choices)) if flag.choices else None
+    completion = next((_COMPLETIONS[n] for n in names if n in _COMPLETIONS), listed)
     made = typer.Option(
         f"--{key.replace('_', '-')}",
         *flag.short,

@@ -1,11 +1,11 @@
 """What the user may choose, declared once: options of the analysis (Python argument, flag and key of a
-configuration file), and formats of output."""
+configuration file) and of a plan to record, and formats of output."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 
 class Flag(NamedTuple):
@@ -24,6 +24,33 @@ class Flag(NamedTuple):
 def one_of(help: str, *choices: str) -> Flag:
     """A flag for a closed set of values."""
     return Flag("|".join(choices), help, choices)
+
+
+class Setting(NamedTuple):
+    """One option: the field that holds it, its kind (text, list, bool or int), its default, how it
+    is given, and whether it holds paths."""
+
+    name: str
+    kind: str
+    default: Any
+    flag: Flag
+    paths: bool = False
+
+
+def declared(record: type) -> dict[str, Setting]:
+    """The options that the fields of a data class declare, by key: with dashes the name of the flag."""
+    hints = get_type_hints(record, include_extras=True)
+    found = {}
+    for field in fields(record):
+        if get_origin(hints[field.name]) is not Annotated:
+            continue  # only Python sets it
+        plain, flag = get_args(hints[field.name])
+        types = (plain, *get_args(plain))
+        listed = get_origin(plain) is tuple
+        kind = "list" if listed else next((t.__name__ for t in types if t in (bool, int)), "text")
+        setting = Setting(field.name, kind, field.default, flag, Path in types)
+        found[flag.key or field.name] = setting
+    return found
 
 
 @dataclass(frozen=True)
@@ -60,6 +87,33 @@ class Options:
     ] = False
     together: Path | None = None  # another recording of the same program, which names its parts
     strict: bool = False  # a disagreement of the engines is an error
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What the user said of a capture to record; the rest is chosen. `release` is that of nsys."""
+
+    goal: str
+    engine: Annotated[str | None, Flag("NAME[@VERSION]", "Serving engine.", short=("--serving-engine",))] = (
+        None
+    )
+    phase: Annotated[Literal["prefill", "decode"] | None, one_of("One phase.", "prefill", "decode")] = None
+    place: Annotated[
+        str, Flag("PLACE", "bare, docker, kubernetes, mpi or slurm (default bare).", key="where")
+    ] = "bare"
+    ranks: Annotated[int, Flag("N", "Processes of the job (default 2).", at_least=1)] = 2
+    command: tuple[str, ...] = ()
+    iterations: Annotated[str | None, Flag("A-B", "Record these iterations (TensorRT-LLM).")] = None
+    repeat: Annotated[int | None, Flag("N", "Record N ranges, not one.", at_least=1)] = None
+    input_len: Annotated[int | None, Flag("N", "Tokens of a prompt (default: by phase).", at_least=1)] = None
+    output_len: Annotated[int | None, Flag("N", "Tokens of an answer, in decode.", at_least=1)] = None
+    delay: Annotated[int | None, Flag("S", "Record by the clock: skip S seconds.", at_least=0)] = None
+    duration: Annotated[int | None, Flag("S", "Record S seconds.", at_least=1)] = None
+    name: Annotated[str | None, Flag("PATTERN", "Output of nsys; %h, %p, %q{VAR} work.")] = None
+    without_graphs: Annotated[bool, Flag("", "CUDA graphs off: exact kernel times.")] = False
+    release: Annotated[
+        tuple[int, int] | None, Flag("RELEASE", "Spell options for nsys 2023.4, say.", key="nsys")
+    ] = None
 
 
 #: What a verb delivers: any document, or one whose findings a CI server can show.

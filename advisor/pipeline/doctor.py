@@ -14,7 +14,6 @@ from advisor.capture.goals import plan as build
 from advisor.capture.options import recording_of
 from advisor.capture.planner import Situation
 from advisor.capture.planner import plan as record_again
-from advisor.capture.request import PlanRequest
 from advisor.engine.compile import Program
 from advisor.engine.infer import infer
 from advisor.engine.load import builtin_dir
@@ -25,6 +24,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.model.capture_plan import CapturePlan, Checkup, Plan
 from advisor.model.facts import Value
 from advisor.model.findings import Tool
+from advisor.model.options import PlanRequest
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import (
     Analysed,
@@ -133,12 +133,12 @@ def _profiler_calls(a: Analysis) -> bool:
 
 
 def plan(goal: str, command: Sequence[str] = (), **options: Any) -> CapturePlan:
-    """The plan that `advisor capture GOAL -- COMMAND` prints; `options` are those of the verb by name:
-    `engine`, `phase`, `place`, `ranks`, `iterations`, `repeat`, `delay`, `duration`.
+    """The plan that `advisor capture GOAL -- COMMAND` prints; `options` are the fields of `PlanRequest`,
+    which are those of the verb.
 
     Raises InputError for a goal, an engine or a place that is unknown, and for an unknown option.
     """
-    known = [name for name in PlanRequest.__struct_fields__ if name not in ("goal", "command")]
+    known = [name for name in PlanRequest.__dataclass_fields__ if name not in ("goal", "command")]
     for name in options:
         if name not in known:
             raise invalid_choice("plan", name, known)

@@ -11,12 +11,13 @@ import yaml
 
 from advisor.capture.goals import plan, troubles
 from advisor.capture.options import flag_of, joined, merged, options_in, spelled
-from advisor.capture.request import PlanRequest, again
+from advisor.capture.request import again
 from advisor.cli.main import VERBS
 from advisor.errors import InputError
 from advisor.knowledge.capture import TroubleFile, capture_goals, troubleshooting
 from advisor.knowledge.files import capture_knowledge, data_dir, engines, references
 from advisor.model.capture_plan import CapturePlan
+from advisor.model.options import PlanRequest, declared
 from tests.checklist.test_items import check_command
 
 GOALS = [g.id for g in capture_goals().goals]
@@ -418,3 +419,13 @@ def test_a_faulty_tree_is_refused(old: str, new: str, says: str) -> None:
     assert old in source
     with pytest.raises(ValueError, match=says):
         TroubleFile.model_validate(yaml.safe_load(source.replace(old, new)))
+
+
+@pytest.mark.parametrize("key", declared(PlanRequest))
+def test_a_flag_a_function_and_the_line_that_says_it_again_are_one_declaration(key: str) -> None:
+    option = declared(PlanRequest)[key]
+    values = {"int": 7, "bool": True, "text": (*option.flag.choices, "vllm")[0]}
+    value = (2024, 2) if key == "nsys" else values[option.kind]
+    flag = f"--{key.replace('_', '-')}"
+    given = {"int": " 7", "bool": ""}.get(option.kind, f" {'2024.2' if key == 'nsys' else value}")
+    assert again(PlanRequest("tail", **{option.name: value})) == f"advisor capture tail {flag}{given}"

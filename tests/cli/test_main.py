@@ -87,7 +87,7 @@ def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
         (("explian", "LCH101"), "'explian' is neither a file nor a verb; did you mean 'explain'?"),
         (("bad.sqlite",), "bad.sqlite: not an Nsight Systems export"),
         (("denied.sqlite",), "denied.sqlite: Permission denied"),
-        (("empty",), "empty: no captures (*.sqlite, *.sqlite.xz, *.sqlite.gz, *.json of the"),
+        (("empty",), "empty: no captures (exports and traces *.sqlite, *.sqlite.xz, *.sqlite.gz, *.json"),
         (("a.sqlite", "--format", "xml"), "--format: invalid value 'xml'; expected one of text"),
         (("a.sqlite", "--fail-on", "worse"), "--fail-on: invalid value 'worse'; expected one of"),
         (("a.sqlite", "--engine", "clips"), "--engine: invalid value 'clips'; expected one of"),
