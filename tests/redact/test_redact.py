@@ -15,6 +15,7 @@ import pytest
 from advisor.capture import redact as module
 from advisor.capture.redact import redact
 from advisor.cli.main import main
+from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose
 from tests.builder import Export
@@ -286,6 +287,77 @@ def test_what_users_added_is_dropped_and_counted(tmp_path: Path) -> None:
     assert counted["views that no export has", ""] == 1
     assert counted["columns that no export has", "PROCESSES"] == 1
     assert b"hunter2" not in (tmp_path / "out.sqlite").read_bytes()
+
+
+def test_what_was_replaced_is_counted_by_kind_and_table(tmp_path: Path) -> None:
+    done = redact(capture(tmp_path), tmp_path / "out.sqlite")
+    assert {(r.what, r.table): r.count for r in done.removed} == {
+        ("command arguments", "META_DATA_CAPTURE"): 4,
+        ("environment variables", "META_DATA_CAPTURE"): 4,
+        ("environments", "StringIds"): 1,
+        ("environments", "TARGET_INFO_SYSTEM_ENV"): 1,
+        ("folders", "META_DATA_CAPTURE"): 1,
+        ("names of hosts and users", "META_DATA_CAPTURE"): 2,
+        ("names of hosts, users and files", "META_DATA_EXPORT"): 3,
+        ("names of hosts, users and folders", "TARGET_INFO_SYSTEM_ENV"): 2,
+        ("names of other processes' threads", "ThreadNames"): 1,
+        ("output of the program", "ProcessStreams"): 1,
+        ("paths, names and secrets in texts", "PROCESSES"): 1,
+        ("paths, names and secrets in texts", "StringIds"): 3,
+        ("paths, names and secrets in texts", "TARGET_INFO_SYSTEM_ENV"): 1,
+        ("process list", "PROCESSES"): 1,
+        ("strings that no event refers to", "StringIds"): 6,
+    }
+
+
+def test_a_process_that_only_called_the_runtime_stays(tmp_path: Path) -> None:
+    export = Export("3.7").gpu().process(200, "other").process(100, "caller")
+    export.sync(0, 1_000)
+    redact(export.write(tmp_path / "in.sqlite"), tmp_path / "out.sqlite")
+    with sqlite3.connect(tmp_path / "out.sqlite") as db:
+        assert db.execute("select name from PROCESSES").fetchall() == [("caller",)]
+
+
+def test_a_version_of_four_numbers_is_no_address(tmp_path: Path) -> None:
+    export = Export("3.7").gpu()
+    export.row("META_DATA_EXPORT", name="EXPORT_PRODUCT", value="10.20.30.40")
+    export.row("META_DATA_EXPORT", name="EXPORT_NOTE", value="of 10.20.30.40")
+    export.range("10.20.30.40", 0, 1_000)
+    redact(export.write(tmp_path / "in.sqlite"), tmp_path / "out.sqlite")
+    with sqlite3.connect(tmp_path / "out.sqlite") as db:
+        told = dict(db.execute("select name, value from META_DATA_EXPORT where name like 'EXPORT_%'"))
+        texts = db.execute("select text from NVTX_EVENTS").fetchall()
+    assert told["EXPORT_PRODUCT"] == "10.20.30.40"
+    assert "10.20.30.40" not in told["EXPORT_NOTE"]
+    assert texts
+    assert ("10.20.30.40",) not in texts
+
+
+@pytest.mark.parametrize(("serial", "goes"), [("GPU-1234", True), ("GPU-123", False)])
+def test_an_id_of_a_gpu_has_eight_characters_at_least(serial: str, goes: bool, tmp_path: Path) -> None:
+    path = Export("3.7").gpu().write(tmp_path / "in.sqlite")
+    with sqlite3.connect(path) as db:
+        db.execute("update TARGET_INFO_GPU set uuid = ?", (serial,))
+    redact(path, tmp_path / "out.sqlite")
+    with sqlite3.connect(tmp_path / "out.sqlite") as db:
+        ((after,),) = db.execute("select uuid from TARGET_INFO_GPU").fetchall()
+    assert (after != serial) is goes
+    assert len(after) == len(serial)
+
+
+def test_a_capture_that_is_written_to_is_said_to_be(tmp_path: Path) -> None:
+    path = capture(tmp_path)
+    with sqlite3.connect(path) as db:
+        db.execute("begin exclusive")
+        with pytest.raises(InputError, match="close the program that writes to it"):
+            redact(path, tmp_path / "out.sqlite")
+    assert [p.name for p in tmp_path.iterdir()] == ["capture.sqlite"]
+
+
+def test_the_string_that_is_still_there_is_named_by_its_number(tmp_path: Path) -> None:
+    """Not by itself: messages go into logs."""
+    with pytest.raises(InputError, match="string 2 of --check is still in the copy"):
+        redact(capture(tmp_path), tmp_path / "out.sqlite", check=("not there", "gemm_1", "nor this"))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,28 @@ def test_what_goes(text: str, clean: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("capitals", "small", "digits", "goes"),
+    [
+        (4, 32, 4, True),
+        (32, 4, 4, True),
+        (4, 4, 32, True),
+        (3, 32, 4, False),
+        (32, 3, 4, False),
+        (32, 4, 3, False),
+    ],
+)
+def test_four_capitals_small_letters_and_digits_make_a_key(
+    capitals: int, small: int, digits: int, goes: bool
+) -> None:
+    word = "A" * capitals + "b" * small + "7" * digits
+    assert SCRUBBER.text(f"x {word}") == ("x redacted" if goes else f"x {word}")
+
+
+def test_letters_of_other_languages_stay_as_they_are() -> None:
+    assert SCRUBBER.text('{"größe": "/home/alice/x"}') == '{"größe": "/redacted"}'
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "iteration 3",
