@@ -184,8 +184,12 @@ def forked(work: Callable[[], Any]) -> Any:
     return pickle.loads(told) if told else None
 
 
-def passes(tests: list[pytest.Item]) -> bool:
-    """Whether the tests pass, up to the first that does not."""
+def passes(
+    tests: list[pytest.Item], function: FunctionType | None = None, code: CodeType | None = None
+) -> bool:
+    """Whether the tests pass with this code in the function, up to the first that does not."""
+    if function is not None and code is not None:
+        function.__code__ = code
     following = [*tests[1:], None]
     return not any(
         report.failed
@@ -251,6 +255,12 @@ class Mutants:
         noticed = self.results.last.get((self.package, change))
         return noticed is False if self.options.again else noticed is None
 
+    def apart(self, work: Callable[[], Any]) -> Any:
+        """`forked`, with a place of its own for the folders of tests."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.folders._basetemp = Path(folder)
+            return forked(work)
+
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         modules = [ROOT / "advisor" / name for name in PACKAGES[self.package][0].split()]
         paths = [p for m in modules for p in ([m] if m.suffix else sorted(m.glob("**/*.py")))]
@@ -261,32 +271,25 @@ class Mutants:
         todo = [(p, *rest, change) for p, *rest, change in sample if self.wanted(change)]
         if not todo:
             return True
-        # Folders of tests are numbered from one place, or each fork would make its own.
-        session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        self.folders = session.config._tmp_path_factory  # type: ignore[attr-defined]
         names = {str(p) for p in paths}
-        told = [(t, *(forked(partial(reached, t, names)) or (False, 0.0, set()))) for t in session.items]
+        told = [(t, *(self.apart(partial(reached, t, names)) or (False, 0.0, set()))) for t in session.items]
         told.sort(key=lambda t: t[2])
         for test in (t for t, passed, *_ in told if not passed):
             print(f"left out, as it fails without any change: {test.nodeid}", flush=True)
-        for place, code, lines, change in todo:
+        control = [test for test, passed, took, _ in told if passed and took < 1][::10]
+        for number, (place, code, lines, change) in enumerate(todo, 1):
             here = {(str(place.path), line) for line in lines}
             asked = [(test, took) for test, passed, took, seen in told if passed and seen & here]
             sums = accumulate(took for _, took in asked)
             tests = [test for (test, _), until in zip(asked, sums, strict=True) if until <= ENOUGH_S]
-            survived = bool(forked(partial(survives, place, code, tests)))
+            survived = bool(self.apart(partial(passes, tests, function_of(place), code)))
             self.results.add(self.package, change, not survived)
             if survived:
                 print(f"{change}{'' if asked else '  unreached'}", flush=True)
-        if not forked(partial(passes, [test for test, passed, took, _ in told if passed and took < 1][:20])):
-            raise SystemExit(f"{self.package}: the tests fail without any change; discard its results")
+            if number % 50 == 0 and not self.apart(partial(passes, control)):
+                raise SystemExit(f"{self.package}: the tests fail without any change; discard the last 50")
         return True
-
-
-def survives(place: Place, code: CodeType, tests: list[pytest.Item]) -> bool:
-    function = function_of(place)
-    assert function is not None
-    function.__code__ = code
-    return passes(tests)
 
 
 def main() -> int:
@@ -306,10 +309,7 @@ def main() -> int:
     quiet = ["-s", "-qq", *(f"-pno:{name}" for name in ("cacheprovider", "xdist", "warnings"))]
     for package in options.package or PACKAGES:
         tests = [str(p) for name in PACKAGES[package][1].split() for p in (ROOT / "tests").glob(name)]
-        with tempfile.TemporaryDirectory() as folder:
-            # Others that run tests clear the usual place of these folders.
-            quiet += ["--basetemp", f"{folder}/tests", "-o", "tmp_path_retention_policy=none"]
-            pytest.main([*quiet, *tests], plugins=[Mutants(package, options, results)])
+        pytest.main([*quiet, *tests], plugins=[Mutants(package, options, results)])
     print("", *results.table(), sep="\n")
     return 0
 
