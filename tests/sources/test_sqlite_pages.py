@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advisor.errors import InputError
+from advisor.reading import READING
 from advisor.sources.raw import Keep
 from advisor.sources.sqlite import columns as sqlite_columns
 from advisor.sources.sqlite import pages as sqlite_pages
-from advisor.sources.sqlite.file import SqliteFile
+from advisor.sources.sqlite.file import SqliteFile, stated_size
 from advisor.sources.sqlite.pages import PageReader
 from advisor.sources.sqlite.records import NotPlain
 
@@ -271,6 +273,47 @@ def test_small_tables_are_left_to_sql(tmp_path: Path) -> None:
     with pytest.raises(NotPlain), sqlite3.connect(path) as db:
         reader.read_columns(db, "t", ["a"], None, 2)
     reader.close()
+
+
+def test_a_table_of_just_enough_pages_is_decoded(tmp_path: Path) -> None:
+    path = fill(tmp_path / "t.db", "a integer", [(i,) for i in range(600)])
+    reader, before = PageReader(path), READING.count
+    with sqlite3.connect(path) as db:
+        (column,) = reader.read_columns(db, "t", ["a"], None, 2)
+        assert column.tolist() == list(range(600))
+        assert READING.count - before >= 2 * 4096  # what was read moves the bar
+        with pytest.raises(NotPlain):
+            reader.read_columns(db, "t", ["a"], None, 3)
+    reader.close()
+
+
+@pytest.mark.parametrize("count", [0, 3, 4, 5, 9])
+def test_sql_gives_all_rows_whatever_their_number(
+    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_columns, "_CHUNK", 4)
+    path = fill(tmp_path / "t.db", "a integer, b integer", [(i, -i) for i in range(count)])
+    with sqlite3.connect(path) as db:
+        a, b = sqlite_columns.read_columns(db, "t", ["a", "b"])
+    assert (a.tolist(), b.tolist()) == (list(range(count)), [-i for i in range(count)])
+
+
+@pytest.mark.parametrize("page_size", [512, 4096, 65536])
+def test_a_file_says_how_long_it_is(tmp_path: Path, page_size: int) -> None:
+    path = fill(tmp_path / "t.db", "a integer", [(i,) for i in range(600)], page_size)
+    head = path.read_bytes()[:100]
+    assert stated_size(head) == path.stat().st_size
+    assert stated_size(head[:99]) == 0
+    # Written last by a program that leaves the count of pages alone.
+    assert stated_size(head[:92] + bytes(4) + head[96:]) == 0
+
+
+def test_a_file_that_lacks_its_last_byte_is_refused(tmp_path: Path) -> None:
+    path = fill(tmp_path / "t.db", "a integer", [(i,) for i in range(600)])
+    SqliteFile(path).close()
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match="cut short"):
+        SqliteFile(path)
 
 
 def test_text_and_reals_in_an_integer_column_read_as_sql_casts_them(tmp_path: Path) -> None:
