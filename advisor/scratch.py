@@ -9,6 +9,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from advisor.errors import InputError
+
 try:
     import fcntl
 except ImportError:  # Windows has no such locks, and nothing is swept there
@@ -21,14 +23,19 @@ class Scratch:
     """A folder in the temporary folder, or in `parent`, removed when it is closed.
 
     Its process holds a lock on it. Those without a lock were left by runs that were killed, and go
-    when the next one is made beside them.
+    when the next one is made beside them. InputError where none can be made.
     """
 
     def __init__(self, parent: Path | None = None, prefix: str = "advisor-") -> None:
         parent = parent or Path(tempfile.gettempdir())
         _sweep(parent, prefix)
         while True:
-            self._folder = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
+            try:
+                self._folder = tempfile.TemporaryDirectory(
+                    prefix=prefix, dir=parent, ignore_cleanup_errors=True
+                )
+            except OSError as error:  # which names the folder that could not be made
+                raise InputError(f"cannot write in {parent}: {error.strerror}") from error
             self.path = Path(self._folder.name)
             self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
             if fcntl is not None:

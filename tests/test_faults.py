@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.cli.main import main
 from advisor.errors import AdvisorError
 from advisor.pipeline import diagnose as pipeline
 from tests.builder import Export
@@ -66,6 +67,29 @@ def test_without_room_one_line_and_nothing_left(size: int, words: str, said: str
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
     assert tree(tmp_path) == before
+
+
+@pytest.mark.skipif(not Path("/proc/fs").is_dir(), reason="needs /proc, where root cannot write either")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("a.sqlite -q -o /proc/fs/out.txt", "cannot write /proc/fs/out.txt"),
+        ("a.sqlite -q --html /proc/fs/out.html", "cannot write /proc/fs/out.html"),
+        ("a.sqlite -q --xlsx /proc/fs/out.xlsx", "cannot write /proc/fs/out.xlsx"),
+        ("export perfetto a.sqlite -o /proc/fs/out.bin", "cannot write /proc/fs/out.bin"),
+        ("redact a.sqlite /proc/fs/out.sqlite", "cannot write in /proc/fs"),
+    ],
+)
+def test_a_folder_that_takes_no_files(
+    words: str, said: str, capture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tree(capture.parent)
+    monkeypatch.chdir(capture.parent)
+    assert main(words.split()) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert said in told.err
+    assert tree(capture.parent) == before
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
