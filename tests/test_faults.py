@@ -20,6 +20,7 @@ from tests.test_captures import committed
 #: The command line, in a process that may write no file of more than so many bytes.
 BOUNDED = """
 import resource, signal, sys
+sys.dont_write_bytecode = True  # cut short, it would break the imports of later runs
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 size = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
