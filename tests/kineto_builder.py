@@ -142,8 +142,12 @@ class Profile:
     def overhead(self, name: str, at: int, dur: int) -> Self:
         return self._span("overhead", name, at, dur, -1, 0, None)
 
-    def memory(self, at: int, reserved: int, device: int = 0, type: int = 1) -> Self:
-        """The caching allocator's own record; `reserved` is what it holds of the device."""
+    def memory(
+        self, at: int, reserved: int, device: int = 0, type: int = 1, allocated: int | None = None
+    ) -> Self:
+        """The caching allocator's own record; `reserved` is what it holds of the device, `allocated`
+        what tensors use of that."""
+        in_use = {} if allocated is None else {"Total Allocated": allocated}
         return self.event(
             ph="i",
             cat="cpu_instant_event",
@@ -152,7 +156,7 @@ class Profile:
             pid=self.pid,
             tid=self.tid,
             ts=self.us(at),
-            args={"Total Reserved": reserved, "Device Id": device, "Device Type": type},
+            args={"Total Reserved": reserved, **in_use, "Device Id": device, "Device Type": type},
         )
 
     # ------------------------------------------------------------------ the device

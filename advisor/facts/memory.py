@@ -58,6 +58,8 @@ _SIZE = Need(
     lambda a: bool(a.device(a.main_device).memory_bytes),
 )  # fmt: skip
 
+_TENSORS = Need("what tensors use of the allocator's memory is not recorded, or it took no more")
+
 _GROWS = Need("the use of device memory does not grow")
 
 _USE = {"samples": "device memory_used_bytes", "allocations": "time device bytes kind memory"}
@@ -81,6 +83,7 @@ FACTS = (
         Entry("memory.growth_ratio", "ratio", "allocations", "Growth of the device memory in use from the first to the last step, over the level at the start", "running sum of allocations, medians of the first and last quarter of the steps", columns={"allocations": "time device bytes kind"}),
         Entry("memory.growth_bytes", "bytes", "allocations", "The same in bytes", "last quarter - first quarter", columns={"allocations": "time device bytes kind"}),
         Entry("memory.growth_device_ratio", "ratio", "allocations", "The same over the size of the device memory", "memory.growth_bytes / size", columns={"allocations": "time device bytes kind"}, needs=(_SIZE,)),
+        Entry("memory.tensors_ratio", "ratio", "allocations", "Share of what a caching allocator held of the device that tensors used, when it last took more: the rest was free, and in pieces too small", "tensors over the running sum, at the last allocation of the steps", columns={"allocations": "time device bytes kind tensors"}, needs=(_TENSORS,)),
         Entry("memory.full_in_ns", "ns", "allocations", "Time until the device memory is full at this growth, from the highest use in the capture", "(size - peak) / (growth / time between the middles of the quarters)", columns={"allocations": "time device bytes kind"}, needs=(_SIZE, _GROWS)),
         Entry("memory.used_ratio", "ratio", "", "Watermark of the device memory over its size, where absolute use is known", "samples of memory in use", supply=needs.SMI_LOG, columns={"samples": "time device memory_used_bytes"}, needs=(_SIZE,)),
         Entry("memory.peak_bytes", "bytes", "", "The highest use of device memory in the capture: the least that it can have been", "the larger of sampled use and the running sum of the allocations of all processes, where frees of what was allocated before the capture count as held at its start", needs=(_RECORDED,)),
@@ -227,6 +230,7 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
         # against at least one per cent of the device.
         out.put("memory.growth_ratio", grown / max(first, 0.01 * (size or 0), 1.0), scope)
         out.put("memory.growth_bytes", grown, scope)
+        out.put("memory.tensors_ratio", _tensors_ratio(there, own), scope)
         if size:
             out.put("memory.growth_device_ratio", grown / size, scope)
             if grown > 0:
@@ -277,6 +281,17 @@ def _allocated(a: Analysis, device: int) -> tuple[Array, Array]:
     order = np.argsort(events["time"][mine], kind="stable")
     change = np.where(events["kind"] == ALLOCATED, events["bytes"], -events["bytes"])[mine][order]
     return events["time"][mine][order], np.cumsum(change)
+
+
+def _tensors_ratio(a: Analysis, device: int) -> float | None:
+    """What tensors used of the allocator's memory when it last took more; None where unknown."""
+    rows = a.trace.columns("allocations", ("time", "device", "bytes", "kind", "tensors"))
+    mine = rows["device"] == device
+    change = np.where(rows["kind"] == ALLOCATED, rows["bytes"], -rows["bytes"])[mine]
+    held, tensors = np.cumsum(change), rows["tensors"][mine]
+    inside = rows["time"][mine] >= a.window.start
+    grown = np.flatnonzero((change > 0) & (tensors != MISSING) & (held > 0) & inside)
+    return float(min(tensors[grown[-1]] / held[grown[-1]], 1.0)) if len(grown) else None
 
 
 def _quarters(a: Analysis, time: Array, level: Array) -> tuple[float, float, float]:

@@ -117,7 +117,8 @@ TABLES: dict[str, tuple[str, ...]] = {
         "sm_clock_max_hz", "power_w", "power_limit_w", "temperature_c", "memory_used_bytes",
         "memory_total_bytes", "throttled", "overheated",
     ),
-    "allocations": ("time", "device", "process", "bytes", "kind", "memory", "address"),
+    # `tensors`: bytes of a caching allocator's memory that are in use by then.
+    "allocations": ("time", "device", "process", "bytes", "kind", "memory", "address", "tensors"),
     "page_faults": ("start", "end", "device", "process", "address", "count"),
     "collectives": (
         "start", "device", "stream", "process", "correlation", "bytes", "group_id", "sequence",

@@ -14,6 +14,7 @@ from advisor.model.facts import TRACE, FactBase, Scope, Value
 from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace
 from tests.builder import NO_ID, Export
+from tests.kineto_builder import decode as kineto_decode
 from tests.scenarios.machine import ADD, ALL_REDUCE, DECODE_ATTENTION, GEMM, GEMV, NORM
 
 US = 1_000
@@ -713,6 +714,19 @@ def test_memory(tmp_path: Path) -> None:
         built(export, tmp_path),
         {"memory.peak_bytes": 3e9, "memory.least_used_ratio": 0.02, "memory.growth_ratio": 0.0},
     )
+
+
+def test_what_tensors_use_of_the_allocators_memory(tmp_path: Path) -> None:
+    """The allocator takes 1 GB more in every step, and tensors use 1 GB of it all the time."""
+    profile = kineto_decode()
+    for step in range(12):
+        profile.memory(step * STEP + 5_000, (step + 1) * 10**9, allocated=10**9)
+    d = diagnose(profile.write(tmp_path / "t.json"))
+    values = {f.name: f.value for f in d.facts}
+    assert values["memory.tensors_ratio"] == pytest.approx(1 / 12)
+    (growth,) = (f for f in d.findings if f.cause == "memory-growth")
+    assert "tensors used 8.33 % of what it held" in growth.message
+    assert growth.recommendations[0].id == "expandable-segments"
 
 
 def host_work(name: str) -> Export:

@@ -492,7 +492,7 @@ def test_overhead_is_what_the_profiler_costs(opened: Opened) -> None:
 def test_the_caching_allocators_reserve_is_device_memory(opened: Opened) -> None:
     profile = Profile().launch(at=0)
     for at, reserved in ((10, 500), (20, 500), (30, 800), (40, 600)):
-        profile.memory(at, reserved)
+        profile.memory(at, reserved, allocated=reserved - 100 if at > 10 else None)
     profile.memory(50, 77, device=1).memory(60, 9, type=0)  # the last one: of the host
     trace = opened(profile)
     assert rows(trace, "allocations", "time", "device", "bytes", "kind") == [
@@ -501,6 +501,7 @@ def test_the_caching_allocators_reserve_is_device_memory(opened: Opened) -> None
         (40, 0, 200, FREED),
         (50, 1, 77, ALLOCATED),
     ]
+    assert rows(trace, "allocations", "tensors") == [(-1,), (700,), (500,), (-1,)]
 
 
 def test_what_the_profiler_complained_of(opened: Opened) -> None:

@@ -36,6 +36,7 @@ class Args(
         "registers": "registers per thread",
         "shared": "shared memory",
         "reserved": "Total Reserved",
+        "allocated": "Total Allocated",
         "device_type": "Device Type",
         "device_id": "Device Id",
         "collective": "Collective name",
@@ -66,6 +67,7 @@ class Args(
     bytes: Any = None
     kind: Any = None
     reserved: Any = None
+    allocated: Any = None
     device_type: Any = None
     device_id: Any = None
     collective: Any = None

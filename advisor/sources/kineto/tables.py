@@ -315,6 +315,7 @@ class Collector:
             "device": integers([a.device_id for a in args]),
             "process": integers([e.pid for e in events]),
             "reserved": integers([a.reserved for a in args]),
+            "allocated": integers([a.allocated for a in args]),
         }
         known = columns["time"] != NO_TIME
         return {name: values[known] for name, values in columns.items()}
@@ -360,7 +361,8 @@ def _allocations(level: Columns) -> Columns:
     """Device memory taken and given back, from what the allocator held at each time. The first row
     of a device is what it held when recording began."""
     order = np.lexsort((level["time"], level["device"]))
-    time, device, process, reserved = (level[n][order] for n in ("time", "device", "process", "reserved"))
+    names = ("time", "device", "process", "reserved", "allocated")
+    time, device, process, reserved, allocated = (level[n][order] for n in names)
     first = np.concatenate(([True], device[1:] != device[:-1]))
     before = np.where(first, 0, np.concatenate(([0], reserved[:-1])))
     change = reserved - before
@@ -374,4 +376,5 @@ def _allocations(level: Columns) -> Columns:
         "kind": np.where(change[rows] > 0, ALLOCATED, FREED),
         "memory": np.full(len(rows), DEVICE_MEMORY, np.int64),
         "address": filled,
+        "tensors": allocated[rows],
     }

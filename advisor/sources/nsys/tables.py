@@ -171,6 +171,7 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
     "allocations": (MEMORY_USAGE, _columns(
         time="start", device="deviceId", process=_PROCESS, bytes="bytes",
         kind="memoryOperationType", memory="memKind", address="address",
+        tensors=Filled(("bytes",), lambda rows: np.full(len(rows), MISSING)),
     )),
     "events": (CUDA_EVENT, _columns(
         time="timestamp", device="deviceId", process=_PROCESS, stream="streamId",
