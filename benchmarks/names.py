@@ -23,7 +23,7 @@ from advisor.knowledge.files import kernel_families
 
 CUDA = (".cu", ".cuh", ".h", ".hpp", ".inl", ".jinja")
 _GLOBAL = re.compile(
-    r"__global__[\w\s]*?\bvoid\s+(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?([A-Za-z_]\w*)\s*\("
+    r"__global__[\w\s]*?\bvoid\s+(?:__(?:launch_bounds|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)\s*)?([A-Za-z_]\w*)\s*\("
 )
 
 

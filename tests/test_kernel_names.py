@@ -194,7 +194,23 @@ CURRENT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "family"), MISLEADING + CURRENT, ids=lambda v: str(v)[:60])
+SERVING = [
+    ("_markov_sample_partial_kernel", "sampling"),
+    ("plan_compress_prefill_kernel_1", "index"),
+    ("_prefill_schedule_prep_kernel", "index"),
+    ("_pack_qkv_destination_major_kernel", "copy"),
+    ("cat_pad_flat_kernel", "copy"),
+    ("_zero_pages_kernel", "memset"),
+    ("online_c128_mtp_clear_all_pending_kernel", "memset"),
+    ("mean_kernel", "reduction"),
+    ("_square_fp32_kernel", "elementwise"),
+    ("_bias_glu_kernel", "activation"),
+    ("_mxfp8_linear_kernel", "gemm"),
+    ("_score_kernel", "other"),  # of what, the name does not say
+]
+
+
+@pytest.mark.parametrize(("name", "family"), MISLEADING + CURRENT + SERVING, ids=lambda v: str(v)[:60])
 def test_family_by_the_own_name(name: str, family: str) -> None:
     found = kernel_families().classify([name])[0]
     assert found.family == family, found
