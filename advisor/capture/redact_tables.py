@@ -245,9 +245,7 @@ def _processes(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
     """Only processes and threads stay that left events behind."""
     traced: set[int] = set()
     for table, columns in tables.items():
-        if table in PROCESS_TABLES or not (
-            table.startswith(("CUPTI_", "TARGET_INFO_CUDA_", "NVTX_EVENTS")) or table == RUNTIME
-        ):
+        if table in PROCESS_TABLES or not table.startswith(("CUPTI_", "TARGET_INFO_CUDA_", "NVTX_EVENTS")):
             continue
         for column in TRACED:
             if column in columns:

@@ -82,6 +82,11 @@ def test_four_capitals_small_letters_and_digits_make_a_key(
     assert SCRUBBER.text(f"x {word}") == ("x redacted" if goes else f"x {word}")
 
 
+def test_what_announces_a_credential_stays() -> None:
+    assert SCRUBBER.text("sent Bearer abcdefgh12 to it") == "sent Bearer redacted to it"
+    assert SCRUBBER.text("run --db-password pw1 now") == "run --db-password redacted now"
+
+
 def test_letters_of_other_languages_stay_as_they_are() -> None:
     assert SCRUBBER.text('{"größe": "/home/alice/x"}') == '{"größe": "/redacted"}'
 

@@ -14,11 +14,14 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from advisor.cli.inputs import expand
 from advisor.errors import InputError
+from advisor.reading import READING
+from advisor.sources import packed
 from advisor.sources.open import RECOGNISERS, Recogniser, open_trace
 from advisor.sources.schema import TABLES
 from advisor.sources.trace import Source
@@ -386,3 +389,34 @@ def test_damage_anywhere_ends_in_one_line_or_in_a_trace(tmp_path: Path) -> None:
             messages.append(str(error))
     assert messages
     assert not [message for message in messages if "\n" in message]
+
+
+@pytest.mark.parametrize(("beyond", "too_much"), [(packed.HEAD_BYTES, False), (3 << 20, True)])
+def test_a_capture_that_unpacks_beyond_its_header_is_refused(
+    capture: Path, tmp_path: Path, beyond: int, too_much: bool
+) -> None:
+    """A little more than the header says is left to SQLite; what fills the disk is not."""
+    content, copy = capture.read_bytes(), tmp_path / "copy"
+    before = READING.count
+    if too_much:
+        with pytest.raises(InputError, match="which its header or its size does not allow"):
+            packed.unpack(capture, io.BytesIO(content + bytes(beyond)), copy)
+        assert copy.stat().st_size < len(content) + beyond
+    else:
+        packed.unpack(capture, io.BytesIO(content + bytes(beyond)), copy)
+        assert copy.stat().st_size == len(content) + beyond
+    assert READING.count > before
+
+
+@pytest.mark.parametrize(("free", "fits"), [(64 << 20, False), ((64 << 20) + (1 << 20), True)])
+def test_room_is_left_where_a_capture_is_unpacked(
+    capture: Path, tmp_path: Path, free: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    content = io.BytesIO(capture.read_bytes())
+    if fits:
+        packed.unpack(capture, content, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == capture.read_bytes()
+    else:
+        with pytest.raises(InputError, match="no room to unpack it in"):
+            packed.unpack(capture, content, tmp_path / "copy")
