@@ -130,6 +130,17 @@ def test_times_of_a_column_are_told_apart_and_not_too_long(
     assert column("length_ns", ns)[:2] == (head, shown)
 
 
+def test_a_thousand_is_one_of_the_next_unit_up_to_the_largest() -> None:
+    assert value_text(1000.0, "count_per_s") == "1 k/s"
+    assert value_text(1024, "bytes") == "1 KiB"
+    assert value_text(1e18, "bytes_per_s") == "1,000,000 TB/s"
+
+
+def test_cells_of_a_hundred_and_more_have_one_decimal() -> None:
+    assert column("a:ms", (100.0, 99.99))[1] == ["100.0", "99.99"]
+    assert column("idle_ns", (0, 99_900_000)) == ("idle ms", ["0.00", "99.90"], True)
+
+
 def test_column_of_places_is_session_time() -> None:
     assert column("start_ns", (1_000_000_000,))[1] == ["1.000000s"]
 
