@@ -193,12 +193,13 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
 
     A wait between steps, of a step that copies nothing to the host, hands over no result: nothing
     needs it to go on. One that does is needed unless the next step is launched before the result
-    of the last is read (`all_waits`). All stay while other host code between the steps is left:
-    to hide that behind kernels is another fix's gain.
+    of the last is read (`all_waits`). All stay while other host code or allocating calls between
+    the steps are left: to hide those behind kernels is another fix's gain.
     """
     calls, waits = inputs.calls, inputs.waits
     ends = calls.between[waits.call] & (calls.kind[waits.call] == Call.SYNC)
-    left = float(calls.pre[calls.between].sum())
+    busy = calls.between & np.isin(calls.kind, (Call.ALLOC, Call.FREE))
+    left = float(calls.pre[calls.between].sum() + calls.own[busy].sum())
     in_the_way = left > _HOST_LEFT * float(inputs.ops.duration.sum())
     if fix.params["idle_waits"] == "kept" or in_the_way or not ends.any():
         return inputs

@@ -160,6 +160,16 @@ def test_host_code_between_steps(tmp_path: Path) -> None:
     assert after(export, tmp_path, fix("remove_host_gap")) == pytest.approx(100.9)
 
 
+def test_allocations_between_steps_keep_the_wait_in_front_of_them(tmp_path: Path) -> None:
+    # As `waiting`, with 30 of the 50 us of host code in a call that frees memory.
+    export = scenes.waiting()
+    for i in range(6):
+        export.call("cudaFree", at=(i * 162 + 115) * US, dur=30 * US)
+    assert after(export, tmp_path, fix("remove_host_gap")) == 5 + 2 + 100 + 5 + 30
+    both = fix("remove_allocations"), fix("remove_host_gap")
+    assert after(export, tmp_path, *both) == pytest.approx(100.9)
+
+
 def test_a_result_that_is_read_back_keeps_its_wait(tmp_path: Path) -> None:
     export = scenes.reading_back()
     # 85 us of host code go; the wait returns at 115. Optimistic: the next step is launched before.
