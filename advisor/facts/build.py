@@ -9,6 +9,7 @@ from advisor.facts.communication import CrossRank, communication_facts, rank_fac
 from advisor.facts.copies import copy_facts
 from advisor.facts.damage import window_facts
 from advisor.facts.device import device_facts
+from advisor.facts.drift import drift_facts
 from advisor.facts.evidence import evidence
 from advisor.facts.host import host_facts
 from advisor.facts.interruptions import interruption_facts
@@ -82,6 +83,7 @@ def build_facts(
         product_facts(own, device, out, decoder)
         waits = ranks.waits.get(device) if ranks else None
         operation_facts(own, device, out, waits)
+        drift_facts(own, device, out)
         communication_facts(own, device, out, waits)
         network_facts(own, device, out)
         sampled_facts(own, device, out)

@@ -13,6 +13,7 @@ from advisor.facts import (
     copies,
     damage,
     device,
+    drift,
     host,
     interruptions,
     layers,
@@ -39,7 +40,7 @@ _DECLARED = (
     *switches.FACTS, *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
     *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *network.FACTS,
-    *turns.FACTS, *sums.FACTS,
+    *turns.FACTS, *drift.FACTS, *sums.FACTS,
 )  # fmt: skip
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}

@@ -14,6 +14,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.drift import trend_ratio
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, shape_key, shorten
 from advisor.metrics.pauses import step_times
 from advisor.metrics.phases import kernels_of_one_phase
@@ -47,6 +48,7 @@ FACTS = (
         Entry("operation.tail_p99_ratio", "ratio", "kernels", "What the slow calls cost the slowest steps: time lost in them in the step at the 99th percentile of that loss, over the 99th percentile of step times; without steps operation.tail_window_ratio", "sum of max(0, duration - p50) by step, p99 / p99"),
         Entry("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
         Entry("operation.slow_count", "count", "kernels", "Calls that take more than 1.5 times the median of their like", "count"),
+        Entry("operation.trend_ratio", "ratio", "kernels", "Share of that lost time that goes when calls are compared with the median of those around them: they get longer or shorter from the first to the last, as attention does with the context", "eight runs of calls in their order, whose medians keep an order; 0 where they do not", needs=(needs.KERNELS, _LIKE_CALLS)),
         Entry("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation", needs=(needs.KERNELS, _SLOW_CALLS)),
     ], columns={"kernels": f"{origin.SPAN} stream name_id {origin.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
     *group("device", needs.CUDA, [
@@ -121,6 +123,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
                 "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
                 "operation.tail_window_ratio": tail / window,
                 "operation.tail_p99_ratio": _at_p99(a, like.at[calls], excess[calls]) or tail / window,
+                "operation.trend_ratio": trend_ratio(duration[group == worst]),
                 "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
                 "operation.slow_count": int((duration[calls] > SLOW * spread.p50[group[calls]]).sum()),
             },

@@ -434,6 +434,7 @@ def test_tails(tmp_path: Path) -> None:
             "operation.p99_over_p50": 3.0,
             "operation.tail_over_time_ratio": 400 / 2_400,
             "operation.slow_count": 20,
+            "operation.trend_ratio": 0.0,
             "operation.tail_blocks_ratio": 1.0,
             "operation.tail_window_ratio": 400 * US / window,
             "operation.tail_p99_ratio": 400 * US / window,
