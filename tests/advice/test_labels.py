@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from advisor.model.findings import Diagnosis
+from advisor.model.findings import SEVERITIES, Diagnosis
 from tests.test_captures import DATA, EXAMPLES, SHARED, diagnosed
 
 DOCUMENT = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
@@ -65,6 +65,7 @@ def test_the_advice_of_a_capture(path: Path, label: dict[str, Any]) -> None:
     words = [w for name in label["advice_never"] for w in SETS.get(name, [name])]
     assert [(w, text) for w in words for text in said(d) if w.lower() in text.lower()] == []
     check_high(d, healthy=bool(label.get("healthy")))
+    check_badges(d)
 
 
 def check_order(order: list[str], label: dict[str, Any]) -> None:
@@ -88,6 +89,14 @@ def check_high(d: Diagnosis, *, healthy: bool) -> None:
     ]
     assert slight == []
     assert not (healthy and high)
+
+
+def check_badges(d: Diagnosis) -> None:
+    """The list goes down in severity, what invalidates the capture first, what is info by its rule
+    last; what is to be done is named once."""
+    places = [(f.ranking.tier, -SEVERITIES.index(f.severity)) for f in d.findings if f.ranking]
+    assert places == sorted(places)
+    assert len(set(to_do(d))) == len(d.do)
 
 
 def test_enough_captures_are_labelled() -> None:

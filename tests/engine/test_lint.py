@@ -268,9 +268,10 @@ def test_scopes_of_explaining_and_overruling() -> None:
     one = rule("ABC102", "d", [ge("f.a", 1)], scope="process", then={"overrules": ["c"]})
     plain = rule("ABC101", "c", [ge("f.a", 1)], scope="phase")
     assert "c has the scope phase, this rule process; they never meet" in words((plain, one))
-    note = rule("ABC103", "n", [ge("f.a", 1)], kind="note")
     ruler = rule("ABC104", "e", [ge("f.a", 1)], then={"overrules": ["n"]})
-    assert "n is a note; only causes are overruled" in words((note, ruler))
+    for kind in ("note", "limit"):
+        other = rule("ABC103", "n", [ge("f.a", 1)], kind=kind)
+        assert f"n is a {kind}; only causes are overruled" in words((other, ruler))
     bad = rule("ABC105", "t", [ge("f.a", 1)], kind="symptom", then={"overrules": ["c"]})
     assert "a symptom overrules nothing; remove c" in words((plain, bad))
 
