@@ -310,6 +310,9 @@ class Replayer:
 
         def ratio(new: float, news: Sequence[float]) -> Span:
             sure = math.hypot(noise, model)
+            if throughput:
+                # Another load is another run, whose host may be slower as far as it decides.
+                sure = math.hypot(sure, min(constant("host_run_spread"), max(math.log(after / bound), 0.0)))
             return _span(
                 times * before / new,
                 [times * b / x for b, x in zip(befores, news, strict=True)],
