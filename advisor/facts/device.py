@@ -18,6 +18,7 @@ from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, step_times
+from advisor.metrics.turns import processes_wait_ns
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Scope
 from advisor.model.numbers import value_text
@@ -76,6 +77,7 @@ FACTS = (
         Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
         Entry("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
         Entry("launch.process_overlap_ratio", "ratio", "kernels", "Share of the busy time in which work of several of these processes runs at once: none where the device switches between them in time slices", "sum of the busy times of each process over the busy time of all, minus 1", needs=(_SEVERAL,)),
+        Entry("launch.process_wait_ratio", "ratio", "kernels api_calls", "Share of the window in which a process has work queued and none running while that of another runs", "from the end of a launch call to the start of its work, outside the process's own work and inside that of others", needs=(_SEVERAL,)),
         Entry("launch.calls_per_s", "count_per_s", "api_calls", "Kernel-launch calls of the feeding thread a second; graph launches are counted apart", "calls in the window / window", columns=_CALL),
         Entry("launch.call_p50_ns", "ns", "api_calls", "Median length of a kernel-launch call", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
         Entry("launch.call_p10_ns", "ns", "api_calls", "Length that a tenth of the kernel-launch calls stay below: what a call costs that waits for nothing", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
@@ -173,6 +175,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
     if len(own) > 1:
         apart = sum(budget.window.cut(spans).total for spans in own.values())
         out.put("launch.process_overlap_ratio", apart / max(budget.busy_ns, 1) - 1, scope)
+        out.put("launch.process_wait_ratio", processes_wait_ns(a, mine, own, budget.window) / window, scope)
     out.put("launch.idle_ratio", budget.share(*LAUNCHING), scope)
     out.put("launch.empty_queue_ratio", empty_queue_share(budget.gaps), scope)
     calls = a.trace.columns("api_calls", ("start", "end", "thread", "call"))

@@ -1,12 +1,16 @@
-"""Whether the GPUs of one process work at the same time or one after another."""
+"""Whether the GPUs of one process work at the same time or one after another, and the processes of one
+GPU."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.intervals import Spans, joined, union
+from advisor.metrics.intervals import Spans, intersect, joined, subtract, union, union_by
+from advisor.metrics.window import Window
 from advisor.model.arrays import Array
 
 #: A GPU that computes for less than this share of the busiest one's time has no part of its own in the
@@ -65,3 +69,16 @@ def _single(sets: list[Spans]) -> tuple[Array, Array]:
     # Where one is open, the sum of the numbers of the open ones is its own.
     depth, number = np.cumsum(step)[:-1], np.cumsum(step * which)[:-1]
     return np.diff(time)[depth == 1], number[depth == 1]
+
+
+def processes_wait_ns(a: Analysis, mine: Array, own: Mapping[int, Spans], window: Window) -> int:
+    """How long work of one process waits for that of another, ns: `mine` are the device's operations,
+    `own` when each process has the device."""
+    issued = mine[a.ops.api[mine] >= 0]
+    called = a.trace.columns("api_calls", ("end",))["end"][a.ops.api[issued]]
+    queued = union_by(a.ops.process[issued], called, a.ops.start[issued])
+    waits = [
+        subtract(intersect(spans, joined(*(s for p, s in own.items() if p != process))), own[process])
+        for process, spans in queued.items()
+    ]
+    return window.cut(joined(*waits)).total
