@@ -46,6 +46,7 @@ FACTS = (
         Entry("operation.p99_over_p50", "ratio", "kernels", "99th percentile over the median", "per kernel name and launch shape"),
         Entry("operation.tail_window_ratio", "ratio", "kernels", "Time lost in the tail: sum of max(0, duration - p50), over the window", "per kernel name and launch shape, summed"),
         Entry("operation.tail_p99_ratio", "ratio", "kernels", "What the slow calls cost the slowest steps: time lost in them in the step at the 99th percentile of that loss, over the 99th percentile of step times; without steps operation.tail_window_ratio", "sum of max(0, duration - p50) by step, p99 / p99"),
+        Entry("operation.tail_steps_ratio", "ratio", "kernels", "operation.tail_p99_ratio where steps are known", "as above", needs=(needs.KERNELS, needs.STEPS)),
         Entry("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
         Entry("operation.slow_count", "count", "kernels", "Calls that take more than 1.5 times the median of their like", "count"),
         Entry("operation.trend_ratio", "ratio", "kernels", "Share of that lost time that goes when calls are compared with the median of those around them: they get longer or shorter from the first to the last, as attention does with the context", "eight runs of calls in their order, whose medians keep an order; 0 where they do not", needs=(needs.KERNELS, _LIKE_CALLS)),
@@ -117,12 +118,14 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
             continue
         calls = np.flatnonzero(of_call == i)
         worst = int(frequent_names[np.argmax(spread.tail[frequent_names])])
+        at_p99 = _at_p99(a, like.at[calls], excess[calls])
         out.put_all(
             {
                 "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
                 "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
                 "operation.tail_window_ratio": tail / window,
-                "operation.tail_p99_ratio": _at_p99(a, like.at[calls], excess[calls]) or tail / window,
+                "operation.tail_p99_ratio": at_p99 or tail / window,
+                "operation.tail_steps_ratio": at_p99,
                 "operation.trend_ratio": trend_ratio(duration[group == worst]),
                 "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
                 "operation.slow_count": int((duration[calls] > SLOW * spread.p50[group[calls]]).sum()),

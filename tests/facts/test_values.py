@@ -438,6 +438,7 @@ def test_tails(tmp_path: Path) -> None:
             "operation.tail_blocks_ratio": 1.0,
             "operation.tail_window_ratio": 400 * US / window,
             "operation.tail_p99_ratio": 400 * US / window,
+            "operation.tail_steps_ratio": None,
             "operation.name": "GEMM (nvjet)",
             "operation.family": "gemm",
         },
