@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 import numpy as np
@@ -24,6 +25,8 @@ from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
 _SMALL_COPY = 4096
 _STALL_NS = 1_000_000
+#: Calls that wait for events on descriptors, for a connection or a message (man-pages, section 2).
+_EVENT_WAITS = re.compile(r"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?)(?:_\w+)?")
 #: A read-back is a small copy whose wait follows within this many calls of the thread.
 _WAIT_WITHIN = 3
 
@@ -36,6 +39,7 @@ _PREPARATION = Need(
 IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
 _ON_PAGES = Need("no such gap ends where pages of unified memory migrate")
 _EXCHANGED = Need("no such gap lies between a copy of data to the host and a copy back")
+_IN_CALLS = Need("that thread is in no operating-system call while the GPU is idle")
 _COVERED = Need(
     "no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work"
 )
@@ -88,7 +92,10 @@ FACTS = (
     ], columns=origin.STEPS, needs=needs.more_steps(3, "three steps of one phase")),
     *group("device", needs.OSRT, [
         Entry("host.os_idle_ratio", "ratio", "host_calls", "Idle while the feeding thread is blocked in an operating-system call", "budget part os"),
-    ], columns={"host_calls": "start end thread", **origin.GAPS}),
+        Entry("host.os_call", "text", "host_calls", "The operating-system call in which that thread spends most of the idle time", "time of its calls in the gaps, by name", needs=(needs.FEEDER, _IN_CALLS)),
+        Entry("host.os_call_ratio", "ratio", "host_calls", "How much of the idle time in such calls it holds", "as above", needs=(needs.FEEDER, _IN_CALLS)),
+        Entry("host.os_event_wait_ratio", "ratio", "host_calls", "How much of that is in calls that wait for events or messages, as a server does that has no request", "epoll_wait, poll, select, accept, recv and their kin / all calls", needs=(needs.FEEDER, _IN_CALLS)),
+    ], columns={"host_calls": "start end thread name_id", **origin.GAPS}),
     *group("device", needs.GIL, [
         Entry("host.gil_wait_ratio", "ratio", "ranges", "Share of the window in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
         Entry("host.gil_idle_ratio", "ratio", "ranges", "Idle while it waits", "budget part gil"),
@@ -311,10 +318,34 @@ def _waiting(
         out.put("host.gil_idle_ratio", budget.share("gil"), scope)
     if a.trace.has("host_calls"):
         out.put("host.os_idle_ratio", budget.share("os"), scope)
+        if feeder is not None:
+            _os_calls(a, feeder, budget, scope, out)
     if a.step_count:  # without a range of a loader it takes nothing: the advice is not for these
         loading = _in_ranges(a, loop, ("data_loading",)) or 0.0
         out.put("host.data_loading_ratio", loading, scope)
     out.put("host.preparation_ratio", _in_ranges(a, loop, ("preparation", "data_loading")), scope)
+
+
+def _os_calls(a: Analysis, thread: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+    calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
+    mine = calls["thread"] == thread
+    gaps = Coverage(Spans(budget.gaps.start, budget.gaps.end))
+    idle = gaps.within(calls["start"][mine], calls["end"][mine])
+    total = float(idle.sum())
+    if not total:
+        return
+    ids, of_call = np.unique(calls["name_id"][mine], return_inverse=True)
+    time, names = np.bincount(of_call, idle), a.trace.texts(ids.tolist())
+    waits = np.array([bool(_EVENT_WAITS.fullmatch(n)) for n in names])
+    most = int(np.argmax(time))
+    out.put_all(
+        {
+            "host.os_call": names[most],
+            "host.os_call_ratio": float(time[most]) / total,
+            "host.os_event_wait_ratio": float(time[waits].sum()) / total,
+        },
+        scope,
+    )
 
 
 def _with_roles(a: Analysis, roles: Collection[str]) -> list[int]:

@@ -135,6 +135,40 @@ def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
     assert fact(d, "host.os_idle_ratio") == pytest.approx(0.2, abs=0.03)
 
 
+def test_waiting_for_events_promises_nothing(tmp_path: Path) -> None:
+    """0.25 ms of epoll_wait a step, and 0.05 ms on a lock: there may have been no request."""
+
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.blocked(250, "epoll_wait")
+        m.blocked(50, "pthread_mutex_lock")
+
+    d = diagnosed(serve(body), tmp_path)
+    assert fact(d, "host.os_call") == "epoll_wait"
+    assert fact(d, "host.os_call_ratio") == pytest.approx(250 / 300, abs=0.01)
+    assert fact(d, "host.os_event_wait_ratio") == pytest.approx(250 / 300, abs=0.01)
+    (found,) = [f for f in d.findings if f.cause == "os-blocked"]
+    assert "83.3 % of it in epoll_wait" in found.message
+    assert found.recommendations[0].id == "capture-under-load"
+    assert found.severity in ("low", "medium")
+    assert found.gain is None or found.gain.speedup is None
+
+
+def test_waiting_for_a_lock_wins_its_time(tmp_path: Path) -> None:
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.blocked(250, "pthread_mutex_lock")
+
+    d = diagnosed(serve(body), tmp_path)
+    expect(d, "os-blocked")
+    assert fact(d, "host.os_event_wait_ratio") == 0.0
+    (found,) = [f for f in d.findings if f.cause == "os-blocked"]
+    assert found.recommendations[0].id == "move-io-off-loop"
+    assert found.gain is not None
+    assert found.gain.speedup is not None
+    assert found.gain.speedup.mid > 1.15
+
+
 def test_a_thread_that_loses_its_cpu_between_steps(tmp_path: Path) -> None:
     def body(m: Machine, _: int) -> None:
         m.wait()
@@ -153,7 +187,7 @@ def test_a_thread_that_gives_up_its_cpu_in_a_call_has_a_reason(tmp_path: Path) -
     def body(m: Machine, _: int) -> None:
         m.wait()
         m.export.cpu_switch(round(m.now * 1000), False)
-        m.blocked(250, "poll")
+        m.blocked(250, "pthread_cond_wait")
         m.export.cpu_switch(round(m.now * 1000), True)
 
     d = diagnosed(serve(body), tmp_path)
