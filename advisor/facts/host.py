@@ -39,6 +39,7 @@ _PREPARATION = Need(
 IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
 _ON_PAGES = Need("no such gap ends where pages of unified memory migrate")
 _EXCHANGED = Need("no such gap lies between a copy of data to the host and a copy back")
+_IMPLICIT = Need("the GPU is idle in no call that waits implicitly")
 _IN_CALLS = Need("that thread is in no operating-system call while the GPU is idle")
 _COVERED = Need(
     "no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work"
@@ -59,6 +60,7 @@ FACTS = (
         *needs.counted("sync.readbacks", "api_calls copies", "Small DtoH copies (up to 4 KiB) followed by a wait on the same thread,", "copy call followed by a synchronize call within three calls, or a blocking copy", columns=_READBACK, needs=(needs.FEEDER,)),
         Entry("sync.readback_idle_ratio", "ratio", "api_calls copies", "Idle of the gaps around such read-backs", "gaps in which the read-back's wait returns", columns=_READBACK),
         Entry("sync.implicit_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that wait implicitly: blocking copies, pageable copies, cudaMalloc, cudaFree", "idle in those calls while nothing is issued that the device could begin"),
+        Entry("sync.implicit_readback_ratio", "ratio", "api_calls copies", "How much of that idle time lies inside copies of up to 4 KiB to the host", "as above", columns=_READBACK, needs=(needs.FEEDER, _IMPLICIT)),
         *needs.counted("sync.implicit_calls", "api_calls", "Calls that wait implicitly (blocking and pageable copies, cudaMalloc, cudaFree),", needs=(needs.FEEDER,)),
         *needs.counted("sync.memset", "api_calls", "Synchronous memset calls (cudaMemset, cuMemsetD*)", "names without Async", needs=(needs.FEEDER,)),
         Entry("sync.memset_time_ratio", "ratio", "api_calls", "Share of the window in synchronous memset calls", "sum / window"),
@@ -188,21 +190,22 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: Fac
     back = np.sort(calls["end"][wide])
     drained = np.searchsorted(back, gaps.end, "right") > np.searchsorted(back, gaps.start)
     out.put("sync.device_wide_idle_ratio", float(idle[waits & drained].sum()), scope)
-    readback, blocking = _readbacks(a, feeder)
-    from_copy = waits & (gaps.prev_op >= 0)
-    if from_copy.any():
-        mine = np.flatnonzero(a.ops.device == scope.device)
-        previous = mine[np.maximum(gaps.prev_op, 0)]
-        small = np.isin(previous, readback)
-        out.put("sync.readback_idle_ratio", float(idle[from_copy & small].sum()), scope)
-    else:
-        out.put("sync.readback_idle_ratio", 0.0, scope)
+    readback, held, blocking = _readbacks(a, feeder)
+    mine = np.append(np.flatnonzero(a.ops.device == scope.device), MISSING)
+    previous = mine[gaps.prev_op]
+    behind = (waits & np.isin(previous, readback)) | np.isin(previous, held)
+    out.put("sync.readback_idle_ratio", float(idle[behind].sum()), scope)
     implicit = np.union1d(blocking, _synchronous_allocations(a, feeder))
     spans = union(calls["start"][implicit], calls["end"][implicit])
     # What is issued before the call waits for the device, not for the call.
     late = (gaps.call != MISSING) & (gaps.call_end < gaps.end)
     issued = union(np.maximum(gaps.start, gaps.call_end)[late], gaps.end[late])
-    out.put("sync.implicit_idle_ratio", budget.idle_inside(subtract(spans, issued)) / window, scope)
+    waited = budget.idle_inside(subtract(spans, issued))
+    out.put("sync.implicit_idle_ratio", waited / window, scope)
+    if waited:
+        reading = a.ops.api[held]
+        own = subtract(union(calls["start"][reading], calls["end"][reading]), issued)
+        out.put("sync.implicit_readback_ratio", min(budget.idle_inside(own) / waited, 1.0), scope)
     memset = _mine(a, feeder, Call.MEMSET)
     memset_names = dict(zip(*_named(a, memset), strict=True)) if len(memset) else {}
     blocking_sets = [i for i, n in memset_names.items() if "Async" not in n]
@@ -244,11 +247,13 @@ def _named(a: Analysis, rows: Array) -> tuple[list[int], list[str]]:
     return rows.tolist(), a.trace.texts(ids.tolist())
 
 
-def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array]:
-    """Operations that are small DtoH copies with a wait right after, and rows of api_calls that
-    copy while the host is blocked (not Async, or from or to pageable memory)."""
+def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
+    """Operations that are small DtoH copies with a wait right after, those among them whose own call
+    blocks the host (not Async, or to pageable memory), and rows of api_calls that copy while the host
+    is blocked."""
     if not a.trace.has("copies"):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        none = np.empty(0, np.int64)
+        return none, none, none
     at = np.flatnonzero(a.in_window & (a.ops.kind == Kind.COPY) & (a.ops.api >= 0))
     copies = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
     row, api = a.ops.row[at], a.ops.api[at]
@@ -267,7 +272,7 @@ def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array]:
     for ahead in range(1, _WAIT_WITHIN + 1):
         i = np.minimum(position + ahead, len(calls.call) - 1)
         followed |= calls.call[i] == Call.SYNC
-    return at[small & (followed | blocks)], distinct(api[blocks])
+    return at[small & (followed | blocks)], at[small & blocks], distinct(api[blocks])
 
 
 def _synchronous_allocations(a: Analysis, feeder: int) -> Array:

@@ -198,6 +198,21 @@ def test_a_thread_that_gives_up_its_cpu_in_a_call_has_a_reason(tmp_path: Path) -
 # ------------------------------------------------------------------------------- waits
 
 
+def test_a_flag_read_back_by_a_blocking_copy_after_every_kernel(tmp_path: Path) -> None:
+    """A loop in C++ that asks the device whether to go on: no synchronize call, and pinned memory
+    would leave the host waiting for the same four bytes."""
+    m = Machine()
+    for _ in range(300):
+        m.launch(NORM, 10)
+        m.copy("DtoH", 4 / 1024, "pageable", gb_per_s=0.01, api="cudaMemcpyFromSymbol_v3020", call=12)
+    d = diagnosed(m, tmp_path)
+    (found,) = [f for f in d.findings if f.cause == "readback-per-layer"]
+    assert found.recommendations[0].id == "decide-on-device"
+    assert fact(d, "sync.readback_idle_ratio") > 0.2
+    assert fact(d, "sync.implicit_readback_ratio") == pytest.approx(1.0)
+    assert "implicit-sync" not in ranked(d)
+
+
 def test_a_device_wide_wait_after_every_step(tmp_path: Path) -> None:
     m = Machine()
     for i in range(12):
