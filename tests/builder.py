@@ -416,9 +416,10 @@ class Export:
             )
         return self
 
-    def cpu_switch(self, at: int, running: bool, cpu: int = 0) -> Self:
+    def cpu_switch(self, at: int, running: bool, cpu: int = 0, state: int = 0) -> Self:
         """The thread is put on a CPU, or taken from it: `--cpuctxsw=process-tree`."""
-        return self.row("SCHED_EVENTS", start=at, cpu=cpu, isSchedIn=int(running), globalTid=self.global_tid)
+        columns = {"cpu": cpu, "isSchedIn": int(running), "threadState": state}
+        return self.row("SCHED_EVENTS", start=at, globalTid=self.global_tid, **columns)
 
     def gpu_turn(self, at: int, dur: int, context: int, pid: int | None = None) -> Self:
         """A context is on the GPU: `--gpuctxsw=true`. `pid` of its process, None for one of another user."""

@@ -20,9 +20,9 @@ _ON_GPU = Need("no switch of a context on this GPU is recorded", needs.GPU_SWITC
 
 FACTS = (
     *group("device", needs.CPU_SWITCHES, [
-        Entry("host.off_cpu_idle_ratio", "ratio", "cpu_switches host_calls api_calls", "Idle in host code while the thread of the loop has no CPU, though it waits in no CUDA call and in no operating-system call: others have its CPU", "host gaps and host code between launches, inside times between a switch from a CPU and the next to one, calls left out"),
+        Entry("host.off_cpu_idle_ratio", "ratio", "cpu_switches host_calls api_calls", "Idle in host code while the thread of the loop has no CPU, though it waits in no CUDA call, in no operating-system call and for no page of unified memory: others have its CPU", "host gaps and host code between launches, inside times between a switch from a CPU and the next to one; calls, gaps that end where pages migrate, and switches in a waiting state left out"),
         Entry("host.off_cpu_of_gap_ratio", "ratio", "cpu_switches host_calls api_calls", "How much of the host gaps that is", "the same in host gaps alone / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
-    ], columns={"cpu_switches": "time thread running", "host_calls": "start end thread", **origin.GAPS}, needs=(needs.FEEDER, _SWITCHED)),
+    ], columns={"cpu_switches": "time thread running state", "host_calls": "start end thread", **origin.GAPS}, needs=(needs.FEEDER, _SWITCHED)),
     *group("device", needs.GPU_SWITCHES, [
         Entry("launch.held_by_others_ratio", "ratio", "gpu_switches kernels api_calls", "Idle with work queued while a context that holds none of the work of the capture is on the device", "budget part queued, inside the times of contexts in which less than 1 % of the operations begin"),
     ], columns={"gpu_switches": "time device context kind", **origin.GAPS}, needs=(needs.FEEDER, _ON_GPU)),
@@ -40,6 +40,8 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if away is not None:
         calls = a.threads.of(thread)
         away = subtract(subtract(away, union(calls.start, calls.end)), a.states.os.get(thread, EMPTY))
+        on_pages = Spans(budget.gaps.start[budget.gaps.migrated], budget.gaps.end[budget.gaps.migrated])
+        away = subtract(away, on_pages)
         lost, gaps = _inside(budget, away, ("host_gap", "host_between_launches")), budget.ns["host_gap"]
         out.put("host.off_cpu_idle_ratio", lost / length, scope)
         out.put(

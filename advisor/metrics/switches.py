@@ -9,20 +9,24 @@ from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT
 from advisor.sources.trace import Trace
 
+#: States of a thread that waits for something (ENUM_SAMPLING_THREAD_STATE of nsys: interruptible,
+#: uninterruptible, stopped, waiting, in the OS runtime): it asks for no CPU.
+_WAITS = (2, 3, 4, 7, 8)
 #: A context holds work of the capture when this share of it begins there; clocks may differ a little.
 _OWN = 0.01
 
 
 def off_cpu(trace: Trace, thread: int) -> Spans | None:
-    """Times between a switch of the thread from its CPU and the next one to a CPU; None where the
-    capture records no switch of it."""
+    """Times between a switch of the thread from its CPU and the next one to a CPU, but for those in
+    which it is recorded to wait; None where the capture records no switch of it."""
     if not trace.has("cpu_switches"):
         return None
-    rows = trace.columns("cpu_switches", ("time", "thread", "running"))
+    rows = trace.columns("cpu_switches", ("time", "thread", "running", "state"))
     mine = rows["thread"] == thread
     if not mine.any():
         return None
-    return _between(rows["time"][mine], rows["running"][mine] == 0, rows["running"][mine] != 0)
+    time, running, state = (rows[name][mine] for name in ("time", "running", "state"))
+    return _between(time, (running == 0) & ~np.isin(state, _WAITS), running != 0)
 
 
 def held_by_others(trace: Trace, device: int, starts: Array) -> Spans | None:

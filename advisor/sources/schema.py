@@ -132,7 +132,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "diagnostics": ("time", "severity", "text_id"),
     "host_calls": ("start", "end", "process", "thread", "name_id"),
     # Switches of threads to a CPU and from it, and of contexts to a GPU and from it.
-    "cpu_switches": ("time", "process", "thread", "cpu", "running"),
+    "cpu_switches": ("time", "process", "thread", "cpu", "running", "state"),
     "gpu_switches": ("time", "device", "context", "process", "kind"),
     "network": ("start", "end", "nic", "kind", "value"),
     "overheads": ("start", "end", "process", "thread", "kind_id"),

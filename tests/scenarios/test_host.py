@@ -183,6 +183,36 @@ def test_a_thread_that_loses_its_cpu_between_steps(tmp_path: Path) -> None:
     assert fact(d, "host.off_cpu_idle_ratio") == pytest.approx(0.2, abs=0.03)
 
 
+@pytest.mark.parametrize("state", [2, 3])
+def test_a_thread_that_waits_off_its_cpu_asks_for_none(tmp_path: Path, state: int) -> None:
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.blocked(20, "poll")
+        m.export.cpu_switch(round(m.now * 1000), False, state=state)
+        m.work(250)
+        m.export.cpu_switch(round(m.now * 1000), True)
+
+    d = diagnosed(serve(body), tmp_path)
+    expect(d, "host-gap", never=("cpu-contention",))
+    assert fact(d, "host.off_cpu_idle_ratio") == 0
+
+
+def test_a_thread_that_faults_on_pages_of_the_gpu_waits_for_them(tmp_path: Path) -> None:
+    """0.25 ms off the CPU up to a migration: the driver moves pages that the host touches."""
+
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.blocked(20, "poll")
+        m.preempted(250)
+        m.export.migration(round(m.now * 1000) - 5_000, 5_000, "DtoH")
+
+    d = diagnosed(serve(body), tmp_path)
+    assert "cpu-contention" not in ranked(d)
+    (gap,) = [f for f in d.findings if f.cause == "host-gap"]
+    assert gap.recommendations[0].id == "prefetch-unified-memory"
+    assert fact(d, "host.off_cpu_idle_ratio") == pytest.approx(0, abs=0.01)
+
+
 def test_a_thread_that_gives_up_its_cpu_in_a_call_has_a_reason(tmp_path: Path) -> None:
     def body(m: Machine, _: int) -> None:
         m.wait()

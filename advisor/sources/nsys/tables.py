@@ -194,6 +194,7 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
     # seen, and absent before 2024. Contexts of other users are 0 (user guide, GPU context switch trace).
     "cpu_switches": (CPU_SWITCHES, _columns(
         time="start", process=_THREAD_PROCESS, thread=_THREAD, cpu="cpu", running="isSchedIn",
+        state="threadState",
     )),
     "gpu_switches": (GPU_SWITCHES, _columns(
         time="timestamp", device="gpuId", context="contextId", process=_PROCESS, kind="tag",
