@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from openpyxl import load_workbook
 
 from advisor.compare.build import compare
 from advisor.compare.facts import RuleOptions
@@ -24,6 +26,7 @@ from advisor.pipeline import compare as pipeline_compare
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports.blocks import Labelled
 from advisor.reports.compare_blocks import comparison
+from advisor.reports.experiment_blocks import workbook
 from advisor.reports.json_report import document_bytes
 from tests.compare.support import (
     ATTENTION,
@@ -114,6 +117,8 @@ def test_the_finding_that_holds_the_change_is_named_with_its_fix(
     assert part.action == (None if swapped else finding.recommendations[0].action)
     blocks = [b for b in comparison(found) if isinstance(b, Labelled) and b.label == "HST101"]
     assert [b.text for b in blocks] == ([] if swapped else [part.action])
+    cells = [c.value for row in load_workbook(BytesIO(workbook(found)))["Summary"].iter_rows() for c in row]
+    assert (f"To do: {part.action}" in cells) is not swapped
 
 
 def test_the_lists_of_a_comparison_are_data_frames(base: Diagnosis, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def _comparison(book: Workbook, summary: Sheet, doc: Comparison) -> None:
     summary.heading("Steps", "typical: the median ratio over all pairs of steps; intervals hold with 98 %")
     _signed(summary, summary.records(PHASES, rows), 5, 6, 7)
     _sides(summary, ("before", doc.before), ("after", doc.after))
-    _advice(summary, doc.findings, doc.healthy)
+    _advice(summary, doc.findings, doc.healthy, [c.action for c in doc.contributions if c.action])
     _comparability(book, doc.comparability)
     _budget(book, doc.budget, ("before", "after"))
     sheet = _sheet(book, "Operations", note="kernels matched by what they do; calls and milliseconds a step")
@@ -264,15 +264,17 @@ def _sides(summary: Sheet, *named: tuple[str, SideDoc]) -> None:
     summary.records(SIDES, [(name, i) for name, side in named for i in side.inputs])
 
 
-def _advice(summary: Sheet, findings: Sequence[Finding], healthy: Sequence[Healthy]) -> None:
-    """What the rules of the comparison say, and recommend."""
+def _advice(
+    summary: Sheet, findings: Sequence[Finding], healthy: Sequence[Healthy], first: Sequence[str] = ()
+) -> None:
+    """What the rules of the comparison say, and recommend; `first` comes before that."""
     if findings or healthy:
         summary.heading("Findings of the comparison")
     for f in findings:
         summary.paragraph(f"{f.code} {f.cause} ({f.severity}): {f.message}", WIDE)
     for h in healthy:
         summary.paragraph(f"{h.code} {h.cause}: {h.text}", WIDE)
-    for action in dict.fromkeys(a.action for f in findings for a in f.recommendations):
+    for action in dict.fromkeys((*first, *(a.action for f in findings for a in f.recommendations))):
         summary.paragraph(f"To do: {action}", WIDE)
     summary.row += 1
 
