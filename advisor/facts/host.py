@@ -107,6 +107,7 @@ FACTS = (
         Entry("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
         Entry("host.gap_range", "text", "api_calls ranges", "The range, Python function or operator of the feeding thread that covers most of these gaps, `#` for the numbers of a range", "of those that cover at least half of what any does, the one with most of its own time in the gaps, more than half", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.gap_in_operator", "flag", "api_calls ranges", "An operator of PyTorch covers most of these gaps: it runs on the CPU", "host.gap_range begins with aten::", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
+        Entry("host.gap_launches_nothing", "flag", "api_calls ranges", "No kernel and no graph is launched inside host.gap_range: it is host work that can be done elsewhere", "launch calls of the thread inside it", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(needs.STEPS,)),
         Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the window in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / window", columns={"ranges": origin.RANGES, **origin.GAPS}, needs=(needs.FEEDER,)),
@@ -141,9 +142,13 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
             out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length, scope)
         patterns = step_patterns()
         around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
-        if (named := name_of_gaps(a.trace, a.ranges, loop, idle, around)) is not None:
+        rows = _mine(a, loop, Call.LAUNCH, Call.GRAPH_LAUNCH)
+        launches = np.sort(a.trace.columns("api_calls", ("start",))["start"][rows])
+        named = name_of_gaps(a.trace, a.ranges, loop, idle, around, launches)
+        if named is not None:
             out.put("host.gap_range", named.text, scope)
             out.put("host.gap_in_operator", named.text.startswith("aten::"), scope)
+            out.put("host.gap_launches_nothing", not named.launches, scope)
             out.put("host.gap_range_ratio", min(named.covered_ns / int(gap.sum()), 1.0), scope)
     _waiting(a, feeder, loop, budget, scope, out)
     _steps(a, budget, scope, out)

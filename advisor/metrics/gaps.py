@@ -134,17 +134,23 @@ def replay_gaps(found: Gaps) -> Array:
 # --- what the host did in its gaps: the range, Python function or operator that explains them -----
 
 
+#: No launch.
+NOTHING = np.empty(0, np.int64)
+
+
 class GapName(NamedTuple):
     text: str
     covered_ns: int  # of the gaps, at most their length
+    launches: bool  # launches are issued inside it: it is no host work alone
 
 
 def name_of_gaps(
-    trace: Trace, ranges: Ranges, thread: int, gaps: Spans, around: Collection[int]
+    trace: Trace, ranges: Ranges, thread: int, gaps: Spans, around: Collection[int], launches: Array = NOTHING
 ) -> GapName | None:
     """The name that explains the gaps (ascending, disjoint) of a thread: of the names that cover at
     least half as much as any does, the one with the largest share of its own time in gaps, if that
-    is more than half. `around` are texts of `ranges` that stand around whole steps."""
+    is more than half. `around` are texts of `ranges` that stand around whole steps, `launches` the
+    starts (ns, ascending) of the thread's launches."""
     if not len(gaps):
         return None
     lo, hi = int(gaps.start[0]), int(gaps.end[-1])
@@ -169,4 +175,6 @@ def name_of_gaps(
     best = int(np.argmax(own))
     if 2 * inside[best] <= length[best]:
         return None
-    return GapName(names[best], min(int(inside[best]), gaps.total))
+    mine = kind == best
+    issued = np.searchsorted(launches, end[mine]) - np.searchsorted(launches, start[mine])
+    return GapName(names[best], min(int(inside[best]), gaps.total), bool(issued.any()))

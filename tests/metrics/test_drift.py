@@ -115,6 +115,25 @@ def test_a_host_that_does_more_in_every_step() -> None:
     assert gap is not None
     assert gap.recommendations[0].id == "take-host-work-off-path"
     assert "`detokenize`" in gap.recommendations[0].action
+    assert text(d, "host.gap_launches_nothing") is True
+
+
+def test_a_range_that_launches_the_work_is_not_moved_elsewhere() -> None:
+    m = Machine()
+    for i in range(STEPS):
+        with m.step(f"decode_step {i}"):
+            begin = m.now
+            m.work(1500)
+            m.replay(22, call=20)
+            m.export.range("LlamaModel.forward", round(begin * 1000), round(m.now * 1000))
+            m.wait()
+    found = advisor.diagnose(m.write(Path(mkdtemp(prefix="drift-"))))
+    assert isinstance(found, Diagnosis)
+    gap = finding(found, "host-gap")
+    assert gap is not None
+    assert "LlamaModel.forward" in gap.message
+    assert text(found, "host.gap_launches_nothing") is False
+    assert gap.recommendations[0].id != "take-host-work-off-path"
 
 
 def test_even_steps_and_few_steps() -> None:
