@@ -142,10 +142,9 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
             out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length, scope)
         patterns = step_patterns()
         around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
-        rows = _mine(a, loop, Call.LAUNCH, Call.GRAPH_LAUNCH)
-        launches = np.sort(a.trace.columns("api_calls", ("start",))["start"][rows])
-        named = name_of_gaps(a.trace, a.ranges, loop, idle, around, launches)
-        if named is not None:
+        calls = a.threads.of(loop)
+        launches = calls.start[np.isin(calls.call, (Call.LAUNCH, Call.GRAPH_LAUNCH))]
+        if named := name_of_gaps(a.trace, a.ranges, loop, idle, around, launches):
             out.put("host.gap_range", named.text, scope)
             out.put("host.gap_in_operator", named.text.startswith("aten::"), scope)
             out.put("host.gap_launches_nothing", not named.launches, scope)
@@ -341,8 +340,7 @@ def _os_calls(a: Analysis, thread: int, budget: DeviceBudget, scope: Scope, out:
     mine = calls["thread"] == thread
     gaps = Coverage(Spans(budget.gaps.start, budget.gaps.end))
     idle = gaps.within(calls["start"][mine], calls["end"][mine])
-    total = float(idle.sum())
-    if not total:
+    if not (total := float(idle.sum())):
         return
     ids, of_call = np.unique(calls["name_id"][mine], return_inverse=True)
     time, names = np.bincount(of_call, idle), a.trace.texts(ids.tolist())
