@@ -10,13 +10,11 @@ import numpy as np
 from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.files import step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.exchange import exchanges
-from advisor.metrics.gaps import name_of_gaps
+from advisor.metrics.idle_host import gap_name, loop_thread, os_time
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
-from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, slow_steps
 from advisor.model.arrays import Array, distinct
@@ -140,24 +138,13 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
             loading = Coverage(a.ranges.spans(_with_roles(a, {"data_loading"}), loop))
             waited = int(loading.within(idle.start, idle.end).sum())
             out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length, scope)
-        patterns = step_patterns()
-        around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
-        calls = a.threads.of(loop)
-        launches = calls.start[np.isin(calls.call, (Call.LAUNCH, Call.GRAPH_LAUNCH))]
-        if named := name_of_gaps(a.trace, a.ranges, loop, idle, around, launches):
+        if named := gap_name(a, loop, idle):
             out.put("host.gap_range", named.text, scope)
             out.put("host.gap_in_operator", named.text.startswith("aten::"), scope)
             out.put("host.gap_launches_nothing", not named.launches, scope)
             out.put("host.gap_range_ratio", min(named.covered_ns / int(gap.sum()), 1.0), scope)
     _waiting(a, feeder, loop, budget, scope, out)
     _steps(a, budget, scope, out)
-
-
-def loop_thread(budget: DeviceBudget, feeder: int) -> int:
-    """The thread whose next call ends most of the host gaps: the one that runs the loop, while an
-    autograd thread may launch most of the kernels. The feeding thread where there are no such gaps."""
-    gap = budget.gap_parts["host_gap"]
-    return heaviest(budget.gaps.thread[gap > 0], gap[gap > 0]) if gap.any() else feeder
 
 
 def _mine(a: Analysis, thread: int, *kinds: Call) -> Array:
@@ -336,14 +323,9 @@ def _waiting(
 
 
 def _os_calls(a: Analysis, thread: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
-    calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
-    mine = calls["thread"] == thread
-    gaps = Coverage(Spans(budget.gaps.start, budget.gaps.end))
-    idle = gaps.within(calls["start"][mine], calls["end"][mine])
-    if not (total := float(idle.sum())):
+    names, time = os_time(a, thread, Spans(budget.gaps.start, budget.gaps.end))
+    if not (total := float(time.sum())):
         return
-    ids, of_call = np.unique(calls["name_id"][mine], return_inverse=True)
-    time, names = np.bincount(of_call, idle), a.trace.texts(ids.tolist())
     waits = np.array([bool(_EVENT_WAITS.fullmatch(n)) for n in names])
     most = int(np.argmax(time))
     out.put_all(

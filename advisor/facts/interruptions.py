@@ -5,11 +5,9 @@ from __future__ import annotations
 from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.files import step_patterns
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.gaps import name_of_gaps
-from advisor.metrics.intervals import Coverage, Spans, intersect, union
-from advisor.metrics.kernels import heaviest
+from advisor.metrics.idle_host import gap_name, os_time
+from advisor.metrics.intervals import Coverage, intersect, union
 from advisor.metrics.operations import Kind
 from advisor.model.facts import TRACE
 from advisor.model.numbers import session_time
@@ -64,18 +62,9 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
     feeder = a.feeder(device)
     if feeder is None:
         return
-    patterns = step_patterns()
-    around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
-    if (named := name_of_gaps(a.trace, a.ranges, feeder, found, around)) and 2 * named.covered_ns > total:
+    if (named := gap_name(a, feeder, found)) and 2 * named.covered_ns > total:
         out.put("interruption.range", named.text)
     if a.trace.has("host_calls"):
-        out.put("interruption.os_call", _os_call(a, feeder, found))
-
-
-def _os_call(a: Analysis, thread: int, found: Spans) -> str | None:
-    calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
-    mine = calls["thread"] == thread
-    inside = Coverage(found).within(calls["start"][mine], calls["end"][mine])
-    if 2 * inside.sum() <= found.total:
-        return None
-    return a.trace.texts([heaviest(calls["name_id"][mine], inside)])[0]
+        names, time = os_time(a, feeder, found)
+        if 2 * time.sum() > total:
+            out.put("interruption.os_call", names[int(time.argmax())])

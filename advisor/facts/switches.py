@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.facts import needs, origin
-from advisor.facts.host import IN_GAPS, loop_thread
+from advisor.facts.host import IN_GAPS
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.idle_host import loop_thread
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, subtract, union
 from advisor.metrics.switches import held_by_others, off_cpu
 from advisor.model.arrays import Array

@@ -6,11 +6,11 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import PARTS
+from advisor.metrics.budget import BUSY_PARTS, PARTS
 from advisor.metrics.kernels import shape_key
 from advisor.metrics.phases import kernels_of_one_phase
+from advisor.metrics.tails import call_key
 from advisor.model.arrays import Array
-from advisor.model.parts import BUSY
 
 #: Fewer steps than this show no drift: each third holds at least four.
 MIN_STEPS = 12
@@ -50,7 +50,7 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     if count < MIN_STEPS:
         return None
     times = held[number].sum(axis=1)
-    busy = held[number][:, [PARTS.index(p) for p in BUSY if p in PARTS]].sum(axis=1)
+    busy = held[number][:, [PARTS.index(p) for p in BUSY_PARTS]].sum(axis=1)
     third = count // 3
     first, last = np.arange(count) < third, np.arange(count) >= count - third
     before, after = float(np.median(times[first])), float(np.median(times[last]))
@@ -82,8 +82,7 @@ def _like_kernels(
     name and launch shape that is called about as often in both."""
     columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads"))
     shape = shape_key({k: v[a.ops.row[at]] for k, v in columns.items()})
-    key = a.op_name[at].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ shape.astype(np.uint64)
-    group = np.unique(key, return_inverse=True)[1]
+    group = np.unique(call_key(a.op_name[at], shape), return_inverse=True)[1]
     duration = (a.ops.end - a.ops.start)[at]
     size = int(group.max(initial=-1)) + 1
     time, calls = (

@@ -134,18 +134,14 @@ def replay_gaps(found: Gaps) -> Array:
 # --- what the host did in its gaps: the range, Python function or operator that explains them -----
 
 
-#: No launch.
-NOTHING = np.empty(0, np.int64)
-
-
 class GapName(NamedTuple):
     text: str
     covered_ns: int  # of the gaps, at most their length
-    launches: bool  # launches are issued inside it: it is no host work alone
+    launches: bool  # kernels or graphs are launched inside it
 
 
 def name_of_gaps(
-    trace: Trace, ranges: Ranges, thread: int, gaps: Spans, around: Collection[int], launches: Array = NOTHING
+    trace: Trace, ranges: Ranges, thread: int, gaps: Spans, around: Collection[int], launches: Array
 ) -> GapName | None:
     """The name that explains the gaps (ascending, disjoint) of a thread: of the names that cover at
     least half as much as any does, the one with the largest share of its own time in gaps, if that

@@ -59,7 +59,7 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
     if least:
         rare = np.bincount(group, minlength=len(keys))[group] < least
         # Numbered behind the places, so that the two do not mix.
-        joint = np.unique(_call_key(name, shape)[rare], return_inverse=True)[1] + len(keys)
+        joint = np.unique(call_key(name, shape)[rare], return_inverse=True)[1] + len(keys)
         group[rare] = joint
         keys, group = np.unique(group, return_inverse=True)
     of_name = np.zeros(len(keys), np.int64)
@@ -67,13 +67,14 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
     return LikeCalls(at, group, duration, of_name, distribution(group, duration, len(keys)))
 
 
-def _call_key(name: Array, shape: Array) -> Array:
+def call_key(name: Array, shape: Array) -> Array:
+    """A key of each call's kernel and launch shape."""
     return np.asarray(name.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ shape.astype(np.uint64))
 
 
 def _place(name: Array, shape: Array, stream: Array) -> Array:
     """A key of each call's kernel, launch shape and neighbours on its stream."""
-    call = _call_key(name, shape)
+    call = call_key(name, shape)
     order = np.argsort(stream, kind="stable")  # calls are sorted by start within a stream
     ranked = call[order]
     before, after = np.roll(ranked, 1), np.roll(ranked, -1)

@@ -1,0 +1,40 @@
+"""What the host does while a device is idle: the thread that runs the loop, the ranges and the
+operating-system calls that it is in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.knowledge.files import step_patterns
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.gaps import GapName, name_of_gaps
+from advisor.metrics.intervals import Coverage, Spans
+from advisor.metrics.kernels import heaviest
+from advisor.model.arrays import Array
+from advisor.sources.schema import Call
+
+
+def loop_thread(budget: DeviceBudget, feeder: int) -> int:
+    """The thread whose next call ends most of the host gaps: the one that runs the loop, while an
+    autograd thread may launch most of the kernels. The feeding thread where there are no such gaps."""
+    gap = budget.gap_parts["host_gap"]
+    return heaviest(budget.gaps.thread[gap > 0], gap[gap > 0]) if gap.any() else feeder
+
+
+def gap_name(a: Analysis, thread: int, gaps: Spans) -> GapName | None:
+    """The range, function or operator inside the steps that explains these gaps of a thread."""
+    patterns = step_patterns()
+    around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
+    calls = a.threads.of(thread)
+    launches = calls.start[np.isin(calls.call, (Call.LAUNCH, Call.GRAPH_LAUNCH))]
+    return name_of_gaps(a.trace, a.ranges, thread, gaps, around, launches)
+
+
+def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
+    """Operating-system calls of a thread by name, and their time inside the spans, ns."""
+    calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
+    mine = calls["thread"] == thread
+    inside = Coverage(spans).within(calls["start"][mine], calls["end"][mine])
+    ids, of_call = np.unique(calls["name_id"][mine], return_inverse=True)
+    return a.trace.texts(ids.tolist()), np.bincount(of_call, inside, minlength=len(ids))
