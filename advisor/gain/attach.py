@@ -14,6 +14,7 @@ from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.apart import threads_elsewhere
 from advisor.model.arrays import distinct
 from advisor.model.findings import Finding
 from advisor.model.gain import WORTH, Choice, Combined, CombinedStep, Gain, Prediction, Span, saved_by
@@ -56,6 +57,8 @@ class Gains:
         except NoReplay as reason:
             self._why = str(reason)
         self._known: dict[object, Estimate | str] = {}
+        self._a, self._limits = a, (weight_bytes, limit)
+        self._apart: dict[int, Gains] = {}
 
     @cached_property
     def untraced(self) -> Span | None:
@@ -68,8 +71,9 @@ class Gains:
 
     def forget(self) -> None:
         """Drop what estimates share, which takes memory; it is made again when asked for."""
-        if self._replayer is not None:
-            self._replayer.latest.clear()
+        for gains in {self, *self._apart.values()}:
+            if gains._replayer is not None:
+                gains._replayer.latest.clear()
 
     def with_gains(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings, each with its estimate or the reason why it has none."""
@@ -77,10 +81,23 @@ class Gains:
 
     def prediction(self, finding: Finding) -> Prediction:
         """What the fix of a finding and the other ways would win in this capture."""
+        if (own := self._of(finding)) is not self:
+            return own.prediction(finding)
         gain = self._gain(finding, finding.gain) or Gain(reason=no_estimate(finding.cause))
         gain = gain.model_copy(update={"why_more": self._why_more(finding, gain)})
         others = ((o.gain, self._gain(finding, o.gain)) for o in finding.alternatives)
         return Prediction(gain, tuple(others), self._perhaps_traced(gain))
+
+    def _of(self, finding: Finding) -> Gains:
+        """The gains of the finding's device: one whose work is apart has steps of its own."""
+        device = finding.scope.device
+        if device is None or device == self._a.main_device:
+            return self
+        if device not in self._apart:
+            view = self._a.on(device)
+            apart = threads_elsewhere(view) is not None
+            self._apart[device] = Gains(view, *self._limits) if apart else self
+        return self._apart[device]
 
     def _why_more(self, finding: Finding, gain: Gain) -> str | None:
         """Why a fix wins clearly more than the time that its cause holds, where it does."""
@@ -175,6 +192,8 @@ class Gains:
         for finding in findings:
             gain = finding.gain
             if gain is None or gain.measure != "latency" or gain.speedup is None:
+                continue
+            if self._of(finding) is not self:
                 continue
             if (fix := fix_of(finding)) is not None:
                 fixes.setdefault(fix.key, fix)

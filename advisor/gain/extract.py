@@ -5,7 +5,7 @@ that started late after its call although its stream was free waited for its lau
 launch was long past waited for its predecessor. The other constraint gets what such operations
 usually take, but never more than was seen. So the unchanged replay reproduces the capture, and a
 changed one knows what else would have held an operation back. The time between two capture ranges of
-one file takes none.
+one file takes none. What threads do for devices that are apart from the analysed one is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from advisor.gain.inputs import NEVER, NONE, Calls, Handovers, Inputs, Joins, Op
 from advisor.gain.replay import NoReplay, Replayed, host_span
 from advisor.gain.waits import CallTimes, find_waits
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.apart import threads_elsewhere
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
 from advisor.model.arrays import Array, distinct
@@ -49,13 +50,16 @@ class Extract(Struct, frozen=True):
 def extract(a: Analysis, excerpt: Replayed) -> Extract:
     """The excerpt's calls, operations and waits. Raises NoReplay."""
     lo, hi = host_span(a, excerpt)
+    elsewhere = threads_elsewhere(a)
     at = _operations(a, lo, hi, int(a.steps.gpu_end[excerpt.last]))
+    if elsewhere is not None:
+        at = at[a.ops.device[at] == a.main_device]
     if len(at) == 0:
         raise NoReplay("the steps hold no GPU operations to replay")
     ops = a.ops.take(at)
     step = a.steps.op_step[at]
     step = np.where((step >= excerpt.first) & (step <= excerpt.last), step, NONE)
-    times = _calls(a, ops, lo, hi)
+    times = _calls(a, ops, lo, hi, elsewhere)
     call = np.full(len(at), NONE, np.int64)
     known = ops.api >= 0
     order = np.argsort(times.row, kind="stable")
@@ -88,15 +92,17 @@ def _operations(a: Analysis, lo: int, hi: int, until: int) -> Array:
     return np.asarray(at[(begun >= lo) & (begun < hi)])
 
 
-def _calls(a: Analysis, ops: Operations, lo: int, hi: int) -> CallTimes:
-    """Acting calls of all threads in [lo, hi) in the order of their begin."""
+def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | None) -> CallTimes:
+    """Acting calls of all threads, but for those `elsewhere`, in [lo, hi) in the order of their begin."""
     parts: list[tuple[Array, ...]] = []
     if not a.trace.has("api_calls"):
         return CallTimes(*(np.empty(0, np.int64) for _ in range(6)))
     columns = a.trace.columns("api_calls", ("start", "thread", "process"))
     issues = np.zeros(len(columns["start"]), bool)
     issues[ops.api[ops.api >= 0]] = True
-    inside = np.flatnonzero((columns["start"] >= lo) & (columns["start"] < hi))
+    inside = (columns["start"] >= lo) & (columns["start"] < hi)
+    if elsewhere is not None:
+        inside &= ~np.isin(columns["thread"], elsewhere)
     for thread in distinct(columns["thread"][inside]).tolist():
         calls = a.threads.of(thread)
         i, j = np.searchsorted(calls.start, (lo, hi))

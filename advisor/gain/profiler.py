@@ -58,8 +58,10 @@ def corrected(inputs: Inputs, scenario: Scenario, by_software: bool = True) -> I
 def node_inflation(a: Analysis) -> float:
     """How many times as long kernels took in node-traced graph runs as the same kernels with the
     same launch shape took when launched one by one; 1 where the capture does not prove it: where
-    they are not most of the graphs' work, or the difference is one that clocks and caches make."""
-    kernel = np.flatnonzero(a.ops.kind == Kind.KERNEL)
+    they are not most of the graphs' work, or the difference is one that clocks and caches make. Another
+    GPU has clocks of its own, and another process data."""
+    own = (a.ops.device == a.main_device) & (a.ops.process == a.main_process)
+    kernel = np.flatnonzero(own & (a.ops.kind == Kind.KERNEL))
     node = a.ops.graph_node[kernel] != 0
     if not node.any() or node.all():
         return 1.0

@@ -47,11 +47,13 @@ NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | None]:
     """Turns a share of the window into milliseconds a step (or of the window without steps), and
     what a capture takes from its own analysis into milliseconds of the capture."""
-    step = a.window.length / 1e6 / max(a.step_count, 1)
     whole = (a.span[1] - a.span[0]) / 1e6
 
-    def ms_of(part: str, _scope: Scope, share: float | None) -> float | None:
-        return None if share is None or a.trace.summed else share * (whole if part == "capture" else step)
+    def ms_of(part: str, scope: Scope, share: float | None) -> float | None:
+        if share is None or a.trace.summed:
+            return None
+        own = a if scope.device is None else a.on(scope.device)
+        return share * (whole if part == "capture" else own.window.length / 1e6 / max(own.step_count, 1))
 
     return ms_of
 
@@ -199,7 +201,8 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
     if len(a.devices) > 1:
         name = f"{len(a.devices)} x {names.pop()}" if len(names) == 1 else f"{len(a.devices)} GPUs"
     busy = [b.busy_ns / max(b.window.length, 1) for b in a.budgets.values()]
-    kernels = int((a.ops.kind[a.in_window] == Kind.KERNEL).sum())
+    own = a.in_window & (a.ops.process == a.main_process)
+    kernels = int((a.ops.kind[own] == Kind.KERNEL).sum())
     return Input(
         path=capture.path,
         format=capture.format,

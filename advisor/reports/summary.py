@@ -198,8 +198,16 @@ def _do(d: Diagnosis, first: Finding) -> str:
     if first.recommendations and (ranks := fix(first.recommendations[0])) != own:
         before.append(ranks)
     text = ", then ".join(part for part in (", ".join(before), own) if part)
-    text = text or first.cause.replace("-", " ")
+    text = (text or first.cause.replace("-", " ")) + _place(d, first)
     return text[:1].upper() + text[1:]
+
+
+def _place(d: Diagnosis, found: Finding) -> str:
+    """`` on device 1`` where the finding is not of every device; empty where one is analysed."""
+    at = found.scope.device
+    others = {device.id for entry in d.inputs[:1] for device in entry.devices}
+    others -= {f.scope.device for f in d.findings if f.code == found.code}
+    return f" on device {at}" if at is not None and others and len(d.inputs) == 1 else ""
 
 
 def _win(d: Diagnosis, first: Finding) -> str:
@@ -210,7 +218,8 @@ def _win(d: Diagnosis, first: Finding) -> str:
         return f"{first.cause} holds {share} of the {of}" if share else ""
     if gain.measure == "throughput":
         return "more tokens/s; no step gets shorter"
-    phases = {s.phase for s in d.main_steps}
+    at = first.scope.device
+    phases = {s.phase for s in (d.main_steps if at is None else d.steps) if at in (None, s.device)}
     step = f"{_phase(phases.pop())}step" if len(phases) == 1 else "step"
     if gain.step_before_ms is None or gain.step_after_ms is None:
         return times_text(gain.speedup)
