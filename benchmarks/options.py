@@ -163,6 +163,8 @@ def main(argv: Sequence[str]) -> int:
     entry: dict[str, Any] = before["engines"].get(given.engine, {"items": {}})
     name = PACKAGES.get(given.engine, given.engine)
     versions = sorted(given.versions or entry.get("releases", []), key=lambda v: release(v) or ())
+    if "source" in entry and not (given.source or given.package):
+        parser.error(f"{given.engine} is not in the package index; give --source ({entry['source']})")
     wanted = items(engines()[given.engine])
     names = sorted({item.name for item in wanted})
     if given.source:
