@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import ATTENTION, MATMUL, is_helper
+from advisor.metrics.kernels import ATTENTION, MATMUL, extremes, is_helper
 from advisor.metrics.pauses import step_sizes, step_times
 from advisor.model.arrays import Array
 from advisor.model.findings import Diagnosis
@@ -114,10 +114,7 @@ class _KernelTable:
         self._calls = np.bincount(key, minlength=size).reshape(shape)
         self._ns = np.bincount(key, (a.ops.end - a.ops.start)[at], size).reshape(shape)
         self._blocks = np.bincount(key, blocks, size).reshape(shape)
-        most, least = np.zeros(size, np.int64), np.full(size, np.iinfo(np.int64).max)
-        np.maximum.at(most, key, blocks)
-        np.minimum.at(least, key, blocks)
-        self._most, self._least = most.reshape(shape), least.reshape(shape)
+        self._least, self._most = (each.reshape(shape) for each in extremes(key, blocks, size))
         order = np.argsort(-self._ns.sum(axis=0), kind="stable")
         self._rows = np.array([i for i in order[:MAX_KERNELS].tolist() if self._calls[:, i].any()])
         self.names = tuple(

@@ -10,7 +10,7 @@ from advisor.facts.device import of_older_architecture
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import MATMUL, dense, distribution
+from advisor.metrics.kernels import MATMUL, dense, distribution, extremes
 from advisor.metrics.pauses import step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Row, Scope, Value
@@ -204,8 +204,7 @@ def _few(
         return
     time = np.bincount(name[mask], duration[mask], minlength=len(a.names.ids))
     count = np.bincount(name[mask], minlength=len(a.names.ids))
-    most = np.zeros(len(a.names.ids), np.int64)
-    np.maximum.at(most, name[mask], blocks[mask])
+    most = extremes(name[mask], blocks[mask], len(a.names.ids))[1]
     order = [int(i) for i in np.argsort(-time, kind="stable")[:_FEW] if time[i]]
     whole = max(float(duration.sum()), 1.0)
     out.table(

@@ -218,18 +218,17 @@ def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
     """Mask over names: launched with several shapes, and not with the same ones in every step. Only
     which shapes occur counts, not how often: a lost row does not make a new shape."""
     steps = int(step.max(initial=0)) + 1
-    _, kind = dense(name * (1 << 24) + shape % (1 << 24))
-    _, once = np.unique(kind * steps + step, return_index=True)
+    known, kind = dense(name * (1 << 24) + shape % (1 << 24))
+    in_step = distinct(kind * steps + step)
+    name_of, shape_of = known >> 24, known % (1 << 24)
     # The sum of the shapes is a fingerprint of their set; exact in float64 up to 2^53.
-    cells, cell = dense((name * steps + step)[once])
-    sums = np.bincount(cell, shape[once] % (1 << 24), minlength=len(cells))
+    cells, cell = dense(name_of[in_step // steps] * steps + in_step % steps)
+    sums = np.bincount(cell, shape_of[in_step // steps], minlength=len(cells))
     most, least = np.zeros(names), np.full(names, np.inf)
     np.maximum.at(most, cells // steps, sums)
     np.minimum.at(least, cells // steps, sums)
     least[np.bincount(cells // steps, minlength=names) < steps] = 0  # not in every step
-    of_kind = np.zeros(int(kind.max(initial=0)) + 1, np.int64)
-    of_kind[kind] = name
-    several = np.bincount(of_kind, minlength=names) > 1
+    several = np.bincount(name_of, minlength=names) > 1
     return np.asarray(several & (most != least))
 
 

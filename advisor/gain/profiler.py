@@ -20,6 +20,7 @@ from advisor.gain.catalog import constant
 from advisor.gain.inputs import Inputs
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
+from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array
 from advisor.sources.schema import Call
@@ -68,7 +69,7 @@ def node_inflation(a: Analysis) -> float:
     columns = a.trace.columns("kernels", ("blocks", "threads"))
     row = a.ops.row[kernel]
     shape = (columns["blocks"][row].astype(np.int64) << 11) | columns["threads"][row]  # at most 2^31 and 2^10
-    _, group = np.unique((a.op_name[kernel] << 42) | shape, return_inverse=True)
+    group = dense((a.op_name[kernel] << 42) | shape)[1]
     time = (a.ops.end - a.ops.start)[kernel].astype(float)
     both = np.flatnonzero((np.bincount(group, node) >= _PROOF) & (np.bincount(group, ~node) >= _PROOF))
     inside = outside = 0.0

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, PARTS
-from advisor.metrics.kernels import shape_key
+from advisor.metrics.kernels import dense, shape_key
 from advisor.metrics.phases import kernels_of_one_phase
 from advisor.metrics.tails import call_key
 from advisor.model.arrays import Array
@@ -45,7 +45,7 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     """None for fewer than `MIN_STEPS` steps of the commonest phase."""
     at, _ = kernels_of_one_phase(a, device)
     held = a.budgets[device].by_step
-    number, step = np.unique(a.steps.op_step[at], return_inverse=True)
+    number, step = dense(a.steps.op_step[at])
     count = len(number)
     if count < MIN_STEPS:
         return None
@@ -82,7 +82,7 @@ def _like_kernels(
     name and launch shape that is called about as often in both."""
     columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads"))
     shape = shape_key({k: v[a.ops.row[at]] for k, v in columns.items()})
-    group = np.unique(call_key(a.op_name[at], shape), return_inverse=True)[1]
+    group = dense(call_key(a.op_name[at], shape))[1]
     duration = (a.ops.end - a.ops.start)[at]
     size = int(group.max(initial=-1)) + 1
     time, calls = (

@@ -10,7 +10,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.gaps import GapName, name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans
-from advisor.metrics.kernels import heaviest
+from advisor.metrics.kernels import dense, heaviest
 from advisor.model.arrays import Array
 from advisor.sources.schema import Call
 
@@ -36,5 +36,5 @@ def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
     calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
     mine = calls["thread"] == thread
     inside = Coverage(spans).within(calls["start"][mine], calls["end"][mine])
-    ids, of_call = np.unique(calls["name_id"][mine], return_inverse=True)
+    ids, of_call = dense(calls["name_id"][mine])
     return a.trace.texts(ids.tolist()), np.bincount(of_call, inside, minlength=len(ids))

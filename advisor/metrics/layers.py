@@ -106,8 +106,10 @@ def _joins(signs: Array) -> Array:
     """Which kernels concatenate keys or values to a cache: attention follows, without a rotation (whose
     halves are concatenated, too) or a product between, and nothing of the step writes to a cache."""
     join = signs == _JOIN
+    if not join.any() or (signs == _CACHE).any():
+        return np.zeros(len(signs), bool)
     decisive = np.flatnonzero(np.isin(signs, (_CORE, _LATENT, _PRODUCT, _ROTATION)))
-    if not join.any() or not len(decisive) or (signs == _CACHE).any():
+    if not len(decisive):
         return np.zeros(len(signs), bool)
     following = np.searchsorted(decisive, np.arange(len(signs)))
     last = np.append(signs[decisive], 0)[following]

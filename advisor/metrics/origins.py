@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from advisor.errors import InputError
 from advisor.metrics.align import Match, align, match_calls
 from advisor.metrics.host import Ranges, innermost
+from advisor.metrics.kernels import dense
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, OPERATIONS
 from advisor.sources.trace import Columns, Trace
@@ -311,7 +312,7 @@ class Provenance:
             found = theirs.take(match.other)
             return replace(found, operands=np.where(match.same, found.operands, MISSING))
         api = a.ops.api
-        rows, at = np.unique(api[api >= 0], return_inverse=True)
+        rows, at = dense(api[api >= 0])
         called = self.calls(rows)
         if called is None:
             return None

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import Distribution, distribution, shape_key
+from advisor.metrics.kernels import Distribution, dense, distribution, shape_key
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
@@ -55,13 +55,13 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
     duration = (a.ops.end - a.ops.start)[at]
     shape = shape_key({k: v[row] for k, v in columns.items()})
     place = _place(name, shape, a.ops.stream[at])
-    keys, group = np.unique(place, return_inverse=True)
+    keys, group = dense(place)
     if least:
         rare = np.bincount(group, minlength=len(keys))[group] < least
         # Numbered behind the places, so that the two do not mix.
-        joint = np.unique(call_key(name, shape)[rare], return_inverse=True)[1] + len(keys)
+        joint = dense(call_key(name, shape)[rare])[1] + len(keys)
         group[rare] = joint
-        keys, group = np.unique(group, return_inverse=True)
+        keys, group = dense(group)
     of_name = np.zeros(len(keys), np.int64)
     of_name[group] = name
     return LikeCalls(at, group, duration, of_name, distribution(group, duration, len(keys)))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from advisor.metrics.design import bounded_least_squares
-from advisor.metrics.kernels import dense, distribution, shorten
+from advisor.metrics.kernels import dense, distribution, extremes, shorten
 from advisor.metrics.operations import join
 from tests.builder import Export
 from tests.metrics.support import analysis
@@ -54,6 +54,31 @@ def test_dense_numbers_values_in_order(values: list[int]) -> None:
     keys, index = dense(np.array(values, np.int64))
     assert keys.tolist() == sorted(set(values))
     assert keys[index].tolist() == values
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=40))
+@example([2**64 - 1, 2**64 - 3])
+def test_dense_takes_keys_of_64_bits(values: list[int]) -> None:
+    keys, index = dense(np.array(values, np.uint64))
+    assert keys.tolist() == sorted(set(values))
+    assert keys[index].tolist() == values
+
+
+def test_dense_keeps_keys_apart_that_share_a_slot() -> None:
+    values = np.random.default_rng(1).integers(-(2**62), 2**62, 20_000)  # on 262,144 slots
+    keys, index = dense(values)
+    assert keys.tolist() == sorted(set(values.tolist()))
+    assert (keys[index] == values).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 10**6)), max_size=40))
+def test_extremes_of_each_group(rows: list[tuple[int, int]]) -> None:
+    group, values = np.array(rows, np.int64).reshape(-1, 2).T
+    least, most = extremes(group, values, 4)
+    for g in range(4):
+        mine = [v for of, v in rows if of == g]
+        assert least[g] == min(mine, default=2**63 - 1)
+        assert most[g] == max([0, *mine])
 
 
 @given(
