@@ -395,10 +395,5 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        wanted = np.zeros(1 + max(Call), bool)
-        wanted[list(kinds)] = True
-        return self.calls_in_window[wanted[self._kind_of_call]]
-
-    @cached_property
-    def _kind_of_call(self) -> Array:
-        return self.trace.columns("api_calls", ("call",))["call"][self.calls_in_window]
+        rows, wanted = self.calls_in_window, np.isin(np.arange(len(Call)), kinds)  # by class, not by call
+        return rows[wanted[self.trace.columns("api_calls", ("call",))["call"][rows]]]
