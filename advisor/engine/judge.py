@@ -12,7 +12,7 @@ from advisor.engine.interpret import BranchResult, Outcome, check_fact
 from advisor.engine.rank import severity_of
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import SEVERITIES, Finding, Impact, Severity
-from advisor.model.gain import Gain, Prediction, Ranking
+from advisor.model.gain import LEAST, Gain, Prediction, Ranking
 from advisor.model.numbers import percent
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
@@ -198,10 +198,13 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
     """The finding with its estimates; one that tracing alone may have made says so and is medium at
     most."""
 
-    def of(asked: Gain | None) -> Gain | None:
-        return next((found for ask, found in prediction.others if ask == asked), None)
+    def of(wanted: Gain | None) -> Gain | None:
+        return next((found for ask, found in prediction.others if ask == wanted), None)
 
-    others = tuple(o.model_copy(update={"gain": of(o.gain)}) for o in finding.alternatives)
+    asked = (o.model_copy(update={"gain": of(o.gain)}) for o in finding.alternatives)
+    others = tuple(
+        o for o in asked if o.gain is None or o.gain.speedup is None or o.gain.speedup.mid >= LEAST
+    )
     changes: dict[str, object] = {"gain": prediction.gain, "alternatives": others}
     if prediction.doubt and (terms := finding.ranking) is not None:
         cap = terms.cap if terms.cap in ("low", "info") else "medium"

@@ -17,9 +17,10 @@ from advisor.model.numbers import IN_NS, digits, duration, percent, times, value
 from advisor.model.rules import RuleSpec
 
 # --- placeholders ``{fact|format}`` and ``{param.NAME|format}`` of messages, and their formats ----
-# A passage in ``[[double brackets]]`` is left out where a value in it is not known.
+# A passage in ``[[double brackets]]`` is left out where a value in it is not known, or a share is 0 %.
 
 UNKNOWN = "(unknown)"
+_NOTHING = percent(0.0)
 _PLACEHOLDER = re.compile(r"\{(param\.)?([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\|([a-z]+)\}")
 #: How nsys writes environment variables in the names of files, which advice quotes.
 _NSYS_VARIABLE = re.compile(r"%q\{[A-Z_]+\}")
@@ -77,8 +78,9 @@ def render(template: str, lookup: Callable[[Placeholder], Shown | None]) -> str:
         return UNKNOWN if found is None else show(found, wanted.format)
 
     def kept(match: re.Match[str]) -> str:
-        all_known = all(lookup(p) is not None for p in placeholders(match[1]))
-        return match[1] if all_known else ""
+        found = ((lookup(p), p.format) for p in placeholders(match[1]))
+        complete = all(v is not None and (form != "pct" or show(v, form) != _NOTHING) for v, form in found)
+        return match[1] if complete else ""
 
     return " ".join(_PLACEHOLDER.sub(one, _PASSAGE.sub(kept, template)).split())
 

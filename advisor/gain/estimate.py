@@ -115,7 +115,11 @@ class Replayer:
         key = (tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
-            self._known[key] = max(self.mean_step(inputs, replay(inputs)), self._least(fixes, inputs))
+            step = max(self.mean_step(inputs, replay(inputs)), self._least(fixes, inputs))
+            if fixes and inputs.no_longer_than(self.inputs((), scenario)):
+                # The steps before the measured ones may have ended sooner than these.
+                step = min(step, self._replayed((), replace(scenario, leans=())))
+            self._known[key] = step
         return self._known[key]
 
     def _least(self, fixes: Sequence[Fix], inputs: Inputs) -> float:

@@ -124,6 +124,14 @@ class Inputs(Struct, frozen=True):
     def with_ops(self, **columns: Array) -> Inputs:
         return replace(self, ops=replace(self.ops, **columns))
 
+    def no_longer_than(self, other: Inputs) -> bool:
+        """Whether each call and operation is one of the other's and takes no more time there."""
+        if len(self.calls) != len(other.calls) or len(self.ops) != len(other.ops):
+            return False
+        pairs = ((self.calls, other.calls, ("pre", "own")), (self.ops, other.ops, ("duration", "gap")))
+        shorter = all((getattr(a, n) <= getattr(b, n)).all() for a, b, names in pairs for n in names)
+        return shorter and np.array_equal(self.ops.stream, other.ops.stream)
+
 
 def no_joins() -> Joins:
     none = np.empty(0, np.int64)

@@ -30,6 +30,8 @@ def over_all(spans: Sequence[Span | None]) -> Span | None:
 
 #: A fix that saves less than this share of the step is not worth a sentence.
 WORTH = 0.03
+#: Reports print a smaller speed-up as 1.00 x: another way that wins no more is not offered.
+LEAST = 1.005
 #: What a cause holds is the most that its fix can save, and mostly it saves less: without an
 #: estimate this part of it counts.
 HELD_FACTOR = 0.3

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import Advice, Alternative, Finding, Gain, Verify
+from advisor.model.findings import Advice, Alternative, Finding, Gain, Option, Verify
 from advisor.model.numbers import CHANGES, condition_parts, fact_unit, session_time, value_text
 from advisor.reports.blocks import Block, Do, Entry, Grid, Labelled, Paragraph, Places
 from advisor.reports.budget_bar import words
@@ -79,7 +79,7 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
     notes = {advice.id for advice in found.recommendations}
     for other in found.alternatives:
         if other.action not in notes or (other.gain is not None and other.gain.speedup is not None):
-            yield _alternative(other)
+            yield _alternative(other, found.rank, shown)
     if found.explains:
         names = dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)
         yield Labelled("explains", ", ".join(names))
@@ -159,28 +159,34 @@ def place_text(where: Interval) -> str:
 
 
 def _advice(advice: Advice, rank: int, shown: Shown) -> Do:
-    before = shown.setdefault(advice.options, rank) if advice.options else rank
+    text = f"{advice.action.rstrip('.')} (effort {advice.effort})"
+    verify = verify_text(advice.verify) if advice.verify is not None else ""
+    return Do(text, *_option_lines(advice.options, rank, shown), verify)
+
+
+def _option_lines(
+    options: tuple[Option, ...], rank: int, shown: Shown
+) -> tuple[tuple[tuple[str, str, str], ...], str]:
+    """The lines, or the finding that has shown them."""
+    before = shown.setdefault(options, rank) if options else rank
+    if before != rank:
+        return (), f"options: as in {before}"
     # Lines of the engine "any" suit all of them and are commands of their own.
-    lines = tuple(
+    return tuple(
         ("" if o.engine == "any" else o.engine, o.line, f"since {o.since}" if o.since else "")
-        for o in advice.options
-    )
-    return Do(
-        f"{advice.action.rstrip('.')} (effort {advice.effort})",
-        lines if before == rank else (),
-        "" if before == rank else f"options: as in {before}",
-        verify_text(advice.verify) if advice.verify is not None else "",
-    )
+        for o in options
+    ), ""
 
 
-def _alternative(other: Alternative) -> Do:
+def _alternative(other: Alternative, rank: int, shown: Shown) -> Do:
     """Another way to win, with its estimate where there is one."""
     notes, gain = [f"effort {other.effort}"], other.gain
     if gain is not None and gain.speedup is not None:
         tokens = " in tokens/s" if gain.measure == "throughput" else ""
         by = f" by what-if {gain.what_if}{params_text(gain.params)}"
         notes.insert(0, times_text(gain.speedup) + tokens + by)
-    return Do(f"{other.text.rstrip('.')} ({', '.join(notes)})", label="or")
+    text = f"{other.text.rstrip('.')} ({', '.join(notes)})"
+    return Do(text, *_option_lines(other.options, rank, shown), label="or")
 
 
 def verify_text(verify: Verify) -> str:

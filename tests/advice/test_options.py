@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.model.findings import Alternative, Diagnosis
+from advisor.reports.diagnosis import TextOptions, plain
 from tests.builder import Export
 from tests.scenarios.machine import (
     ADD,
@@ -87,3 +88,47 @@ def test_gaps_between_graph_nodes(tmp_path: Path, gpu: str, offers: bool) -> Non
 def test_small_gaps_between_graph_nodes_are_in_order(tmp_path: Path) -> None:
     d = diagnosed(decode((GEMM, 60.0), (DECODE_ATTENTION, 30.0)), tmp_path)
     assert "graph-node-gaps" not in {f.cause for f in d.findings}
+
+
+SGEMM = Kernel("ampere_sgemm_128x64_tn")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capability", "offers"),
+    [("NVIDIA A100-SXM4-80GB", (8, 0), True), ("NVIDIA GeForce RTX 3090", (8, 6), False)],
+)
+def test_no_option_that_wins_nothing(
+    tmp_path: Path, gpu: str, capability: tuple[int, int], offers: bool
+) -> None:
+    """TF32 is as fast as FP32 on GeForce boards: there the 16-bit types alone are advised."""
+    m = Machine(Export().gpu(name=gpu, capability=capability))
+    for i in range(8):
+        with m.step(f"train_step {i}"):
+            m.layers(16, [(SGEMM, 400.0)])
+    d = diagnosed(m, tmp_path)
+    (found,) = (f for f in d.findings if f.cause == "fp32-matmul")
+    assert found.recommendations[0].id == "lower-precision"
+    assert ("allow-tf32" in {a.action for a in found.alternatives}) is offers
+    assert "TF32" not in " ".join(r.action for r in found.recommendations)
+
+
+def test_option_lines_of_another_way_are_printed(tmp_path: Path) -> None:
+    d = diagnosed(decode(*LAYER), tmp_path)
+    limit = next(f for f in d.findings if f.cause == "memory-bandwidth-bound")
+    int4 = next(a for a in limit.alternatives if a.action == "int4-weights")
+    assert int4.options
+    text = " ".join(plain(d, TextOptions(width=200, verbosity=1)).split())
+    assert " ".join(int4.options[0].line.split()) in text
+
+
+def test_idle_parts_that_are_nothing_are_not_told(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"iteration {i}"):
+            for _ in range(4):
+                m.launch(GEMM, 60)
+                m.work(80)
+    d = diagnosed(m, tmp_path)
+    (found,) = (f for f in d.findings if f.cause == "gpu-idle")
+    assert "for launches" in found.message
+    assert " 0 %" not in found.message

@@ -57,6 +57,12 @@ def test_a_passage_without_its_value_is_left_out() -> None:
     assert render(template, lambda p: known.get(p.name)) == "50 % idle, 50 % in all."
 
 
+def test_a_passage_about_nothing_is_left_out() -> None:
+    known = {"a.b": Shown(0.5, "ratio"), "a.c": Shown(0.00002, "ratio"), "a.d": Shown(0, "count")}
+    template = "{a.b|pct} idle[[, {a.c|pct} in calls]][[, {a.d|int} calls]], {a.c|pct} at least."
+    assert render(template, lambda p: known.get(p.name)) == "50 % idle, 0 calls, 0 % at least."
+
+
 def test_placeholders() -> None:
     template = "{sync.idle_ratio|pct} above {param.min_idle|pct}"
     assert list(placeholders(template)) == [

@@ -13,8 +13,10 @@ from advisor.gain.work import NoEstimate
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import US, fix, replayer
+from tests.scenarios.machine import GEMM, Kernel, Machine
 
 MODEL, FLOOR = 0.05, 0.02
+SGEMM = Kernel("ampere_sgemm_128x64_tn")
 
 
 def test_errors_add_in_quadrature() -> None:
@@ -103,3 +105,17 @@ def test_a_step_without_work_has_no_estimate(tmp_path: Path) -> None:
     r = replayer(scenes.sampled((scenes.NCCL, 100, 10, 0)), tmp_path)
     with pytest.raises(NoEstimate, match="no work"):
         r.estimate([fix("overlap_communication", overlap=1.0)])
+
+
+def test_less_work_never_takes_longer(tmp_path: Path) -> None:
+    """The host decides when steps begin, and only the step before the measured ones ends on a long
+    product: made shorter, that step ends sooner, and the last one as late as before."""
+    m = Machine(Export().gpu(name="NVIDIA H200", capability=(9, 0)))
+    for i in range(6):
+        with m.step(f"train_step {i}"):
+            m.launch(GEMM, 100)
+            m.work(3_000)
+            m.launch(SGEMM, 2_000 if i < 2 else 20)
+    found = replayer(m.export, tmp_path).estimate([fix("tensor_rate", precision="bf16")])
+    assert found.after.mid == found.before.mid
+    assert found.speedup.mid == 1.0
