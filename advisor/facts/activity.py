@@ -17,7 +17,6 @@ from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.workload import UNKNOWN
 from advisor.model.arrays import Array
-from advisor.model.facts import Scope
 
 #: From this share of graph launches of which nothing is recorded on, the capture does not hold
 #: what the device did: the busy time of its rows falls short by as much.
@@ -106,36 +105,35 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
     samples = a.samples(device)
     if samples is None:
         return
-    scope = Scope(device=device)
     if not work_recorded(a, device, out):
-        _alone(samples, scope, out)
-    out.put("activity.sm_ratio", samples.mean("sm_active"), scope)
-    out.put("activity.gr_ratio", samples.mean("gr_active"), scope)
-    out.put("activity.dram_ratio", _mean_dram(samples), scope)
+        _alone(samples, out)
+    out.put("activity.sm_ratio", samples.mean("sm_active"))
+    out.put("activity.gr_ratio", samples.mean("gr_active"))
+    out.put("activity.dram_ratio", _mean_dram(samples))
     bursts = burst_levels(samples)
     if bursts:
-        out.put("activity.burst_low_ratio", bursts[0], scope)
-        out.put("activity.burst_high_ratio", bursts[1], scope)
+        out.put("activity.burst_low_ratio", bursts[0])
+        out.put("activity.burst_high_ratio", bursts[1])
     clock_facts(a, device, out)
 
 
-def _alone(samples: Samples, scope: Scope, out: FactWriter) -> None:
+def _alone(samples: Samples, out: FactWriter) -> None:
     """No operation of the device is recorded: its busy time is what the samples say it is."""
     if samples.busy is None:
         return
     busy = float(samples.busy.mean())
-    _busy_share(busy, False, scope, out)
-    out.put("activity.kernels_resolved", False, scope)
-    _while_busy(samples, busy, samples.busy, scope, out)
+    _busy_share(busy, False, out)
+    out.put("activity.kernels_resolved", False)
+    _while_busy(samples, busy, samples.busy, out)
 
 
-def _busy_share(busy: float, recorded: bool, scope: Scope, out: FactWriter) -> None:
-    out.put("activity.work_recorded", recorded, scope)
-    out.put("activity.busy_ratio", busy, scope)
-    out.put("activity.idle_ratio", 1.0 - busy, scope)
+def _busy_share(busy: float, recorded: bool, out: FactWriter) -> None:
+    out.put("activity.work_recorded", recorded)
+    out.put("activity.busy_ratio", busy)
+    out.put("activity.idle_ratio", 1.0 - busy)
 
 
-def _while_busy(samples: Samples, busy: float, inside: Array | None, scope: Scope, out: FactWriter) -> None:
+def _while_busy(samples: Samples, busy: float, inside: Array | None, out: FactWriter) -> None:
     """Means over the busy share of the window. `inside` is how much of each sample the device is
     busy, given where the samples do not resolve kernels: then each counts as a whole."""
     if busy <= 0:
@@ -144,14 +142,14 @@ def _while_busy(samples: Samples, busy: float, inside: Array | None, scope: Scop
     means = {"sm": samples.mean("sm_active"), "tensor": samples.mean("tensor_active"), "dram": dram}
     for name, value in means.items():
         if value is not None:
-            out.put(f"activity.{name}_busy_ratio", min(value / busy, 1.0), scope)
+            out.put(f"activity.{name}_busy_ratio", min(value / busy, 1.0))
     if dram is None or samples.dram is None:
         return
     # However the samples divide over the kernels, no more time can be at the limit.
-    out.put("activity.dram_bound_most_ratio", min(dram / busy / DRAM_LIMIT, 1.0), scope)
+    out.put("activity.dram_bound_most_ratio", min(dram / busy / DRAM_LIMIT, 1.0))
     if inside is not None:
         held = time_at_level(samples.dram, inside, DRAM_LIMIT)
-        out.put("activity.dram_bound_window_ratio", min(held, busy), scope)
+        out.put("activity.dram_bound_window_ratio", min(held, busy))
 
 
 def work_recorded(a: Analysis, device: int, out: FactWriter) -> bool:
@@ -174,57 +172,52 @@ def sampled_devices(a: Analysis) -> list[int]:
 
 
 def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None) -> None:
-    scope, budget = Scope(device=device), a.budgets[device]
+    budget = a.budgets[device]
     window = max(budget.window.length, 1)
     busy = budget.busy_ns / window
     if weight_bytes:
         time = float((a.ops.end - a.ops.start)[a.device_kernels(device)].sum())
         read = read_ratio(a, device, weight_bytes * a.step_count, time)
-        out.put("bandwidth.weights_ratio", read, scope)
+        out.put("bandwidth.weights_ratio", read)
         if read is not None and a.samples(device) is None:
             held = min(read / ACHIEVABLE, 1.0) * min(time / window, busy)
-            out.put("activity.dram_bound_window_ratio", held, scope)
+            out.put("activity.dram_bound_window_ratio", held)
     samples = a.samples(device)
     if not work_recorded(a, device, out):
         return
-    _busy_share(busy, True, scope, out)
+    _busy_share(busy, True, out)
     if samples is None:
         return
     worked = budget.busy
-    out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, worked), scope)
+    out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, worked))
     found = _with_weights(a, device, weight_bytes)
     resolved = found is not None and "dram" in found.level and bool(found.resolved("dram").any())
-    out.put("activity.kernels_resolved", resolved, scope)
+    out.put("activity.kernels_resolved", resolved)
     inside = None
     if not resolved:
         ends = samples.time + samples.period
         inside = Coverage(worked).within(samples.time, ends) / samples.period
-    _while_busy(samples, busy, inside, scope, out)
+    _while_busy(samples, busy, inside, out)
     if found is None:
         return
     shares = found.share
     if resolved:
         time, level = found.share_above("dram", DRAM_LIMIT)
-        out.put("activity.dram_bound_busy_ratio", min(time / busy, 1.0) if busy else None, scope)
-        out.put("activity.dram_bound_window_ratio", min(time, 1.0), scope)
-        out.put("activity.dram_bound_level_ratio", level, scope)
+        out.put("activity.dram_bound_busy_ratio", min(time / busy, 1.0) if busy else None)
+        out.put("activity.dram_bound_window_ratio", min(time, 1.0))
+        out.put("activity.dram_bound_level_ratio", level)
         known = float(shares[found.resolved("dram")].sum())
-        out.put("activity.resolved_ratio", min(known / busy, 1.0) if busy else None, scope)
+        out.put("activity.resolved_ratio", min(known / busy, 1.0) if busy else None)
     weighted = [
         (found.of(f, "tensor"), sum(s for (g, _), s in zip(found.groups, shares, strict=True) if g == f))
         for f in sorted(MATMUL)
     ]
     known_ = [(v, s) for v, s in weighted if v is not None]
     if known_:
-        out.put(
-            "activity.matmul_tensor_ratio", sum(v * s for v, s in known_) / sum(s for _, s in known_), scope
-        )
+        out.put("activity.matmul_tensor_ratio", sum(v * s for v, s in known_) / sum(s for _, s in known_))
     safe = {measure: found.safe(measure) for measure in found.level}
     out.table(
         "activity.groups",
-        scope,
-        "Sampled activity inside kernels (least squares), share of the window",
-        "family, kernel and blocks, share:ratio, DRAM:ratio, SM:ratio, Tensor:ratio, error:ratio",
         [
             [
                 f,
@@ -296,7 +289,6 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
     rows, mine, busy = _clock_samples(a, device)
     if not busy.any():
         return
-    scope = Scope(device=device)
     clock = rows["sm_clock_hz"][busy]
     top = rows["sm_clock_max_hz"][busy]
     highest = a.device(device).clock_hz if np.isnan(top).all() else float(np.nanmax(top))
@@ -304,13 +296,13 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         highest = float(np.nanmax(rows["sm_clock_hz"][mine]))  # at least this one it can reach
     if highest and not np.isnan(clock).all():
         ratio = float(np.nanmean(clock)) / highest
-        out.put("clock.busy_ratio", min(ratio, 1.0), scope)
+        out.put("clock.busy_ratio", min(ratio, 1.0))
         share = float(busy.sum() / max(mine.sum(), 1))
-        out.put("clock.lost_window_ratio", max(1.0 - ratio, 0.0) * share, scope)
+        out.put("clock.lost_window_ratio", max(1.0 - ratio, 0.0) * share)
         quarters = np.array_split(clock[~np.isnan(clock)], 4)
         if len(quarters[-1]) >= _IN_QUARTER:
             medians = [float(np.median(q)) for q in quarters]
-            out.put("clock.fall_ratio", 1.0 - medians[-1] / max(medians), scope)
+            out.put("clock.fall_ratio", 1.0 - medians[-1] / max(medians))
     power, limit = rows["power_w"][busy], rows["power_limit_w"][busy]
     spec = gpu(a.device(device).name)
     rated = spec is not None and spec.tdp_w is not None and bool(np.isnan(limit).all())
@@ -318,20 +310,20 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         limit = np.full(len(power), float(spec.tdp_w or np.nan))
     at_limit = np.where(np.isnan(power) | np.isnan(limit), np.nan, power >= _AT_LIMIT * limit)
     held, heated = rows["throttled"][busy], rows["overheated"][busy]
-    out.put("clock.held_back_ratio", _mean(held), scope)
+    out.put("clock.held_back_ratio", _mean(held))
     # What the driver says of a sample counts before what its power suggests.
     limited = np.where(np.isnan(held), at_limit, held)
     shares = {"clock.power_limited_ratio": at_limit, "clock.limited_ratio": limited}
     # The limit may have been set below the rating, so that what is below that may be at its limit.
     known = {name: found for name, of in shares.items() if (found := _mean(of)) is not None}
     unsure = rated and bool(np.isnan(held).any())
-    out.put_between({name: (least, 1.0 if unsure else least) for name, least in known.items()}, scope)
+    out.put_between({name: (least, 1.0 if unsure else least) for name, least in known.items()})
     if np.nansum(limited) > 0:
         heat_share = float(np.nansum(heated) / np.nansum(limited))
-        out.put("clock.limit", "heat" if heat_share >= 0.5 else "power", scope)
+        out.put("clock.limit", "heat" if heat_share >= 0.5 else "power")
     heat = rows["temperature_c"][busy]
     if not np.isnan(heat).all():
-        out.put("clock.temperature_max_c", float(np.nanmax(heat)), scope)
+        out.put("clock.temperature_max_c", float(np.nanmax(heat)))
     mean_clock = _mean(clock)
     table = [
         ["SM clock while busy", None if mean_clock is None else mean_clock / 1e6, "MHz"],
@@ -341,13 +333,7 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         ["held down by the driver", _percent(held), "% of samples"],
         ["highest temperature", None if np.isnan(heat).all() else float(np.nanmax(heat)), "C"],
     ]
-    out.table(
-        "clock.samples",
-        scope,
-        "Clocks, power and temperature while busy",
-        ("what", "value", "unit"),
-        [row for row in table if row[1] is not None],
-    )
+    out.table("clock.samples", [row for row in table if row[1] is not None])
 
 
 def _mean(values: Array) -> float | None:

@@ -27,7 +27,7 @@ from advisor.facts.waits import wait_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
-from advisor.model.facts import FactBase
+from advisor.model.facts import FactBase, Scope
 
 
 def build_facts(
@@ -56,38 +56,39 @@ def build_facts(
     else:
         ranks.put(out)
     for device in sampled_devices(a):
-        sampled_facts(a, device, out)
-        memory_facts(a, device, out)
+        put = out.at(Scope(device=device))
+        sampled_facts(a, device, put)
+        memory_facts(a, device, put)
     for device in a.devices:
-        own = a.on(device)
-        device_facts(own, device, out)
-        in_use_facts(own, device, out)
-        shape_facts(own, device, out)
-        expert_facts(own, device, out)
-        layer_facts(own, device, out)
-        host_facts(own, device, out)
-        wait_facts(own, device, out)
-        switch_facts(own, device, out)
-        memory_facts(own, device, out)
-        copy_facts(own, device, out)
-        unified_facts(own, device, out)
+        own, put = a.on(device), out.at(Scope(device=device))
+        device_facts(own, device, put)
+        in_use_facts(own, device, put)
+        shape_facts(own, device, put)
+        expert_facts(own, device, put)
+        layer_facts(own, device, put)
+        host_facts(own, device, put)
+        wait_facts(own, device, put)
+        switch_facts(own, device, put)
+        memory_facts(own, device, put)
+        copy_facts(own, device, put)
+        unified_facts(own, device, put)
         sized = matmuls(own, device)
-        provenance_facts(own, device, out, sized)
+        provenance_facts(own, device, put, sized)
         weights = weight_bytes or recorded_weights(own, sized)
-        activity_facts(own, device, out, weights)
-        phase_facts(own, device, out, weights)
-        speculation_facts(own, device, out, acceptance)
-        transfer_facts(own, device, out)
-        batch_facts(own, device, out)
-        rate_facts(own, device, out, weights, decoder.parameters if decoder else None)
-        product_facts(own, device, out, decoder)
+        activity_facts(own, device, put, weights)
+        phase_facts(own, device, put, weights)
+        speculation_facts(own, device, put, acceptance)
+        transfer_facts(own, device, put)
+        batch_facts(own, put)
+        rate_facts(own, device, put, weights, decoder.parameters if decoder else None)
+        product_facts(own, device, put, decoder)
         waits = ranks.waits.get(device) if ranks else None
-        operation_facts(own, device, out, waits)
-        drift_facts(own, device, out)
-        communication_facts(own, device, out, waits)
-        network_facts(own, device, out)
-        sampled_facts(own, device, out)
-        evidence(own, device, out)
-        call_site_tables(own, device, out)
+        operation_facts(own, device, put, waits)
+        drift_facts(own, device, put)
+        communication_facts(own, device, put, waits)
+        network_facts(own, device, put)
+        sampled_facts(own, device, put)
+        evidence(own, device, put)
+        call_site_tables(own, device, put)
     out.explain_missing(a)
     return out.base

@@ -17,7 +17,6 @@ from advisor.metrics.damage import GOOD_RESULTS, capture_ranges
 from advisor.metrics.intervals import union
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
-from advisor.model.facts import TRACE
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
@@ -132,31 +131,29 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         return
     graph_launches = _graph_launches(a)
     rows = sum(trace.rows(t) for t in _EVENT_TABLES)
-    out.put_all(
-        {
-            "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
-            "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
-            "capture.kernel_count": None if alone else trace.rows("kernels"),
-            "capture.cuda_traced": capture.cuda_traced,
-            "capture.nsys_recorded": capture.recorder.nsys_options,
-            "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
-            "capture.compute_capability": max(_majors(a), default=None),
-            **{f"gpu.{name}": gpu_has(name, a.device(a.main_device)) for name in _FEATURES},
-            "capture.trace_method": a.trace_method,
-            "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
-            "capture.startup_ms": a.startup.length / 1e6,
-            "capture.size_bytes": capture.size_bytes,
-            "capture.event_count": rows,
-            "capture.nvtx_range_count": _written_ranges(a),
-            # No tool that is read here samples other GPUs: that there are none says nothing then.
-            "capture.sample_count": trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
-            "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
-            "capture.step_method": a.repeated.method if len(a.repeated) else None,
-            "capture.step_confidence": a.repeated.confidence if len(a.repeated) else None,
-            "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in capture.environment_names),
-            "capture.range_count": len(capture_ranges(trace)) + 1 if trace.has("api_calls") else None,
-        }
-    )
+    out |= {
+        "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
+        "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
+        "capture.kernel_count": None if alone else trace.rows("kernels"),
+        "capture.cuda_traced": capture.cuda_traced,
+        "capture.nsys_recorded": capture.recorder.nsys_options,
+        "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
+        "capture.compute_capability": max(_majors(a), default=None),
+        **{f"gpu.{name}": gpu_has(name, a.device(a.main_device)) for name in _FEATURES},
+        "capture.trace_method": a.trace_method,
+        "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
+        "capture.startup_ms": a.startup.length / 1e6,
+        "capture.size_bytes": capture.size_bytes,
+        "capture.event_count": rows,
+        "capture.nvtx_range_count": _written_ranges(a),
+        # No tool that is read here samples other GPUs: that there are none says nothing then.
+        "capture.sample_count": trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
+        "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
+        "capture.step_method": a.repeated.method if len(a.repeated) else None,
+        "capture.step_confidence": a.repeated.confidence if len(a.repeated) else None,
+        "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in capture.environment_names),
+        "capture.range_count": len(capture_ranges(trace)) + 1 if trace.has("api_calls") else None,
+    }
     span = a.span[1] - min(a.span[0], a.startup.begin)
     if span > 0:
         startup_facts(a, span, out)
@@ -175,9 +172,6 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     _coverage(a, out)
     out.table(
         "capture.options",
-        TRACE,
-        "How it was recorded",
-        ("option", "value"),
         [
             ["trace sources", _sources(capture.trace_sources) or "unknown"],
             ["CUDA traced by", a.trace_method or "unknown"],
@@ -195,23 +189,19 @@ def _workload(a: Analysis, out: FactWriter) -> None:
         out.put("capture.is_inference", language_model or "inference" in kind)
     if kind == NO_KERNELS:
         return
-    out.put_all(
-        {
-            "workload.kind": kind,
-            "workload.confidence": a.program.confidence,
-            "workload.framework": a.program.framework,
-        }
-    )
+    out |= {
+        "workload.kind": kind,
+        "workload.confidence": a.program.confidence,
+        "workload.framework": a.program.framework,
+    }
     if kind == UNKNOWN and (not len(a.names.ids) or a.trace.summed):
         return  # opaque graphs or cut names, for one: advice for any program may fit
-    out.put_all(
-        {
-            "workload.is_language_model": language_model,
-            "workload.is_training": training,
-            "workload.is_model": a.program.is_model,
-            "workload.is_pytorch": a.program.framework == "pytorch",
-        }
-    )
+    out |= {
+        "workload.is_language_model": language_model,
+        "workload.is_training": training,
+        "workload.is_model": a.program.is_model,
+        "workload.is_pytorch": a.program.framework == "pytorch",
+    }
 
 
 def samples_alone(a: Analysis) -> bool:
@@ -255,9 +245,6 @@ def _calls(a: Analysis, out: FactWriter) -> None:
     names = a.trace.texts(calls["name_id"][bad[:20]].tolist())
     out.table(
         "capture.errors",
-        TRACE,
-        "Calls that returned an error",
-        ("call", "code", "at:s"),
         [
             [name, int(calls["result"][i]), float(calls["start"][i] / 1e9)]
             for name, i in zip(names, bad[:20].tolist(), strict=True)

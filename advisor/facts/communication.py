@@ -15,7 +15,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import SMALL_BYTES, Collectives, blocking, device_collectives, overlap
 from advisor.metrics.kernels import distribution
 from advisor.model.arrays import Array
-from advisor.model.facts import Interval, Scope, Value
+from advisor.model.facts import Interval, Value
 from advisor.sources.schema import MISSING
 
 #: The median of so many calls stands two slow ones.
@@ -152,11 +152,11 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     if not a.trace.has("kernels"):
         return
     found = device_collectives(a, device)
-    scope, budget = Scope(device=device), a.budgets[device]
+    budget = a.budgets[device]
     exposed = budget.share("communication")
     if len(found) == 0:
         names = ("comm.time_ratio", "comm.exposed_ratio", "comm.exposed_transfer_ratio")
-        out.put_all(dict.fromkeys(names, 0.0), scope)
+        out |= dict.fromkeys(names, 0.0)
         return
     window = max(budget.window.length, 1)
     time, hidden = overlap(a, device)
@@ -165,40 +165,34 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     known = waits is not None and bool((waits >= 0).any())
     if waits is None or not known:
         waits = np.zeros(len(found), np.int64)
-    out.put_all(
-        {
-            "comm.time_ratio": time / window,
-            "comm.exposed_ratio": exposed,
-            "comm.blocking_ratio": blocking(a, device, found),
-            "comm.waiting_known": known,
-            "comm.overlap_ratio": hidden / max(time, 1),
-            "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
-            **transfer_facts(
-                found.kind,
-                found.duration,
-                found.exposed,
-                found.bytes,
-                found.place,
-                waits,
-                waits >= 0,
-                exposed,
-                window,
-            ),
-            **a.rates(device, {"comm.small_calls": float(small.sum()) if sized.any() else None}),
-        },
-        scope,
-    )
-    _evidence(found, scope, window, out)
+    out |= {
+        "comm.time_ratio": time / window,
+        "comm.exposed_ratio": exposed,
+        "comm.blocking_ratio": blocking(a, device, found),
+        "comm.waiting_known": known,
+        "comm.overlap_ratio": hidden / max(time, 1),
+        "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
+        **transfer_facts(
+            found.kind,
+            found.duration,
+            found.exposed,
+            found.bytes,
+            found.place,
+            waits,
+            waits >= 0,
+            exposed,
+            window,
+        ),
+        **a.rates(device, {"comm.small_calls": float(small.sum()) if sized.any() else None}),
+    }
+    _evidence(found, window, out)
 
 
-def _evidence(found: Collectives, scope: Scope, window: int, out: FactWriter) -> None:
+def _evidence(found: Collectives, window: int, out: FactWriter) -> None:
     d = distribution(found.kind, found.duration, len(found.kinds))
     exposed_by_kind = np.bincount(found.kind, found.exposed, minlength=len(found.kinds))
     out.table(
         "comm.kinds",
-        scope,
-        "Collectives by kind, share of the window",
-        ("kind", "calls", "total:ms", "share:ratio", "exposed:ratio", "p50:us", "max:us"),
         [
             [
                 kind,
@@ -216,7 +210,6 @@ def _evidence(found: Collectives, scope: Scope, window: int, out: FactWriter) ->
     longest = np.argsort(-found.exposed, kind="stable")[:50]
     out.places(
         "communication",
-        scope,
         [
             Interval(int(found.start[i]), int(found.end[i]), None, None, found.kinds[found.kind[i]])
             for i in longest.tolist()

@@ -12,7 +12,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
-from advisor.model.facts import Interval, Scope
+from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (
     COPY_KIND_NAMES,
     DTOD,
@@ -63,7 +63,7 @@ FACTS = (
 def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Without a copies table the capture recorded none: a tracer of CUDA records all copies, so
     shares are zero wherever the kernel table proves that CUDA was traced."""
-    scope, budget = Scope(device=device), a.budgets[device]
+    budget = a.budgets[device]
     window, busy = max(budget.window.length, 1), max(budget.busy_ns, 1)
     at = a.device_ops(device)
     at = at[a.ops.kind[at] == Kind.COPY]
@@ -82,44 +82,26 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     practical = practical_rate(a, device)
     large = pageable & (size > _LARGE)
     rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
-    out.put_all(
-        {
-            "copy.pageable_ratio": spans.total / window if memory_known else None,
-            "copy.pageable_exposed_ratio": exposed / window if memory_known else None,
-            "copy.pageable_excess_ratio": exposed
-            / window
-            * max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
-            if memory_known
-            else None,
-            "copy.exposed_ratio": budget.share("htod", "dtoh"),
-            "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if tiny.any() else None,
-            "copy.tiny_time_ratio": float(length[tiny].sum()) / window,
-            "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
-            "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
-        },
-        scope,
-    )
-    out.put_all(
-        {
-            **a.rates(
-                device,
-                {
-                    "copy.pageable_large": float((pageable & (size > _LARGE)).sum())
-                    if memory_known
-                    else None,
-                    "copy.tiny": float(tiny.sum()),
-                },
-            )
-        },
-        scope,
-    )
+    saved = max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
+    out |= {
+        "copy.pageable_ratio": spans.total / window if memory_known else None,
+        "copy.pageable_exposed_ratio": exposed / window if memory_known else None,
+        "copy.pageable_excess_ratio": exposed / window * saved if memory_known else None,
+        "copy.exposed_ratio": budget.share("htod", "dtoh"),
+        "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if tiny.any() else None,
+        "copy.tiny_time_ratio": float(length[tiny].sum()) / window,
+        "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
+        "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
+    }
+    many_large = float(large.sum()) if memory_known else None
+    out |= a.rates(device, {"copy.pageable_large": many_large, "copy.tiny": float(tiny.sum())})
     if a.step_count:
-        out.put("copy.htod_bytes_per_step", float(size[kind == HTOD].sum()) / a.step_count, scope)
+        out.put("copy.htod_bytes_per_step", float(size[kind == HTOD].sum()) / a.step_count)
     pinned = crosses & (host_side == PINNED) & (size >= _RATE_FROM)
     if memory_known:
-        _link(a, device, scope, out, size[pinned], start[pinned], end[pinned])
-    _places(a, scope, out, at, kind)
-    _classes(a, scope, out, (kind, host_side, size, start, end), window)
+        _link(a, device, out, size[pinned], start[pinned], end[pinned])
+    _places(a, out, at, kind)
+    _classes(a, out, (kind, host_side, size, start, end), window)
 
 
 def _memory_known(a: Analysis, device: int) -> bool:
@@ -142,21 +124,19 @@ def practical_rate(a: Analysis, device: int) -> float | None:
     return about.htod_bytes_per_s if about is not None else None
 
 
-def _link(
-    a: Analysis, device: int, scope: Scope, out: FactWriter, size: Array, start: Array, end: Array
-) -> None:
+def _link(a: Analysis, device: int, out: FactWriter, size: Array, start: Array, end: Array) -> None:
     """Large pinned copies against what the link does in practice."""
     budget = a.budgets[device]
     window = max(budget.window.length, 1)
     spans = budget.window.cut(union(start, end))
-    out.put("copy.link_time_ratio", spans.total / window, scope)
-    out.put("copy.link_exposed_ratio", subtract(spans, budget.compute).total / window, scope)
+    out.put("copy.link_time_ratio", spans.total / window)
+    out.put("copy.link_exposed_ratio", subtract(spans, budget.compute).total / window)
     practical, time = practical_rate(a, device), float((end - start).sum())
     if time and practical:
-        out.put("copy.link_rate_ratio", float(size.sum()) / time * 1e9 / practical, scope)
+        out.put("copy.link_rate_ratio", float(size.sum()) / time * 1e9 / practical)
 
 
-def _places(a: Analysis, scope: Scope, out: FactWriter, at: Array, kind: Array) -> None:
+def _places(a: Analysis, out: FactWriter, at: Array, kind: Array) -> None:
     """The longest copies of each direction, as places on the timeline."""
     length = (a.ops.end - a.ops.start)[at]
     for part, mine in (
@@ -168,7 +148,6 @@ def _places(a: Analysis, scope: Scope, out: FactWriter, at: Array, kind: Array) 
         chosen = chosen[np.argsort(-length[chosen], kind="stable")[:_PLACES]]
         out.places(
             part,
-            scope,
             [
                 Interval(int(a.ops.start[i]), int(a.ops.end[i]), int(a.ops.stream[i]), None, part)
                 for i in at[chosen].tolist()
@@ -176,11 +155,11 @@ def _places(a: Analysis, scope: Scope, out: FactWriter, at: Array, kind: Array) 
         )
 
 
-def _classes(a: Analysis, scope: Scope, out: FactWriter, columns: tuple[Array, ...], window: int) -> None:
+def _classes(a: Analysis, out: FactWriter, columns: tuple[Array, ...], window: int) -> None:
     """Rows of the entity `copy_class` and the evidence table of the same content."""
     kind, host_side, size, start, end = columns
-    budget = a.budgets[scope.device or 0]
-    rows = []
+    budget = a.budgets[a.main_device]
+    rows: list[Row] = []
     for direction in distinct(kind).tolist():
         for memory in distinct(host_side[kind == direction]).tolist():
             mine = (kind == direction) & (host_side == memory)
@@ -188,7 +167,7 @@ def _classes(a: Analysis, scope: Scope, out: FactWriter, columns: tuple[Array, .
             time = float((end - start)[mine].sum())
             rows.append(
                 {
-                    "device": scope.device,
+                    "device": a.main_device,
                     "kind": COPY_KIND_NAMES.get(direction, "other"),
                     "memory": _MEMORY_NAMES.get(memory, "device") if direction in (HTOD, DTOH) else "device",
                     "count": int(mine.sum()),
@@ -202,21 +181,5 @@ def _classes(a: Analysis, scope: Scope, out: FactWriter, columns: tuple[Array, .
             )
     rows.sort(key=lambda r: -float(r["time_ratio"] or 0))
     out.entity("copy_class", rows)
-    out.table(
-        "copies.classes",
-        scope,
-        "Copies, share of the window",
-        "direction, memory, count, mean size:bytes, share:ratio, exposed:ratio, rate:bytes_per_s",
-        [
-            [
-                r["kind"],
-                r["memory"],
-                r["count"],
-                r["mean_bytes"],
-                r["time_ratio"],
-                r["exposed_ratio"],
-                r["rate_bytes_per_s"],
-            ]
-            for r in rows
-        ],
-    )
+    shown = ("kind", "memory", "count", "mean_bytes", "time_ratio", "exposed_ratio", "rate_bytes_per_s")
+    out.table("copies.classes", [[r[name] for name in shown] for r in rows])

@@ -17,7 +17,7 @@ from advisor.metrics.integrity import find_invalid
 from advisor.metrics.intervals import joined, union
 from advisor.metrics.window import OutsideWork, outside_work
 from advisor.model.arrays import distinct
-from advisor.model.facts import TRACE, Value
+from advisor.model.facts import Value
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING
 
@@ -115,9 +115,7 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     shares = ("capture.damaged_ratio", "capture.lost_row_ratio", "capture.invalid_row_ratio")
     out.put("capture.lost_ratio", max(out.value(name) or 0.0 for name in shares))
     out.put("capture.damage_signs", "; ".join(text for text, _ in signs) or "none")
-    out.table(
-        "capture.damage", TRACE, "Signs of lost events", ("sign", "value"), [list(sign) for sign in signs]
-    )
+    out.table("capture.damage", [list(sign) for sign in signs])
     _refused(out, texts)
 
 
@@ -223,7 +221,7 @@ def _refused(out: FactWriter, texts: list[str]) -> None:
 def integrity_facts(a: Analysis, out: FactWriter) -> None:
     """Counts by invariant, and all of them in words; the trace's ledger takes note of them."""
     invalid = find_invalid(a.trace, a.ops)
-    out.put_all({name: sum(map(invalid.of, checks)) for name, checks in _COUNTS.items()})
+    out |= {name: sum(map(invalid.of, checks)) for name, checks in _COUNTS.items()}
     out.put("capture.view_count", len(invalid.views))
     out.put("capture.invalid_row_ratio", invalid.worst_ratio)
     causes = [f"{view} is a view, not a table" for view in invalid.views]
@@ -234,13 +232,7 @@ def integrity_facts(a: Analysis, out: FactWriter) -> None:
         a.trace.ledger.note("doubted", _WORDS[check], table, count, of)
         rows.append([_WORDS[check], what, count, count / of])
     out.put("capture.invalid_rows", "; ".join(causes) or "none")
-    out.table(
-        "capture.invalid",
-        TRACE,
-        "Rows that cannot be true",
-        ("what is wrong", "rows", "count", "share"),
-        rows,
-    )
+    out.table("capture.invalid", rows)
 
 
 # --- how much GPU work the window holds, and how much lies outside it -----------------------------
@@ -254,23 +246,15 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
     by_device = [_outside(a.on(int(d))) for d in distinct(a.ops.device).tolist()]
     inside = sum(found.inside for found in by_device)
     outside = sum(found.outside for found in by_device)
-    out.put_all(
-        {
-            "capture.window_work_count": sum(len(a.device_ops(d)) for d in a.devices),
-            "capture.window_busy_ms": inside / 1e6,
-            "capture.window_chosen": bool(chosen.window or chosen.nvtx or chosen.phase),
-            "capture.outside_work_ratio": outside / (inside + outside) if inside + outside else 0.0,
-            "capture.whole_work_window": _whole(a, by_device),
-            "capture.step_levels": ", ".join(f"{n} {w}" for w, n in a.steps.levels) or None,
-        }
-    )
-    out.table(
-        "capture.outside_work",
-        TRACE,
-        "GPU work outside the window, share of the GPU time",
-        ("where", "GPU time:ms", "share:ratio", "from:s", "to:s"),
-        _place_rows(by_device, inside + outside),
-    )
+    out |= {
+        "capture.window_work_count": sum(len(a.device_ops(d)) for d in a.devices),
+        "capture.window_busy_ms": inside / 1e6,
+        "capture.window_chosen": bool(chosen.window or chosen.nvtx or chosen.phase),
+        "capture.outside_work_ratio": outside / (inside + outside) if inside + outside else 0.0,
+        "capture.whole_work_window": _whole(a, by_device),
+        "capture.step_levels": ", ".join(f"{n} {w}" for w, n in a.steps.levels) or None,
+    }
+    out.table("capture.outside_work", _place_rows(by_device, inside + outside))
 
 
 def _outside(own: Analysis) -> OutsideWork:

@@ -20,7 +20,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, step_times
 from advisor.metrics.turns import processes_wait_ns
 from advisor.model.arrays import Array
-from advisor.model.facts import Interval, Scope
+from advisor.model.facts import Interval
 from advisor.model.numbers import value_text
 from advisor.model.parts import IDLE
 from advisor.sources.schema import Call
@@ -144,57 +144,57 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
 
 
 def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    scope, budget = Scope(device=device), a.budgets[device]
+    budget = a.budgets[device]
     window = max(budget.window.length, 1)
-    out.put("budget.idle_ratio", budget.idle_ns / window, scope)
+    out.put("budget.idle_ratio", budget.idle_ns / window)
     unavoidable = budget.share("graph_internal", "profiler", "startup")
-    out.put("budget.waiting_ratio", max(budget.idle_ns / window - unavoidable, 0.0), scope)
-    out.put("budget.busy_ratio", budget.busy_ns / window, scope)
+    out.put("budget.waiting_ratio", max(budget.idle_ns / window - unavoidable, 0.0))
+    out.put("budget.busy_ratio", budget.busy_ns / window)
     for part in PARTS:
-        out.put(f"budget.{part}_ratio", budget.share(part), scope)
+        out.put(f"budget.{part}_ratio", budget.share(part))
     if a.step_count:
         times = step_times(a)
-        out.put("step.time_median_ms", float(np.median(times)) / 1e6, scope)
-        out.put("step.gpu_busy_ms", budget.busy_ns / 1e6 / a.step_count, scope)
+        out.put("step.time_median_ms", float(np.median(times)) / 1e6)
+        out.put("step.gpu_busy_ms", budget.busy_ns / 1e6 / a.step_count)
         if a.steps.method == "ranges":
             host = (a.steps.host_end - a.steps.host_start)[a.window_steps]
-            out.put("step.host_range_median_ms", float(np.median(host)) / 1e6, scope)
-    _launch(a, device, budget, scope, out)
+            out.put("step.host_range_median_ms", float(np.median(host)) / 1e6)
+    _launch(a, device, budget, out)
     if a.trace.has("kernels"):
-        _kernels(a, device, budget, scope, out)
-    _places(a, device, budget, scope, out)
+        _kernels(a, device, budget, out)
+    _places(a, device, budget, out)
 
 
-def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
     window, steps = max(budget.window.length, 1), a.step_count
     mine = a.device_ops(device)
     own = union_by(a.ops.process[mine], a.ops.start[mine], a.ops.end[mine])
-    out.put("launch.process_count", len(own), scope)
+    out.put("launch.process_count", len(own))
     if len(own) > 1:
         apart = sum(budget.window.cut(spans).total for spans in own.values())
-        out.put("launch.process_overlap_ratio", apart / max(budget.busy_ns, 1) - 1, scope)
-        out.put("launch.process_wait_ratio", processes_wait_ns(a, mine, own, budget.window) / window, scope)
-    out.put("launch.idle_ratio", budget.share(*LAUNCHING), scope)
-    out.put("launch.empty_queue_ratio", empty_queue_share(budget.gaps), scope)
+        out.put("launch.process_overlap_ratio", apart / max(budget.busy_ns, 1) - 1)
+        out.put("launch.process_wait_ratio", processes_wait_ns(a, mine, own, budget.window) / window)
+    out.put("launch.idle_ratio", budget.share(*LAUNCHING))
+    out.put("launch.empty_queue_ratio", empty_queue_share(budget.gaps))
     calls = a.trace.columns("api_calls", ("start", "end", "thread", "call"))
     feeder = a.feeder(device)
     rows = a.calls_of(Call.LAUNCH)
     rows = rows[calls["thread"][rows] == feeder]
     host = max(a.host_window[1] - a.host_window[0], 1)
     length = (calls["end"] - calls["start"])[rows]
-    out.put("launch.calls_per_s", len(rows) * 1e9 / host, scope)
-    out.put("launch.call_time_ratio", float(length.sum()) / host, scope)
+    out.put("launch.calls_per_s", len(rows) * 1e9 / host)
+    out.put("launch.call_time_ratio", float(length.sum()) / host)
     if len(rows):
-        out.put("launch.call_p50_ns", float(np.median(length)), scope)
-        out.put("launch.call_p10_ns", float(np.quantile(length, 0.1)), scope)
+        out.put("launch.call_p50_ns", float(np.median(length)))
+        out.put("launch.call_p10_ns", float(np.quantile(length, 0.1)))
     if steps:
-        out.put("launch.calls_per_step", len(rows) / steps, scope)
+        out.put("launch.calls_per_step", len(rows) / steps)
     graphs = a.calls_of(Call.GRAPH_LAUNCH)
     graphs = graphs[calls["thread"][graphs] == feeder]
     if steps:
-        out.put("graph.launches_per_step", len(graphs) / steps, scope)
+        out.put("graph.launches_per_step", len(graphs) / steps)
     replay = replay_gaps(budget.gaps)
     parts = budget.gap_parts
     others = sum(parts[p] for p in _OWNED)
@@ -202,21 +202,21 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
     code = int((parts["host_gap"] + parts["host_between_launches"])[replay].sum())
     paused = min(int(pause_ns(a, budget)), code)
     idle, code = idle - paused, code - paused
-    out.put("graph.replay_idle_ratio", idle / window, scope)
-    out.put("graph.replay_call_idle_ratio", (idle - code) / window, scope)
+    out.put("graph.replay_idle_ratio", idle / window)
+    out.put("graph.replay_call_idle_ratio", (idle - code) / window)
     at = a.device_ops(device)
     at = at[(a.ops.kind[at] == Kind.KERNEL) & (a.ops.api[at] >= 0)]
     alone = at[a.ops.graph_node[at] == 0]
     if len(at):
-        out.put("launch.eager_kernel_ratio", len(alone) / len(at), scope)
+        out.put("launch.eager_kernel_ratio", len(alone) / len(at))
     if len(alone):
         queue = np.maximum(a.ops.start[alone] - calls["end"][a.ops.api[alone]], 0)
-        out.put("launch.queue_p50_ns", float(np.median(queue)), scope)
+        out.put("launch.queue_p50_ns", float(np.median(queue)))
         run = int((a.ops.end - a.ops.start)[alone].sum())
-        out.put("launch.queue_over_kernel", float(queue.sum()) / max(run, 1), scope)
+        out.put("launch.queue_over_kernel", float(queue.sum()) / max(run, 1))
 
 
-def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     at = a.device_kernels(device)
     if len(at) == 0:
         return
@@ -226,25 +226,22 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
     blocks = a.trace.columns("kernels", ("blocks",))["blocks"][row]
     busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
     total = float(duration.sum())
-    out.put_all(
-        {
-            "kernel.duration_p50_ns": float(np.median(duration)),
-            "kernel.short_ratio": float((duration < _SHORT_NS).mean()),
-            "kernel.per_step": len(at) / a.step_count if a.step_count else None,
-            "graph.kernel_ratio": float(duration[a.ops.graph_node[at] != 0].sum()) / total,
-        },
-        scope,
-    )
+    out |= {
+        "kernel.duration_p50_ns": float(np.median(duration)),
+        "kernel.short_ratio": float((duration < _SHORT_NS).mean()),
+        "kernel.per_step": len(at) / a.step_count if a.step_count else None,
+        "graph.kernel_ratio": float(duration[a.ops.graph_node[at] != 0].sum()) / total,
+    }
 
     columns = a.trace.columns("kernels", ("local_bytes", "registers"))
     local, registers = columns["local_bytes"][row], columns["registers"][row]
     if (local >= 0).all():
         spilled = min(float(duration[local > 0].sum()), busy)
-        out.put("kernel.local_memory_ratio", spilled / busy, scope)
-        out.put("kernel.local_memory_window_ratio", spilled / window, scope)
+        out.put("kernel.local_memory_ratio", spilled / busy)
+        out.put("kernel.local_memory_window_ratio", spilled / window)
         if spilled:
             full = float(duration[(local > 0) & (registers >= _MOST_REGISTERS)].sum())
-            out.put("kernel.register_limit_ratio", full / float(duration[local > 0].sum()), scope)
+            out.put("kernel.register_limit_ratio", full / float(duration[local > 0].sum()))
 
     def held(wanted: Any) -> float:
         """ns of kernels whose family satisfies `wanted`, at most the busy time."""
@@ -257,7 +254,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
     unknown = held(is_unknown)
     if matmul := held(lambda k: k.family in MATMUL):
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
-        out.put("kernel.quantised_matmul_ratio", narrow / matmul, scope)
+        out.put("kernel.quantised_matmul_ratio", narrow / matmul)
 
     def between(time: float, whole: float) -> tuple[float, float]:
         """Share of a family: what no one knows may belong to it or not."""
@@ -268,26 +265,23 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: 
         spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
     shares["kernel.matmul_attention_ratio"] = between(held(lambda k: k.family in MATMUL | ATTENTION), total)
-    out.put_between(shares, scope)
+    out.put_between(shares)
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
     of_framework = a.names.mask(lambda k: k.of_framework)[name]
-    out.put_all(
-        {
-            "kernel.unfused_p50_ns": float(np.median(duration[small])) if small.any() else None,
-            "kernel.framework_ratio": float(of_framework.mean()),
-            "kernel.top_operation_ratio": max(by_operation.values()) / total,
-            "kernel.unmapped_ratio": unknown / total,
-        },
-        scope,
-    )
+    out |= {
+        "kernel.unfused_p50_ns": float(np.median(duration[small])) if small.any() else None,
+        "kernel.framework_ratio": float(of_framework.mean()),
+        "kernel.top_operation_ratio": max(by_operation.values()) / total,
+        "kernel.unmapped_ratio": unknown / total,
+    }
     about = a.device(device)
     if old is not None:
         older = min(float(duration[old].sum()), busy)
-        out.put("kernel.old_architecture_ratio", older / busy, scope)
-        out.put("kernel.old_architecture_window_ratio", older / window, scope)
+        out.put("kernel.old_architecture_ratio", older / busy)
+        out.put("kernel.old_architecture_window_ratio", older / window)
     # Some tracers do not record launch shapes: what is not known is not small.
     if about.sm_count and (blocks > 0).all():
-        _grids(a, device, at, blocks, duration, about.sm_count, budget, scope, out)
+        _grids(a, device, at, blocks, duration, about.sm_count, budget, out)
 
 
 def of_older_architecture(a: Analysis, device: int) -> Array | None:
@@ -332,7 +326,6 @@ def _grids(
     duration: Array,
     sms: int,
     budget: DeviceBudget,
-    scope: Scope,
     out: FactWriter,
 ) -> None:
     busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
@@ -346,17 +339,16 @@ def _grids(
     else:  # kernels that run at once fill the device together
         filled = np.where(small, blocks, sms)[compute]
         held = _narrow_ns(start[compute], end[compute], filled, sms)
-    out.put("kernel.small_grid_ratio", min(held / busy, 1.0), scope)
-    out.put("kernel.small_grid_window_ratio", min(held, busy) / window, scope)
+    out.put("kernel.small_grid_ratio", min(held / busy, 1.0))
+    out.put("kernel.small_grid_window_ratio", min(held, busy) / window)
     unfused = a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[at]]
     out.put(
         "kernel.small_unfused_ratio",
         float(duration[small & unfused].sum()) / max(float(duration[small | unfused].sum()), 1.0),
-        scope,
     )
     heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[a.op_name[at]]
     waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
-    out.put("kernel.several_waves_ratio", min(float(duration[heavy & waves].sum()) / busy, 1.0), scope)
+    out.put("kernel.several_waves_ratio", min(float(duration[heavy & waves].sum()) / busy, 1.0))
 
 
 def _narrow_ns(start: Array, end: Array, blocks: Array, sms: int) -> float:
@@ -367,7 +359,7 @@ def _narrow_ns(start: Array, end: Array, blocks: Array, sms: int) -> float:
     return float(np.diff(time[order])[(running > 0) & (running * 2 < sms)].sum())
 
 
-def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+def _places(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     """The largest gaps of each idle part, and the longest copies, as places on the timeline."""
     gaps, ops = budget.gaps, a.ops
     mine = np.flatnonzero(ops.device == device)
@@ -389,4 +381,4 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, scope: Scope, out: F
                     f"{value_text(float(held[i]), 'ns')} {IDLE[part].words}",
                 )
             )
-        out.places(part, scope, places)
+        out.places(part, places)

@@ -7,7 +7,6 @@ from advisor.facts.spec import Entry, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.drift import MIN_STEPS, find_drift
-from advisor.model.facts import Scope
 
 _THIRDS = "median of the last third of the steps against that of the first"
 _LIKE = "calls of one kernel and launch shape, as often in both thirds"
@@ -31,20 +30,17 @@ def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
     found = find_drift(a, device)
     if found is None:
         return
-    out.put_all(
-        {
-            "drift.step_ratio": found.change,
-            "drift.size_ratio": abs(found.change),
-            "drift.order_ratio": abs(found.order),
-            "drift.kernels_ratio": found.kernels,
-            "drift.idle_ratio": found.idle,
-            "drift.alike_ratio": found.alike,
-            "drift.kernel_change": _words(found.kernel_change),
-            "drift.step_change": _words(found.change),
-            "drift.lost_ratio": min(found.lost_ns / max(a.budgets[device].window.length, 1), 1.0),
-        },
-        Scope(device=device),
-    )
+    out |= {
+        "drift.step_ratio": found.change,
+        "drift.size_ratio": abs(found.change),
+        "drift.order_ratio": abs(found.order),
+        "drift.kernels_ratio": found.kernels,
+        "drift.idle_ratio": found.idle,
+        "drift.alike_ratio": found.alike,
+        "drift.kernel_change": _words(found.kernel_change),
+        "drift.step_change": _words(found.change),
+        "drift.lost_ratio": min(found.lost_ns / max(a.budgets[device].window.length, 1), 1.0),
+    }
 
 
 def _words(change: float) -> str:

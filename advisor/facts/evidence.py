@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 
@@ -10,10 +11,10 @@ from advisor.facts.device import of_older_architecture
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import MATMUL, dense, distribution, extremes
+from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.pauses import step_times
 from advisor.model.arrays import Array
-from advisor.model.facts import Row, Scope, Value
+from advisor.model.facts import Row, Value
 from advisor.model.parts import IDLE
 from advisor.sources.schema import Call
 
@@ -23,40 +24,32 @@ _API_SUFFIX = r"_v\d+$"
 
 
 def evidence(a: Analysis, device: int, out: FactWriter) -> None:
-    scope = Scope(device=device)
     if a.trace.has("kernels"):
-        _kernels(a, device, scope, out)
+        _kernels(a, device, out)
     if a.trace.has("api_calls"):
-        _calls(a, device, scope, out)
-    _steps(a, scope, out)
+        _calls(a, device, out)
+    _steps(a, out)
     budget = a.budgets[device]
     window = max(budget.window.length, 1)
     idle = [(p, budget.ns[p]) for p in IDLE if budget.ns[p]]
     out.table(
-        "idle.parts",
-        scope,
-        "Where the idle time goes, share of the window",
-        ("part", "time:ms", "share:ratio"),
-        [[IDLE[p].words, ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])],
+        "idle.parts", [[IDLE[p].words, ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])]
     )
     gap = budget.gap_parts["host_gap"]
     top = np.argsort(-gap, kind="stable")[:_FEW]
     out.table(
         "host.gaps",
-        scope,
-        "Longest stretches of host code with an idle device",
-        ("at:s", "length:ms", "thread"),
         [
             [float(budget.gaps.start[i]) / 1e9, float(gap[i]) / 1e6, int(budget.gaps.thread[i])]
             for i in top.tolist()
             if gap[i] > 0
         ],
     )
-    _collections(a, device, scope, out)
-    _holders(a, device, scope, out)
+    _collections(a, device, out)
+    _holders(a, device, out)
 
 
-def _collections(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+def _collections(a: Analysis, device: int, out: FactWriter) -> None:
     """The garbage collections on the feeding thread, the longest first."""
     budget, feeder = a.budgets[device], a.feeder(device)
     if feeder is None or feeder not in a.states.gc:
@@ -67,9 +60,6 @@ def _collections(a: Analysis, device: int, scope: Scope, out: FactWriter) -> Non
     top = np.argsort(-length, kind="stable")[:_FEW]
     out.table(
         "host.collections",
-        scope,
-        "Longest garbage collections",
-        ("at:s", "length:ms", "GPU idle:ms", "thread"),
         [
             [float(spans.start[i]) / 1e9, float(length[i]) / 1e6, float(idle[i]) / 1e6, feeder]
             for i in top.tolist()
@@ -77,7 +67,7 @@ def _collections(a: Analysis, device: int, scope: Scope, out: FactWriter) -> Non
     )
 
 
-def _holders(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+def _holders(a: Analysis, device: int, out: FactWriter) -> None:
     """Who holds the GIL while the feeding thread waits for it."""
     feeder = a.feeder(device)
     chosen = [i for i, role in a.roles.items() if role == "gil_hold"]
@@ -91,14 +81,11 @@ def _holders(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     top = [i for i in np.argsort(-time, kind="stable")[:_FEW].tolist() if time[i]]
     out.table(
         "host.gil_holders",
-        scope,
-        "Who holds the GIL while the launching thread waits",
-        ("thread", "holds it:ms", "share of the waiting:ratio"),
         [[int(threads[i]), float(time[i]) / 1e6, float(time[i]) / max(waits.total, 1)] for i in top],
     )
 
 
-def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
     at = a.device_kernels(device)
     if len(at) == 0:
         return
@@ -109,9 +96,6 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     order = [int(i) for i in np.argsort(-d.total, kind="stable") if d.count[i]]
     out.table(
         "kernels.top",
-        scope,
-        "Kernels by time, share of the kernel time",
-        "kernel, operation, family, calls, total:ms, share:ratio, p50:us, p95:us, p99:us, max:us",
         [
             [
                 a.names.texts[i],
@@ -132,13 +116,7 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
         row[1] += float(d.total[i])
     ranked = sorted(families.items(), key=lambda kv: (-kv[1][1], kv[0]))
     found = a.activity.get(device)
-    out.table(
-        "kernels.families",
-        scope,
-        "Kernel families, share of the kernel time",
-        ("family", "calls", "time:ms", "share:ratio"),
-        [[f, int(n), t / 1e6, t / total] for f, (n, t) in ranked],
-    )
+    out.table("kernels.families", [[f, int(n), t / 1e6, t / total] for f, (n, t) in ranked])
     out.entity(
         "family",
         [
@@ -154,72 +132,36 @@ def _kernels(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     )
     columns = a.trace.columns("kernels", ("blocks", "local_bytes"))
     blocks, local = (columns[n][a.ops.row[at]] for n in ("blocks", "local_bytes"))
-    _few(
-        out,
-        scope,
-        "kernels.local",
-        "Kernels that use local memory",
-        a,
-        name,
-        duration,
-        local > 0,
-        local,
-        "bytes a thread",
-    )
-    sms = a.device(device).sm_count
-    if sms:
-        _few(
-            out,
-            scope,
-            "kernels.small_grid",
-            f"Kernels that launch fewer than {sms // 2} blocks",
-            a,
-            name,
-            duration,
-            (blocks > 0) & (blocks * 2 < sms) & ~a.communication[at],
-            blocks,
-        )
+    heaviest = partial(_heaviest, a.names, name, duration)
+    out.table("kernels.local", heaviest(local > 0, local))
+    if sms := a.device(device).sm_count:
+        small = (blocks > 0) & (blocks * 2 < sms) & ~a.communication[at]
+        title = f"Kernels that launch fewer than {sms // 2} blocks"
+        out.table("kernels.small_grid", heaviest(small, blocks), title=title)
     fp32 = a.names.mask(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
-    _few(out, scope, "kernels.fp32", "FP32 matrix kernels", a, name, duration, fp32[name], blocks)
+    out.table("kernels.fp32", heaviest(fp32[name], blocks))
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
     if capability and old is not None:
-        first = f"Kernels built for less than sm_{capability[0]}0, share of the kernel time"
-        _few(out, scope, "kernels.old_architecture", first, a, name, duration, old, blocks)
+        title = f"Kernels built for less than sm_{capability[0]}0, share of the kernel time"
+        out.table("kernels.old_architecture", heaviest(old, blocks), title=title)
 
 
-def _few(
-    out: FactWriter,
-    scope: Scope,
-    key: str,
-    title: str,
-    a: Analysis,
-    name: Array,
-    duration: Array,
-    mask: Array,
-    blocks: Array,
-    what: str = "blocks",
-) -> None:
-    """The heaviest kernels of `mask`, with the largest of their `blocks` (or of what else they hold)."""
-    if not mask.any():
-        return
-    time = np.bincount(name[mask], duration[mask], minlength=len(a.names.ids))
-    count = np.bincount(name[mask], minlength=len(a.names.ids))
-    most = extremes(name[mask], blocks[mask], len(a.names.ids))[1]
-    order = [int(i) for i in np.argsort(-time, kind="stable")[:_FEW] if time[i]]
+def _heaviest(
+    names: Names, name: Array, duration: Array, mask: Array, held: Array
+) -> list[list[Value | None]]:
+    """The heaviest kernels of `mask`, each with the most that its launches hold of something (`held`)."""
+    time = np.bincount(name[mask], duration[mask], minlength=len(names.ids))
+    count = np.bincount(name[mask], minlength=len(names.ids))
+    most = extremes(name[mask], held[mask], len(names.ids))[1]
     whole = max(float(duration.sum()), 1.0)
-    out.table(
-        key,
-        scope,
-        title,
-        ("kernel", "operation", "calls", "share:ratio", what),
-        [
-            [a.names.texts[i], a.names.operations[i], int(count[i]), float(time[i]) / whole, int(most[i])]
-            for i in order
-        ],
-    )
+    return [
+        [names.texts[i], names.operations[i], int(count[i]), float(time[i]) / whole, int(most[i])]
+        for i in np.argsort(-time, kind="stable")[:_FEW].tolist()
+        if time[i]
+    ]
 
 
-def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     rows = a.calls_in_window
     calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
     ids, group = dense(calls["name_id"][rows])
@@ -249,14 +191,13 @@ def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
         ]
         return rows[:limit]
 
-    head = ("call", "count", "a step", "total:ms", "share:ratio", "p50:us", "max:us")
-    out.table("api.top", scope, "CUDA API calls by time, share of the window", head, table(None, _ROWS))
-    for key, title, wanted in (
-        ("launch.top_calls", "Launch calls, share of the window", {Call.LAUNCH, Call.GRAPH_LAUNCH}),
-        ("sync.top_calls", "Synchronize and blocking calls, share of the window", {Call.SYNC, Call.COPY}),
-        ("alloc.calls", "Allocation and free calls, share of the window", {Call.ALLOC, Call.FREE}),
+    out.table("api.top", table(None, _ROWS))
+    for key, wanted in (
+        ("launch.top_calls", {Call.LAUNCH, Call.GRAPH_LAUNCH}),
+        ("sync.top_calls", {Call.SYNC, Call.COPY}),
+        ("alloc.calls", {Call.ALLOC, Call.FREE}),
     ):
-        out.table(key, scope, title, head, table(wanted, _FEW))
+        out.table(key, table(wanted, _FEW))
     feeder = a.feeder(device)
     window = max(a.budgets[device].window.length, 1)
     entity: list[Row] = []
@@ -280,7 +221,7 @@ def _calls(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     out.entity("sync_call", entity)
 
 
-def _steps(a: Analysis, scope: Scope, out: FactWriter) -> None:
+def _steps(a: Analysis, out: FactWriter) -> None:
     if not a.step_count:
         return
     times = step_times(a) / 1e6
@@ -298,19 +239,10 @@ def _steps(a: Analysis, scope: Scope, out: FactWriter) -> None:
                 float(mine.max()),
             ]
         )
-    out.table(
-        "steps.phases",
-        scope,
-        "Steps by phase",
-        ("phase", "count", "median:ms", "mean:ms", "p99:ms", "max:ms"),
-        rows,
-    )
+    out.table("steps.phases", rows)
     slowest = np.argsort(-times, kind="stable")[:5]
     out.table(
         "steps.slowest",
-        scope,
-        "Slowest steps",
-        ("step", "phase", "time:ms", "end:s"),
         [
             [
                 int(a.window_steps[i]),

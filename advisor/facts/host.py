@@ -18,7 +18,6 @@ from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, slow_steps
 from advisor.model.arrays import Array, distinct
-from advisor.model.facts import Scope
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
 _SMALL_COPY = 4096
@@ -33,7 +32,8 @@ _GIL = Need("waiting for the GIL is not recorded", needs.GIL)
 _PREPARATION = Need(
     "no range names input preparation", "NVTX ranges of input preparation",
     lambda a: not {"preparation", "data_loading"}.isdisjoint(a.roles.values()), "preparation",
-)  # fmt: skip
+)  # fmt: skip#: Parts of a gap in which the queue is refilled once a wait has returned.
+_REFILL = ("sync", "copy_call", "launch_call", "graph_launch_call", "launch_latency", "host_between_launches")
 IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
 _ON_PAGES = Need("no such gap ends where pages of unified memory migrate")
 _EXCHANGED = Need("no such gap lies between a copy of data to the host and a copy back")
@@ -115,36 +115,36 @@ FACTS = (
 
 
 def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    scope, budget = Scope(device=device), a.budgets[device]
+    budget = a.budgets[device]
     feeder = a.feeder(device)
     loop = None if feeder is None else loop_thread(budget, feeder)
     if a.trace.has("api_calls") and feeder is not None and loop is not None:
-        _sync(a, feeder, budget, scope, out)
-        _alloc(a, feeder, budget, scope, out)
-        out.put("host.gap_ratio", budget.share("host_gap"), scope)
+        _sync(a, feeder, budget, out)
+        _alloc(a, feeder, budget, out)
+        out.put("host.gap_ratio", budget.share("host_gap"))
         length, lost = max(budget.window.length, 1), pause_ns(a, budget)
         steady = max(budget.ns["host_gap"] - lost, 0.0) / max(length - lost, 1.0)
-        out.put("host.steady_gap_ratio", steady, scope)
-        out.put("host.pause_of_idle_ratio", min(lost / max(budget.idle_ns, 1), 1.0), scope)
+        out.put("host.steady_gap_ratio", steady)
+        out.put("host.pause_of_idle_ratio", min(lost / max(budget.idle_ns, 1), 1.0))
         gap = budget.gap_parts["host_gap"]
-        out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6, scope)
+        out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6)
         at = np.flatnonzero(gap)
         if on_pages := int(gap[budget.gaps.migrated].sum()):
-            out.put("host.gap_on_pages_ratio", on_pages / int(gap.sum()), scope)
+            out.put("host.gap_on_pages_ratio", on_pages / int(gap.sum()))
         if len(at) and (exchanged := int(gap[exchanges(a, budget)[0]].sum())):
-            out.put("host.gap_exchange_ratio", exchanged / int(gap.sum()), scope)
+            out.put("host.gap_exchange_ratio", exchanged / int(gap.sum()))
         idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
         if a.trace.has("ranges"):
             loading = Coverage(a.ranges.spans(_with_roles(a, {"data_loading"}), loop))
             waited = int(loading.within(idle.start, idle.end).sum())
-            out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length, scope)
+            out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length)
         if named := gap_name(a, loop, idle):
-            out.put("host.gap_range", named.text, scope)
-            out.put("host.gap_in_operator", named.text.startswith("aten::"), scope)
-            out.put("host.gap_launches_nothing", not named.launches, scope)
-            out.put("host.gap_range_ratio", min(named.covered_ns / int(gap.sum()), 1.0), scope)
-    _waiting(a, feeder, loop, budget, scope, out)
-    _steps(a, budget, scope, out)
+            out.put("host.gap_range", named.text)
+            out.put("host.gap_in_operator", named.text.startswith("aten::"))
+            out.put("host.gap_launches_nothing", not named.launches)
+            out.put("host.gap_range_ratio", min(named.covered_ns / int(gap.sum()), 1.0))
+    _waiting(a, feeder, loop, budget, out)
+    _steps(a, budget, out)
 
 
 def _mine(a: Analysis, thread: int, *kinds: Call) -> Array:
@@ -152,74 +152,57 @@ def _mine(a: Analysis, thread: int, *kinds: Call) -> Array:
     return np.asarray(rows[a.trace.columns("api_calls", ("thread",))["thread"][rows] == thread])
 
 
-def _sync(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end", "name_id"))
     window, host = max(budget.window.length, 1), max(a.host_window[1] - a.host_window[0], 1)
     parts, gaps = budget.gap_parts, budget.gaps
     waits = parts["sync"] > 0
-    refill = sum(
-        parts[p]
-        for p in (
-            "sync",
-            "copy_call",
-            "launch_call",
-            "graph_launch_call",
-            "launch_latency",
-            "host_between_launches",
-        )
-    )
-    out.put("sync.idle_ratio", budget.share("sync"), scope)
+    refill = sum(parts[p] for p in _REFILL)
+    out.put("sync.idle_ratio", budget.share("sync"))
     idle = np.asarray(refill, float) / window
-    out.put("sync.idle_after_ratio", float(idle[waits].sum()), scope)
+    out.put("sync.idle_after_ratio", float(idle[waits].sum()))
     rows = _mine(a, feeder, Call.SYNC)
     spans = subtract(
         union(calls["start"][rows], calls["end"][rows]), Spans(gaps.start[gaps.held], gaps.end[gaps.held])
     )
-    out.put("sync.span_ratio", budget.idle_inside(spans) / window, scope)
+    out.put("sync.span_ratio", budget.idle_inside(spans) / window)
     names = dict(zip(*_named(a, rows), strict=True)) if len(rows) else {}
     wide = [i for i, n in names.items() if "DeviceSynchronize" in n or "CtxSynchronize" in n]
     back = np.sort(calls["end"][wide])
     drained = np.searchsorted(back, gaps.end, "right") > np.searchsorted(back, gaps.start)
-    out.put("sync.device_wide_idle_ratio", float(idle[waits & drained].sum()), scope)
+    out.put("sync.device_wide_idle_ratio", float(idle[waits & drained].sum()))
     readback, held, blocking = _readbacks(a, feeder)
-    mine = np.append(np.flatnonzero(a.ops.device == scope.device), MISSING)
+    mine = np.append(np.flatnonzero(a.ops.device == budget.device), MISSING)
     previous = mine[gaps.prev_op]
     behind = (waits & np.isin(previous, readback)) | np.isin(previous, held)
-    out.put("sync.readback_idle_ratio", float(idle[behind].sum()), scope)
+    out.put("sync.readback_idle_ratio", float(idle[behind].sum()))
     implicit = np.union1d(blocking, _synchronous_allocations(a, feeder))
     spans = union(calls["start"][implicit], calls["end"][implicit])
     # What is issued before the call waits for the device, not for the call.
     late = (gaps.call != MISSING) & (gaps.call_end < gaps.end)
     issued = union(np.maximum(gaps.start, gaps.call_end)[late], gaps.end[late])
     waited = budget.idle_inside(subtract(spans, issued))
-    out.put("sync.implicit_idle_ratio", waited / window, scope)
+    out.put("sync.implicit_idle_ratio", waited / window)
     if waited:
         reading = a.ops.api[held]
         own = subtract(union(calls["start"][reading], calls["end"][reading]), issued)
-        out.put("sync.implicit_readback_ratio", min(budget.idle_inside(own) / waited, 1.0), scope)
+        out.put("sync.implicit_readback_ratio", min(budget.idle_inside(own) / waited, 1.0))
     memset = _mine(a, feeder, Call.MEMSET)
     memset_names = dict(zip(*_named(a, memset), strict=True)) if len(memset) else {}
     blocking_sets = [i for i, n in memset_names.items() if "Async" not in n]
     length = (calls["end"] - calls["start"])[np.array(blocking_sets, np.int64)]
-    out.put("sync.memset_time_ratio", float(length.sum()) / host, scope)
+    out.put("sync.memset_time_ratio", float(length.sum()) / host)
     refilled = _until_next(a, feeder, np.array(blocking_sets, np.int64))
-    out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window, scope)
+    out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window)
     if a.step_count:
-        out.put("sync.calls_per_step", len(rows) / a.step_count, scope)
-    out.put_all(
-        {
-            **a.rates(
-                budget.device,
-                {
-                    "sync.device_wide": len(wide),
-                    "sync.implicit_calls": len(implicit),
-                    "sync.memset": len(blocking_sets),
-                    "sync.readbacks": len(readback) if a.trace.has("copies") else None,
-                },
-            )
-        },
-        scope,
-    )
+        out.put("sync.calls_per_step", len(rows) / a.step_count)
+    counts: dict[str, float | None] = {
+        "sync.device_wide": len(wide),
+        "sync.implicit_calls": len(implicit),
+        "sync.memset": len(blocking_sets),
+        "sync.readbacks": len(readback) if a.trace.has("copies") else None,
+    }
+    out |= a.rates(budget.device, counts)
 
 
 def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
@@ -274,68 +257,62 @@ def _synchronous_allocations(a: Analysis, feeder: int) -> Array:
     return np.array([i for i, n in zip(index, names, strict=True) if "Async" not in n], np.int64)
 
 
-def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows = _mine(a, feeder, Call.ALLOC, Call.FREE)
     length = (calls["end"] - calls["start"])[rows]
     stalls = rows[length > _STALL_NS]
     host = max(a.host_window[1] - a.host_window[0], 1)
     slow = budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
-    out.put_all(
-        {
-            **a.rates(budget.device, {"alloc.calls": len(rows)}),
-            "alloc.time_ratio": float(length.sum()) / host,
-            "alloc.idle_ratio": budget.share("alloc"),
-            "alloc.stall_max_ns": float(length.max(initial=0)),
-            "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / host,
-            "alloc.stall_idle_ratio": slow / max(budget.window.length, 1),
-            "alloc.stall_of_idle_ratio": min(slow / max(budget.ns["alloc"], 1), 1.0),
-            "alloc.stall_max_over_p50": float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
-        },
-        scope,
-    )
+    out |= {
+        **a.rates(budget.device, {"alloc.calls": len(rows)}),
+        "alloc.time_ratio": float(length.sum()) / host,
+        "alloc.idle_ratio": budget.share("alloc"),
+        "alloc.stall_max_ns": float(length.max(initial=0)),
+        "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / host,
+        "alloc.stall_idle_ratio": slow / max(budget.window.length, 1),
+        "alloc.stall_of_idle_ratio": min(slow / max(budget.ns["alloc"], 1), 1.0),
+        "alloc.stall_max_over_p50": float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
+    }
 
 
 def _waiting(
-    a: Analysis, feeder: int | None, loop: int | None, budget: DeviceBudget, scope: Scope, out: FactWriter
+    a: Analysis, feeder: int | None, loop: int | None, budget: DeviceBudget, out: FactWriter
 ) -> None:
     window = budget.window
     length = max(window.length, 1)
     lo, hi = np.array([window.start]), np.array([window.end])
     if a.states.gc:
-        out.put("host.gc_idle_ratio", budget.share("gc"), scope)
+        out.put("host.gc_idle_ratio", budget.share("gc"))
         spans = window.cut(a.states.gc[feeder]) if feeder in a.states.gc else None
         longest = np.max(spans.end - spans.start, initial=0) if spans is not None else 0
-        out.put("host.gc_max_ns", float(longest), scope)
+        out.put("host.gc_max_ns", float(longest))
     if a.states.gil or "gil_hold" in a.roles.values():
         waits = a.states.gil.get(feeder) if feeder is not None else None
         waited = int(Coverage(waits).within(lo, hi)[0]) if waits is not None else 0
-        out.put("host.gil_wait_ratio", waited / length, scope)
-        out.put("host.gil_idle_ratio", budget.share("gil"), scope)
+        out.put("host.gil_wait_ratio", waited / length)
+        out.put("host.gil_idle_ratio", budget.share("gil"))
     if a.trace.has("host_calls"):
-        out.put("host.os_idle_ratio", budget.share("os"), scope)
+        out.put("host.os_idle_ratio", budget.share("os"))
         if feeder is not None:
-            _os_calls(a, feeder, budget, scope, out)
+            _os_calls(a, feeder, budget, out)
     if a.step_count:  # without a range of a loader it takes nothing: the advice is not for these
         loading = _in_ranges(a, loop, ("data_loading",)) or 0.0
-        out.put("host.data_loading_ratio", loading, scope)
-    out.put("host.preparation_ratio", _in_ranges(a, loop, ("preparation", "data_loading")), scope)
+        out.put("host.data_loading_ratio", loading)
+    out.put("host.preparation_ratio", _in_ranges(a, loop, ("preparation", "data_loading")))
 
 
-def _os_calls(a: Analysis, thread: int, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+def _os_calls(a: Analysis, thread: int, budget: DeviceBudget, out: FactWriter) -> None:
     names, time = os_time(a, thread, Spans(budget.gaps.start, budget.gaps.end))
     if not (total := float(time.sum())):
         return
     waits = np.array([bool(_EVENT_WAITS.fullmatch(n)) for n in names])
     most = int(np.argmax(time))
-    out.put_all(
-        {
-            "host.os_call": names[most],
-            "host.os_call_ratio": float(time[most]) / total,
-            "host.os_event_wait_ratio": float(time[waits].sum()) / total,
-        },
-        scope,
-    )
+    out |= {
+        "host.os_call": names[most],
+        "host.os_call_ratio": float(time[most]) / total,
+        "host.os_event_wait_ratio": float(time[waits].sum()) / total,
+    }
 
 
 def _with_roles(a: Analysis, roles: Collection[str]) -> list[int]:
@@ -353,7 +330,7 @@ def _in_ranges(a: Analysis, loop: int | None, roles: Collection[str]) -> float |
     return inside / max(last - first, 1)
 
 
-def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> None:
+def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
     found = slow_steps(a)
     if found is None:
         return
@@ -365,17 +342,13 @@ def _steps(a: Analysis, budget: DeviceBudget, scope: Scope, out: FactWriter) -> 
     gaps = budget.gaps
     inside = np.flatnonzero((gaps.start >= begin) & (gaps.start < end))
     at = int(gaps.start[inside[np.argmax(gaps.length[inside])]]) if len(inside) else begin
-    out.put_all(
-        {
-            "host.step_max_over_median": float(times.max()) / max(median, 1.0),
-            "host.step_outlier_ratio": float(slow.mean()),
-            "host.step_outlier_time_ratio": float((times[slow] - median).sum())
-            / max(budget.window.length, 1),
-            "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
-            "host.step_rest_spread_ratio": float(np.abs(rest - median).max(initial=0)) / max(median, 1.0),
-            "host.slowest_step": int(step[worst]),
-            "host.slowest_step_lost_ms": (float(times[worst]) - median) / 1e6,
-            "host.slowest_step_at": f"{at / 1e9:.4f} s",
-        },
-        scope,
-    )
+    out |= {
+        "host.step_max_over_median": float(times.max()) / max(median, 1.0),
+        "host.step_outlier_ratio": float(slow.mean()),
+        "host.step_outlier_time_ratio": float((times[slow] - median).sum()) / max(budget.window.length, 1),
+        "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
+        "host.step_rest_spread_ratio": float(np.abs(rest - median).max(initial=0)) / max(median, 1.0),
+        "host.slowest_step": int(step[worst]),
+        "host.slowest_step_lost_ms": (float(times[worst]) - median) / 1e6,
+        "host.slowest_step_at": f"{at / 1e9:.4f} s",
+    }

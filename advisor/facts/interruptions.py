@@ -9,7 +9,6 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.idle_host import gap_name, os_time
 from advisor.metrics.intervals import Coverage, intersect, union
 from advisor.metrics.operations import Kind
-from advisor.model.facts import TRACE
 from advisor.model.numbers import session_time
 
 _NONE = Need("no stretch without a kernel is that long")
@@ -37,9 +36,8 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
         return
     found, device = a.interruptions, a.main_device
     total = found.total
-    out.put_all(
-        {"interruption.count": len(found), "interruption.time_ratio": total / max(total + a.window.length, 1)}
-    )
+    out.put("interruption.count", len(found))
+    out.put("interruption.time_ratio", total / max(total + a.window.length, 1))
     if not total:
         return
     length = found.end - found.start
@@ -49,9 +47,6 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
     out.put("interruption.copy_ratio", intersect(found, copied).total / total)
     out.table(
         "interruptions",
-        TRACE,
-        "Stretches without a kernel",
-        ("at", "length:ms", "copies:ms"),
         [
             [session_time(int(lo)), (hi - lo) / 1e6, ns / 1e6]
             for lo, hi, ns in zip(

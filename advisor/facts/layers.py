@@ -12,7 +12,6 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
 from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.model.arrays import Array
-from advisor.model.facts import Scope
 
 _ROWS = 30
 _LAYERS = Need(
@@ -47,24 +46,20 @@ def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     found = find_layers(a, device) if a.trace.has("kernels") else None
     if found is None:
         return
-    scope = Scope(device=device)
     length = a.ops.end - a.ops.start
     duration = length[found.at]
     times = found.times(duration)
     whole = float(duration.sum()) or 1.0
     attention, ffn, _ = np.median(times, axis=(0, 1)).tolist()
-    out.put_all(
-        {
-            "layer.count": found.count,
-            "layer.source": found.by,
-            "layer.time_ns": float(np.median(times.sum(axis=2))),
-            "layer.attention_ns": attention,
-            "layer.ffn_ns": ffn or None,
-            "layer.norm_ratio": float(duration[in_norms(a, found)].sum()) / whole,
-            "layer.cache_join_ratio": float(length[found.joins].sum()) / whole,
-        },
-        scope,
-    )
+    out |= {
+        "layer.count": found.count,
+        "layer.source": found.by,
+        "layer.time_ns": float(np.median(times.sum(axis=2))),
+        "layer.attention_ns": attention,
+        "layer.ffn_ns": ffn or None,
+        "layer.norm_ratio": float(duration[in_norms(a, found)].sum()) / whole,
+        "layer.cache_join_ratio": float(length[found.joins].sum()) / whole,
+    }
     kinds, of_name = np.unique([*a.names.operations, "KV cache append by concatenation"], return_inverse=True)
     of = of_name[a.op_name[found.at]]
     of[np.isin(found.at, found.joins)] = of_name[-1]
@@ -75,10 +70,8 @@ def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
         rows += _rows(name, kinds.tolist(), of[mine], duration[mine], layers, whole)
     out.table(
         "layers.parts",
-        scope,
-        f"What a layer of {found.count} takes, by the {found.by}",
-        ("part", "operation", "a layer", "time a layer:us", "share:ratio"),
         sorted(rows, key=lambda row: -row[4])[:_ROWS],
+        title=f"What a layer of {found.count} takes, by the {found.by}",
     )
 
 
@@ -106,11 +99,8 @@ def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "experts.combine": found.combine,
     }
     window = max(a.budgets[device].window.length, 1)
-    out.put_all(
-        {
-            **a.rates(device, counts),
-            "experts.loose_window_ratio": min(float((found.end - found.start).sum()) / window, 1.0),
-            "experts.kernels_per_layer": float(found.kernels.mean()) if len(found.kernels) else None,
-        },
-        Scope(device=device),
-    )
+    out |= {
+        **a.rates(device, counts),
+        "experts.loose_window_ratio": min(float((found.end - found.start).sum()) / window, 1.0),
+        "experts.kernels_per_layer": float(found.kernels.mean()) if len(found.kernels) else None,
+    }

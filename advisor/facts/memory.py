@@ -15,7 +15,7 @@ from advisor.metrics.intervals import intersect, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.origins import find_origins
 from advisor.model.arrays import Array
-from advisor.model.facts import Interval, Scope
+from advisor.model.facts import Interval
 from advisor.sources.schema import (
     ALLOCATED,
     COPY_KIND_NAMES,
@@ -95,7 +95,7 @@ FACTS = (
 def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Nothing is said of a profiler that recorded no migration, unless it is one that records
     them without being asked."""
-    scope, budget = Scope(device=device), a.budgets[device]
+    budget = a.budgets[device]
     at = _migrations(a, device)
     if not _recorded(a, at):
         return
@@ -110,33 +110,29 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     exposed = budget.share("migration", "unified_memory")
     total = max(float(size.sum()), 1.0)
     cause_known = bool((cause != MISSING).any())
-    out.put_all(
-        {
-            "unified.migration_count": len(at),
-            "unified.migrated_bytes": int(size.sum()),
-            "unified.migration_ratio": budget.window.cut(union(start, end)).total / window,
-            "unified.exposed_ratio": exposed,
-            "unified.stall_ratio": beside / window,
-            "unified.lost_ratio": exposed + beside / window,
-            "unified.unasked_ratio": float(size[forced].sum()) / total if cause_known else None,
-            "unified.thrash_ratio": float(size[_again(start, kind, address)].sum()) / total
-            if len(at) and (address != MISSING).all()
-            else None,
-        },
-        scope,
-    )
-    _faults(a, device, scope, out)
+    out |= {
+        "unified.migration_count": len(at),
+        "unified.migrated_bytes": int(size.sum()),
+        "unified.migration_ratio": budget.window.cut(union(start, end)).total / window,
+        "unified.exposed_ratio": exposed,
+        "unified.stall_ratio": beside / window,
+        "unified.lost_ratio": exposed + beside / window,
+        "unified.unasked_ratio": float(size[forced].sum()) / total if cause_known else None,
+        "unified.thrash_ratio": float(size[_again(start, kind, address)].sum()) / total
+        if len(at) and (address != MISSING).all()
+        else None,
+    }
+    _faults(a, device, out)
     longest = np.argsort(start - end, kind="stable")[:_PLACES]
     for part in ("migration", "unified_memory"):
         out.places(
             part,
-            scope,
             [
                 Interval(int(start[i]), int(end[i]), None, None, COPY_KIND_NAMES[int(kind[i])])
                 for i in longest.tolist()
             ],
         )
-    _table(scope, out, window, (size, kind, cause, end - start))
+    _table(out, window, (size, kind, cause, end - start))
 
 
 def _migrations(a: Analysis, device: int) -> Array:
@@ -164,7 +160,7 @@ def _again(start: Array, kind: Array, address: Array) -> Array:
     return out
 
 
-def _faults(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
+def _faults(a: Analysis, device: int, out: FactWriter) -> None:
     """Page faults in the window; those of the host belong to no device."""
     if not a.trace.has("page_faults"):
         return
@@ -172,10 +168,10 @@ def _faults(a: Analysis, device: int, scope: Scope, out: FactWriter) -> None:
     inside = (rows["start"] >= a.window.start) & (rows["start"] < a.window.end)
     for name, where in (("gpu", device), ("host", MISSING)):
         count = rows["count"][inside & (rows["device"] == where)]
-        out.put(f"unified.{name}_fault_count", int(count.sum()), scope)
+        out.put(f"unified.{name}_fault_count", int(count.sum()))
 
 
-def _table(scope: Scope, out: FactWriter, window: int, columns: tuple[Array, ...]) -> None:
+def _table(out: FactWriter, window: int, columns: tuple[Array, ...]) -> None:
     size, kind, cause, length = columns
     rows: list[list[Any]] = []
     for direction, why in np.unique(np.stack((kind, cause)), axis=1).T.tolist():
@@ -192,13 +188,7 @@ def _table(scope: Scope, out: FactWriter, window: int, columns: tuple[Array, ...
             ]
         )
     rows.sort(key=lambda r: -float(r[4]))
-    out.table(
-        "unified.migrations",
-        scope,
-        "Migrations of unified memory, share of the window",
-        ("direction", "reason", "count", "mean size:bytes", "share:ratio", "rate:bytes_per_s"),
-        rows,
-    )
+    out.table("unified.migrations", rows)
 
 
 # --- the memory of a device: how full it is, and whether its use grows ----------------------------
@@ -207,35 +197,35 @@ def _table(scope: Scope, out: FactWriter, window: int, columns: tuple[Array, ...
 def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Sampled use of the device memory, and what the recorded allocations hold of it: those of the other
     recording where this one has none."""
-    scope, size = Scope(device=device), a.device(device).memory_bytes
+    size = a.device(device).memory_bytes
     there, own = _recording(a, device)
     peaks = []
     used = _sampled(a, device)
     if len(used):
         peaks.append(float(used.max()))
         if size:
-            out.put("memory.used_ratio", peaks[-1] / size, scope)
+            out.put("memory.used_ratio", peaks[-1] / size)
     time, level = _allocated(there, own)
     if len(level):
         # Whatever was freed without an allocation in the capture was there when it began.
         peaks.append(float(level.max() - min(level.min(), 0)))
     if peaks:
-        out.put("memory.peak_bytes", max(peaks), scope)
-        out.put("memory.least_used_ratio", min(max(peaks) / size, 1.0) if size else None, scope)
-    _allocation_places(there, own, out, scope)
+        out.put("memory.peak_bytes", max(peaks))
+        out.put("memory.least_used_ratio", min(max(peaks) / size, 1.0) if size else None)
+    _allocation_places(there, own, out)
     if there.trace.has("allocations") and there.step_count >= 4:
         first, last, between = _quarters(there, time, level)
         grown = last - first
         # A capture that begins mid-process misses what was allocated before it, so growth is held
         # against at least one per cent of the device.
-        out.put("memory.growth_ratio", grown / max(first, 0.01 * (size or 0), 1.0), scope)
-        out.put("memory.growth_bytes", grown, scope)
-        out.put("memory.tensors_ratio", _tensors_ratio(there, own), scope)
+        out.put("memory.growth_ratio", grown / max(first, 0.01 * (size or 0), 1.0))
+        out.put("memory.growth_bytes", grown)
+        out.put("memory.tensors_ratio", _tensors_ratio(there, own))
         if size:
-            out.put("memory.growth_device_ratio", grown / size, scope)
+            out.put("memory.growth_device_ratio", grown / size)
             if grown > 0:
                 left = max(size - max(peaks, default=0.0), 0.0)
-                out.put("memory.full_in_ns", left / grown * between, scope)
+                out.put("memory.full_in_ns", left / grown * between)
 
 
 def _recording(a: Analysis, device: int) -> tuple[Analysis, int]:
@@ -246,7 +236,7 @@ def _recording(a: Analysis, device: int) -> tuple[Analysis, int]:
     return other, device if device in other.devices else other.main_device
 
 
-def _allocation_places(a: Analysis, device: int, out: FactWriter, scope: Scope) -> None:
+def _allocation_places(a: Analysis, device: int, out: FactWriter) -> None:
     """The code that was running when an allocator took memory from the device, as PyTorch records it: the
     events do not name their thread, so it is that of the launches."""
     thread = a.feeder(device)
@@ -262,9 +252,7 @@ def _allocation_places(a: Analysis, device: int, out: FactWriter, scope: Scope) 
         row = taken.setdefault(place, [0, 0])
         row[0], row[1] = row[0] + times, row[1] + int(size)
     rows = [(place, count, size) for place, (count, size) in taken.items()]
-    heads = ("allocated from", "times", "taken:bytes")
-    title = "Code that makes the allocator take device memory"
-    out.table("memory.places", scope, title, heads, sorted(rows, key=lambda r: -r[2])[:_ROWS])
+    out.table("memory.places", sorted(rows, key=lambda r: -r[2])[:_ROWS])
 
 
 def _sampled(a: Analysis, device: int) -> Array:

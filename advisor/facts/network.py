@@ -9,7 +9,6 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, subtract, union
-from advisor.model.facts import Scope
 from advisor.sources.schema import NIC_WAITS
 
 #: A sample tells of communication when at least half of it is that.
@@ -30,12 +29,12 @@ def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Nothing is said of a capture without samples of network cards."""
     if not a.trace.has("network"):
         return
-    scope, budget = Scope(device=device), a.budgets[device]
+    budget = a.budgets[device]
     window = (budget.window.start, budget.window.end)
     rows = a.trace.columns("network", ("start", "end", "nic", "kind", "value"), window)
     bytes_ = (rows["kind"] != NIC_WAITS) & (rows["value"] > 0)
-    out.put("network.card_count", len(np.unique(rows["nic"][bytes_])), scope)
-    out.put("network.peak_rate", float(rows["value"][bytes_].max(initial=0)), scope)
+    out.put("network.card_count", len(np.unique(rows["nic"][bytes_])))
+    out.put("network.peak_rate", float(rows["value"][bytes_].max(initial=0)))
     mine = a.device_ops(device)
     mine = mine[a.communication[mine]]
     exposed = subtract(union(a.ops.start[mine], a.ops.end[mine]), budget.compute)
@@ -45,4 +44,4 @@ def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if inside.any():
         samples, at = np.unique(start[inside], return_inverse=True)
         waited = np.bincount(at, value[inside] > 0, len(samples)) > 0
-        out.put("network.waits_ratio", float(waited.mean()), scope)
+        out.put("network.waits_ratio", float(waited.mean()))

@@ -100,41 +100,35 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     excess = np.maximum(duration - spread.p50[group], 0)
     rows = []
     for i in np.argsort(-total, kind="stable")[:_KEPT].tolist():
-        scope = Scope(device=device, operation=labels[i])
+        own = out.at(Scope(device=device, operation=labels[i]))
         mine = np.flatnonzero(of_operation == i)
         frequent_names = mine[frequent[mine]]
         tail = float(spread.tail[frequent_names].sum())
-        out.put_all(
-            {
-                "operation.name": labels[i],
-                "operation.family": family_of[labels[i]],
-                "operation.time_ratio": float(total[i] / max(total.sum(), 1)),
-                "operation.window_ratio": min(float(total[i]) / window, 1.0),
-                "operation.count": int(spread.count[mine].sum()),
-            },
-            scope,
-        )
+        own |= {
+            "operation.name": labels[i],
+            "operation.family": family_of[labels[i]],
+            "operation.time_ratio": float(total[i] / max(total.sum(), 1)),
+            "operation.window_ratio": min(float(total[i]) / window, 1.0),
+            "operation.count": int(spread.count[mine].sum()),
+        }
         if len(frequent_names) == 0:
             continue
         calls = np.flatnonzero(of_call == i)
         worst = int(frequent_names[np.argmax(spread.tail[frequent_names])])
         at_p99 = _at_p99(a, like.at[calls], excess[calls])
-        out.put_all(
-            {
-                "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
-                "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
-                "operation.tail_window_ratio": tail / window,
-                "operation.tail_p99_ratio": at_p99 or tail / window,
-                "operation.tail_steps_ratio": at_p99,
-                "operation.trend_ratio": trend_ratio(duration[group == worst]),
-                "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
-                "operation.slow_count": int((duration[calls] > SLOW * spread.p50[group[calls]]).sum()),
-            },
-            scope,
-        )
+        own |= {
+            "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
+            "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
+            "operation.tail_window_ratio": tail / window,
+            "operation.tail_p99_ratio": at_p99 or tail / window,
+            "operation.tail_steps_ratio": at_p99,
+            "operation.trend_ratio": trend_ratio(duration[group == worst]),
+            "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
+            "operation.slow_count": int((duration[calls] > SLOW * spread.p50[group[calls]]).sum()),
+        }
         slow = calls[(group[calls] == worst) & (duration[calls] > SLOW * spread.p50[worst])]
         if len(slow):
-            out.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[slow]), scope)
+            own.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[slow]))
         rows.append(
             [
                 labels[i],
@@ -145,14 +139,9 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
             ]
         )
     rows.sort(key=lambda r: -float(r[-1]))
-    head = ("operation", "kernel", "calls", "p50:us", "p99:us", "max:us", "lost in tail:ms")
     for label in [r[0] for r in rows]:
-        out.table(
-            "operations.tail",
-            Scope(device=device, operation=str(label)),
-            "Durations of the launch shape with the largest tail",
-            head,
-            [r for r in rows if r[0] == label],
+        out.at(Scope(device=device, operation=str(label))).table(
+            "operations.tail", [r for r in rows if r[0] == label]
         )
 
 
@@ -184,12 +173,11 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
         return  # not recorded
     shape = shape_key({k: v[row] for k, v in columns.items()})
     varies = _varying(name, step, shape, len(a.names.ids))
-    scope = Scope(device=device)
     time = np.bincount(name, (a.ops.end - a.ops.start)[at], minlength=len(a.names.ids))
     whole = max(float(time.sum()), 1.0)
     share = float(time[varies].sum()) / whole
-    out.put("kernel.varying_shape_ratio", share, scope)
-    out.put("kernel.varying_shape_window_ratio", share * a.budgets[device].share("compute"), scope)
+    out.put("kernel.varying_shape_ratio", share)
+    out.put("kernel.varying_shape_window_ratio", share * a.budgets[device].share("compute"))
     rows = []
     for i in np.flatnonzero(varies)[np.argsort(-time[varies], kind="stable")][:_SHAPES].tolist():
         mine = name == i
@@ -205,13 +193,7 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
                 float(time[i]) / whole,
             ]
         )
-    out.table(
-        "kernels.shapes",
-        scope,
-        "Kernels whose launch shape changes between steps, share of the kernel time",
-        ("kernel", "operation", "grids", "least blocks", "most blocks", "calls", "share:ratio"),
-        rows,
-    )
+    out.table("kernels.shapes", rows)
 
 
 def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
@@ -239,31 +221,31 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels"):
         return
     at = a.device_kernels(device)
-    scope, name = Scope(device=device), a.op_name[at]
+    name = a.op_name[at]
     duration = (a.ops.end - a.ops.start)[at].astype(float)
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
-    _attention(a, name, scope, out)
-    _launches(a, at, duration, scope, out)
+    _attention(a, name, out)
+    _launches(a, at, duration, out)
     nccl = a.names.mask(lambda k: k.operation.startswith(("NCCL", "RCCL")))[name]
     if whole := float(duration[a.communication[at]].sum()):
-        out.put("comm.nccl_ratio", float(duration[nccl].sum()) / whole, scope)
+        out.put("comm.nccl_ratio", float(duration[nccl].sum()) / whole)
     if capability and old is not None and len(at):
         own = a.names.mask(
             lambda k: k.family in MATMUL | ATTENTION and k.sm is not None and k.sm // 10 >= capability[0]
         )[name]
         attention = a.names.mask(lambda k: k.family in ATTENTION)[name]
-        out.put("kernel.current_architecture", bool(own.any()), scope)
+        out.put("kernel.current_architecture", bool(own.any()))
         older = float(duration[old].sum())
         if older:
             share = float(duration[old & attention].sum()) / older
-            out.put("kernel.old_attention_ratio", share, scope)
+            out.put("kernel.old_attention_ratio", share)
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
     if not small.any():
         return
     if fusable := _fusable({a.names.operations[i] for i in distinct(name).tolist()}):
-        out.put("kernel.fusable", "; ".join(fusable), scope)
+        out.put("kernel.fusable", "; ".join(fusable))
     compiled = a.names.mask(lambda k: "(Inductor" in k.operation)[name]
-    out.put("kernel.compiled_ratio", float(compiled[small].mean()), scope)
+    out.put("kernel.compiled_ratio", float(compiled[small].mean()))
     busy = max(a.budgets[device].busy_ns, 1)
     names, of = dense(name[small])
     time: dict[str, float] = {}
@@ -271,7 +253,7 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
         time[a.names.operations[i]] = time.get(a.names.operations[i], 0.0) + ns
     largest = sorted(time, key=lambda operation: (-time[operation], operation))[:_NAMED]
     texts = (f"{operation} {time[operation] / busy:.1%}" for operation in largest)
-    out.put("kernel.unfused_operations", ", ".join(texts).replace("%", " %"), scope)
+    out.put("kernel.unfused_operations", ", ".join(texts).replace("%", " %"))
 
 
 def _fusable(ran: Collection[str]) -> list[str]:
@@ -284,13 +266,13 @@ def _fusable(ran: Collection[str]) -> list[str]:
     return [text for text, of in known if all(map(runs, of["apart"])) and not any(map(runs, of["fused"]))]
 
 
-def _launches(a: Analysis, at: Array, duration: Array, scope: Scope, out: FactWriter) -> None:
+def _launches(a: Analysis, at: Array, duration: Array, out: FactWriter) -> None:
     if not len(at):
         return
     order = np.lexsort((a.ops.start[at], a.ops.stream[at]))
     start, end, stream = (c[at][order] for c in (a.ops.start, a.ops.end, a.ops.stream))
     early = (stream[1:] == stream[:-1]) & (start[1:] < end[:-1])
-    out.put("kernel.early_start_ratio", float(early.sum()) / len(at), scope)
+    out.put("kernel.early_start_ratio", float(early.sum()) / len(at))
     columns = a.trace.columns("kernels", ("launch_type", "cluster_blocks"))
     kind, cluster = (columns[n][a.ops.row[at]] for n in ("launch_type", "cluster_blocks"))
     for name, values, chosen in (
@@ -298,11 +280,11 @@ def _launches(a: Analysis, at: Array, duration: Array, scope: Scope, out: FactWr
         ("kernel.cluster_ratio", cluster, cluster > 1),
     ):
         if (values >= 0).all():
-            out.put(name, float(duration[chosen].sum()) / float(duration.sum() or 1), scope)
+            out.put(name, float(duration[chosen].sum()) / float(duration.sum() or 1))
 
 
-def _attention(a: Analysis, name: Array, scope: Scope, out: FactWriter) -> None:
+def _attention(a: Analysis, name: Array, out: FactWriter) -> None:
     calls = a.names.mask(lambda k: k.family in ATTENTION and "combine" not in k.operation)[name]
     writes = a.names.mask(lambda k: k.operation.startswith("index_copy"))[name]
     if calls.any():
-        out.put("kernel.static_cache_attention", int(writes.sum()) >= int(calls.sum()), scope)
+        out.put("kernel.static_cache_attention", int(writes.sum()) >= int(calls.sum()))

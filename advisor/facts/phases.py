@@ -98,25 +98,20 @@ FACTS = (
 )  # fmt: skip
 
 
-def _mixed_steps(
-    decode: Array, mixed: Array, times: Array, scope: Scope, out: FactWriter, window: int
-) -> None:
+def _mixed_steps(decode: Array, mixed: Array, times: Array, out: FactWriter, window: int) -> None:
     """How much longer a step takes that reads prompts beside its decodes: so long their sequences
     wait for a token."""
-    out.put("serving.mixed_step_count", int(mixed.sum()), scope)
+    out.put("serving.mixed_step_count", int(mixed.sum()))
     if not decode.any() or not mixed.any():
         return
     usual = float(np.median(times[decode]))
     longer = np.maximum(times[mixed] - usual, 0.0)
-    out.put_all(
-        {
-            "serving.decode_step_ms": usual / 1e6,
-            "serving.mixed_step_ms": float(np.median(times[mixed])) / 1e6,
-            "serving.mixed_over_decode": float(np.median(times[mixed])) / max(usual, 1.0),
-            "serving.held_window_ratio": min(float(longer.sum()) / window, 1.0),
-        },
-        scope,
-    )
+    out |= {
+        "serving.decode_step_ms": usual / 1e6,
+        "serving.mixed_step_ms": float(np.median(times[mixed])) / 1e6,
+        "serving.mixed_over_decode": float(np.median(times[mixed])) / max(usual, 1.0),
+        "serving.held_window_ratio": min(float(longer.sum()) / window, 1.0),
+    }
 
 
 def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
@@ -125,9 +120,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         return
     phases = a.window_phases
     times = step_times(a)
-    _mixed_steps(
-        phases == "decode", phases == "mixed", times, Scope(device=device), out, max(budget.window.length, 1)
-    )
+    _mixed_steps(phases == "decode", phases == "mixed", times, out, max(budget.window.length, 1))
     rows = budget.by_step[a.window_steps]
     window = max(budget.window.length, 1)
     at = a.device_kernels(device)
@@ -136,7 +129,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     one_phase = len(set(phases.tolist())) == 1
     found = a.activity.get(device) if one_phase else None
     for phase in sorted(set(phases.tolist())):
-        scope = Scope(device=device, phase=phase)
+        own = out.at(Scope(device=device, phase=phase))
         chosen = np.zeros(len(a.steps) + 1, bool)
         chosen[a.window_steps[phases == phase]] = True
         mine = chosen[step]
@@ -145,17 +138,14 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         length = max(parts.sum(), 1.0)
         name, time = a.op_name[at][mine], duration[mine]
         total = float(time.sum())
-        out.put_all(
-            {
-                "phase.is_decode": phase == "decode",
-                "phase.is_prefill": phase == "prefill",
-                "phase.step_ratio": float(times[phases == phase].sum()) / window,
-                "phase.busy_ratio": float(parts[_BUSY].sum()) / length,
-                "phase.idle_ratio": float(parts[_IDLE].sum()) / length,
-                "phase.launch_idle_ratio": float(parts[_LAUNCH].sum()) / length,
-            },
-            scope,
-        )
+        own |= {
+            "phase.is_decode": phase == "decode",
+            "phase.is_prefill": phase == "prefill",
+            "phase.step_ratio": float(times[phases == phase].sum()) / window,
+            "phase.busy_ratio": float(parts[_BUSY].sum()) / length,
+            "phase.idle_ratio": float(parts[_IDLE].sum()) / length,
+            "phase.launch_idle_ratio": float(parts[_LAUNCH].sum()) / length,
+        }
         if not total:
             continue
         by_name = np.bincount(name, time, minlength=len(a.names.ids))
@@ -180,22 +170,19 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             "phase.unfused_ratio": unfused / total,
             "phase.other_ratio": max(total - attention - gemm - unfused - unknown * total, 0.0) / total,
         }
-        out.put_between({n: (s, min(s + unknown, 1.0)) for n, s in shares.items()}, scope)
-        out.put_all(
-            {
-                "phase.gemm_window_ratio": min(gemm / window, 1.0),
-                "phase.attention_window_ratio": min(attention / window, 1.0),
-                "phase.wide_attention_ratio": wide / attention if attention else None,
-                "phase.wide_attention_window_ratio": min(wide / window, 1.0),
-                # Samples are resolved over the window, so they speak for a phase that fills it.
-                "phase.gemm_dram_ratio": dram,
-                "phase.gemm_headroom_window_ratio": None
-                if dram is None
-                else min(gemm / window, 1.0) * max(1.0 - dram / ACHIEVABLE, 0.0),
-                "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
-            },
-            scope,
-        )
+        own.put_between({n: (s, min(s + unknown, 1.0)) for n, s in shares.items()})
+        own |= {
+            "phase.gemm_window_ratio": min(gemm / window, 1.0),
+            "phase.attention_window_ratio": min(attention / window, 1.0),
+            "phase.wide_attention_ratio": wide / attention if attention else None,
+            "phase.wide_attention_window_ratio": min(wide / window, 1.0),
+            # Samples are resolved over the window, so they speak for a phase that fills it.
+            "phase.gemm_dram_ratio": dram,
+            "phase.gemm_headroom_window_ratio": None
+            if dram is None
+            else min(gemm / window, 1.0) * max(1.0 - dram / ACHIEVABLE, 0.0),
+            "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
+        }
 
 
 # --- what the steps deliver, and how fast each matrix product of a decode step reads its weights ---
@@ -207,24 +194,24 @@ def rate_facts(
     """`weight_bytes` and `parameters` are those that one step reads, where the user gave them."""
     if not a.step_count:
         return
-    scope, times = Scope(device=device), step_times(a)
+    times = step_times(a)
     seconds = float(times.sum()) / 1e9
     decode = a.window_phases == "decode"
     if weight_bytes and decode.any():
         read = read_ratio(a, device, weight_bytes * int(decode.sum()), float(times[decode].sum()))
-        out.put("serving.model_bandwidth_ratio", read, scope)
+        out.put("serving.model_bandwidth_ratio", read)
     sizes = step_sizes(a, a.window_steps)
     _padding(a, device, sizes, out)
     counts = [_tokens(size) for size in sizes]
     known = [count for count in counts if count is not None]
     if len(known) < len(counts) or not seconds:
         return
-    out.put("serving.tokens_per_s", sum(known) / seconds, scope)
+    out.put("serving.tokens_per_s", sum(known) / seconds)
     about = gpu(a.device(device).name)
     peak = about.tensor_tflops.get("fp16") if about else None
     if parameters and peak:
         ratio = 2 * parameters * sum(known) / seconds / (peak * 1e12)
-        out.put("serving.model_flop_ratio", ratio if ratio <= 1 else None, scope)
+        out.put("serving.model_flop_ratio", ratio if ratio <= 1 else None)
 
 
 def _tokens(size: StepName | None) -> int | None:
@@ -260,19 +247,13 @@ def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWr
     bucket = largest[group]
     if (bucket == batch[mine]).all():
         return
-    scope, window = Scope(device=device), max(a.budgets[device].window.length, 1)
+    window = max(a.budgets[device].window.length, 1)
     wasted = bucket - batch[mine]
     busy = np.bincount(step, (a.ops.end - a.ops.start)[at], len(batch) + 1)[:-1][mine]
-    out.put("graph.padded_ratio", float(wasted.sum() / bucket.sum()), scope)
-    out.put("graph.padded_window_ratio", min(float((busy * wasted / bucket).sum()) / window, 1.0), scope)
+    out.put("graph.padded_ratio", float(wasted.sum() / bucket.sum()))
+    out.put("graph.padded_window_ratio", min(float((busy * wasted / bucket).sum()) / window, 1.0))
     rows = sorted({(int(b), int(n)) for b, n in zip(bucket, batch[mine], strict=True)})
-    out.table(
-        "graph.buckets",
-        scope,
-        "Batches and the largest that replays the same graph",
-        ("replayed with", "batch", "steps"),
-        [[b, n, int(((bucket == b) & (batch[mine] == n)).sum())] for b, n in rows],
-    )
+    out.table("graph.buckets", [[b, n, int(((bucket == b) & (batch[mine] == n)).sum())] for b, n in rows])
 
 
 # --- how fast each matrix product of a decode step reads its weights, by a model's config ---------
@@ -282,12 +263,12 @@ def product_facts(a: Analysis, device: int, out: FactWriter, decoder: Decoder | 
     """Rates of the products of decode steps, where `decoder` says what they read."""
     if not a.step_count or not a.trace.has("kernels"):
         return
-    scope = Scope(device=device, phase="decode")
-    if not _of_decoder(a, device, scope, out, decoder):
-        out.put("phase.slowest_product_ratio", out.base.value("phase.gemm_dram_ratio", scope), scope)
+    out = out.at(Scope(device=device, phase="decode"))
+    if not _of_decoder(a, device, out, decoder):
+        out.put("phase.slowest_product_ratio", out.value("phase.gemm_dram_ratio"))
 
 
-def _of_decoder(a: Analysis, device: int, scope: Scope, out: FactWriter, decoder: Decoder | None) -> bool:
+def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder | None) -> bool:
     """Whether the products of the steps are those of the model; puts their rates."""
     if decoder is None:
         return False
@@ -304,17 +285,11 @@ def _of_decoder(a: Analysis, device: int, scope: Scope, out: FactWriter, decoder
     # Those of the layers in turn, then the output head.
     step = np.append(np.tile(np.arange(len(names) - 1), decoder.layers), len(names) - 1)
     products = [(name, round(parameters * decoder.bytes_each)) for name, parameters in names]
-    return _product_rates(a, device, scope, out, products, at, np.tile(step, len(decode)))
+    return _product_rates(a, device, out, products, at, np.tile(step, len(decode)))
 
 
 def _product_rates(
-    a: Analysis,
-    device: int,
-    scope: Scope,
-    out: FactWriter,
-    products: Sequence[tuple[str, int]],
-    at: Array,
-    kind: Array,
+    a: Analysis, device: int, out: FactWriter, products: Sequence[tuple[str, int]], at: Array, kind: Array
 ) -> bool:
     """`products` are (name, bytes); operation `at[i]` is the product of number `kind[i]`. False where
     the sizes cannot be those of this model, or the peak is not known."""
@@ -330,14 +305,8 @@ def _product_rates(
         spare += float(time.sum()) * max(1.0 - rate / ACHIEVABLE, 0.0)
         rows.append((name, size, len(time), float(np.median(time)) / 1e3, rate, float(time.sum()) / window))
     slowest = min(rows[:-1], key=lambda row: row[4])
-    out.put("phase.slowest_product", slowest[0], scope)
-    out.put("phase.slowest_product_ratio", slowest[4], scope)
-    out.put("phase.product_headroom_window_ratio", min(spare / window, 1.0), scope)
-    out.table(
-        "kernels.products",
-        scope,
-        "Products of a step by the sizes in config.json, bandwidth of peak, share of the window",
-        ("product", "weights:bytes", "calls", "p50:us", "bandwidth:ratio", "share:ratio"),
-        rows,
-    )
+    out.put("phase.slowest_product", slowest[0])
+    out.put("phase.slowest_product_ratio", slowest[4])
+    out.put("phase.product_headroom_window_ratio", min(spare / window, 1.0))
+    out.table("kernels.products", rows)
     return True

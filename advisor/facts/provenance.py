@@ -19,7 +19,7 @@ from advisor.metrics.matmuls import Matmuls
 from advisor.metrics.origins import Origins, module_tree
 from advisor.model.arrays import Array
 from advisor.model.capture import Capture
-from advisor.model.facts import Scope, Value
+from advisor.model.facts import Value
 from advisor.sources.schema import OPERATIONS
 
 _ROWS = 10
@@ -99,21 +99,17 @@ def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmul
     duration = (a.ops.end - a.ops.start)[at].astype(float)
     if found is None or not duration.sum():
         return
-    scope = Scope(device=device)
     for name, known, names in (
         ("operator", found.operator, found.operators),
         ("module", found.module, found.modules),
         ("line", found.line, found.lines),
     ):
         if names:  # recorded at all
-            out.put(f"origin.{name}_ratio", float(duration[known[at] >= 0].sum() / duration.sum()), scope)
+            out.put(f"origin.{name}_ratio", float(duration[known[at] >= 0].sum() / duration.sum()))
     _places(a, found, device, out)
     whole = duration.sum()
     out.table(
         "origins.modules",
-        scope,
-        "GPU time by Python module",
-        ("module", "objects", "GPU work", "self:ms", "total:ms", "share:ratio"),
         [
             [
                 f"{'. ' * r.level}{r.name}",
@@ -142,14 +138,8 @@ def _places(a: Analysis, found: Origins, device: int, out: FactWriter) -> None:
     at = a.device_kernels(device)
     unfused = at[a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[at]]]
     if rows := _heaviest(a, found, unfused):
-        out.put("origin.unfused_place", f"{rows[0][0]} ({rows[0][3]:.0%})", Scope(device=device))
-    out.table(
-        "origins.places",
-        Scope(device=device),
-        "Code that launches the kernels",
-        ("launched from", "kernels", "time:ms", "share:ratio"),
-        _heaviest(a, found, at),
-    )
+        out.put("origin.unfused_place", f"{rows[0][0]} ({rows[0][3]:.0%})")
+    out.table("origins.places", _heaviest(a, found, at))
 
 
 def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, float, float]]:
@@ -162,12 +152,10 @@ def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, fl
 
 
 def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None:
-    scope, about = Scope(device=device), gpu(a.device(device).name)
+    about = gpu(a.device(device).name)
     rates = about.tensor_tflops if about else {}
     whole = float(found.duration.sum())
-    out.put(
-        "kernel.matmul_sized_ratio", float(found.duration[found.product >= 0].sum()) / max(whole, 1.0), scope
-    )
+    out.put("kernel.matmul_sized_ratio", float(found.duration[found.product >= 0].sum()) / max(whole, 1.0))
     size = np.array([p.size for _, p in found.products])[np.maximum(found.product, 0)]
     reached, spent = 0.0, 0.0
     for width, precision in _PRECISION.items():
@@ -175,7 +163,7 @@ def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None
         if time and (peak := rates.get(precision)):
             reached, spent = reached + flop / (peak * 1e3), spent + time
     ratio = reached / spent if spent else None
-    out.put("kernel.matmul_flop_ratio", ratio if ratio is not None and ratio <= 1 else None, scope)
+    out.put("kernel.matmul_flop_ratio", ratio if ratio is not None and ratio <= 1 else None)
     known = a.device(device).bandwidth_bytes_per_s or (about.dram_bytes_per_s if about else None)
     rows: list[list[Value | None]] = []
     for i, (operator, product) in enumerate(found.products):
@@ -199,14 +187,7 @@ def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None
             ]
         )
     rows.sort(key=lambda row: -float(row[4] or 0))
-    out.table(
-        "kernels.matmuls",
-        scope,
-        "Matrix products by recorded sizes: rates of the peak of their precision and of memory",
-        "operator, m x k x n, bytes each, calls, time:ms, TFLOP/s, "
-        "of peak:ratio, operands of bandwidth:ratio, share:ratio",
-        rows[:_ROWS],
-    )
+    out.table("kernels.matmuls", rows[:_ROWS])
 
 
 # --- which code makes the calls that a finding speaks of: tables call_sites.* ---------------------
@@ -236,20 +217,19 @@ def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
         step_patterns(),
         a.provenance.calls,
     )
-    scope = Scope(device=device)
     known = False
     for kind in GROUPS:
         found = finder.of(kind)
         if found is not None:
             known = True
             columns, rows = _columns(found), _site_rows(found, a.step_count)
-            out.table(f"call_sites.{kind}", scope, _title(kind, found), columns, rows)
+            out.table(f"call_sites.{kind}", rows, title=_title(kind, found), columns=columns)
             top = next((s for s in found.sites if s.where), None)
             if top is not None and top.time_ns >= _MOST * found.time_ns:
-                out.put(f"origin.{kind}_place", top.where, scope)
+                out.put(f"origin.{kind}_place", top.where)
     if not known and any(map(finder.has, GROUPS)):
         title, flags = _missing(a)
-        out.table("call_sites.flag", scope, title, ("capture with",), [[f] for f in flags])
+        out.table("call_sites.flag", [[f] for f in flags], title=title)
 
 
 def _missing(a: Analysis) -> tuple[str, tuple[str, ...]]:
@@ -271,11 +251,11 @@ def _title(kind: str, found: CallSites) -> str:
     return f"{title}, share of their time"
 
 
-def _columns(found: CallSites) -> tuple[str, ...]:
+def _columns(found: CallSites) -> str:
     first = "range" if found.source == "ranges" else "called from"
     if found.source == "samples":
-        return (first, "call", "samples", "total:ms", "share:ratio")
-    return (first, "call", "calls", "a step", "total:ms", "share:ratio", "GPU idle:ms")
+        return f"{first}, call, samples, total:ms, share:ratio"
+    return f"{first}, call, calls, a step, total:ms, share:ratio, GPU idle:ms"
 
 
 def _site_rows(found: CallSites, steps: int) -> list[list[Value | None]]:

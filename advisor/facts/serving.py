@@ -16,7 +16,6 @@ from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.pauses import step_sizes
 from advisor.metrics.transfers import kv_transfers
 from advisor.model.arrays import distinct
-from advisor.model.facts import Scope
 from advisor.sources.schema import MISSING
 
 _SPECULATES = Need("no range is named after drafting or verifying", "NVTX ranges around draft and verify")
@@ -81,19 +80,19 @@ def side_facts(a: Analysis, out: FactWriter) -> None:
     out.put("capture.serving_side", found.pop() if len(found) == 1 else "not-told")
 
 
-def batch_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def batch_facts(a: Analysis, out: FactWriter) -> None:
     """How full the decode steps are."""
     named = [s for s in step_sizes(a, a.window_steps) if s is not None and s.phase == "decode"]
     held = [n for s in named if (n := s.batch or s.generation)]
     if not held:
         return
-    scope, batch = Scope(device=device), float(np.median(held))
+    batch = float(np.median(held))
     command = " ".join(a.trace.capture.command or ())
     limits = [e.batch_limit for e in engines().values() if e.batch_limit]
     found = {int(hit[1]) for text in limits if (hit := re.search(text, command))}
-    out.put("serving.decode_batch", batch, scope)
+    out.put("serving.decode_batch", batch)
     if len(found) == 1 and (limit := found.pop()):
-        out.put("serving.batch_fill_ratio", min(batch / limit, 1.0), scope)
+        out.put("serving.batch_fill_ratio", min(batch / limit, 1.0))
 
 
 def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: float | None) -> None:
@@ -108,7 +107,7 @@ def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: flo
     issued, thread = (calls[n][a.ops.api[at]] for n in ("start", "thread"))
     length = (a.ops.end - a.ops.start)[at].astype(float)
     first, last = a.host_window
-    scope, times = Scope(device=device), {}
+    times = {}
     for part in ("draft", "verify"):
         rows = a.ranges.rows([i for i, found in parts.items() if found == part])
         inside = np.zeros(len(at), bool)
@@ -118,45 +117,42 @@ def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: flo
         if not inside.any():
             continue
         times[part] = time = float(length[inside].sum())
-        out.put(f"speculation.{part}_ratio", time / float(length.sum()), scope)
+        out.put(f"speculation.{part}_ratio", time / float(length.sum()))
         if count := int(((rows["start"] >= first) & (rows["start"] < last)).sum()):
-            out.put(f"speculation.{part}_ms", time / count / 1e6, scope)
+            out.put(f"speculation.{part}_ms", time / count / 1e6)
     if len(times) < 2:
         return
     break_even = sum(times.values()) / times["verify"]
-    out.put("speculation.break_even_tokens", break_even, scope)
-    out.put("speculation.acceptance_given", acceptance is not None, scope)
-    verify_ms = out.base.value("speculation.verify_ms", scope)
-    if acceptance and isinstance(verify_ms, float):
-        out.put("speculation.ms_per_token", break_even * verify_ms / acceptance, scope)
-        out.put("speculation.speedup_limit", acceptance / break_even, scope)
+    out.put("speculation.break_even_tokens", break_even)
+    out.put("speculation.acceptance_given", acceptance is not None)
+    verify_ms = out.value("speculation.verify_ms")
+    if acceptance and verify_ms:
+        out.put("speculation.ms_per_token", break_even * verify_ms / acceptance)
+        out.put("speculation.speedup_limit", acceptance / break_even)
 
 
 def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """How long the KV cache travels, and how long the device waits for it."""
     found = kv_transfers(a, device)
-    scope, (first, last) = Scope(device=device), a.host_window
+    (first, last) = a.host_window
     budget = a.budgets[device]
     gap = budget.gap_parts["host_gap"]
     inside = np.zeros(len(gap))
     if found is not None:
         inside = np.minimum(Coverage(found.awaited).within(budget.gaps.start, budget.gaps.end), gap)
-    if out.base.value("host.gap_ratio", scope) is not None:
-        out.put("kv.host_gap_ratio", float(inside.sum() / max(gap.sum(), 1)), scope)
+    if out.value("host.gap_ratio") is not None:
+        out.put("kv.host_gap_ratio", float(inside.sum() / max(gap.sum(), 1)))
     if found is None:
         return
     begins = (found.start >= first) & (found.start < last)
     posting, travel = found.end - found.start, found.done - found.start
     known = begins & (found.done != MISSING)
-    out.put_all(
-        {
-            "kv.transfer_count": int(begins.sum()),
-            "kv.transfer_ms": float(np.median(travel[known])) / 1e6 if known.any() else None,
-            "kv.post_ms": float(np.median(posting[begins])) / 1e6 if begins.any() else None,
-            "kv.post_ratio": min(float(posting[known].sum() / max(travel[known].sum(), 1)), 1.0)
-            if known.any()
-            else None,
-            "kv.waiting_ratio": budget.idle_inside(found.awaited) / max(budget.window.length, 1),
-        },
-        scope,
-    )
+    out |= {
+        "kv.transfer_count": int(begins.sum()),
+        "kv.transfer_ms": float(np.median(travel[known])) / 1e6 if known.any() else None,
+        "kv.post_ms": float(np.median(posting[begins])) / 1e6 if begins.any() else None,
+        "kv.post_ratio": min(float(posting[known].sum() / max(travel[known].sum(), 1)), 1.0)
+        if known.any()
+        else None,
+        "kv.waiting_ratio": budget.idle_inside(found.awaited) / max(budget.window.length, 1),
+    }

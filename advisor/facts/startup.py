@@ -9,7 +9,6 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.startup import KINDS, warmup_steps
-from advisor.model.facts import TRACE
 
 #: Part of start-up -> its name, and what shortens it.
 _WORDS = {
@@ -52,14 +51,12 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
     idle = np.mean([b.ns["startup"] for b in a.budgets.values()]) if a.budgets else 0.0
     steady = min(max(a.window.length - float(idle), 0.0) / span, 1.0 - cold)
     teardown = min(found.teardown.total / span, 1.0 - cold - steady)
-    out.put_all(
-        {
-            "capture.startup_ratio": cold,
-            "capture.steady_ratio": steady,
-            "capture.teardown_ratio": teardown,
-            "capture.unused_ratio": max(1.0 - cold - steady - teardown, 0.0),
-        }
-    )
+    out |= {
+        "capture.startup_ratio": cold,
+        "capture.steady_ratio": steady,
+        "capture.teardown_ratio": teardown,
+        "capture.unused_ratio": max(1.0 - cold - steady - teardown, 0.0),
+    }
     parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}
     for kind, length in parts.items():
         out.put(f"startup.{kind}_ratio", length / span)
@@ -70,9 +67,6 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
         out.put("startup.warmup_ratio", float(slow.sum()) / span if len(slow) else None)
     out.table(
         "capture.startup_parts",
-        TRACE,
-        "What start-up was made of, share of the capture",
-        ("part", "length:ms", "share:ratio", "what would shorten it"),
         [
             [_WORDS[kind][0], length / 1e6, length / span, _WORDS[kind][1]]
             for kind, length in sorted(parts.items(), key=lambda p: -p[1])
@@ -81,9 +75,6 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
     )
     out.table(
         "capture.startup_events",
-        TRACE,
-        "What start-up and tear-down did",
-        ("what", "length:ms", "at:s"),
         [
             [e.what, (e.end - e.start) / 1e6, e.start / 1e9]
             for e in sorted(found.events, key=lambda e: e.start - e.end)[:20]

@@ -25,7 +25,6 @@ from advisor.model.numbers import value_text
 from advisor.sources.calls import base_name, classify
 from advisor.sources.schema import Call, Summed
 
-DEVICE = Scope(device=0)
 _KEPT = 20
 _ROWS = 200
 _SHORT_NS = 10_000
@@ -93,6 +92,7 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
     out.put("capture.sums_only", alone)
     if not alone:
         return
+    out = out.at(Scope(device=0))
     kernels, calls, copies, sizes, ranges, _, queue = (sums_of(a.trace, report) for report in Summed)
     steps = steps_of(ranges)
     count = float(kernels.count.sum())
@@ -101,17 +101,18 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         out.put("capture.nvtx_range_count", int(ranges.count.sum()))
     if count:
         moved = float(copies.count.sum()) if len(copies) else 0.0
-        out.put_all({"capture.kernel_count": int(count), "capture.gpu_work_count": int(count + moved)})
+        out |= {"capture.kernel_count": int(count), "capture.gpu_work_count": int(count + moved)}
         _kernels(a, kernels, steps, out)
         _operations(a, kernels, out)
     if len(queue) and kernels.total.sum():
-        out.put("launch.queue_over_kernel", float(queue.total.sum() / kernels.total.sum()), DEVICE)
+        out.put("launch.queue_over_kernel", float(queue.total.sum() / kernels.total.sum()))
 
     def rates(counts: dict[str, float | None]) -> None:
         per = f"_per_{'step' if steps else '100_kernels'}"
         whole = steps or count / 100
         if whole:
-            out.put_all({n + per: None if c is None else c / whole for n, c in counts.items()}, DEVICE)
+            for name, number in counts.items():
+                out.put(name + per, None if number is None else number / whole)
 
     directions = np.array([_direction(n) for n in copies.names], str)
     crossing = np.isin(directions, ("HtoD", "DtoH"))
@@ -119,19 +120,19 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         moving = float(copies.total[crossing].sum())
         busy = float(copies.total.sum() + kernels.total.sum())
         uploads = float(copies.total[directions == "HtoD"].sum())
-        out.put("sums.copy_ratio", moving / busy if count and busy else None, DEVICE)
-        out.put("sums.upload_of_copies_ratio", uploads / moving if moving else None, DEVICE)
+        out.put("sums.copy_ratio", moving / busy if count and busy else None)
+        out.put("sums.upload_of_copies_ratio", uploads / moving if moving else None)
         if count:
-            out.put("copy.dtod_busy_ratio", float(copies.total[directions == "DtoD"].sum()) / busy, DEVICE)
+            out.put("copy.dtod_busy_ratio", float(copies.total[directions == "DtoD"].sum()) / busy)
         _copy_table(copies, directions, sizes, out)
     if len(sizes):
         rates({"copy.tiny": sum(float(sizes.count[i]) for i in range(len(sizes)) if _is_small(sizes, i))})
     if len(calls):
         _calls(calls, copies.take(crossing), kernels, rates, _readable(copies, sizes), out)
     if count:
-        over = out.value("sums.launch_over_kernel", DEVICE)
+        over = out.value("sums.launch_over_kernel")
         over = _LAUNCH_NS * count / max(float(kernels.total.sum()), 1.0) if over is None else over
-        out.put("sums.launch_idle_ratio", max(1 - 1 / over, 0.0) if over else 0.0, DEVICE)
+        out.put("sums.launch_idle_ratio", max(1 - 1 / over, 0.0) if over else 0.0)
 
 
 def _readable(copies: Sums, sizes: Sums) -> float | None:
@@ -175,19 +176,18 @@ def _calls(
     slow = (mean >= _BLOCKS_NS) & (mean >= _BLOCKS_TIMES * moved)
     named = np.array(["Async" not in n for n in calls.names])
     waits = of[Call.SYNC] | (of[Call.COPY] & (named | slow))
-    held = {
+    out |= {
         "sums.wait_ratio": float(calls.total[waits].sum()) / lasts,
         "sums.allocation_ratio": float(calls.total[of[Call.ALLOC] | of[Call.FREE]].sum()) / lasts,
     }
-    out.put_all({**held}, DEVICE)
     if waits.any():
         i = int(np.argmax(np.where(waits, calls.total, -1.0)))
         text = f"{base_name(calls.names[i])}, {int(calls.count[i]):,} calls of {value_text(float(mean[i]), 'ns')} on average"
-        out.put("sums.longest_wait", text, DEVICE)
+        out.put("sums.longest_wait", text)
     if kernels.total.sum():
         usual = np.where(np.isnan(calls.median), mean, calls.median) * calls.count
         launching = float(usual[of[Call.LAUNCH]].sum())
-        out.put("sums.launch_over_kernel", launching / float(kernels.total.sum()), DEVICE)
+        out.put("sums.launch_over_kernel", launching / float(kernels.total.sum()))
     graphs = float(calls.count[of[Call.GRAPH_LAUNCH]].sum())
     out.put("capture.graph_launch_count", int(graphs))
     if len(kernels):
@@ -205,24 +205,19 @@ def _calls(
             "sync.readbacks": None if readable is None else min(readable, many),
         }
     )
-    head = ("call", "count", "total:ms", "share:ratio", "p50:us", "max:us")
+    head = "call, count, total:ms, share:ratio, p50:us, max:us"
     for key, title, wanted in (
         ("api.top", "CUDA API calls by time, share of all calls", np.ones(len(calls), bool)),
         ("sync.top_calls", "Synchronize and blocking calls, share of all calls", waits),
         ("alloc.calls", "Allocation and free calls, share of all calls", of[Call.ALLOC] | of[Call.FREE]),
         ("launch.top_calls", "Launch calls, share of all calls", of[Call.LAUNCH] | of[Call.GRAPH_LAUNCH]),
     ):
-        out.table(
-            key,
-            DEVICE,
-            title,
-            head,
-            [
-                [base_name(calls.names[i]), int(calls.count[i]), calls.total[i] / 1e6, calls.total[i] / whole,
-                 _known(calls.median[i], 1e3), _known(calls.most[i], 1e3)]
-                for i in np.flatnonzero(wanted)[:_ROWS].tolist()
-            ],
-        )  # fmt: skip
+        rows = [
+            [base_name(calls.names[i]), int(calls.count[i]), calls.total[i] / 1e6, calls.total[i] / whole,
+             _known(calls.median[i], 1e3), _known(calls.most[i], 1e3)]
+            for i in np.flatnonzero(wanted)[:_ROWS].tolist()
+        ]  # fmt: skip
+        out.table(key, rows, title=title, columns=head)
 
 
 def _known(value: float, unit: float) -> float | None:
@@ -253,55 +248,45 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
     shared = a.names.mask(lambda k: k.family == "communication")
     exchanged = float(kernels.total[shared].sum())
     small = a.names.mask(lambda k: k.family in UNFUSED)
-    out.put_all(
-        {
-            "sums.kernel_ms": total / 1e6,
-            "sums.kernel_mean_ns": total / count,
-            "sums.collective_ratio": exchanged / total,
-            "sums.product_ratio": products / (total - exchanged) if total > exchanged else None,
-            "kernel.duration_p50_ns": weighted_median(kernels.median, kernels.count),
-            "kernel.short_ratio": float(kernels.count[kernels.median < _SHORT_NS].sum()) / count,
-            "kernel.per_step": count / steps if steps else None,
-            "kernel.top_operation_ratio": max(operations.values()) / total,
-            "kernel.unfused_p50_ns": weighted_median(kernels.median[small], kernels.count[small]),
-            "kernel.framework_ratio": float(kernels.count[a.names.mask(_of_framework)].sum()) / count,
-            "kernel.unmapped_ratio": unknown / total,
-            "kernel.compiled_ratio": _share(
-                kernels.count, small, a.names.mask(lambda k: "(Inductor" in k.operation)
-            ),
-        },
-        DEVICE,
-    )
+    out |= {
+        "sums.kernel_ms": total / 1e6,
+        "sums.kernel_mean_ns": total / count,
+        "sums.collective_ratio": exchanged / total,
+        "sums.product_ratio": products / (total - exchanged) if total > exchanged else None,
+        "kernel.duration_p50_ns": weighted_median(kernels.median, kernels.count),
+        "kernel.short_ratio": float(kernels.count[kernels.median < _SHORT_NS].sum()) / count,
+        "kernel.per_step": count / steps if steps else None,
+        "kernel.top_operation_ratio": max(operations.values()) / total,
+        "kernel.unfused_p50_ns": weighted_median(kernels.median[small], kernels.count[small]),
+        "kernel.framework_ratio": float(kernels.count[a.names.mask(_of_framework)].sum()) / count,
+        "kernel.unmapped_ratio": unknown / total,
+        "kernel.compiled_ratio": _share(
+            kernels.count, small, a.names.mask(lambda k: "(Inductor" in k.operation)
+        ),
+    }
     least = float((kernels.count * kernels.least)[shared].sum())
     if exchanged and not np.isnan(least):
-        out.put("sums.collective_above_least_ratio", max(1 - least / exchanged, 0.0), DEVICE)
+        out.put("sums.collective_above_least_ratio", max(1 - least / exchanged, 0.0))
     if products:
-        out.put("sums.skinny_of_products_ratio", held(is_skinny) / products, DEVICE)
+        out.put("sums.skinny_of_products_ratio", held(is_skinny) / products)
         ranked = sorted(precisions.items(), key=lambda p: (-p[1], p[0]))
         shares = (f"{p} {ns / products:.1%}".replace("%", " %") for p, ns in ranked)
-        out.put("sums.precisions", ", ".join(shares), DEVICE)
+        out.put("sums.precisions", ", ".join(shares))
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
-        out.put("kernel.quantised_matmul_ratio", narrow / products, DEVICE)
+        out.put("kernel.quantised_matmul_ratio", narrow / products)
     shares_of = {n: held(wanted) for n, wanted in FAMILY_SHARES.items()}
     shares_of["kernel.matmul_attention_ratio"] = held(lambda k: k.family in MATMUL | ATTENTION)
     # What no one knows may belong to each family or not.
-    out.put_between({n: (t / total, min(t + unknown, total) / total) for n, t in shares_of.items()}, DEVICE)
-    out.table(
-        "kernels.top",
-        DEVICE,
-        "Kernels by time, share of the kernel time",
-        ("kernel", "operation", "family", "calls", "total:ms", "share:ratio", "p50:us", "max:us"),
-        [
-            [name, known.operation, known.family, int(kernels.count[i]), kernels.total[i] / 1e6,
-             kernels.total[i] / total, _known(kernels.median[i], 1e3), _known(kernels.most[i], 1e3)]
-            for i, (name, known) in enumerate(zip(kernels.names, a.names.known, strict=True))
-        ][:_ROWS],
-    )  # fmt: skip
+    out.put_between({n: (t / total, min(t + unknown, total) / total) for n, t in shares_of.items()})
+    rows = [
+        [name, known.operation, known.family, int(kernels.count[i]), kernels.total[i] / 1e6,
+         kernels.total[i] / total, _known(kernels.median[i], 1e3), _known(kernels.most[i], 1e3)]
+        for i, (name, known) in enumerate(zip(kernels.names, a.names.known, strict=True))
+    ]  # fmt: skip
+    head = "kernel, operation, family, calls, total:ms, share:ratio, p50:us, max:us"
+    out.table("kernels.top", rows[:_ROWS], columns=head)
     out.table(
         "kernels.families",
-        DEVICE,
-        "Kernel families, share of the kernel time",
-        ("family", "calls", "time:ms", "share:ratio"),
         [
             [f, int(n), t / 1e6, t / total]
             for f, (n, t) in sorted(families.items(), key=lambda kv: (-kv[1][1], kv[0]))
@@ -328,43 +313,34 @@ def _operations(a: Analysis, kernels: Sums, out: FactWriter) -> None:
     for name in list(dict.fromkeys(operations.tolist()))[:_KEPT]:
         mine = np.flatnonzero(operations == name)
         worst = int(mine[np.argmax(lost[mine])])
-        scope = Scope(device=0, operation=name)
+        own = out.at(Scope(device=0, operation=name))
         shares = {"operation.time_ratio": float(kernels.total[mine].sum()) / total}
-        out.put_all(
-            {"operation.name": name, **shares, "operation.count": int(kernels.count[mine].sum())}, scope
-        )
+        own |= {"operation.name": name, **shares, "operation.count": int(kernels.count[mine].sum())}
         if lost[worst] < 0 or not kernels.median[worst] > 0:
             continue
         slowest = float(kernels.most[worst])
         over, spread = slowest / float(kernels.median[worst]), float(kernels.deviation[worst])
-        out.put_all(
-            {
-                "operation.max_over_p50": over,
-                "sums.max_over_p50": over,
-                "sums.slowest_deviations": (slowest - float(kernels.mean[worst])) / spread
-                if spread > 0
-                else None,
-                "sums.lost_ratio": float(lost[worst]) / total,
-            },
-            scope,
-        )
+        own |= {
+            "operation.max_over_p50": over,
+            "sums.max_over_p50": over,
+            "sums.slowest_deviations": (slowest - float(kernels.mean[worst])) / spread
+            if spread > 0
+            else None,
+            "sums.lost_ratio": float(lost[worst]) / total,
+        }
         row: list[Value | None] = [shorten(kernels.names[worst], 60), int(kernels.count[worst]), float(kernels.median[worst]) / 1e3,
                float(kernels.mean[worst]) / 1e3, slowest / 1e3, float(lost[worst]) / 1e6]  # fmt: skip
-        head = ("kernel", "calls", "p50:us", "mean:us", "max:us", "lost at least:ms")
-        out.table("operations.tail", scope, "Durations of the kernel that loses most", head, [row])
+        head = "kernel, calls, p50:us, mean:us, max:us, lost at least:ms"
+        own.table("operations.tail", [row], title="Durations of the kernel that loses most", columns=head)
 
 
 def _copy_table(copies: Sums, directions: Array, sizes: Sums, out: FactWriter) -> None:
     size = dict(zip(sizes.names, sizes.mean.tolist(), strict=True))
     whole = max(float(copies.total.sum()), 1.0)
     out.table(
-        "copies.classes",
-        DEVICE,
-        "Copies and memsets",
-        ("direction", "count", "mean size:bytes", "time:ms", "of the copies:ratio", "mean:us"),
-        [
+        "copies.classes", [
             [str(directions[i]), int(copies.count[i]), size.get(name), copies.total[i] / 1e6,
              copies.total[i] / whole, copies.total[i] / max(copies.count[i], 1) / 1e3]
             for i, name in enumerate(copies.names)
-        ],
+        ], title="Copies and memsets", columns="direction, count, mean size:bytes, time:ms, of the copies:ratio, mean:us",
     )  # fmt: skip

@@ -14,7 +14,6 @@ from advisor.metrics.idle_host import loop_thread
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, subtract, union
 from advisor.metrics.switches import held_by_others, off_cpu
 from advisor.model.arrays import Array
-from advisor.model.facts import Scope
 
 _SWITCHED = Need("no switch of the thread that runs the loop is recorded", needs.CPU_SWITCHES)
 _ON_GPU = Need("no switch of a context on this GPU is recorded", needs.GPU_SWITCHES)
@@ -32,7 +31,7 @@ FACTS = (
 
 def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """What switches of threads and of contexts tell; nothing of a capture without them."""
-    scope, budget, feeder = Scope(device=device), a.budgets[device], a.feeder(device)
+    budget, feeder = a.budgets[device], a.feeder(device)
     length = max(budget.window.length, 1)
     if feeder is None:
         return
@@ -44,14 +43,12 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
         on_pages = Spans(budget.gaps.start[budget.gaps.migrated], budget.gaps.end[budget.gaps.migrated])
         away = subtract(away, on_pages)
         lost, gaps = _inside(budget, away, ("host_gap", "host_between_launches")), budget.ns["host_gap"]
-        out.put("host.off_cpu_idle_ratio", lost / length, scope)
-        out.put(
-            "host.off_cpu_of_gap_ratio", _inside(budget, away, ("host_gap",)) / gaps if gaps else None, scope
-        )
+        out.put("host.off_cpu_idle_ratio", lost / length)
+        out.put("host.off_cpu_of_gap_ratio", _inside(budget, away, ("host_gap",)) / gaps if gaps else None)
     held = held_by_others(a.trace, device, a.ops.start[a.device_ops(device)])
     if held is not None:
         lost = _inside(budget, held, ("queued",))
-        out.put("launch.held_by_others_ratio", lost / length, scope)
+        out.put("launch.held_by_others_ratio", lost / length)
 
 
 def _inside(budget: DeviceBudget, spans: Spans, parts: tuple[str, ...]) -> int:

@@ -7,7 +7,6 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.turns import find_turns
-from advisor.model.facts import TRACE
 
 _COMPUTES = Need("the process computes on no GPU in the window", needs.OWNER)
 _SEVERAL = Need("the process computes on one GPU")
@@ -23,21 +22,16 @@ def turn_facts(a: Analysis, out: FactWriter) -> None:
     found = find_turns(a)
     if found is None:
         return
-    out.put_all(
-        {
-            "gpus.computing_count": len(found.devices),
-            "gpus.alone_ratio": found.alone_ratio if len(found.devices) > 1 else None,
-            "gpus.turn_wait_ratio": found.waiting_ratio,
-        }
-    )
+    out |= {
+        "gpus.computing_count": len(found.devices),
+        "gpus.alone_ratio": found.alone_ratio if len(found.devices) > 1 else None,
+        "gpus.turn_wait_ratio": found.waiting_ratio,
+    }
     if len(found.devices) == 1:
         return
     window = max(found.window, 1)
     out.table(
         "gpus.turns",
-        TRACE,
-        "GPUs of the process, share of the window",
-        ("device", "compute:ms", "share:ratio", "alone:ratio", "while_others:ratio"),
         [
             [device, own / 1e6, own / window, alone / window, (found.any - own) / window]
             for device, own, alone in zip(found.devices, found.compute, found.alone, strict=True)

@@ -12,7 +12,6 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.waited import CONTEXT, EVENT, STREAM, feeder_waits, recorded_waits
-from advisor.model.facts import Scope
 from advisor.sources.schema import MISSING
 
 _ROWS = 12
@@ -45,23 +44,18 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
     waits = feeder_waits(a, device)
     if waits is None:
         return
-    scope, host = Scope(device=device), max(a.host_window[1] - a.host_window[0], 1)
+    host = max(a.host_window[1] - a.host_window[0], 1)
     length = waits.end - waits.start
     named, wide = waits.stream != MISSING, (waits.kind == CONTEXT) & (waits.pending > 0)
     for_work = waits.kind != EVENT
-    out.put_all(
-        {
-            **{
-                f"sync.{n}_wait_ratio": float(length[waits.kind == k].sum()) / host for k, n in _KINDS.items()
-            },
-            "sync.waited_stream": heaviest(waits.stream[named], length[named]) if named.any() else None,
-            "sync.context_wait_streams": float(np.median(waits.pending[wide])) if wide.any() else None,
-            "sync.empty_wait_ratio": float((waits.pending == 0)[for_work].mean()) if for_work.any() else None,
-            "sync.over_wait_ratio": float(waits.over.sum()) / host,
-            "sync.over_waited_stream": heaviest(waits.other, waits.over) if waits.over.any() else None,
-        },
-        scope,
-    )
+    out |= {
+        **{f"sync.{n}_wait_ratio": float(length[waits.kind == k].sum()) / host for k, n in _KINDS.items()},
+        "sync.waited_stream": heaviest(waits.stream[named], length[named]) if named.any() else None,
+        "sync.context_wait_streams": float(np.median(waits.pending[wide])) if wide.any() else None,
+        "sync.empty_wait_ratio": float((waits.pending == 0)[for_work].mean()) if for_work.any() else None,
+        "sync.over_wait_ratio": float(waits.over.sum()) / host,
+        "sync.over_waited_stream": heaviest(waits.other, waits.over) if waits.over.any() else None,
+    }
     rows: list[list[Any]] = []
     for kind, stream in np.unique(np.stack((waits.kind, waits.stream)), axis=1).T.tolist():
         mine = (waits.kind == kind) & (waits.stream == stream)
@@ -78,10 +72,4 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
             ]
         )
     rows.sort(key=lambda r: -float(r[3]))
-    out.table(
-        "sync.waits",
-        scope,
-        "What the host waits for, share of the window",
-        ("for", "stream", "count", "share:ratio", "no work left:ratio", "for other streams:ratio", "which"),
-        rows[:_ROWS],
-    )
+    out.table("sync.waits", rows[:_ROWS])

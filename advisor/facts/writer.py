@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cache
+from typing import Self
 
 import numpy as np
 
@@ -26,16 +28,24 @@ class FactWriter:
     ) -> None:
         """`tables` are those that the capture holds."""
         self.base = FactBase()
+        self._scope = TRACE
         self._catalogue = catalogue
         self._window = window
         self._tables = tables
 
-    def put(self, name: str, value: Value | None, scope: Scope = TRACE) -> None:
-        """Store a value. Raises KeyError for a name that the catalogue lacks, ValueError for a
-        scope of another level: both are programming errors."""
+    def at(self, scope: Scope) -> FactWriter:
+        """Fills the same base; what is not about the whole trace is about this scope."""
+        own = copy(self)
+        own._scope = scope
+        return own
+
+    def put(self, name: str, value: Value | None) -> None:
+        """Store a value. Raises KeyError for a name that the catalogue lacks, ValueError where this is
+        the writer of a scope of another level: both are programming errors."""
         spec = self._catalogue[name]
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return
+        scope = self._scope_of(name)
         if scope.level != spec.level:
             raise ValueError(f"{name} is a fact about a {spec.level}, not about {scope}")
         if isinstance(value, float):
@@ -44,41 +54,49 @@ class FactWriter:
         window = self._window if spec.windowed else None
         self.base.add(Fact(name, value, spec.unit, scope, tables, columns, spec.how, window))
 
-    def value(self, name: str, scope: Scope = TRACE) -> float | None:
+    def _scope_of(self, name: str) -> Scope:
+        return TRACE if self._catalogue[name].level == "trace" else self._scope
+
+    def value(self, name: str) -> float | None:
         """A number that was put before; None for what is missing or no number."""
-        found = self.base.value(name, scope)
+        found = self.base.value(name, self._scope_of(name))
         return float(found) if isinstance(found, int | float) else None
 
-    def put_all(self, values: dict[str, Value | None], scope: Scope = TRACE) -> None:
+    def __ior__(self, values: Mapping[str, Value | None]) -> Self:
+        """`put` for each."""
         for name, value in values.items():
-            self.put(name, value, scope)
+            self.put(name, value)
+        return self
 
-    def put_between(self, values: dict[str, tuple[float, float]], scope: Scope) -> None:
+    def put_between(self, values: dict[str, tuple[float, float]]) -> None:
         """Shares of which (least, most) are known: the least is stored, the most decides whether
         a verdict may rest on it."""
         for name, (least, most) in values.items():
-            self.put(name, least, scope)
+            self.put(name, least)
             if most > least:
-                self.base.ranges[name, scope] = (least, most)
+                self.base.ranges[name, self._scope] = (least, most)
 
     def table(
         self,
         name: str,
-        scope: Scope,
-        title: str,
-        columns: str | Sequence[str],
         rows: Sequence[Sequence[Value | None]],
+        *,
+        title: str | None = None,
+        columns: str | None = None,
     ) -> None:
-        """Keep an evidence table, its `columns` apart or by commas; an empty one is left out."""
+        """Keep an evidence table; an empty one is left out. Title and columns (apart by commas) are
+        those of `EVIDENCE_TABLES` unless given."""
         if name not in EVIDENCE_TABLES:
             raise ValueError(f"unknown evidence table {name}; add it to EVIDENCE_TABLES")
         if rows:
-            columns = columns.split(", ") if isinstance(columns, str) else columns
-            self.base.tables[name, scope] = Table(title, tuple(columns), tuple(tuple(r) for r in rows))
+            usual = EVIDENCE_TABLES[name]
+            heads = tuple((columns or usual[1]).split(", "))
+            table = Table(title or usual[0], heads, tuple(tuple(r) for r in rows))
+            self.base.tables[name, self._scope] = table
 
-    def places(self, name: str, scope: Scope, intervals: Sequence[Interval]) -> None:
+    def places(self, name: str, intervals: Sequence[Interval]) -> None:
         if intervals:
-            self.base.intervals[name, scope] = list(intervals)
+            self.base.intervals[name, self._scope] = list(intervals)
 
     def entity(self, name: str, rows: Sequence[Row]) -> None:
         self.base.entities.setdefault(name, []).extend(rows)

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.facts.communication import transfer_facts
 from advisor.facts.writer import FactWriter
-from advisor.model.facts import TRACE, Interval, Scope, Value
+from advisor.model.facts import Interval, Scope, Value
 from advisor.ranks.waits import Late, Waits
 
 #: Facts about transfers, which take equally long on all ranks that share them: where ranks differ
@@ -28,14 +28,12 @@ def job_facts(
     work; `visible` is false where collectives may hide inside opaque CUDA graphs."""
     ranks = waits.ranks
     size = max([world_size or 0, *(r.rank + 1 for r in ranks)])
-    out.put_all(
-        {
-            "ranks.count": len(ranks),
-            "ranks.world_size": size,
-            "ranks.missing_count": size - len(ranks),
-            "ranks.busy_spread": max(busy) - min(busy) if busy else None,
-        }
-    )
+    out |= {
+        "ranks.count": len(ranks),
+        "ranks.world_size": size,
+        "ranks.missing_count": size - len(ranks),
+        "ranks.busy_spread": max(busy) - min(busy) if busy else None,
+    }
     if not waits.matched and not visible:
         return
     out.put("ranks.matched_count", waits.matched)
@@ -49,18 +47,16 @@ def job_facts(
     shares = [waits.window_share(i, w) for i, w in enumerate(waits.exposed)]
     total = waits.total
     uneven = [waits.window_share(i, w) for i, w in enumerate(waits.experts)]
-    out.put_all(
-        {
-            "ranks.expert_wait_ratio": sum(waits.experts) / max(sum(waits.exposed), 1),
-            "ranks.expert_wait_window_ratio": float(np.mean(uneven)),
-            "ranks.wait_ratio": total / max(waits.time, 1),
-            "ranks.wait_window_ratio": float(np.mean(shares)),
-        }
-    )
+    out |= {
+        "ranks.expert_wait_ratio": sum(waits.experts) / max(sum(waits.exposed), 1),
+        "ranks.expert_wait_window_ratio": float(np.mean(uneven)),
+        "ranks.wait_ratio": total / max(waits.time, 1),
+        "ranks.wait_window_ratio": float(np.mean(shares)),
+    }
     out.put("ranks.most_caused_ratio", max(waits.caused) / total if total else 0.0)
     _late_parts(out, waits)
     for i, rows in enumerate(ranks):
-        scope, late = Scope(rank=rows.rank), waits.late[i]
+        own, late = out.at(Scope(rank=rows.rank)), waits.late[i]
         caused = waits.caused[i] / total if total else 0.0
         values: dict[str, Value | None] = {
             "rank.last_ratio": waits.last[i] / waits.judged if waits.judged else None,
@@ -76,12 +72,11 @@ def job_facts(
         if late is not None:
             values["rank.late_ns"] = late.late / late.calls
             values["rank.late_part"] = late_part(late, rows.leads)
-        out.put_all(values, scope)
+        own |= values
         if late is not None:
-            _late_table(out, scope, late, rows.leads)
-            out.places(
+            _late_table(own, rows.rank, late, rows.leads)
+            own.places(
                 "communication",
-                scope,
                 [
                     Interval(a, b, None, None, f"the others wait {waited / 1e6:.3g} ms in all")
                     for a, b, waited in late.worst
@@ -116,13 +111,7 @@ def _late_parts(out: FactWriter, waits: Waits) -> None:
     lateness = max(sum(late.late for late in waits.late if late is not None), 1)
     out.put("ranks.late_part", ranked[0][0])
     out.put("ranks.late_part_ratio", min(ranked[0][1] / lateness, 1.0))
-    out.table(
-        "ranks.parts",
-        TRACE,
-        "What late ranks did longer than the others",
-        ("since_the_collective_before", "longer:ms", "of_the_lateness:ratio"),
-        [[name, ns / 1e6, min(ns / lateness, 1.0)] for name, ns in ranked],
-    )
+    out.table("ranks.parts", [[name, ns / 1e6, min(ns / lateness, 1.0)] for name, ns in ranked])
 
 
 def rank_call_facts(
@@ -156,7 +145,7 @@ def rank_call_facts(
     return out
 
 
-def _late_table(out: FactWriter, scope: Scope, late: Late, leads: Sequence[str]) -> None:
+def _late_table(out: FactWriter, rank: int, late: Late, leads: Sequence[str]) -> None:
     rows: list[tuple[str, float | None, float | None, float]] = [
         (name, own / 1e6, other / 1e6, (own - other) / 1e6)
         for name, own, other in zip(leads, late.lead.tolist(), late.others.tolist(), strict=True)
@@ -165,9 +154,8 @@ def _late_table(out: FactWriter, scope: Scope, late: Late, leads: Sequence[str])
     if late.unseen:
         rows.append((UNSEEN, None, None, late.unseen / 1e6))
     rows.sort(key=lambda r: -r[3])
-    title = f"What rank {scope.rank} did before the {late.calls:,} collectives it came last to"
-    heads = ("since_the_collective_before", "this_rank:ms", "other_ranks:ms", "more:ms")
-    out.table("ranks.late", scope, title, heads, rows)
+    title = f"What rank {rank} did before the {late.calls:,} collectives it came last to"
+    out.table("ranks.late", rows, title=title)
 
 
 def _arrivals(out: FactWriter, waits: Waits) -> None:
@@ -176,9 +164,6 @@ def _arrivals(out: FactWriter, waits: Waits) -> None:
     order = sorted(range(len(waits.ranks)), key=lambda i: (-waits.caused[i], i))
     out.table(
         "ranks.arrivals",
-        TRACE,
-        "Who comes last, and who waits",
-        ("rank", "last", "of", "causes:ratio", "late_on_average:ms", "waits:ms", "clock_offset:us"),
         [
             [
                 waits.ranks[i].rank,

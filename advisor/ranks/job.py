@@ -179,7 +179,8 @@ def _facts(parts: Sequence[Part], waits: Waits, world_size: int) -> FactBase:
             out.put(name, int(median(counts)))
     calls = rank_call_facts(waits, exposed)
     for scope, values in calls.items():
-        out.put_all(values, scope)
+        own = out.at(scope)
+        own |= values
     base = out.base
     base.captures = tuple(Scope(rank=r) for p in parts for r in p.ranks)
     for part in parts:

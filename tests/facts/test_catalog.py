@@ -76,13 +76,13 @@ def test_an_unknown_name_is_a_programming_error() -> None:
 
 def test_a_fact_belongs_to_the_level_of_its_entry() -> None:
     with pytest.raises(ValueError, match="about a device"):
-        FactWriter(CATALOGUE).put("budget.idle_ratio", 0.5, TRACE)
+        FactWriter(CATALOGUE).put("budget.idle_ratio", 0.5)
 
 
 def test_what_cannot_be_known_is_missing_not_zero() -> None:
-    writer = FactWriter(CATALOGUE)
-    writer.put("budget.idle_ratio", float("nan"), Scope(device=0))
-    writer.put("budget.busy_ratio", None, Scope(device=0))
+    writer = FactWriter(CATALOGUE).at(Scope(device=0))
+    writer.put("budget.idle_ratio", float("nan"))
+    writer.put("budget.busy_ratio", None)
     assert len(writer.base) == 0
 
 
