@@ -22,7 +22,7 @@ from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, 
 from advisor.metrics.host import HostStates, Ranges, Threads, calls_by_thread, host_states
 from advisor.metrics.interruptions import interruptions
 from advisor.metrics.intervals import Spans, joined
-from advisor.metrics.kernels import ATTENTION, MATMUL, Names, dense, heaviest, kernel_names
+from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
 from advisor.metrics.operations import Kind, Operations, operations
 from advisor.metrics.origins import Provenance
 from advisor.metrics.phases import phase_times, with_phases
@@ -217,10 +217,10 @@ class Analysis:
 
     @cached_property
     def devices(self) -> list[int]:
-        """Devices that did work in their window."""
+        """Devices that did work in their window, and enough of it to be judged."""
         if self._device is not None:
             return [self._device]
-        used = map(int, dense(self.ops.device)[0])
+        used = worked(self.ops.device, np.maximum(self.ops.end - self.ops.start, 0))
         return [d for d in used if len(self.on(d).device_ops(d))]
 
     def device(self, number: int) -> Device:

@@ -163,6 +163,18 @@ def heaviest(values: Array, weight: Array) -> int:
     return int(known[np.argmax(np.bincount(at, weight))])
 
 
+#: A device with less than this share of the GPU time of the busiest one is only touched: a memset, a
+#: handle. What it waits for says nothing about the program.
+_TOUCHED = 0.01
+
+
+def worked(device: Array, time: Array) -> list[int]:
+    """The devices that did enough work to be judged."""
+    known, at = dense(device)
+    total = np.bincount(at, time, len(known))
+    return [int(d) for d in known[total >= _TOUCHED * total.max(initial=0.0)]]
+
+
 def ordered(*keys: Array) -> Array:
     """`np.lexsort(keys)`, the last key first; without sorting where the rows are in order, as those
     of most captures are."""

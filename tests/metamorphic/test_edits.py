@@ -32,7 +32,7 @@ class Case(NamedTuple):
     name: str
     capture: str
     edit: Any
-    same: str = "causes"
+    same: str = "causes"  # "found": the same findings, those of no cost too
     appears: str = ""
     goes: str = ""
     stays: str = ""
@@ -252,6 +252,8 @@ def check(case: Case, was: Diagnosis, now: Diagnosis) -> None:
     if case.same == "all":
         differ = list(differing(was, now, case.later_s))
         assert {name for name, _ in differ} == set(case.but.split()), differ
+        assert shown == [(f.cause, f.severity) for f in was.findings]
+    elif case.same == "found":
         assert shown == [(f.cause, f.severity) for f in was.findings]
     elif case.same == "causes":
         assert costly(now) - appears == costly(was) - goes, shown

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.pipeline.diagnose import Options, analysis_of
+from tests.kineto_builder import Profile
 from tests.metamorphic import edits as e
 from tests.metamorphic import events as k
 from tests.metamorphic import variants as v
@@ -40,12 +42,16 @@ CASES = [
     Case("two streams in turns", "launched", v.on_streams(2), "causes"),
     Case("the third GPU", "launched", v.on_device(3), "causes"),
     Case("the third GPU", "pageable-u", v.on_device(3), "causes"),
+    Case("a memset on an idle GPU", "graph", v.with_memset_on_idle_gpu, "found"),
+    Case("a memset on an idle GPU", "gap", v.with_memset_on_idle_gpu, "found"),
     Case("a thread that polls", "served", v.with_poller, "causes"),
     Case("a thread that polls", "launched", v.with_poller, "causes"),
     Case("a small process beside", "launched", v.with_small_process, "process"),
     Case("a small process beside", "served", v.with_small_process, "process"),
     Case("a small process beside", "gap", v.with_small_process, "process", stays="host-gap"),
     # ---- what was recorded
+    Case("a long recording", "two", v.in_a_long_recording, "found"),
+    Case("a long recording", "launched", v.in_a_long_recording, "found"),
     Case("graphs as one block", "gap", v.graphs_in_one_block, "steps", stays="host-gap"),
     Case("graphs unrolled", "served", v.graphs_unrolled, "steps", "launch-bound"),
     Case("half of the samples", "bound", v.sampled_half_as_often, "steps", stays="memory-bandwidth-bound"),
@@ -90,3 +96,17 @@ def test_calls_without_names_cannot_be_judged(tmp_path: Path) -> None:
     now = after("launched", v.calls_without_names, tmp_path / "edited.sqlite")
     assert "damaged-capture" in found(now)
     assert "launch-bound" not in found(now)
+
+
+def test_steps_without_annotations_do_not_depend_on_the_order_of_events(tmp_path: Path) -> None:
+    """Twelve kernels come once a step each: the same of them marks the steps in every order."""
+    made = Profile().gpu()
+    for i in range(8 * 12 + 5):
+        made.launch(at=i * 10_000, kernel=f"kernel_{i % 12}", kernel_dur=3_000)
+    ends = []
+    for name in ("was.json", "now.json"):
+        with analysis_of(made.write(tmp_path / name), Options()) as analysis:
+            ends.append(analysis.repeated.gpu_end.tolist())
+        made.events.reverse()
+    assert len(ends[0]) == 8
+    assert ends[0] == ends[1]

@@ -24,11 +24,13 @@ from tests.metamorphic.edits import (
     string,
     tables,
     with_copies_table,
+    with_idle_gpu,
     without,
+    work_row,
 )
 
 GRAPH_RUNS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-_TABLES = (KERNEL, RUNTIME, MEMCPY)
+MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 
 
 # ------------------------------------------------------------------- times
@@ -161,7 +163,30 @@ def with_small_process(db: Db) -> None:
         insert(db, KERNEL, **where, **shape, start=at + 7_000, end=at + 9_000, correlationId=i)
 
 
+def with_memset_on_idle_gpu(db: Db) -> None:
+    """The program clears 64 bytes on another GPU that it does not use."""
+    with_idle_gpu(db)
+    if MEMSET not in tables(db):
+        db.execute(
+            f"CREATE TABLE {MEMSET} (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, "
+            "streamId INTEGER, correlationId INTEGER, globalPid INTEGER, value INTEGER, bytes INTEGER, "
+            "memKind INTEGER)"
+        )
+    at = sum(span(db)) // 2
+    own = call(db, feeder(db), "cudaMemsetAsync_v3020", at, 2_000)
+    where = work_row(db) | {"deviceId": 1, "contextId": 9}
+    insert(db, MEMSET, **where, start=at + 5_000, end=at + 6_000, bytes=64, correlationId=own)
+
+
 # ------------------------------------------------------------------- what was recorded
+
+
+def in_a_long_recording(db: Db) -> None:
+    """The same process asked for a device 19 seconds before the work, and 19 seconds after it."""
+    change(db, TIMES, f"{{x}} + {20_000 * MS}")
+    (first, last), thread = span(db), feeder(db)
+    for at in (first - 19_000 * MS, last + 19_000 * MS):
+        call(db, thread, "cudaGetDevice_v3020", at, 500)
 
 
 def graphs_in_one_block(db: Db) -> None:

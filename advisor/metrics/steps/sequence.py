@@ -121,7 +121,8 @@ def _kernels(work: Work) -> Array:
 
 def _returns(work: Work, main: Array) -> Iterator[Array]:
     """Where among the kernels of the main stream each name stands that comes often enough, those
-    that come most often first."""
+    that come most often first; of two that come as often the earlier, since names are numbered in
+    the order of rows."""
     if len(main) < MIN_LENGTH * MIN_REPEATS:
         return
     sequence = work.name[main]
@@ -129,7 +130,7 @@ def _returns(work: Work, main: Array) -> Iterator[Array]:
     ranked = sequence[order]
     first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
     count = np.diff(np.append(first, len(ranked)))
-    for i in np.argsort(-count, kind="stable").tolist():
+    for i in np.lexsort((order[first], -count)).tolist():
         if count[i] >= MIN_REPEATS:
             yield order[first[i] : first[i] + count[i]]
 
