@@ -14,7 +14,7 @@ from advisor.checklist.session import Reply, answered
 from advisor.errors import InputError
 from advisor.model.review import WORDS, Answer, CheckEntry, Checklist, Stage
 from advisor.reports.blocks import Block
-from advisor.reports.checklist import question
+from advisor.reports.review import question
 
 # --- the walk through the questions: whoever answers, every answer is kept at once ----------------
 

@@ -1,4 +1,5 @@
-"""``advisor capture``: the nsys command for a goal, and what to do when a capture fails."""
+"""``advisor capture``: the nsys command for a goal, and what to do when a capture fails.
+``advisor doctor TRACE``: capture quality alone, and the command that records a better one."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from advisor.cli import complete
 from advisor.cli.deliver import check_files, deliver_one, formats
@@ -125,3 +128,29 @@ def _troubles(words: list[str], settings: Settings) -> None:
         walk(tree)
         return
     deliver_one(tree, partial(troubles, tree), "When a capture fails", settings)
+
+
+@takes(
+    "trace serving_engine rules param strict redact format output force verbose",
+    format=formats("Kind of report."),
+    verbose="Every option, reason and advice.",
+)
+def doctor(
+    settings: Settings,
+    trace: Path = argument("TRACE"),
+    strict: bool = switch("--strict", "Exit 1 on a finding of medium or above."),
+) -> None:
+    """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
+    the one command that records what most of them need.
+    """
+    from advisor.cli.deliver import check_one, deliver_one
+    from advisor.cli.progress import Progress
+    from advisor.pipeline.doctor import doctor as examine
+    from advisor.reports.checkup import checkup
+
+    check_one(settings, trace)
+    with Progress(trace.name) as progress:
+        found = examine(trace, settings, progress)
+    deliver_one(found, partial(checkup, found, settings.verbosity), "Checkup of a capture", settings)
+    if strict and any(f.severity in ("medium", "high") for f in found.findings):
+        raise typer.Exit(1)

@@ -51,7 +51,7 @@ def checklist(
     from advisor.checklist import items
     from advisor.checklist.prompts import shortened
     from advisor.checklist.session import restore
-    from advisor.reports.checklist import checklist as blocks
+    from advisor.reports.review import checklist as blocks
 
     place = _place(traces or [], settings, session, resume, asks)
     diagnoses, known = _known_from(traces or [], settings)
@@ -102,8 +102,8 @@ def _known_from(traces: Sequence[Path], settings: Settings) -> tuple[list[Diagno
     name = None if settings.serving_engine is None else named(settings.serving_engine).name
     if not traces:
         return [], CaptureFacts(engine=name)
+    from advisor.cli.diagnose import diagnosed
     from advisor.cli.inputs import expand
-    from advisor.cli.report import diagnosed
 
     found, _, _ = diagnosed(expand(traces), settings)
     if not found:
@@ -117,7 +117,7 @@ def _answered(
     """The questions walked through, whoever answers; every answer is saved at once."""
     from advisor.checklist.prompts import FileAsker, TerminalAsker, shortened, walk
     from advisor.checklist.session import read_answers, resume_command, save
-    from advisor.reports.checklist import welcome
+    from advisor.reports.review import welcome
 
     replies = read_answers(answers, begin) if answers is not None else {}
     person = None if no_input else TerminalAsker(show)

@@ -1,16 +1,31 @@
-"""``advisor diagnose``: captures in, ranked advice out; ``advisor demo``: the bundled capture."""
+"""``advisor diagnose``: captures in, ranked advice out; ``advisor demo``: the bundled capture. From
+captures to a report on stdout or in a file."""
 
 from __future__ import annotations
 
+import gc
 import os
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import MISSING, fields, replace
+from datetime import date
+from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import typer
 
+from advisor.cli.deliver import check_files, deliver, save, write_bytes
+from advisor.cli.messages import message
 from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
-from advisor.errors import InputError
+from advisor.errors import AdvisorError, InputError, invalid_choice
+from advisor.reading import parse_json, read_text, similar
+from advisor.reports.files import STDOUT
+
+if TYPE_CHECKING:
+    from advisor.compare.baseline import Saved
+    from advisor.model.findings import Diagnosis
+    from advisor.model.review import History, Review
 
 
 @takes(
@@ -38,7 +53,6 @@ def diagnose(
     Options may also stand in advisor.toml, or in pyproject.toml under [tool.advisor].
     """
     from advisor.cli.inputs import as_pair, expand
-    from advisor.cli.report import report
 
     if not traces and settings.gpu_metrics:  # the log alone is what there is to judge
         traces = [settings.gpu_metrics]
@@ -57,9 +71,301 @@ def diagnose(
 @takes("format engine quiet verbose")
 def demo(settings: Settings) -> None:
     """Diagnose the capture that ships with advisor."""
-    from advisor.cli.report import report
     from advisor.knowledge.files import demo_capture
 
     # The shorter of both: the path is the title of the report, and part of the next command.
     path = str(demo_capture())
     raise typer.Exit(report([Path(min(os.path.relpath(path), path, key=len))], settings))
+
+
+def report(paths: Sequence[Path], settings: Settings, many: bool = False, review: Path | None = None) -> int:
+    """Diagnose every capture, print or write the reports; returns the exit code."""
+    from advisor.reports.diagnosis import TextOptions
+    from advisor.reports.diagnosis import report as diagnosis_report
+
+    saved = _baseline(settings)
+    html, xlsx, force = settings.html, settings.xlsx, settings.force
+    check_files(settings, paths)
+    before = _read_review(review, xlsx)
+    _check_codes(settings)
+    done, failed, job = diagnosed(paths, settings, html is not None or settings.format == "html")
+    if not done:
+        return 2
+    many = (many or len(done) > 1) and not job
+    if saved:
+        from advisor.compare.baseline import mark_all
+
+        done = list(mark_all(done, saved, Path(settings.baseline or "")))
+    if settings.select or settings.ignore:
+        done = [select(d, settings.select, settings.ignore) for d in done]
+    ranking = settings.explain_ranking
+    options = TextOptions(top=settings.top, verbosity=settings.verbosity, ranking=ranking, named=many)
+    made = diagnosis_report(done, options, many)
+    save(made, "html", html, force)
+    if xlsx is not None:
+        _write_workbook(done, xlsx, before, force)
+    if STDOUT not in (html, xlsx):
+        deliver(made, settings)
+    return 2 if failed else _verdict(done, settings)
+
+
+def diagnosed(
+    paths: Sequence[Path], settings: Settings, drawn: bool = False
+) -> tuple[list[Diagnosis], bool, bool]:
+    """A diagnosis of each capture, or one of the job that they are the ranks of (then the last is
+    true); the second is true where a capture could not be read. Saved diagnoses are what they are.
+    With `drawn` they hold the events that a page shows."""
+    saved = [path for path in paths if _is_saved(path)]
+    found = None if saved else _as_job(paths, settings)
+    if found is not None:
+        return [found[0]], found[1], True
+    done: list[Diagnosis] = []
+    failed = False
+    if len(paths) > 1:
+        gc.enable()  # what one capture leaves should not wait for the last
+    for path in paths:
+        try:
+            done += _read(path, settings) if path in saved else [_one(path, settings, drawn)]
+        except AdvisorError as error:
+            # One bad file among many must not hide what the others say.
+            if len(paths) == 1:
+                raise
+            message(f"error: {error}")
+            failed = True
+    return done, failed, False
+
+
+def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool] | None:
+    """The diagnosis of the job that the captures belong to, and whether a rank of it is missing
+    because it could not be read; None for captures that stand alone."""
+    if settings.ranks and settings.independent:
+        raise InputError("--ranks and --independent contradict each other; give one of them")
+    from advisor.ranks.summary import recognise
+    from advisor.sources.open import peek
+
+    forced = True if settings.ranks else False if settings.independent else None
+    plan, hint = recognise(paths, peek, forced)
+    if hint is not None:
+        message(f"note: {hint}")
+    if plan is None:
+        if settings.dask is not None:
+            message("note: --dask reads the ranks of one job; these captures are read here")
+        return None
+    from advisor.cli.progress import Progress
+    from advisor.pipeline.ranks import diagnose_ranks
+    from advisor.pipeline.workers import runner
+
+    if settings.sensitivity:
+        message("note: --sensitivity looks at one capture at a time; it is left out here")
+    lost: list[str] = []
+    with Progress(f"{len(paths)} ranks") as progress:
+        run = runner(settings.jobs, settings.dask, lambda n, of: progress(f"{n} of {of} read"))
+        diagnosis = diagnose_ranks(plan.files, settings, run, lost.append)
+    for line in lost:
+        message(f"error: {line}")
+    return diagnosis, bool(lost)
+
+
+def _baseline(settings: Settings) -> tuple[Saved, ...]:
+    """The saved diagnoses to compare with, loaded first so that a bad path fails early."""
+    if settings.baseline is None:
+        if settings.fail_on_new or settings.fail_on_worse:
+            flag = "--fail-on-new" if settings.fail_on_new else "--fail-on-worse"
+            raise InputError(f"{flag} needs a --baseline FILE to tell what is {flag.rpartition('-')[2]}")
+        return ()
+    from advisor.compare.baseline import read
+    from advisor.compare.store import locate
+
+    return read(locate(settings.baseline, settings.folder, "--baseline "))
+
+
+def _is_saved(path: Path) -> bool:
+    if path.suffix != ".json":
+        return False
+    from advisor.compare.store import is_saved
+
+    return is_saved(path)
+
+
+def _read(path: Path, settings: Settings) -> tuple[Diagnosis, ...]:
+    """The diagnoses that `--format json` wrote."""
+    from advisor.compare.store import read
+    from advisor.model.options import Options
+
+    if settings.redact:
+        raise InputError(f"{path}: a saved diagnosis; --redact works on the capture that it came from")
+    if any(getattr(settings, f.name) != f.default for f in fields(Options) if f.default is not MISSING):
+        message(f"note: {path}: a saved diagnosis; options of the analysis do not change it")
+    return read(path)
+
+
+def _one(path: Path, settings: Settings, drawn: bool) -> Diagnosis:
+    from advisor.cli.progress import Progress
+    from advisor.pipeline.diagnose import diagnose
+
+    with Progress(path.name) as progress:
+        return diagnose(path, settings, progress, drawn)
+
+
+def _check_codes(settings: Settings) -> None:
+    """Check codes before the analysis starts."""
+    if settings.select or settings.ignore:
+        known = known_codes(settings)
+        check_codes(settings.select, known, "--select")
+        check_codes(settings.ignore, known, "--ignore")
+
+
+def known_codes(settings: Settings) -> set[str]:
+    """The codes of the built-in rules and of the user's."""
+    from advisor.engine.load import builtin_dir, load_rules
+
+    return set(load_rules(builtin_dir(), *settings.rules).by_code)
+
+
+def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
+    """1 where a shown finding reaches `--fail-on`; with `--fail-on-new` or `--fail-on-worse` only
+    those count that are new or worse than in the baseline."""
+    against = settings.fail_on_new or settings.fail_on_worse
+    least = settings.fail_on or ("medium" if against else None)
+    if least is None:
+        return 0
+    from advisor.model.findings import SEVERITIES
+
+    level = next((i for i, s in enumerate(SEVERITIES) if s == least), None)
+    if level is None:
+        raise invalid_choice("--fail-on", least, SEVERITIES)
+    hidden = _suppressed(settings)
+    counted = (
+        f
+        for d in done
+        for f in d.findings
+        if f.kind != "limit"
+        and f.identity not in hidden
+        and (
+            not against
+            or (settings.fail_on_new and f.baseline == "new")
+            or (settings.fail_on_worse and f.changed == "worse")
+        )
+    )
+    return int(any(SEVERITIES.index(f.severity) >= level for f in counted))
+
+
+def _suppressed(settings: Settings) -> frozenset[str]:
+    """The findings that the history of the folder keeps from failing a gate today."""
+    from advisor.compare.history import read
+    from advisor.compare.store import FOLDER
+
+    return read(Path(settings.folder or FOLDER)).hidden(date.today().isoformat())
+
+
+# --- the review workbook, and what it starts from ------------------------------------------------
+
+
+def _read_review(path: Path | None, xlsx: Path | None) -> Review | History | None:
+    """Decisions of an earlier review: a workbook, the JSON of `advisor review import`, or a folder
+    with a history of reviews."""
+    if path is None:
+        return None
+    if xlsx is None:
+        raise InputError("--review fills in a workbook; add --xlsx FILE")
+    if not path.is_dir():
+        return earlier_review(path)
+    from advisor.compare import history
+
+    if not (found := history.read(path)).meetings:
+        raise InputError(f"{path}: holds no history of reviews; see 'advisor review record'")
+    return found
+
+
+def earlier_review(path: Path) -> Review:
+    """The same, of a file that was given."""
+    from advisor import __version__
+    from advisor.model.review import Review
+
+    if path.suffix.lower() != ".json":
+        from advisor.reports.workbook.review import read
+
+        review = read(path, __version__)
+        for problem in review.problems:
+            message(f"note: {path}: {problem.cell}: {problem.text}")
+        return review
+    try:
+        return Review.model_validate(parse_json(read_text(path)))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file{similar(path)}") from None
+    except (OSError, ValueError) as fault:
+        what = " ".join(str(fault).split())[:120]
+        raise InputError(f"{path}: not what 'advisor review import' writes ({what})") from fault
+
+
+def _write_workbook(
+    done: Sequence[Diagnosis], xlsx: Path, before: Review | History | None, force: bool
+) -> None:
+    """The workbook, its checklist answered as far as the captures answer it. After an earlier review
+    it opens with what has become of the findings, in any of the captures."""
+    from advisor.checklist.items import capture_facts, checklist
+    from advisor.compare import history
+    from advisor.model.review import Review
+    from advisor.reports.workbook import book as workbook
+
+    listed, since, day = checklist(capture_facts(done)), None, date.today().isoformat()
+    review = before if isinstance(before, Review) else None
+    if before is not None:
+        past = history.of_review(before) if isinstance(before, Review) else before
+        since = history.recorded(past, done[0], day, others=done[1:])
+    written = workbook.render(done, checklist=listed, review=review, since=since, day=day)
+    write_bytes(written, xlsx, force)
+
+
+class _Coded(Protocol):
+    @property
+    def code(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Coded)
+
+
+def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]) -> Diagnosis:
+    """The diagnosis with only the selected codes, without the ignored ones.
+
+    A code is exact (``SYN101``) or a prefix (``SYN``). Ranks, verdict and facts stay as inferred.
+    """
+    wanted, unwanted = codes(selected), codes(ignored)
+    if not wanted and not unwanted:
+        return diagnosis
+
+    def keep(items: Iterable[T]) -> tuple[T, ...]:
+        return tuple(
+            i for i in items if (not wanted or i.code.startswith(wanted)) and not i.code.startswith(unwanted)
+        )
+
+    baseline = diagnosis.baseline
+    if baseline is not None:
+        kept = keep(diagnosis.findings)
+        new = sum(f.baseline == "new" for f in kept)
+        baseline = baseline.model_copy(
+            update={"gone": keep(baseline.gone), "new": new, "known": len(kept) - new}
+        )
+    return diagnosis.model_copy(
+        update={
+            "baseline": baseline,
+            "findings": keep(diagnosis.findings),
+            "overruled": keep(diagnosis.overruled),
+            "healthy": keep(diagnosis.healthy),
+            "not_evaluated": keep(diagnosis.not_evaluated),
+        }
+    )
+
+
+def codes(given: Sequence[str]) -> tuple[str, ...]:
+    """Codes or prefixes from ``A,B C`` lists, in capitals."""
+    return tuple(c.upper() for text in given for c in text.replace(",", " ").split())
+
+
+def check_codes(given: Sequence[str], known: Collection[str], option: str) -> None:
+    """Raise for a code or prefix that no known rule has."""
+    for code in codes(given):
+        if not any(k.startswith(code) for k in known):
+            near = get_close_matches(code, sorted(known), 3, 0.5)
+            hint = f"did you mean {', '.join(near)}?" if near else "see 'advisor rules list'"
+            raise InputError(f"{option}: no rule has the code {code}; {hint}")

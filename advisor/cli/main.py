@@ -37,9 +37,9 @@ VERBS = {
     "demo": ("advisor.cli.diagnose", "demo", "Diagnose the capture that ships with advisor."),
     "show": ("advisor.cli.explain", "show", "Show one finding in full."),
     "explain": ("advisor.cli.explain", "explain", "Explain a rule, or why it fired or not."),
-    "doctor": ("advisor.cli.doctor", "doctor", "Check a capture, and how to record it better."),
-    "stats": ("advisor.cli.stats", "stats", "Print tables of a capture, as nsys stats does."),
-    "whatif": ("advisor.cli.whatif", "whatif", "Predict what a change would win."),
+    "doctor": ("advisor.cli.capture", "doctor", "Check a capture, and how to record it better."),
+    "stats": ("advisor.cli.numbers", "stats", "Print tables of a capture, as nsys stats does."),
+    "whatif": ("advisor.cli.numbers", "whatif", "Predict what a change would win."),
     "capture": ("advisor.cli.capture", "capture", "Plan a capture: nsys command for a goal."),
     "checklist": ("advisor.cli.checklist", "checklist", "Go through a sound analysis."),
     "review": ("advisor.cli.review", "app", "Decisions of reviews, and what became of findings."),
@@ -48,8 +48,8 @@ VERBS = {
     "baseline": ("advisor.cli.baseline", "app", "Keep diagnoses by name, to compare with."),
     "export": ("advisor.cli.export", "app", "Write an overlay for Perfetto."),
     "mcp": ("advisor.cli.mcp", "mcp", "Serve the verbs to agents (Model Context Protocol)."),
-    "redact": ("advisor.cli.redact", "redact", "Copy a capture without private data."),
-    "facts": ("advisor.cli.facts", "facts", "List the facts, or their values in a capture."),
+    "redact": ("advisor.cli.export", "redact", "Copy a capture without private data."),
+    "facts": ("advisor.cli.numbers", "facts", "List the facts, or their values in a capture."),
     "rules": ("advisor.cli.rules", "app", "List, check, test and document rules."),
 }
 

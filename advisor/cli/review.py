@@ -72,8 +72,8 @@ def record(
     several captures have counts where its share is largest. One that has become worse, or is back,
     opens its decision again.
     """
+    from advisor.cli.diagnose import earlier_review
     from advisor.cli.progress import Progress
-    from advisor.cli.report import earlier_review
     from advisor.compare import history
     from advisor.pipeline.compare import CompareOptions, load
 

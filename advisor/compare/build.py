@@ -8,8 +8,15 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.compare import comparability
-from advisor.compare.contributions import contributions, hidden_host, in_words
-from advisor.compare.differences import advice_checks, budget_changes, finding_changes, gain_checks
+from advisor.compare.differences import (
+    advice_checks,
+    budget_changes,
+    contributions,
+    finding_changes,
+    gain_checks,
+    hidden_host,
+    in_words,
+)
 from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
 from advisor.compare.operations import call_changes, in_equal_steps, operation_changes
 from advisor.compare.sides import Side, interval, paired, phase_words, ratio, same_steps, step_times

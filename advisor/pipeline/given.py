@@ -116,11 +116,7 @@ def given_acceptance(text: str | None) -> float | None:
     "accept len" of SGLang); at least the one that needs no draft. Raises InputError."""
     if text is None:
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 1 <= value < _MOST_TOKENS:
+    if not 1 <= (value := _number(text)) < _MOST_TOKENS:
         raise InputError(f"--acceptance: invalid value '{text}'; expected tokens from 1 on, such as 2.8")
     return value
 
@@ -129,10 +125,14 @@ def given_step_ns(text: str | None) -> float | None:
     """``9.92`` (milliseconds) as ns; None where it was not given. Raises InputError."""
     if text is None:
         return None
-    try:
-        value = float(text.lower().removesuffix("ms"))
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
+    if not 0 < (value := _number(text.lower().removesuffix("ms"))) < math.inf:
         raise InputError(f"--unprofiled-step: '{text}' is not a time in milliseconds, such as 9.92")
     return value * 1e6
+
+
+def _number(text: str) -> float:
+    """NaN where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

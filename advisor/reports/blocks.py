@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from pydantic import BaseModel
@@ -49,6 +49,16 @@ class Labelled(Struct, frozen=True):
         return f"{self.text} {self.url}".strip()
 
 
+def labelled(*lines: tuple[str, str | None]) -> Iterator[Labelled]:
+    """Labels with their texts; what has no text is left out."""
+    return (Labelled(label, text) for label, text in lines if text)
+
+
+def listed(label: str, texts: Iterable[str]) -> Iterator[Labelled]:
+    """Lines under one label."""
+    return (Labelled("" if i else label, text) for i, text in enumerate(texts))
+
+
 class Command(Struct, frozen=True):
     """A line for the shell."""
 
@@ -90,10 +100,9 @@ class Places(Struct, frozen=True):
     @property
     def labelled(self) -> tuple[Labelled, ...]:
         """One line a place."""
-        more = (f"and {self.more} more",) if self.more else ()
-        clock = (f"({self.clock})",) if self.clock else ()
-        lines = (*self.texts, *more, *clock)
-        return tuple(Labelled("" if i else "where", line) for i, line in enumerate(lines))
+        more = f"and {self.more} more" if self.more else ""
+        clock = f"({self.clock})" if self.clock else ""
+        return tuple(listed("where", filter(None, (*self.texts, more, clock))))
 
 
 class Bars(Struct, frozen=True):
@@ -196,10 +205,7 @@ STATE_STYLE = {"new": "bold magenta", "worse": "bold magenta"}
 def columns(grid: Grid) -> list[tuple[str, list[str], bool]]:
     """Head, cells and whether they are numbers (or texts of numbers) of each column."""
     made = [column(h, [_plain(r[i]) for r in grid.rows]) for i, h in enumerate(grid.heads)]
-    return [
-        (head, cells, number or all(c in _NONE or _AMOUNT.fullmatch(c) for c in cells))
-        for head, cells, number in made
-    ]
+    return [(h, cells, n or all(c in _NONE or _AMOUNT.fullmatch(c) for c in cells)) for h, cells, n in made]
 
 
 def _plain(cell: Cell | Number) -> Cell:

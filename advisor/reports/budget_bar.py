@@ -9,7 +9,7 @@ from typing import NamedTuple
 from advisor.model.findings import Budget, Part
 from advisor.model.numbers import percent, value_text
 from advisor.model.parts import BUSY, PARTS
-from advisor.reports.layout import GLUE, Page, Segment, clean, pad
+from advisor.reports.layout import GLUE, Page, clean, pad
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
 #: Parts from this share on are named in the short form, which has so many bars; it says why no finding
@@ -19,9 +19,13 @@ COLUMNS = 8
 NAME = 20
 
 
-def signs(parts: list[str], bar: str) -> dict[str, tuple[str, str]]:
+#: Sign and style of each part.
+Signs = dict[str, tuple[str, str]]
+
+
+def signs(parts: list[str], bar: str) -> Signs:
     """A distinct sign for every part, the same one in every report where the part is known."""
-    given: dict[str, tuple[str, str]] = {}
+    given: Signs = {}
     for part in parts:
         spec = PARTS.get(part)
         sign, style = (spec.sign, spec.style) if spec else ("", "")
@@ -72,11 +76,11 @@ def shares(budgets: Sequence[Budget], least: float = 0.0, most: int = COLUMNS) -
 
 def full(page: Page, budgets: Sequence[Budget]) -> None:
     """A bar a device or phase and every part by name; why no finding speaks of the large ones."""
-    order = _order(budgets)
-    given = signs(order, page.glyphs.bar)
+    given = signs(_order(budgets), page.glyphs.bar)
     for phase in dict.fromkeys(b.phase for b in budgets):
         some = [b for b in budgets if b.phase == phase]
-        _bars(page, some, order, given, f"{phase}, " if phase else "")
+        labels = [f"{phase}, {name}" if phase else name for name in _labels(some)]
+        _bars(page, labels, some, given, max(map(len, labels)) + 4)
         _columns(page, some, given)
     for sentence in unanswered([b for b in budgets if b.phase is None]):
         page.wrapped(sentence, ["    "], 6, "dim")
@@ -102,27 +106,15 @@ def brief(page: Page, budgets: Sequence[Budget]) -> None:
     order = _order(drawn)
     given = signs(order, page.glyphs.bar)
     tables = [_shares(b) for b in drawn]
-    for label, shares in zip(_labels(drawn) if len(drawn) > 1 else ["budget"], tables, strict=True):
-        counts = cells([shares.get(p, 0.0) for p in order], page.width - 13)
-        page.line(("  " + pad(label, 10), "dim"), *_pieces(order, counts, given))
-    shown = [p for p in order if max(t.get(p, 0.0) for t in tables) >= WORTH]
-    shown.sort(key=lambda p: -max(t.get(p, 0.0) for t in tables))
+    _bars(page, _labels(drawn) if len(drawn) > 1 else ["budget"], drawn, given, 12)
+    held = {p: [t.get(p, 0.0) for t in tables] for p in order}
     texts = []
-    for part in shown:
-        held = [t.get(part, 0.0) for t in tables]
-        ends = dict.fromkeys(percent(s) for s in (min(held), max(held)))
+    for part in sorted((p for p in order if max(held[p]) >= WORTH), key=lambda p: -max(held[p])):
+        ends = dict.fromkeys(percent(s) for s in (min(held[part]), max(held[part])))
         texts.append(f"{given[part][0]}{GLUE}{words(part)} {' to '.join(ends)}".replace(" ", GLUE))
     page.labelled("", ", ".join(texts))
     for sentence in unanswered(budgets, brief=True):
         page.labelled("", sentence)
-
-
-def _pieces(order: list[str], counts: list[int], given: dict[str, tuple[str, str]]) -> list[Segment]:
-    """Letters stand on the colour of their part: one solid bar with names in it."""
-    return [
-        (given[p][0] * n, given[p][1] + ("" if p == "compute" else " reverse"))
-        for p, n in zip(order, counts, strict=True)
-    ]
 
 
 def _labels(budgets: list[Budget]) -> list[str]:
@@ -157,18 +149,20 @@ def _shares(one: Budget) -> dict[str, float]:
     return {p.part: p.share for p in one.parts}
 
 
-def _bars(
-    page: Page, budgets: list[Budget], order: list[str], given: dict[str, tuple[str, str]], what: str = ""
-) -> None:
-    labels = [what + name for name in _labels(budgets)]
-    margin = max(len(label) for label in labels) + 4
+def _bars(page: Page, labels: list[str], budgets: list[Budget], given: Signs, margin: int) -> None:
+    """A bar a budget behind its label, from column `margin` on."""
     for label, one in zip(labels, budgets, strict=True):
         shares = _shares(one)
-        counts = cells([shares.get(p, 0.0) for p in order], page.width - margin - 1)
-        page.line(("  " + pad(label, margin - 2), "dim"), *_pieces(order, counts, given))
+        counts = cells([shares.get(p, 0.0) for p in given], page.width - margin - 1)
+        # Letters stand on the colour of their part: one solid bar with names in it.
+        pieces = [
+            (sign * n, style + ("" if p == "compute" else " reverse"))
+            for (p, (sign, style)), n in zip(given.items(), counts, strict=True)
+        ]
+        page.line(("  " + pad(label, margin - 2), "dim"), *pieces)
 
 
-def _columns(page: Page, budgets: list[Budget], given: dict[str, tuple[str, str]]) -> None:
+def _columns(page: Page, budgets: list[Budget], given: Signs) -> None:
     """One column a device, with the time where there is one device only; the least, middle and
     greatest share where there are more than eight, or more than fit."""
     table = shares(budgets, most=min(COLUMNS, (page.width - NAME - 8) // 8))

@@ -47,7 +47,7 @@ def comparison(doc: m.Comparison, verbosity: int = 0) -> Iterator[Block]:
         yield from unknown(doc.not_evaluated)
         return
     yield from budget(doc.budget, verbosity)
-    yield from _operations(doc.operations, doc, limit)
+    yield from _operations(doc, limit)
     yield from _calls(doc, limit)
     yield from _findings(doc.changes, verbosity)
     yield from _checks(doc.checks, doc.gains, verbosity)
@@ -87,24 +87,22 @@ def comparable(doc: m.Comparability, verbosity: int = 0) -> Iterator[Block]:
         if checks and verbosity <= 0:
             yield Labelled(state, ", ".join(checks))
     if verbosity > 0:
-        table = tuple(
-            (
-                r.check,
-                r.phase or "",
-                r.state,
-                _cell(r.before, r.check),
-                _cell(r.after, r.check),
-                f"{r.score:.2f}",
-            )
-            for r in doc.reasons
-        )
-        yield Grid(("check", "phase", "state", "before", "after", "factor"), table)
+        table = ((r.check, r.phase or "", r.state, *_sides(r), f"{r.score:.2f}") for r in doc.reasons)
+        yield Grid(("check", "phase", "state", "before", "after", "factor"), tuple(table))
 
 
-def _cell(value: Cell, check: str) -> Cell:
-    if check == "clock" and isinstance(value, int | float):
-        return megahertz(value)
-    return value_text(value) if isinstance(value, int | float) else value
+def _sides(reason: m.Reason) -> Iterator[Cell]:
+    text = megahertz if reason.check == "clock" else value_text
+    return (text(v) if isinstance(v, int | float) else v for v in (reason.before, reason.after))
+
+
+def _ms(before: float, after: float) -> tuple[str, str]:
+    return milliseconds(before), milliseconds(after)
+
+
+def _alike(before: str, after: str) -> str:
+    """Both sides, once where they do not differ."""
+    return before if before == after else f"{before}, {after}"
 
 
 def _phases(phases: tuple[m.PhaseChange, ...]) -> Iterator[Block]:
@@ -112,36 +110,20 @@ def _phases(phases: tuple[m.PhaseChange, ...]) -> Iterator[Block]:
     yield Heading("Steps", "typical: the median ratio over all pairs of steps")
     rows: list[tuple[Cell, ...]] = []
     for p in phases:
-        old, new = p.before, p.after
-        count = _count(0 if old is None else old.steps, 0 if new is None else new.steps)
-        for name, value in (("typical", p.typical), ("mean", p.mean)):
-            first = name == "typical"
-            rows.append(
-                (
-                    p.phase if first else "",
-                    count if first else "",
-                    name,
-                    _time(old, first),
-                    _time(new, first),
-                    "-" if value is None else f"{signed(value.mid)} %",
-                    "-" if value is None else f"{signed(value.low)} to {signed(value.high)} %",
-                )
-            )
+        both = (p.before, p.after)
+        steps = _alike(*("0" if side is None else str(side.steps) for side in both))
+        for name, of, value in (("typical", "median_ms", p.typical), ("mean", "mean_ms", p.mean)):
+            times = ("-" if side is None else milliseconds(getattr(side, of)) for side in both)
+            change, interval = "-", "-"
+            if value is not None:
+                change, interval = f"{signed(value.mid)} %", f"{signed(value.low)} to {signed(value.high)} %"
+            about = (p.phase, steps) if name == "typical" else ("", "")
+            rows.append((*about, name, *times, change, interval))
     heads = ("phase", "steps", "", "before ms", "after ms", "change", "98 % interval")
     yield Grid(heads, tuple(rows))
     for p in phases if len(phases) > 1 else ():
         why = p.why.partition("; ")[0]
         yield Labelled(p.phase, f"{p.verdict}{f': {why}' if why else ''}")
-
-
-def _count(before: int, after: int) -> str:
-    return str(before) if before == after else f"{before}, {after}"
-
-
-def _time(times: m.StepTimes | None, median: bool) -> str:
-    if times is None:
-        return "-"
-    return milliseconds(times.median_ms if median else times.mean_ms)
 
 
 def span(value: Span | None) -> str:
@@ -174,52 +156,33 @@ def budget(
         shown.sort(key=lambda p: -abs(p.change_ms))
         title = "Budget" if phase is None else f"Budget of {phase}"
         yield Heading(title, "milliseconds a step, mean over steps and devices")
-        table: list[tuple[Cell, ...]] = [
-            (
-                words(p.part),
-                milliseconds(p.before_ms),
-                milliseconds(p.after_ms),
-                f"{p.change_ms:+,.2f}",
-                change(p.before_ms, p.after_ms),
-            )
-            for p in shown
-        ]
-        table.append(
-            (
-                "all",
-                milliseconds(whole[0]),
-                milliseconds(whole[1]),
-                f"{whole[1] - whole[0]:+,.2f}",
-                change(*whole),
-            )
-        )
+        ends = [(words(p.part), p.before_ms, p.after_ms, p.change_ms) for p in shown]
+        ends.append(("all", *whole, whole[1] - whole[0]))
+        table = ((part, *_ms(b, a), f"{moved:+,.2f}", change(b, a)) for part, b, a, moved in ends)
         yield Grid(("part", *names, "change", ""), tuple(table))
 
 
-def _operations(
-    operations: tuple[m.OperationChange, ...], doc: m.Comparison, limit: int | None
-) -> Iterator[Block]:
-    if not operations:
+def _operations(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
+    if not doc.operations:
         return
+    # Without -v what came or went from so many ms a step on, and of the others what is not the same.
     trifle = WORTH * sum(p.before_ms for p in doc.budget if p.phase is None)
-    moved = tuple(o for o in operations if limit is None or _has_moved(o, trifle))
+    moved = [
+        o
+        for o in doc.operations
+        if limit is None
+        or (abs(o.change_ms) >= trifle if o.status in ("added", "gone") else o.status != "same")
+    ]
     yield Heading("Operations", "kernels matched by what they do, a step")
     if not moved:
-        yield Labelled("", f"None of {len(operations)} moved by {100 * WORTH:g} % of the step or more.")
+        yield Labelled("", f"None of {len(doc.operations)} moved by {100 * WORTH:g} % of the step or more.")
         return
     several = len(doc.phases) > 1
-    rows = [
-        (
-            o.operation,
-            *((o.phase,) if several else ()),
-            o.status,
-            _calls_text(o),
-            milliseconds(o.before_ms),
-            milliseconds(o.after_ms),
-            f"{o.change_ms:+,.3f}",
-        )
-        for o in moved
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for o in moved:
+        calls = _alike(digits(o.calls_before), digits(o.calls_after))
+        what = (o.operation, o.phase, o.status) if several else (o.operation, o.status)
+        rows.append((*what, calls, *_ms(o.before_ms, o.after_ms), f"{o.change_ms:+,.3f}"))
     kept, more = first(rows, limit)
     heads = ("operation", *(("phase",) if several else ()), "", "calls", "before ms", "after ms", "change")
     yield Grid(heads, kept, more)
@@ -228,28 +191,10 @@ def _operations(
             yield Labelled("kernel", f"{o.operation}: {o.kernels_before[0]} became {o.kernels_after[0]}")
 
 
-def _has_moved(o: m.OperationChange, trifle: float) -> bool:
-    """Something changed that is worth a line: what came or went from `trifle` ms a step on."""
-    if o.status in ("added", "gone"):
-        return abs(o.change_ms) >= trifle
-    return o.status != "same"
-
-
-def _calls_text(o: m.OperationChange) -> str:
-    before, after = (digits(c) for c in (o.calls_before, o.calls_after))
-    return before if before == after else f"{before}, {after}"
-
-
 def _calls(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
     step = sum(p.before_ms for p in doc.budget if p.phase is None)
     rows = [
-        (
-            c.call,
-            digits(c.calls_before),
-            digits(c.calls_after),
-            milliseconds(c.before_ms),
-            milliseconds(c.after_ms),
-        )
+        (c.call, digits(c.calls_before), digits(c.calls_after), *_ms(c.before_ms, c.after_ms))
         for c in doc.calls
         if limit is None
         or max(c.before_ms, c.after_ms) >= WORTH * step
@@ -266,87 +211,66 @@ def _calls(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
 
 
 def _findings(changes: tuple[m.FindingChange, ...], verbosity: int) -> Iterator[Block]:
-    shown = [c for c in changes if verbosity > 0 or _matters(c)]
+    shown = [
+        c
+        for c in changes
+        if verbosity > 0
+        or (c.status != "same" and not {c.severity_before, c.severity_after} <= {None, "info"})
+    ]
     same = len(changes) - len(shown)
     if not changes:
         return
     yield Heading("Findings")
-    rows = tuple(
-        (
-            c.status,
-            c.cause,
-            c.scope.label(),
-            _level(c.severity_before, c.share_before, c.ms_before),
-            _level(c.severity_after, c.share_after, c.ms_after),
-            c.note,
-        )
-        for c in shown
-    )
-    if rows:
-        heads = ("", "finding", "scope", "before", "after", "note")
-        several = len({r[2] for r in rows if r[2]}) > 1
-        keep = [i for i in range(len(heads)) if i not in (2, 5)]
-        keep += ([2] if several else []) + ([5] if any(r[5] for r in rows) else [])
-        keep.sort()
-        table = tuple(tuple(r[i] for i in keep) for r in rows)
-        yield Grid(tuple(heads[i] for i in keep), table)
+    if shown:
+        before = [_level(c.severity_before, c.share_before, c.ms_before) for c in shown]
+        after = [_level(c.severity_after, c.share_after, c.ms_after) for c in shown]
+        table: dict[str, list[str]] = {
+            "": [c.status for c in shown], "finding": [c.cause for c in shown],
+            "scope": [c.scope.label() for c in shown], "before": before, "after": after,
+            "note": [c.note for c in shown],
+        }  # fmt: skip
+        if len(set(table["scope"]) - {""}) <= 1:
+            del table["scope"]
+        if not any(table["note"]):
+            del table["note"]
+        yield Grid(tuple(table), tuple(zip(*table.values(), strict=True)))
     if same:
         yield Labelled("", f"{amount(same, 'finding')} unchanged or for information (-v)")
 
 
-def _matters(c: m.FindingChange) -> bool:
-    levels = {c.severity_before, c.severity_after} - {None, "info"}
-    return c.status != "same" and bool(levels)
-
-
 def _level(severity: str | None, share: float | None, ms: float | None) -> str:
     """``high 84 %, 10.7 ms``"""
-    if severity is None:
-        return "-"
     parts = [] if share is None else [percent(share)]
     parts += [] if ms is None else [f"{milliseconds(ms)} ms"]
-    return " ".join([severity, ", ".join(parts)]).strip()
+    return "-" if severity is None else f"{severity} {', '.join(parts)}".strip()
 
 
 def _checks(
     checks: tuple[m.AdviceCheck, ...], gains: tuple[m.GainCheck, ...], verbosity: int
 ) -> Iterator[Block]:
-    moved = [
-        c
-        for c in checks
-        if verbosity > 0 or (c.outcome in ("as promised", "other way") and c.severity != "info")
-    ]
     if not checks:
         return
     yield Heading("What was recommended before", "did the number move as promised?")
-    rows = tuple(
-        (
-            c.outcome,
-            c.id,
-            f"{c.verify.fact} {CHANGES[c.verify.expect]}",
-            value_text(c.before, fact_unit(c.verify.fact, c.unit)),
-            value_text(c.after, fact_unit(c.verify.fact, c.unit)),
-        )
-        for c in moved
-    )
+    rows = []
+    for c in checks:
+        if verbosity > 0 or (c.outcome in ("as promised", "other way") and c.severity != "info"):
+            numbers = (value_text(v, fact_unit(c.verify.fact, c.unit)) for v in (c.before, c.after))
+            rows.append((c.outcome, c.id, f"{c.verify.fact} {CHANGES[c.verify.expect]}", *numbers))
     if rows:
-        yield Grid(("", "advice", "promised", "before", "after"), rows)
-    rest = len(checks) - len(moved)
+        yield Grid(("", "advice", "promised", "before", "after"), tuple(rows))
+    rest = len(checks) - len(rows)
     if rest:
         yield Labelled("", f"{amount(rest, 'number')} did not move or cannot be told (-v)")
-    shown = set()
+    texts = []
     for g in gains:
-        after = g.predicted.step_after_ms
-        if after is None or (g.outcome == "not applied" and verbosity <= 0):
-            continue
-        text = (
-            f"{g.cause}, {g.outcome}: predicted {milliseconds(after.mid)} ms a step "
-            f"({milliseconds(after.low)} to {milliseconds(after.high)}) without the profiler, measured "
-            f"{_measured(g)} (was {milliseconds(g.measured_before_ms)}, {times(g.measured_speedup)} x)"
-        )
-        if text not in shown:
-            yield Labelled("gain", text)
-        shown.add(text)
+        if (after := g.predicted.step_after_ms) is not None and (g.outcome != "not applied" or verbosity > 0):
+            low, mid, high = (milliseconds(v) for v in (after.low, after.mid, after.high))
+            texts.append(
+                f"{g.cause}, {g.outcome}: predicted {mid} ms a step ({low} to {high}) without the profiler, "
+                f"measured {_measured(g)} (was {milliseconds(g.measured_before_ms)}, "
+                f"{times(g.measured_speedup)} x)"
+            )
+    yield from (Labelled("gain", text) for text in dict.fromkeys(texts))
 
 
 def _measured(check: m.GainCheck) -> str:
@@ -354,10 +278,8 @@ def _measured(check: m.GainCheck) -> str:
     traced, own = check.measured_after_ms, check.untraced_after_ms
     if own is None or abs(own.mid - traced) < 0.005 * traced:
         return f"{milliseconds(traced)} ms"
-    return (
-        f"{milliseconds(own.mid)} ms ({milliseconds(own.low)} to {milliseconds(own.high)}) without it and "
-        f"{milliseconds(traced)} ms in the capture"
-    )
+    low, mid, high = (milliseconds(v) for v in (own.low, own.mid, own.high))
+    return f"{mid} ms ({low} to {high}) without it and {milliseconds(traced)} ms in the capture"
 
 
 def advice(

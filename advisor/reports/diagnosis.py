@@ -1,4 +1,5 @@
-"""The diagnosis as blocks: the short form, findings in full, and what stands beside them."""
+"""The diagnosis as blocks: the short form, findings in full, and what stands beside them: kernels, what
+is in order, what could not be judged, what the rules saw."""
 
 from __future__ import annotations
 
@@ -7,13 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from advisor.model.findings import Diagnosis
-from advisor.reports import gain_text, phrases, summary, tail, text
-from advisor.reports.blocks import Bars, Block, Entry, Fold, Heading, Item, Paragraph, Report, Rule
-from advisor.reports.finding_text import Detail, Shown, finding
+from advisor.model.advice import Flip
+from advisor.model.findings import Diagnosis, Healthy, NotEvaluated
+from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
+from advisor.reports import blocks as b
+from advisor.reports import finding_text, phrases, summary, text
+from advisor.reports.finding_text import Detail, Shown, finding, grid
 from advisor.reports.header import SHOWN, header, ranks
-from advisor.reports.layout import Page
+from advisor.reports.layout import GLUE, Page, name_text
+from advisor.reports.phrases import by_reason, remedy_lead
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -46,9 +51,11 @@ class TextOptions(Struct, frozen=True):
     named: bool = False
 
 
-def report(diagnoses: Sequence[Diagnosis], options: TextOptions | None = None, many: bool = False) -> Report:
+def report(
+    diagnoses: Sequence[Diagnosis], options: TextOptions | None = None, many: bool = False
+) -> b.Report:
     """Diagnoses as they are delivered."""
-    return Report(
+    return b.Report(
         diagnoses,
         partial(shown, diagnoses, options or TextOptions(named=many)),
         phrases.title(diagnoses[0]) if len(diagnoses) == 1 else f"{len(diagnoses)} captures",
@@ -58,7 +65,7 @@ def report(diagnoses: Sequence[Diagnosis], options: TextOptions | None = None, m
     )
 
 
-def shown(diagnoses: Sequence[Diagnosis], options: TextOptions, width: int = 80) -> Iterator[Block]:
+def shown(diagnoses: Sequence[Diagnosis], options: TextOptions, width: int = 80) -> Iterator[b.Block]:
     """The short form of one diagnosis, a row each of several, with -v all of each."""
     if options.verbosity < 0:
         for diagnosis in diagnoses:
@@ -68,41 +75,41 @@ def shown(diagnoses: Sequence[Diagnosis], options: TextOptions, width: int = 80)
     else:
         for i, diagnosis in enumerate(diagnoses):
             if i:
-                yield Rule()
+                yield b.Rule()
             if options.verbosity > 0:
                 yield from full(diagnosis, Detail(), options.ranking, width)
             else:
                 yield from _short(diagnosis, options, width)
 
 
-def _short(diagnosis: Diagnosis, options: TextOptions, width: int) -> Iterator[Block]:
+def _short(diagnosis: Diagnosis, options: TextOptions, width: int) -> Iterator[b.Block]:
     yield from summary.summary(diagnosis, options.top)
     if options.ranking:
-        yield from gain_text.ranking(diagnosis)
-    yield from tail.sensitivity(diagnosis, CHANGES)
+        yield from finding_text.ranking(diagnosis)
+    yield from sensitivity(diagnosis, CHANGES)
     yield from summary.end(diagnosis, width)
 
 
-def _quiet(diagnosis: Diagnosis, options: TextOptions) -> Iterator[Block]:
+def _quiet(diagnosis: Diagnosis, options: TextOptions) -> Iterator[b.Block]:
     """The fix and what it wins, with the finding that asks for it; then what the baseline had."""
     first = summary.headline(diagnosis)
     name = f"{diagnosis.inputs[0].path}: " if options.named else ""
     state = f", {phrases.state(first)}" if first is not None and first.baseline else ""
     found = f" ({first.code} {first.cause}{state})" if first is not None else ""
-    yield Paragraph(f"{name}{summary.verdict(diagnosis)}{found}", dense=True)
+    yield b.Paragraph(f"{name}{summary.verdict(diagnosis)}{found}", dense=True)
     if words := phrases.baseline_text(diagnosis):
-        yield Paragraph(words, dense=True)
+        yield b.Paragraph(words, dense=True)
     yield from gone(diagnosis)
 
 
-def _folded(diagnoses: Sequence[Diagnosis], detail: Detail) -> Iterator[Block]:
+def _folded(diagnoses: Sequence[Diagnosis], detail: Detail) -> Iterator[b.Block]:
     """The short form, and all the rest in parts that open on demand."""
     for i, d in enumerate(diagnoses):
         if i:
-            yield Rule()
+            yield b.Rule()
         yield from summary.summary(d, detail.table or 0, 0)
         if detail.lists:
-            yield Fold("Capture", "", tuple(header(d, 4)))
+            yield b.Fold("Capture", "", tuple(header(d, 4)))
         yield from entries(d, detail)
         yield from rest(d, detail)
         yield from summary.end(d, 80, 1)
@@ -120,24 +127,24 @@ def plain(diagnosis: Diagnosis, options: TextOptions) -> str:
     return "".join(f"{line.plain}\n" for line in render([diagnosis], options))
 
 
-def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[Block]:
+def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[b.Block]:
     """Everything that the document says."""
     yield from header(d)
     if d.headline is not None:
-        yield Paragraph(summary.verdict(d), strong=True)
-    yield Paragraph(d.verdict, dense=d.headline is not None)
+        yield b.Paragraph(summary.verdict(d), strong=True)
+    yield b.Paragraph(d.verdict, dense=d.headline is not None)
     if text := phrases.baseline_text(d):
-        yield Paragraph(text)
+        yield b.Paragraph(text)
     yield from entries(d, detail)
     if ranking:
-        yield from gain_text.ranking(d)
+        yield from finding_text.ranking(d)
     yield from rest(d, detail)
-    yield from tail.facts(d)
-    yield from tail.tables(d, 20)
+    yield from facts(d)
+    yield from tables(d, 20)
     yield from summary.end(d, width, 1)
 
 
-def entries(d: Diagnosis, detail: Detail) -> Iterator[Entry]:
+def entries(d: Diagnosis, detail: Detail) -> Iterator[b.Entry]:
     """Every finding, most severe first."""
     shown: Shown = {}
     clock = phrases.clock(*d.inputs)
@@ -145,32 +152,205 @@ def entries(d: Diagnosis, detail: Detail) -> Iterator[Entry]:
         yield finding(found, bool(d.steps), detail, shown, clock)
 
 
-def rest(d: Diagnosis, detail: Detail) -> Iterator[Block]:
+def rest(d: Diagnosis, detail: Detail) -> Iterator[b.Block]:
     """What stands beside the findings; lists only where `detail` has them."""
     yield from gone(d)
-    yield from tail.todo(d)
-    yield from gain_text.combined(d)
+    yield from todo(d)
+    yield from finding_text.combined(d)
     yield from ranks(d, None if detail.table is None else SHOWN)
     whole = tuple(b for b in d.budget if b.phase is None)
     phases = tuple(b for b in d.budget if b.phase is not None)
     if whole:
-        yield Heading("Budget of the window", "where each GPU's time goes, in parts that add up")
-        yield Bars(whole, brief=False)
+        yield b.Heading("Budget of the window", "where each GPU's time goes, in parts that add up")
+        yield b.Bars(whole, brief=False)
     if not detail.lists:
         return
     if phases:
-        yield Fold("Budget by phase", "", (Bars(phases, brief=False),))
-    yield from tail.kernels(d)
-    yield from tail.healthy(d, detail.table is None)
-    yield from tail.not_judged(d, detail.table is None)
-    yield from tail.sensitivity(d)
-    yield from tail.thresholds(d)
+        yield b.Fold("Budget by phase", "", (b.Bars(phases, brief=False),))
+    yield from kernels(d)
+    yield from healthy(d, detail.table is None)
+    yield from not_judged(d, detail.table is None)
+    yield from sensitivity(d)
+    yield from thresholds(d)
 
 
-def gone(d: Diagnosis) -> Iterator[Block]:
+def gone(d: Diagnosis) -> Iterator[b.Block]:
     """What only the baseline has, and what became of it."""
     if d.baseline is not None and d.baseline.gone:
-        yield Heading("In the baseline only")
+        yield b.Heading("In the baseline only")
         for entry in d.baseline.gone:
             known = entry.status == "gone"
-            yield Item(phrases.STATUS[entry.status], "ok" if known else "?", phrases.name(entry))
+            yield b.Item(phrases.STATUS[entry.status], "ok" if known else "?", phrases.name(entry))
+
+
+# --- what stands beside the findings -----------------------------------------------------------
+
+
+TOP_KERNELS = 20
+#: Kernel time that only a catch-all names is worth a line from this share on.
+UNNAMED = 0.01
+#: Columns of the kernel table that a report shows, under any of their names, in this order.
+KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("kernel", "name"))
+
+
+def kernels(diagnosis: Diagnosis, rows: int | None = TOP_KERNELS) -> Iterator[b.Block]:
+    """The kernels that hold the GPU's time and what to measure next, whatever was found; None: every
+    row and column."""
+    parts = list(_kernels(diagnosis, rows))
+    if parts:
+        yield b.Fold("Top kernels", "share of kernel time", tuple(parts))
+
+
+def _kernels(diagnosis: Diagnosis, rows: int | None) -> Iterator[b.Block]:
+    table = diagnosis.tables.get("kernels")
+    if table is not None and table.rows and rows is None:
+        yield replace(grid(table, item="kernel"), title="")
+    elif table is not None and table.rows:
+        at = {heading_parts(heading)[0]: i for i, heading in enumerate(table.columns)}
+        found = (next((at[n] for n in names if n in at), None) for names in KERNEL_COLUMNS)
+        shown = [i for i in found if i is not None]
+        cells = tuple(tuple(row[i] for i in shown) for row in table.rows[:rows])
+        yield b.Grid(tuple(table.columns[i] for i in shown), cells)
+    if unnamed := _unnamed(diagnosis):
+        yield b.Labelled(
+            "unnamed", f"{value_text(unnamed, 'ratio')} of kernel time, in kernels that no pattern knows"
+        )
+    if (target := diagnosis.next_target) is not None:
+        share = value_text(target.share, "ratio")
+        yield b.Labelled("optimise", f"{target.family} ({share} of kernel time): {target.why}")
+        yield b.Labelled("measure", name_text(target.kernel))
+        yield b.Command(target.command)
+
+
+def _unnamed(diagnosis: Diagnosis) -> float:
+    """The share of kernel time that only a catch-all names, of the device where it is largest; 0
+    where it is not worth a line."""
+    shares = [
+        float(f.value)
+        for f in diagnosis.facts
+        if f.name == "kernel.unmapped_ratio" and isinstance(f.value, int | float)
+    ]
+    return max((s for s in shares if s >= UNNAMED), default=0.0)
+
+
+def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
+    """Looked at: what is in order and what is close to a finding, the most relevant first."""
+    for title, note, sign, entries in (
+        ("Healthy", f"{len(diagnosis.ticks)} checked, in order", "ok", diagnosis.ticks),
+        ("Close", "no finding, but near a threshold or 3 % of the step and more", "partly", diagnosis.close),
+    ):
+        if entries:
+            yield b.Fold(title, note, tuple(_looked_at(e, sign, conditions) for e in entries))
+
+
+def _looked_at(entry: Healthy, sign: str, conditions: bool) -> b.Item:
+    where = f" ({entry.scope.label()})" if entry.scope.label() else ""
+    notes = tuple(map(condition_text, entry.conditions)) if conditions else ()
+    return b.Item(entry.text, sign, f"{entry.code} {entry.cause}{where}", notes)
+
+
+def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:
+    """What was stopped, by what stopped it, and what this capture cannot answer, by what would
+    make it answer; most first."""
+    if not diagnosis.not_evaluated:
+        return
+    count = len({e.code for e in diagnosis.not_evaluated})
+    items = []
+    for stopped_by, flag, entries in by_reason(diagnosis):
+        names = dict.fromkeys(f"{e.code}{GLUE}{e.cause}" for e in entries)
+        lead = f"stopped by {stopped_by}" if stopped_by else "no option helps"
+        if flag and not stopped_by:
+            lead = f"{remedy_lead(flag)} {flag}"
+        notes = [_why(e) for e in entries if e.why or not stopped_by] if why else []
+        items.append(b.Item(", ".join(names), code=lead, notes=tuple(dict.fromkeys(notes))))
+    yield b.Fold("Not judged", f"{amount(count, 'cause')}, stopped or for lack of facts", tuple(items))
+
+
+def _why(entry: NotEvaluated) -> str:
+    where = f" ({entry.scope.label()})" if entry.scope.label() else ""
+    return f"{entry.code}: {entry.why or f'needs {chr(44).join(entry.missing)}'}{where}"
+
+
+def thresholds(diagnosis: Diagnosis, unchanged: bool = False) -> Iterator[b.Block]:
+    """Changed thresholds, and on demand the others as well."""
+    changed = sum(t.value != t.default for t in diagnosis.thresholds)
+    shown = [t for t in diagnosis.thresholds if unchanged or t.value != t.default]
+    if not shown:
+        return
+    rows = tuple(
+        (
+            f"{t.code}.{t.param}",
+            b.Number(t.value, t.unit),
+            b.Number(t.default, t.unit),
+            f"{t.origin}, {t.source}" if unchanged and t.source else t.origin,
+        )
+        for t in shown
+    )
+    listed = b.Grid(("parameter", "value", "default", "origin"), rows, item="threshold")
+    if unchanged:
+        yield b.Fold("Thresholds", f"{len(rows)}, {changed} changed; set with `--param`", (listed,))
+    else:
+        yield b.Fold("Changed thresholds", amount(changed, "parameter"), (listed,))
+
+
+def facts(diagnosis: Diagnosis) -> Iterator[b.Block]:
+    """Every fact with its value: what the rules saw; then the tables."""
+    if not diagnosis.facts:
+        return
+    rows = tuple(
+        (f.name, b.Number(f.value, fact_unit(f.name, f.unit)), f.scope.label()) for f in diagnosis.facts
+    )
+    listed = b.Grid(("fact", "value", "scope"), rows, item="fact")
+    yield b.Fold("Facts", f"{amount(len(rows), 'value')} that the rules saw", (listed,))
+
+
+def tables(diagnosis: Diagnosis, rows: int | None = None) -> Iterator[b.Block]:
+    """The tables of the document but for the kernels, at most so many rows of each."""
+    for name, table in diagnosis.tables.items():
+        if name != "kernels" and table.rows:
+            yield grid(table, rows)
+
+
+def todo(diagnosis: Diagnosis) -> Iterator[b.Block]:
+    """What to do, in an order that works."""
+    if diagnosis.do:
+        yield b.Heading("Do, in this order")
+    for i, item in enumerate(diagnosis.do, 1):
+        saved = [] if item.saved is None else [f"saves {value_text(item.saved, 'ratio')} alone"]
+        if item.saved_in_plan is not None:
+            saved.append(f"{value_text(item.saved_in_plan, 'ratio')} in the plan")
+        note = "; ".join(t for t in (", ".join([item.cause, *saved]), item.because) if t)
+        yield b.Item(item.action, f"{i}.", notes=(note,))
+
+
+def sensitivity(diagnosis: Diagnosis, changes: int | None = None) -> Iterator[b.Block]:
+    """An entry a threshold: the number, the threshold tried, and what would become of what."""
+    flips = diagnosis.sensitivity
+    if flips is None:
+        return
+    items = [_flip(f, changes) for f in flips]
+    none = b.Item("no verdict: every number is further than a tenth from its threshold")
+    yield b.Fold("Near a threshold", "what a tenth more or less would change", tuple(items or [none]))
+
+
+def _flip(flip: Flip, limit: int | None) -> b.Item:
+    found = {(c.code, c.before, c.after): c for c in flip.changes}
+    changes = []
+    for c in list(found.values())[:limit]:
+        where = f" ({c.scope.label()})" if c.scope.label() else ""
+        changes.append(
+            f"{c.code} {c.cause}{where} {c.before} → {c.after}".replace("not_evaluated", "not evaluated")
+        )
+    if len(changes) < len(found):
+        changes.append(f"and {len(found) - len(changes)} more (-v)")
+    unit = fact_unit(flip.facts[0].fact if flip.facts else "", flip.unit)
+    old, new = value_text(flip.threshold, unit), value_text(flip.moved_to, unit)
+    notes = [f"threshold {flip.code}.{flip.param} {old}, tried {new}"]
+    for fact in flip.facts:
+        where = f" ({fact.scope.label()})" if fact.scope.label() else ""
+        notes.append(
+            f"number {fact.fact} is {value_text(fact.value, fact_unit(fact.fact, fact.unit))}{where}"
+        )
+    if flip.first_before or flip.first_after:
+        notes.append(f"first {flip.first_after or 'nothing'} instead of {flip.first_before or 'nothing'}")
+    return b.Item("; ".join(changes), notes=tuple(notes))

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, Metric, RouterExperiment
+from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, RouterExperiment
 from advisor.model.facts import Cell
 from advisor.model.numbers import digits, milliseconds, signed, times, value_text
-from advisor.reports.blocks import Block, Command, Grid, Heading, Labelled, Paragraph, Report, first
-from advisor.reports.compare_blocks import (
-    ROWS,
-    advice,
-    budget,
-    change,
-    comparable,
-    comparison,
-    sides,
-    span,
-    unknown,
-)
+from advisor.reports import compare_blocks as two
+from advisor.reports.blocks import Block, Command, Grid, Heading, Labelled, Paragraph, Report, first, labelled
+from advisor.reports.compare_blocks import ROWS, advice, change, span
 
 #: Engines that fit beside each other on 80 columns.
 ABREAST = 4
@@ -30,7 +21,7 @@ def context(doc: ContextScaling, verbosity: int = 0) -> Iterator[Block]:
     if verbosity < 0:
         yield Paragraph(doc.summary)
         return
-    yield from sides(("short", doc.short), ("long", doc.long), verbosity=verbosity)
+    yield from two.sides(("short", doc.short), ("long", doc.long), verbosity=verbosity)
     yield Paragraph(doc.summary, strong=True)
     if doc.growth_per_1k_ms is not None and doc.tokens is not None:
         per, growth = doc.growth_per_1k_ms, doc.growth_ms
@@ -44,27 +35,20 @@ def context(doc: ContextScaling, verbosity: int = 0) -> Iterator[Block]:
         yield Labelled("step growth", f"{span(doc.growth)}, 98 % interval")
     for note in doc.notes:
         yield Labelled("note", note)
-    yield from comparable(doc.comparability, verbosity)
-    limit = None if verbosity > 0 else ROWS
-    rows: list[tuple[Cell, ...]] = [
-        (
-            r.operation,
-            "attention" if r.attention else "GROWS" if r.grows else "",
-            milliseconds(r.short_ms),
-            milliseconds(r.long_ms),
-            change(r.short_ms, r.long_ms),
-            f"{signed(r.step_growth)} %",
-        )
-        for r in doc.operations
-    ]
+    yield from two.comparable(doc.comparability, verbosity)
+    rows: list[tuple[Cell, ...]] = []
+    for r in doc.operations:
+        what = "attention" if r.attention else "GROWS" if r.grows else ""
+        ms = (milliseconds(r.short_ms), milliseconds(r.long_ms), change(r.short_ms, r.long_ms))
+        rows.append((r.operation, what, *ms, f"{signed(r.step_growth)} %"))
     if rows:
         yield Heading("Operations", "milliseconds a step; of the short step")
-        kept, more = first(rows, limit)
+        kept, more = first(rows, None if verbosity > 0 else ROWS)
         yield Grid(("operation", "", "short", "long", "growth", "of step"), kept, more)
-    yield from budget(doc.budget, verbosity, ("short", "long"))
+    yield from two.budget(doc.budget, verbosity, ("short", "long"))
     yield from advice(doc.findings, verbosity)
     if verbosity > 0:
-        yield from unknown(doc.not_evaluated)
+        yield from two.unknown(doc.not_evaluated)
 
 
 def frameworks(doc: FrameworkTable, verbosity: int = 0) -> Iterator[Block]:
@@ -79,18 +63,16 @@ def frameworks(doc: FrameworkTable, verbosity: int = 0) -> Iterator[Block]:
     yield Paragraph(doc.summary, strong=True)
     names = [c.name for c in doc.columns]
     for group in dict.fromkeys(m.group for m in doc.metrics):
-        rows = [m for m in doc.metrics if m.group == group]
+        found = [m for m in doc.metrics if m.group == group]
         yield Heading(group.capitalize(), f"{doc.phase} steps" if group == "time" else "")
-        shown = [m for m in rows if m.unit != "text" and (verbosity > 0 or any(m.values))]
+        shown = [m for m in found if m.unit != "text" and (verbosity > 0 or any(m.values))]
         for at in range(0, len(names), ABREAST):
             part = slice(at, at + ABREAST)
-            yield Grid(("", *names[part]), tuple(_metric(m, m.values[part]) for m in shown))
-        for m in rows:
-            if m.unit == "text":
-                yield Labelled(m.name, _spoken(names, m.values))
-        none = [m.name for m in rows if m.unit != "text" and m not in shown]
-        if none:
-            yield Labelled("none", ", ".join(none))
+            rows = ((m.name, *(_value(v, m.unit) for v in m.values[part])) for m in shown)
+            yield Grid(("", *names[part]), tuple(rows))
+        texts = ((m.name, _spoken(names, m.values)) for m in found if m.unit == "text")
+        none = (m.name for m in found if m.unit != "text" and m not in shown)
+        yield from labelled(*texts, ("none", ", ".join(none)))
     if doc.differences:
         yield Heading("What the differences mean")
         for text in doc.differences:
@@ -109,16 +91,10 @@ def _spoken(names: Sequence[str], values: Sequence[Cell]) -> str:
     return "; ".join(f"{', '.join(who)}: {what}" for what, who in users.items())
 
 
-def _metric(metric: Metric, values: Sequence[Cell]) -> tuple[Cell, ...]:
-    return (metric.name, *(_value(v, metric.unit) for v in values))
-
-
 def _value(value: Cell, unit: str) -> str:
     if value is None:
         return "-"
-    if unit == "tok_per_s":
-        return f"{value_text(value)} tok/s"
-    return value_text(value, unit)
+    return f"{value_text(value)} tok/s" if unit == "tok_per_s" else value_text(value, unit)
 
 
 def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
@@ -133,37 +109,26 @@ def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
     given = doc.learned.metric.startswith("given")
     what = doc.learned.unit if given else f"{doc.learned.metric}, {doc.learned.unit}"
     yield Heading("Runs", what)
-    rows = tuple(
-        (side.name, len(side.values), digits(side.mean, 6), _values(side.values))
-        for side in (doc.learned, doc.perfect)
-    )
-    yield Grid(("router", "runs", "mean", "values"), rows)
+    rows = []
+    for side in (doc.learned, doc.perfect):
+        values = ", ".join(digits(v, 6) for v in side.values[:6]) + (", ..." if len(side.values) > 6 else "")
+        rows.append((side.name, len(side.values), digits(side.mean, 6), values))
+    yield Grid(("router", "runs", "mean", "values"), tuple(rows))
     yield Labelled("gain", _gain(doc))
     if doc.experts:
         yield Heading("Expert kernels", "as the captures show them")
-        yield Grid(
-            ("router", "share:ratio", "max over p50", "p99 over p50", "largest over mean launch"),
-            tuple(
-                (e.name, e.expert_share, _times(e.max_over_p50), _times(e.p99_over_p50), _times(e.imbalance))
-                for e in doc.experts
-            ),
-        )
+        tails = []
+        for e in doc.experts:
+            ratios = (e.max_over_p50, e.p99_over_p50, e.imbalance)
+            tails.append((e.name, e.expert_share, *("-" if r is None else f"{times(r)} x" for r in ratios)))
+        heads = ("router", "share:ratio", "max over p50", "p99 over p50", "largest over mean launch")
+        yield Grid(heads, tuple(tails))
         for e in doc.experts:
             sized = f"launch sizes of {e.kernel} vary, as tokens per expert do" if e.kernel else ""
-            text = "; ".join(t for t in (sized, e.note) if t)
-            if text:
-                yield Labelled(e.name, text)
+            yield from labelled((e.name, "; ".join(t for t in (sized, e.note) if t)))
     for h in doc.healthy:
         yield Labelled(h.code, h.text)
     yield from advice(doc.findings, verbosity)
-
-
-def _values(values: Sequence[float]) -> str:
-    return ", ".join(digits(v, 6) for v in values[:6]) + (", ..." if len(values) > 6 else "")
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{times(value)} x"
 
 
 def _gain(doc: RouterExperiment) -> str:
@@ -209,7 +174,7 @@ def report(document: Document, verbosity: int = 0) -> Report:
 
 def blocks_of(document: Document, verbosity: int = 0) -> Iterator[Block]:
     if isinstance(document, Comparison):
-        return comparison(document, verbosity)
+        return two.comparison(document, verbosity)
     if isinstance(document, ContextScaling):
         return context(document, verbosity)
     if isinstance(document, FrameworkTable):

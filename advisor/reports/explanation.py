@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from advisor.model.explanation import Explanation, FactSource, Reason, Related, ScopeExplanation
+from advisor.model.explanation import Explanation, Reason, Related, ScopeExplanation
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc
 from advisor.model.numbers import (
@@ -20,8 +20,8 @@ from advisor.model.numbers import (
     session_time,
     value_text,
 )
-from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title
-from advisor.reports.finding_text import SHOWN, Detail, Shown, finding, listed
+from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title, listed
+from advisor.reports.finding_text import SHOWN, Detail, Shown, finding
 from advisor.reports.layout import GLUE
 from advisor.reports.phrases import clock, remedy_text, window
 
@@ -54,7 +54,8 @@ def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Ite
         if verbosity <= 0:
             yield from _next(doc)
             return
-    shown = list(_shown(doc, verbosity))
+    fired = [s for s in doc.scopes if s.state == "fired"]
+    shown = list(doc.scopes if verbosity > 0 else fired[:FIRED] or doc.scopes[:OTHERS])
     for one in shown:
         yield from _scope(doc, one, verbosity)
     if rest := doc.scopes[len(shown) :]:
@@ -63,11 +64,6 @@ def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Ite
         yield Paragraph(f"and {amount(len(rest), 'more place')}: {counts} (-v)")
     yield from _facts(doc, shown, verbosity)
     yield from _next(doc)
-
-
-def _shown(doc: Explanation, verbosity: int) -> Sequence[ScopeExplanation]:
-    fired = [s for s in doc.scopes if s.state == "fired"]
-    return doc.scopes if verbosity > 0 else fired[:FIRED] or doc.scopes[:OTHERS]
 
 
 def _next(doc: Explanation) -> Iterator[Block]:
@@ -90,28 +86,23 @@ def _scope(doc: Explanation, one: ScopeExplanation, verbosity: int) -> Iterator[
     if one.message:
         yield Paragraph(one.message, dense=True)
     yield from _reasons(one.reasons, _Depth(one.state, verbosity))
-    yield from _remedies(one)
+    supply: dict[str, list[str]] = {}
+    for item in one.missing:
+        supply.setdefault(item.remedy or "", []).append(item.fact)
+    for remedy, facts in supply.items():
+        text = remedy_text(remedy).removeprefix("needs ") if remedy else "nothing that can be recorded"
+        yield Labelled("supply", f"{text}, for {', '.join(facts)}")
     for label, related in (
         ("folds in", one.explains),
         ("folded in", one.explained_by),
         ("overrules", one.overrules),
         ("overruled", one.overruled_by),
     ):
-        yield from listed(label, [_related(label, item, verbosity) for item in related])
+        yield from listed(label, [_related(label, other, verbosity) for other in related])
     if one.confidence is not None:
         yield Labelled("confidence", f"{value_text(one.confidence, 'ratio')}, the product of")
         rows = tuple((f"{f.factor:.3f}", f.name, f.why) for f in one.factors)
         yield Grid(("factor", "of", "because"), rows, wrapped=True)
-
-
-def _remedies(one: ScopeExplanation) -> Iterator[Block]:
-    """What would supply the missing facts, those of one remedy together."""
-    by: dict[str, list[str]] = {}
-    for item in one.missing:
-        by.setdefault(item.remedy or "", []).append(item.fact)
-    for remedy, facts in by.items():
-        text = remedy_text(remedy).removeprefix("needs ") if remedy else "nothing that can be recorded"
-        yield Labelled("supply", f"{text}, for {', '.join(facts)}")
 
 
 def _related(label: str, item: Related, verbosity: int) -> str:
@@ -135,17 +126,14 @@ class _Depth(Struct, frozen=True):
 
     def shows(self, reason: Reason) -> bool:
         """Whether it is worth a line: a guard of another rule that let that one pass is not."""
-        return self.verbosity > 0 or not (
-            self.nested and reason.kind == "guard" and reason.holds is not False
-        )
+        passed = reason.kind == "guard" and reason.holds is not False
+        return self.verbosity > 0 or not (self.nested and passed)
 
     def goes_on(self, reason: Reason) -> bool:
         """Whether the reasons below say more: not of what let pass, nor, where the rule did not
         fire, of what holds anyway."""
-        if self.verbosity > 0:
-            return True
-        if reason.kind == "guard" and reason.holds is not False:
-            return False
+        if self.verbosity > 0 or (reason.kind == "guard" and reason.holds is not False):
+            return self.verbosity > 0
         return self.state in ("fired", "overruled") or reason.holds is not True
 
 
@@ -213,7 +201,12 @@ def distance(off: float | None) -> str:
 
 
 def _facts(doc: Explanation, shown: Sequence[ScopeExplanation], verbosity: int) -> Iterator[Block]:
-    facts = [f for f in doc.facts if verbosity > 0 or _used(f, shown, verbosity)]
+    used = [(one.scope, set(_names(one.reasons, _Depth(one.state, verbosity)))) for one in shown]
+    facts = [
+        f
+        for f in doc.facts
+        if verbosity > 0 or any(f.fact in names and f.scope.encloses(scope) for scope, names in used)
+    ]
     if not facts:
         return
     yield Heading("Where the numbers come from", clock(doc.input))
@@ -225,23 +218,14 @@ def _facts(doc: Explanation, shown: Sequence[ScopeExplanation], verbosity: int) 
             notes.append(f"from {source.table}{f' ({source.native})' if source.native else ''}{columns}")
         if not fact.sources:
             notes.append("from the metadata of the capture")
-        over = (
-            "the whole capture" if fact.window_ns is None else " to ".join(map(session_time, fact.window_ns))
-        )
-        notes.append(f"over {over}")
+        window = " to ".join(map(session_time, fact.window_ns or ()))
+        notes.append(f"over {window or 'the whole capture'}")
         shown_value = value_text(fact.value, fact_unit(fact.fact, fact.unit))
         yield Item(f"{shown_value}, {where}", code=fact.fact, notes=tuple(n for n in notes if n))
 
 
-def _used(fact: FactSource, shown: Sequence[ScopeExplanation], verbosity: int) -> bool:
-    """Whether the fact stands in a part of the tree that is shown."""
-    return any(
-        fact.fact in set(_names(one.reasons, _Depth(one.state, verbosity))) and fact.scope.encloses(one.scope)
-        for one in shown
-    )
-
-
 def _names(reasons: Sequence[Reason], at: _Depth) -> Iterator[str]:
+    """Facts of the part of the tree that is shown."""
     for reason in reasons:
         if reason.kind == "branch" or not at.shows(reason):
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,16 +39,10 @@ def check_suffix(path: Path, format: str, others: Container[str], chosen: bool) 
         raise InputError(f"-o {path}: no format of this report ends with {suffix}; choose one with --format")
 
 
-def _check_ending(option: str, path: Path) -> None:
-    """Raise where the suffix is not of what `option` writes."""
-    fitting = [suffix for suffix, kinds in SUFFIXES.items() if option in kinds]
-    if (
-        fitting
-        and path != STDOUT
-        and path.suffix
-        and path.suffix.lower() not in fitting
-        and not _special(path)
-    ):
+def check_ending(option: str, path: Path, fitting: Collection[str]) -> None:
+    """Raise where the path of an option has a suffix, and none of the `fitting` ones."""
+    other = path.suffix and path.suffix.lower() not in fitting
+    if fitting and other and path != STDOUT and not _special(path):
         raise InputError(f"{option} {path}: the name must end with {' or '.join(fitting)}")
 
 
@@ -80,7 +74,7 @@ def check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Seque
             raise InputError(f"{name} and {other} both name {target}; give each a file of its own")
     for name, target in targets.items():
         if target is not None:
-            _check_ending(name, target)
+            check_ending(name, target, [suffix for suffix, kinds in SUFFIXES.items() if name in kinds])
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False) -> None:
@@ -100,7 +94,8 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False)
 
 
 def _replace(path: Path, pieces: Iterable[bytes]) -> None:
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+    os.umask(mask := os.umask(0))
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~mask
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -121,9 +116,3 @@ def _open_already(path: Path) -> bool:
 def _special(path: Path) -> bool:
     """A device or a pipe."""
     return path.exists() and not path.is_file()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

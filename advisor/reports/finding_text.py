@@ -1,18 +1,27 @@
-"""One finding: its words, and the whole of it as blocks."""
+"""One finding: its words, and the whole of it as blocks; estimates of fixes, and the ranking's arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from advisor.model.explanation import WhatIfReport
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import Advice, Alternative, Finding, Gain, Option, Verify
-from advisor.model.numbers import CHANGES, condition_parts, fact_unit, session_time, value_text
-from advisor.reports.blocks import Block, Do, Entry, Grid, Labelled, Paragraph, Places
+from advisor.model.findings import Advice, Alternative, Diagnosis, Finding, Gain, Option, Verify
+from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, saved_terms
+from advisor.model.numbers import (
+    CHANGES,
+    condition_parts,
+    fact_unit,
+    milliseconds,
+    session_time,
+    times,
+    value_text,
+)
+from advisor.reports import blocks as b
 from advisor.reports.budget_bar import words
-from advisor.reports.gain_text import params_text, span_text, times_text
 
 
 class Detail(Struct, frozen=True):
@@ -34,7 +43,7 @@ SHOWN = Detail(rows=8, places=3, why=False)
 Shown = dict[Any, int]
 
 
-def finding(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str = "") -> Entry:
+def finding(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str = "") -> b.Entry:
     """The whole finding; nothing that `shown` says an earlier one has told already."""
     sure = f"confidence {value_text(found.confidence, 'ratio')}"
     where = ", ".join(t for t in (found.scope.label(), sure) if t)
@@ -44,26 +53,22 @@ def finding(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock
     cost = ""
     if found.impact is not None and found.impact.share is not None:
         cost = f"{value_text(found.impact.share, 'ratio')} of the {found.impact.of(has_steps)}"
-    return Entry(found.rank, level, name, where, found.changed or found.baseline or "", parts, cost)
+    return b.Entry(found.rank, level, name, where, found.changed or found.baseline or "", parts, cost)
 
 
-def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str) -> Iterator[Block]:
-    yield Paragraph(found.title, strong=True, dense=True)
-    yield Paragraph(found.message, dense=True)
+def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str) -> Iterator[b.Block]:
+    yield b.Paragraph(found.title, strong=True, dense=True)
+    yield b.Paragraph(found.message, dense=True)
     yield from _conditions(found, detail)
-    if cost := cost_text(found, has_steps):
-        yield Labelled("cost", cost)
+    yield from b.labelled(("cost", cost_text(found, has_steps)))
     if found.gain is not None:
-        if text := gain_text(found.gain, "→"):
-            yield Labelled("gain", text)
-        if found.gain.why_more:
-            yield Labelled("", f"more than its share: {found.gain.why_more}")
-        if found.gain.assumptions:
-            yield Labelled("assumes", "; ".join(found.gain.assumptions))
+        why_more = found.gain.why_more and f"more than its share: {found.gain.why_more}"
+        assumed = "; ".join(found.gain.assumptions)
+        yield from b.labelled(("gain", gain_text(found.gain, "→")), ("", why_more), ("assumes", assumed))
     for table in found.evidence[: detail.tables] if detail.rows != 0 else ():
         before = shown.setdefault(table, found.rank)
         if before != found.rank:
-            yield Labelled("evidence", f"{table.title}: as in {before}")
+            yield b.Labelled("evidence", f"{table.title}: as in {before}")
         elif table.rows:
             yield grid(table, detail.rows)
     if found.time_ranges and detail.places != 0:
@@ -71,34 +76,27 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
         if before == found.rank:
             ranges = found.time_ranges[: detail.places]
             more = len(found.time_ranges) - len(ranges)
-            yield Places(tuple(map(place_text, ranges)), ranges, more, clock)
+            yield b.Places(tuple(map(place_text, ranges)), ranges, more, clock)
         else:
-            yield Labelled("where", f"as in {before}")
+            yield b.Labelled("where", f"as in {before}")
     for advice in found.recommendations:
         yield _advice(advice, found.rank, shown)
     notes = {advice.id for advice in found.recommendations}
     for other in found.alternatives:
         if other.action not in notes or (other.gain is not None and other.gain.speedup is not None):
             yield _alternative(other, found.rank, shown)
-    if found.explains:
-        names = dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)
-        yield Labelled("explains", ", ".join(names))
+    yield from b.labelled(
+        ("explains", ", ".join(dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)))
+    )
     for i, r in enumerate(found.references):
-        yield Labelled("" if i else "see", r.title or r.id, r.url or "")
+        yield b.Labelled("" if i else "see", r.title or r.id, r.url or "")
 
 
-def listed(label: str, texts: list[str]) -> Iterator[Labelled]:
-    """Lines under one label."""
-    for i, text in enumerate(texts):
-        yield Labelled("" if i else label, text)
-
-
-def _conditions(found: Finding, detail: Detail) -> Iterator[Block]:
-    shown = [
-        c for c in found.conditions if detail.why or c.holds or (c.holds is None and c.value is not None)
-    ]
+def _conditions(found: Finding, detail: Detail) -> Iterator[b.Block]:
     rows: list[tuple[str, ...]] = []
-    for c in shown:
+    for c in found.conditions:
+        if not (detail.why or c.holds or (c.holds is None and c.value is not None)):
+            continue
         value, op, limit = condition_parts(c)
         kind, _, name = c.fact.partition(":")
         sign = {True: "yes", False: "no", None: "unknown"}[c.holds]
@@ -106,7 +104,7 @@ def _conditions(found: Finding, detail: Detail) -> Iterator[Block]:
         rows.append((fact, value, limit, sign, c.param or "") if detail.why else (fact, value, limit))
     heads = ("because", "value", "threshold", "holds", "param")
     if rows:
-        yield Grid(heads[: len(rows[0])], tuple(rows))
+        yield b.Grid(heads[: len(rows[0])], tuple(rows))
 
 
 def cost_text(found: Finding, has_steps: bool) -> str:
@@ -141,11 +139,13 @@ def gain_text(gain: Gain, arrow: str = "->") -> str:
     return ", ".join(part for part in (step, speedup) if part) + by
 
 
-def grid(table: Table, rows: int | None = None, item: str = "") -> Grid:
+def grid(table: Table, rows: int | None = None, item: str = "") -> b.Grid:
     """A table of the document, at most so many `rows` of it."""
     filled = table.filled()
     kept = filled.rows if rows is None else filled.rows[:rows]
-    return Grid(filled.columns, kept, len(table.rows) - len(kept), title=table.title, item=item, wrapped=True)
+    return b.Grid(
+        filled.columns, kept, len(table.rows) - len(kept), title=table.title, item=item, wrapped=True
+    )
 
 
 def place_text(where: Interval) -> str:
@@ -158,10 +158,10 @@ def place_text(where: Interval) -> str:
     return f"{text}: {where.label}" if where.label else text
 
 
-def _advice(advice: Advice, rank: int, shown: Shown) -> Do:
+def _advice(advice: Advice, rank: int, shown: Shown) -> b.Do:
     text = f"{advice.action.rstrip('.')} (effort {advice.effort})"
     verify = verify_text(advice.verify) if advice.verify is not None else ""
-    return Do(text, *_option_lines(advice.options, rank, shown), verify)
+    return b.Do(text, *_option_lines(advice.options, rank, shown), verify)
 
 
 def _option_lines(
@@ -178,7 +178,7 @@ def _option_lines(
     ), ""
 
 
-def _alternative(other: Alternative, rank: int, shown: Shown) -> Do:
+def _alternative(other: Alternative, rank: int, shown: Shown) -> b.Do:
     """Another way to win, with its estimate where there is one."""
     notes, gain = [f"effort {other.effort}"], other.gain
     if gain is not None and gain.speedup is not None:
@@ -186,7 +186,7 @@ def _alternative(other: Alternative, rank: int, shown: Shown) -> Do:
         by = f" by what-if {gain.what_if}{params_text(gain.params)}"
         notes.insert(0, times_text(gain.speedup) + tokens + by)
     text = f"{other.text.rstrip('.')} ({', '.join(notes)})"
-    return Do(text, *_option_lines(other.options, rank, shown), label="or")
+    return b.Do(text, *_option_lines(other.options, rank, shown), label="or")
 
 
 def verify_text(verify: Verify) -> str:
@@ -194,3 +194,120 @@ def verify_text(verify: Verify) -> str:
     change = CHANGES[verify.expect]
     now = "" if verify.now is None else f", now {value_text(verify.now, fact_unit(verify.fact, verify.unit))}"
     return f"{verify.fact} {change}{now}"
+
+
+# --- estimates ---------------------------------------------------------------------------------
+
+
+#: A fix that wins less than this share of the step has nothing left to win.
+_NOTHING = 0.0005
+
+
+def params_text(params: Mapping[str, Any]) -> str:
+    """``:n=8``, as `--fix` takes it."""
+    return "".join(f":{k}={v}" for k, v in sorted(params.items()))
+
+
+def span_text(span: Span) -> str:
+    """Milliseconds: ``3.45 (3.25 to 3.83)``."""
+    low, high = milliseconds(span.low), milliseconds(span.high)
+    return milliseconds(span.mid) + ("" if low == high else f" ({low} to {high})")
+
+
+def times_text(span: Span) -> str:
+    """``4.23 x (2.47 to 6.09)``."""
+    low, high = times(span.low), times(span.high)
+    return f"{times(span.mid)} x" + ("" if low == high else f" ({low} to {high})")
+
+
+def combined(diagnosis: Diagnosis) -> Iterator[b.Block]:
+    """What the top fixes win one after the other; nothing is counted twice."""
+    found = diagnosis.combined
+    if found is None:
+        return
+    yield b.Heading("Fixes together", "in this order, nothing counted twice; ms a step")
+    yield from _steps(found.steps, found.step_before_ms.mid)
+    yield from _sum(found)
+    for text in found.assumptions:
+        yield b.Labelled("assumes", text)
+
+
+def _steps(steps: Sequence[CombinedStep], first: float) -> Iterator[b.Block]:
+    rows: list[tuple[str, ...]] = [("now", milliseconds(first), "", "", "")]
+    notes = []
+    for step in steps:
+        name = f"{step.code or ''} {step.what_if}{params_text(step.params)}".strip()
+        after, won = milliseconds(step.step_after_ms), milliseconds(step.marginal_ms)
+        rows.append((name, after, won, value_text(step.marginal_share, "ratio"), times(step.speedup)))
+        if step.note:
+            notes.append(f"{name}: {step.note}")
+        elif step.measure == "latency" and abs(step.marginal_share) < _NOTHING:
+            left = "wins nothing here" if step is steps[0] else "nothing left to win after those before it"
+            notes.append(f"{name}: {left}")
+    yield b.Grid(("", "step ms", "wins ms", "of step", "so far x"), tuple(rows))
+    for note in notes:
+        yield b.Labelled("", note)
+
+
+def _sum(found: Combined | WhatIfReport) -> Iterator[b.Block]:
+    before, after = milliseconds(found.step_before_ms.mid), span_text(found.step_after_ms)
+    yield b.Labelled("together", f"step {before} → {after} ms, {times_text(found.speedup)}")
+    yield b.Labelled(
+        "bound",
+        f"the GPU alone needs {span_text(found.bound_ms)} ms a step then; no faster host wins more "
+        f"than {times_text(found.bound_speedup)} (Amdahl)",
+    )
+
+
+def whatif(report: WhatIfReport) -> Iterator[b.Block]:
+    """The answer of `advisor whatif`."""
+    yield b.Title(report.input.path)
+    replay = report.replay
+    yield b.Labelled(
+        "replayed",
+        f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a step "
+        f"(captured {milliseconds(replay.captured_ms)} ms, error {replay.error:+.2%})",
+    )
+    yield b.Labelled("untraced", f"{span_text(report.step_before_ms)} ms a step, without the profiler's part")
+    yield b.Gap()
+    yield from _steps(report.fixes, report.step_before_ms.mid)
+    yield b.Gap()
+    yield from _sum(report)
+    if report.measure == "throughput":
+        yield b.Labelled("measure", "throughput: the speed-up counts tokens a second, not step time")
+    yield b.Gap()
+    for text in report.assumptions:
+        yield b.Labelled("assumes", text)
+
+
+def ranking(diagnosis: Diagnosis) -> Iterator[b.Block]:
+    """How each finding got its place."""
+    yield b.Heading("Ranking", "share of the step saved x confidence = score")
+    for finding in diagnosis.findings:
+        yield b.Item(ranking_text(finding), sign=str(finding.rank))
+    yield b.Paragraph(
+        "Findings that invalidate the capture come first, by share; then by severity (high from "
+        "20 % of the step saved, medium 10, low 3; medium at most without an estimate), in it "
+        "latency before throughput, faults before limits, then by score."
+    )
+
+
+def ranking_text(finding: Finding) -> str:
+    """``LCH101 launch-bound: (9.007 - 2.130) / 9.007 = 0.7635 x 0.8390 = 0.6406``."""
+    terms = finding.ranking
+    if terms is None:
+        return f"{finding.code} {finding.cause}: score {finding.score:.4f}"
+    share = f"{terms.share:.4f}"
+    gain = finding.gain
+    if terms.share_from == "gain" and gain is not None and gain.speedup is not None:
+        ends = [f"{saved:.4f}" for saved in saved_terms(gain.speedup)]
+        why = f"1 - 1 / {gain.speedup.mid:.3f}" if len(ends) == 1 else f"mean of {' and '.join(ends)}"
+        why += f" = {share}"
+        why += " (throughput)" if terms.throughput else ""
+    else:
+        why = f"share {share} (held)"
+        if terms.saved is None and terms.levels is None:
+            why += f" x {HELD_FACTOR} (no estimate)"
+    place = {0: ", invalidates the capture", 2: ", capped at info"}.get(terms.tier, "")
+    head = f"{finding.severity} {finding.code} {finding.cause}"
+    return f"{head}: {why} x {terms.confidence:.4f} = {terms.score:.4f}{place}"

@@ -41,39 +41,28 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
     file = path_of(diagnosis, None)
     name = phrases.title(diagnosis)
     lines = [_command("notice", f"advisor: {name}", file, [verdict(diagnosis)])]
-    has_steps = bool(diagnosis.steps)
-    lines += [
-        _command(COMMANDS[f.severity], _title(f), path_of(diagnosis, f.scope.rank), _summary(f, has_steps))
-        for f in diagnosis.findings
-    ]
+    for f in diagnosis.findings:
+        title = f"{f.baseline}: " * bool(f.baseline) + f"{phrases.name(f)}, {f.severity}"
+        about = _summary(f, bool(diagnosis.steps))
+        lines.append(_command(COMMANDS[f.severity], title, path_of(diagnosis, f.scope.rank), about))
     if diagnosis.baseline is not None:
         gone = [f"{phrases.STATUS[g.status]}: {phrases.name(g)}" for g in diagnosis.baseline.gone]
         lines.append(_command("notice", "advisor: baseline", file, [phrases.baseline_text(diagnosis), *gone]))
     return lines
 
 
-def _relative(path: str) -> str:
-    """The path from the current folder, that of the checkout in a workflow: GitHub finds no others."""
-    here = os.path.join(os.getcwd(), "")
-    return path.removeprefix(here)
-
-
-def _title(finding: Finding) -> str:
-    state = f"{finding.baseline}: " if finding.baseline else ""
-    return f"{state}{phrases.name(finding)}, {finding.severity}"
-
-
 def _summary(finding: Finding, has_steps: bool) -> list[str]:
     """What it is, costs and asks for; GitHub shows little more, and the page of the run has the rest."""
-    cost = phrases.cost_text(finding, has_steps)
-    fix = first_fix(finding)
-    won = f" (saves {saves(finding)})" if saves(finding) else ""
-    return [f"{finding.title}.", *([f"Cost: {cost}"] if cost else []), *([f"Fix: {fix}{won}"] if fix else [])]
+    cost, fix, saved = phrases.cost_text(finding, has_steps), first_fix(finding), saves(finding)
+    won = f" (saves {saved})" if saved else ""
+    return [f"{finding.title}.", *[f"Cost: {cost}"] * bool(cost), *[f"Fix: {fix}{won}"] * bool(fix)]
 
 
 def _command(level: str, title: str, file: str, lines: Sequence[str]) -> str:
     """``::error title=...,file=...::message``; a `file` makes GitHub show it at that file."""
-    where = f",file={_property(clean(_relative(file)))}" if file else ""
+    # GitHub finds paths from the checkout alone, which is the current folder in a workflow.
+    file = file.removeprefix(os.path.join(os.getcwd(), ""))
+    where = f",file={_property(clean(file))}" if file else ""
     message = _data("\n".join(clean(line) for line in lines))
     return f"::{level} title={_property(clean(title))}{where}::{message}"
 

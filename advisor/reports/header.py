@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Diagnosis, Input, StepSummary
 from advisor.model.numbers import column, digits, milliseconds, value_text
 from advisor.reports import phrases
-from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title
+from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title, labelled
 from advisor.reports.layout import GLUE
 from advisor.reports.phrases import machine, workload
 
@@ -37,20 +36,19 @@ def header_input(entry: Input, steps: tuple[StepSummary, ...] = ()) -> Iterator[
     """One capture."""
     yield Title(entry.path)
     if entry.format != UNREADABLE:
-        if known := phrases.machine(entry):
-            yield Labelled("captured", f"{GLUE}· ".join(known))
-        if numbers := phrases.devices(entry, always=True):
-            yield Labelled("devices", numbers)
-        if entry.serving_evidence:
-            yield Labelled("engine", f"evidence: {'; '.join(entry.serving_evidence)}")
-        yield Labelled("workload", phrases.workload(entry))
+        evidence, startup = "; ".join(entry.serving_evidence), entry.startup_ms
+        yield from labelled(
+            ("captured", f"{GLUE}· ".join(phrases.machine(entry))),
+            ("devices", phrases.devices(entry, always=True)),
+            ("engine", evidence and f"evidence: {evidence}"),
+            ("workload", phrases.workload(entry)),
+        )
         yield from _steps(steps, entry)
-        if window := phrases.window(entry):
-            yield Labelled("window", window)
-        if entry.startup_ms:
-            yield Labelled("start-up", f"{value_text(entry.startup_ms, 'ms')} set aside")
-        if entry.together:
-            yield Labelled("together", f"with {entry.together}")
+        yield from labelled(
+            ("window", phrases.window(entry)),
+            ("start-up", f"{value_text(startup, 'ms')} set aside" if startup else ""),
+            ("together", entry.together and f"with {entry.together}"),
+        )
     for text, times in Counter(entry.warnings).items():
         yield Labelled("warning", f"{text} ({times} times)" if times > 1 else text)
     for row in (r for r in entry.ledger if str(r) not in entry.warnings):
@@ -78,10 +76,7 @@ def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Bloc
         load.insert(0, f"{digits(round(entry.kernels_per_step, 1))} kernels per step")
     if entry.busy_share is not None:
         load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
-    if load:
-        yield Labelled("load", ", ".join(load))
-    if delivered := rates(entry):
-        yield Labelled("delivers", ", ".join(delivered))
+    yield from labelled(("load", ", ".join(load)), ("delivers", ", ".join(rates(entry))))
 
 
 def rates(entry: Input) -> list[str]:
@@ -159,28 +154,9 @@ def _same(texts: Sequence[str | None]) -> str | None:
 
 def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
     """The table of ranks, of many those that cause most waiting; nothing where one stands alone."""
-    table = rank_columns(diagnosis, limit)
-    if table is not None:
-        yield Heading("Ranks", CAPTION)
-        yield Grid(
-            tuple(table.heads), tuple(zip(*(texts for texts, _ in table.cells), strict=True)), table.hidden
-        )
-
-
-class RankTable(NamedTuple):
-    """The table of ranks by column: texts, and whether they are numbers; `hidden` ranks are left
-    out."""
-
-    heads: list[str]
-    cells: list[tuple[list[str], bool]]
-    hidden: int
-
-
-def rank_columns(diagnosis: Diagnosis, limit: int | None) -> RankTable | None:
-    """At most `limit` ranks, those that cause most waiting; None where one rank stands alone."""
     table = diagnosis.tables.get("ranks")
     if table is None or len(table.rows) < 2:
-        return None
+        return
     at = {head: i for i, head in enumerate(table.columns)}
     rows = list(table.rows)
     hidden = 0
@@ -192,10 +168,11 @@ def rank_columns(diagnosis: Diagnosis, limit: int | None) -> RankTable | None:
     for head, short in _HEADS.items():
         values = [row[at[head]] for row in rows]
         if head in at and any(v is not None for v in values):
-            name, texts, number = column(short, values)
+            name, texts, _ = column(short, values)
             heads.append(name)
-            cells.append((texts, number))
-    return RankTable(heads, cells, hidden)
+            cells.append(texts)
+    yield Heading("Ranks", CAPTION)
+    yield Grid(tuple(heads), tuple(zip(*cells, strict=True)), hidden)
 
 
 def path_of(diagnosis: Diagnosis, rank: int | None) -> str:

@@ -16,7 +16,7 @@ from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
 from advisor.model.numbers import amount, digits, milliseconds, times, value_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Bars, Block, Command, Gap, Grid, Labelled, Next, Paragraph, Title
-from advisor.reports.gain_text import span_text, times_text
+from advisor.reports.finding_text import span_text, times_text
 from advisor.reports.header import ranks, ranks_read, rates
 
 #: A message is cut after the sentence that reaches this length.

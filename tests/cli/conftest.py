@@ -25,7 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setitem(sys.modules, "advisor.pipeline.diagnose", driver.stand_in())
     monkeypatch.setattr(driver, "CALLS", [])
     monkeypatch.setattr("advisor.engine.load.builtin_dir", lambda: RULES)
-    monkeypatch.setattr("advisor.cli.report.known_codes", lambda _: {"LCH101", "SYN103", "CAP109"})
+    monkeypatch.setattr("advisor.cli.diagnose.known_codes", lambda _: {"LCH101", "SYN103", "CAP109"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     (tmp_path / "a.sqlite").touch()

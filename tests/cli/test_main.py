@@ -108,13 +108,10 @@ def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
         ),
         (("explain", "LCH101", "-o", "x.sarif"), "-o x.sarif: no format of this report ends with .sarif"),
         (("a.sqlite", "-o", "x.xlsx"), "-o x.xlsx: the report is in the format text; use --xlsx x.xlsx"),
-        (
-            ("export", "perfetto", "a.sqlite", "-o", "x.pdf"),
-            "-o x.pdf: what Perfetto opens is no such file; name it x.json",
-        ),
+        (("export", "perfetto", "a.sqlite", "-o", "x.pdf"), "-o x.pdf: the name must end with .json"),
         (
             ("export", "perfetto", "a.sqlite", "--with-trace", "-o", "x.json"),
-            "-o x.json: what Perfetto opens is no such file; name it x.perfetto-trace",
+            "-o x.json: the name must end with .perfetto-trace",
         ),
         (("a.sqlite", "--html", "x.pdf"), "--html x.pdf: the name must end with .html or .htm"),
         (("a.sqlite", "-q", "-v"), "-q and -v contradict each other"),

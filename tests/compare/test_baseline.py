@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advisor.cli.report import select
+from advisor.cli.diagnose import select
 from advisor.compare.baseline import mark, mark_all, read
 from advisor.errors import InputError
 from advisor.model.facts import Scope

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.cli.diagnose import diagnosed
 from advisor.cli.main import main
-from advisor.cli.report import diagnosed
 from advisor.config import Settings
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.ranks import diagnose_ranks
@@ -47,7 +47,7 @@ def found(folder: Path) -> Diagnosed:
 def report(
     folder: Path, found: Diagnosed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Report:
-    monkeypatch.setattr("advisor.cli.report.diagnosed", lambda *_: found)
+    monkeypatch.setattr("advisor.cli.diagnose.diagnosed", lambda *_: found)
 
     def make(*args: str) -> str:
         assert main(["diagnose", str(folder), *args]) == 2  # a rank is missing

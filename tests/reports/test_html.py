@@ -18,6 +18,7 @@ from advisor.model.facts import Interval, Scope, Table
 from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, ToDo, Tool
 from advisor.reports import json_report
 from advisor.reports.blocks import Grid
+from advisor.reports.html.report import prose
 from advisor.reports.html.view import BRANCHES, tree
 from advisor.reports.layout import clean
 from advisor.reports.summary import verdict
@@ -323,3 +324,10 @@ def test_a_tree_keeps_the_rows_that_take_most() -> None:
     (root,) = found.branches
     assert found.more == 41
     assert [x.name.text for x in root.below] == [f"Layer_{i}" for i in range(41, BRANCHES + 40)]
+
+
+def test_the_name_of_an_option_is_not_broken_at_its_dashes() -> None:
+    option = '<span class="option">--gpu-metrics-devices</span>'
+    assert prose("capture with --gpu-metrics-devices=all") == f"capture with {option}=all"
+    assert prose("give `--gpu-metrics-devices`") == f"give <code>{option}</code>"
+    assert prose("a--b <i>") == "a--b &lt;i&gt;"

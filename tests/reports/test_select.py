@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.cli.report import check_codes, select
+from advisor.cli.diagnose import check_codes, select
 from advisor.errors import InputError
 from tests.reports.fixture import DIAGNOSIS
 

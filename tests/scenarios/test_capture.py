@@ -10,7 +10,7 @@ import pytest
 
 import advisor
 from advisor.cli.main import main
-from advisor.cli.stats import REPORTS
+from advisor.cli.numbers import REPORTS
 from advisor.config import CHOICES
 from advisor.pipeline.diagnose import Options
 from advisor.reports.finding_text import cost_text

@@ -15,7 +15,7 @@ from advisor.model.facts import Table
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import IN_NS, amount, heading_parts, milliseconds, times, value_text
 from advisor.model.work import Excerpt, Sketch
-from advisor.reports.gain_text import times_text
+from advisor.reports.finding_text import times_text
 from advisor.reports.layout import clean, cut_middle, name_text
 
 #: Names are not longer; the middle of longer ones is left out.

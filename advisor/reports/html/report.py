@@ -88,11 +88,15 @@ def _printable(value: Any) -> Any:
 
 
 def prose(text: str) -> Markup:
-    """Text of a rule, which quotes commands in backticks."""
-    pieces = re.split(r"`([^`]+)`", clean(text))
-    return Markup("").join(
-        Markup("<code>{}</code>").format(p) if i % 2 else Markup("{}").format(p) for i, p in enumerate(pieces)
-    )
+    """Text of a rule, which quotes commands in backticks; names of options are not broken at a dash."""
+    pieces = map(_options, re.split(r"`([^`]+)`", clean(text)))
+    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in enumerate(pieces))
+
+
+def _options(text: str) -> Markup:
+    pieces = re.split(r"(?<![\w-])(--[a-z][\w-]*)", text)
+    whole = Markup('<span class="option">{}</span>')
+    return Markup("").join(whole.format(p) if i % 2 else p for i, p in enumerate(pieces))
 
 
 def in_page(value: Any) -> Markup:

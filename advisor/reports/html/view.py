@@ -15,7 +15,8 @@ from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import heading_parts, signed, value_text
 from advisor.reports import blocks as b
-from advisor.reports import gain_text, phrases, summary, tail
+from advisor.reports import diagnosis as document
+from advisor.reports import finding_text, phrases, summary
 from advisor.reports.diagnosis import entries, gone
 from advisor.reports.finding_text import Detail, grid
 from advisor.reports.header import header, ranks
@@ -200,7 +201,7 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     if d.findings:
         yield b.Heading("At a glance")
         yield from summary.findings(d)
-    yield from tail.todo(d)
+    yield from document.todo(d)
     yield from gone(d)
     whole = tuple(x for x in d.budget if x.phase is None)
     phases = tuple(x for x in d.budget if x.phase is not None)
@@ -223,16 +224,16 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     if ranges := estimates(d):
         yield b.Heading("What a fix would win", "estimates: middle, and from low to high")
         yield Picture("estimates", ranges)
-    yield from gain_text.combined(d)
-    yield from tail.kernels(d, None)
+    yield from finding_text.combined(d)
+    yield from document.kernels(d, None)
     kernels = d.tables.get("kernels")
     chart, rows = step_chart(d), latencies(kernels) if kernels is not None else []
     if chart is not None or rows:
         yield b.Heading("Latency distributions")
         yield Picture("latency", (d, chart, rows))
-    yield from tail.healthy(d)
-    yield from tail.not_judged(d)
-    yield from tail.sensitivity(d)
+    yield from document.healthy(d)
+    yield from document.not_judged(d)
+    yield from document.sensitivity(d)
     if d.tables or d.thresholds or d.facts:
         yield b.Heading("Tables, thresholds and facts")
     for name, table in d.tables.items():
@@ -243,8 +244,8 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
                 levels = tuple((len(text) - len(text.lstrip(". "))) // 2 for text in names)
                 whole_table = replace(whole_table, levels=levels)
             yield b.Fold(table.title, f"{len(table.rows)} rows", (whole_table,))
-    yield from tail.thresholds(d, unchanged=True)
-    yield from tail.facts(d)
+    yield from document.thresholds(d, unchanged=True)
+    yield from document.facts(d)
     yield b.Heading("About")
     yield from header(d, INPUTS)
     if d.findings:

@@ -26,7 +26,6 @@ from advisor.reports.review import sentence as history_sentence
 from advisor.reports.workbook import checklist as workbook_checklist
 from advisor.reports.workbook import tables
 from advisor.reports.workbook.captures import captures_of, rows_of
-from advisor.reports.workbook.compare import comparison
 from advisor.reports.workbook.evidence import evidence
 from advisor.reports.workbook.findings import (
     DECISION,
@@ -39,6 +38,7 @@ from advisor.reports.workbook.findings import (
 )
 from advisor.reports.workbook.sheet import Sheet
 from advisor.reports.workbook.summary import Tally, summary
+from advisor.reports.workbook.tables import comparison
 
 if TYPE_CHECKING:
     from openpyxl import Workbook

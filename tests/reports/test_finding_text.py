@@ -5,10 +5,9 @@ from __future__ import annotations
 from advisor.model.explanation import Replay, WhatIfReport
 from advisor.model.findings import Finding, Impact, Input, Tool
 from advisor.model.gain import Combined, CombinedStep, Gain, Ranking, Span
-from advisor.reports import gain_text
+from advisor.reports import finding_text
 from advisor.reports import text as writer
 from advisor.reports.diagnosis import TextOptions, plain
-from advisor.reports.finding_text import gain_text as gain_text_of
 from advisor.reports.html.charts import estimates
 from advisor.reports.layout import Page
 from tests.reports.fixture import DIAGNOSIS
@@ -77,7 +76,7 @@ def test_a_what_if() -> None:
         **BOUND,
     )
     page = Page(80)
-    writer.write(page, gain_text.whatif(report))
+    writer.write(page, finding_text.whatif(report))
     text = shown(page)
     for part in (
         "t.sqlite",
@@ -89,13 +88,13 @@ def test_a_what_if() -> None:
         assert part in text, part
     assert "throughput" not in text
     page = Page(80)
-    writer.write(page, gain_text.whatif(report.model_copy(update={"measure": "throughput"})))
+    writer.write(page, finding_text.whatif(report.model_copy(update={"measure": "throughput"})))
     assert "counts tokens a second, not step time" in shown(page)
 
 
 def test_a_finding_says_step_and_range() -> None:
     gain = Gain(what_if="cuda_graphs", measure="latency", per="step", **SPANS)
-    assert gain_text_of(gain) == (
+    assert finding_text.gain_text(gain) == (
         "step 9.00 (8.00 to 10.00) -> 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50) by what-if cuda_graphs"
     )
 
@@ -110,7 +109,7 @@ def test_what_saves_more_than_its_share_says_why() -> None:
 
 def test_throughput_is_never_taken_for_a_shorter_step() -> None:
     gain = Gain(what_if="batch", params={"n": 8}, measure="throughput", per="token", **SPANS)
-    assert gain_text_of(gain) == (
+    assert finding_text.gain_text(gain) == (
         "throughput 4.00 x (3.50 to 4.50) in tokens/s by what-if batch:n=8; step 9.00 (8.00 to "
         "10.00) -> 2.25 (2.00 to 2.50) ms"
     )
@@ -152,23 +151,25 @@ def ranked(gain: Gain | None = None, impact: float | None = None, **terms: objec
 
 def test_the_arithmetic_of_a_rank() -> None:
     gain = Gain(what_if="cuda_graphs", measure="latency", **SPANS)
-    assert gain_text.ranking_text(ranked(gain)) == (
+    assert finding_text.ranking_text(ranked(gain)) == (
         "high LCH101 launch-bound: 1 - 1 / 4.000 = 0.7500 x 0.8000 = 0.6000"
     )
     tokens = gain.model_copy(update={"measure": "throughput"})
-    assert "1 - 1 / 4.000 = 0.7500 (throughput) x" in gain_text.ranking_text(ranked(tokens, throughput=True))
+    assert "1 - 1 / 4.000 = 0.7500 (throughput) x" in finding_text.ranking_text(
+        ranked(tokens, throughput=True)
+    )
     unsure = gain.model_copy(update={"speedup": Span(low=1.1, mid=4.0, high=4.5)})
-    assert "mean of 0.0909 and 0.7500 = 0.4205 x" in gain_text.ranking_text(ranked(unsure, share=0.4205))
+    assert "mean of 0.0909 and 0.7500 = 0.4205 x" in finding_text.ranking_text(ranked(unsure, share=0.4205))
     held = ranked(impact=0.75, share_from="impact", tier=0, score=0.18)
-    assert gain_text.ranking_text(held) == (
+    assert finding_text.ranking_text(held) == (
         "high LCH101 launch-bound: share 0.7500 (held) x 0.3 (no estimate) x 0.8000 = 0.1800, "
         "invalidates the capture"
     )
     levels = ranked(impact=0.75, share_from="impact", tier=0, levels="high")
-    assert "share 0.7500 (held) x 0.8000 = 0.6000" in gain_text.ranking_text(levels)
-    assert "capped at info" in gain_text.ranking_text(ranked(impact=0.1, tier=2))
+    assert "share 0.7500 (held) x 0.8000 = 0.6000" in finding_text.ranking_text(levels)
+    assert "capped at info" in finding_text.ranking_text(ranked(impact=0.1, tier=2))
     bare = ranked().model_copy(update={"ranking": None})
-    assert gain_text.ranking_text(bare) == "LCH101 launch-bound: score 0.0000"
+    assert finding_text.ranking_text(bare) == "LCH101 launch-bound: score 0.0000"
 
 
 def test_the_ranking_is_shown_on_demand() -> None:

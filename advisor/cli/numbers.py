@@ -1,0 +1,156 @@
+"""``advisor stats``: tables of a capture, as `nsys stats` prints them and beyond. ``advisor facts``: the
+catalogue of facts, or their values. ``advisor whatif``: what a change would win."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.cli import complete
+from advisor.cli.deliver import formats
+from advisor.cli.settings import argument, option, switch, takes
+from advisor.config import Settings
+from advisor.errors import InputError
+from advisor.model.options import format_names, one_of
+
+if TYPE_CHECKING:
+    from advisor.reports.layout import Page
+
+
+class Names(StrEnum):
+    full = "full"
+    base = "base"
+    mangled = "mangled"
+    operation = "operation"
+
+
+TimeUnit = StrEnum("TimeUnit", ["nsec", "usec", "msec", "sec"])
+REPORTS = (
+    "kernels", "tail", "api", "api-gpu", "launch", "launch-trace", "copies", "copy-sizes", "unified",
+    "collectives", "nvtx", "nvtx-pushpop", "nvtx-kernels", "nvtx-gpu", "nvtx-gpu-trace", "osrt",
+    "trace", "longest", "histogram", "pace", "heatmap", "modules", "layers", "budget",
+)  # fmt: skip
+_REPORT = f"Any of {', '.join(REPORTS)}, or nsys' name of one; kernels:base has base names"
+
+
+@takes(
+    "traces report names timeunit format limit raw window nvtx phase together redact output force",
+    files=(),
+    format=one_of("Kind of output.", *format_names("document"), "csv"),
+)
+def stats(
+    settings: Settings,
+    traces: list[Path] = argument("TRACE"),
+    report: list[str] | None = option(
+        "NAME", f"{_REPORT} (default: kernels).", None, "--report", "-r", autocompletion=lambda: list(REPORTS)
+    ),
+    names: Names = option(None, "How kernels are named.", Names.full),
+    timeunit: TimeUnit | None = option(None, "Unit of times (default: nsec, in text what suits)."),
+    limit: int | None = option("N", "First N rows; 0: all, as csv and json.", min=0),
+    raw: bool = switch("--raw", "Keep names in csv that a spreadsheet takes for formulas."),
+) -> None:
+    """Print tables of a capture.
+
+    Without a window the reports that nsys has count the whole capture, as nsys does; tail,
+    histogram, pace and budget look at the steady window.
+    """
+    from advisor.cli.deliver import check_output, deliver, write_bytes, write_page
+    from advisor.cli.inputs import as_pair
+    from advisor.cli.progress import Progress
+    from advisor.pipeline.stats import stats_tables
+    from advisor.reports import stats_tables as printed
+
+    check_output(settings, traces)
+    trace, settings = as_pair(traces, settings)
+    with Progress(trace.name) as progress:
+        tables = stats_tables(trace, report or ["kernels"], settings, names.value, progress)
+    if settings.format == "text":
+
+        def write(page: Page) -> None:
+            for table in tables:
+                printed.render(page, table, timeunit and timeunit.value, limit)
+
+        write_page(write, settings.output, settings.force)
+        return
+    kept = [t.head(limit or None) for t in tables]
+    unit = timeunit.value if timeunit else "nsec"
+    if settings.format == "csv":
+        text = printed.csv_text(kept, unit, raw)
+        write_bytes(text.encode("utf-8", "backslashreplace"), settings.output, settings.force)
+    else:
+        name = trace.name if settings.redact else str(trace)
+        deliver(printed.report(name, kept, unit), settings)
+
+
+@takes(
+    "trace match window nvtx phase weight_bytes format output force",
+    files=(),
+    format=formats("Kind of list."),
+)
+def facts(
+    settings: Settings,
+    given: list[str],
+    trace: Path | None = argument("[TRACE]", None),
+    match: str = option("TEXT", "Only facts whose name holds TEXT: sync., _p50.", ""),
+) -> None:
+    """List the facts that rules may use; with TRACE, their values and where those come from."""
+    from advisor.cli.deliver import check_output, deliver_one
+    from advisor.compare.facts import EVERY_FACT
+    from advisor.reports.listings import FactList, FactValues, catalogue, values
+
+    check_output(settings, [trace] if trace else [])
+    if trace is not None:
+        from advisor.pipeline.diagnose import diagnose
+
+        facts = [f for f in diagnose(trace, settings).facts if match in f.name]
+        found = FactValues(capture=str(trace), facts=tuple(facts))
+        deliver_one(found, partial(values, found), f"Facts of {trace.name}", settings)
+        return
+    if needing := [n for n in given if n not in ("format", "output", "force")]:
+        raise InputError(f"--{needing[0].replace('_', '-')} needs a TRACE")
+    listed = FactList.of(s for name, s in EVERY_FACT.items() if match in name)
+    deliver_one(listed, partial(catalogue, listed), "Facts", settings)
+
+
+@takes(
+    "traces fix list_ together format output force window phase weight_bytes unprofiled_step rules redact",
+    files=(),
+    format=formats("Kind of report."),
+)
+def whatif(
+    settings: Settings,
+    traces: list[Path] | None = argument("TRACE", None),
+    fix: list[str] | None = option(
+        "NAME[:param=value]", "A what-if, a code or a cause, in order.", autocompletion=complete.fixes
+    ),
+    list_: bool = switch("--list", "Show the what-ifs."),
+) -> None:
+    """Predict the step time after a change, by replaying the capture without the cause.
+
+    Several --fix are applied in order, and each shows what it wins after those before it.
+    """
+    from advisor.cli.deliver import check_output, deliver_one
+
+    check_output(settings, traces or ())
+    if list_:
+        from advisor.gain.catalog import catalogue
+        from advisor.model.explanation import WhatIfList
+        from advisor.reports.listings import whatifs
+
+        known = catalogue().whatifs
+        listed = WhatIfList(whatifs={name: spec.model_dump() for name, spec in known.items()})
+        deliver_one(listed, partial(whatifs, listed), "What-ifs", settings)
+        return
+    if not traces or not fix:
+        raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
+    from advisor.cli.inputs import as_pair
+    from advisor.cli.progress import Progress
+    from advisor.pipeline.whatif import whatif as ask
+    from advisor.reports.finding_text import whatif as said
+
+    trace, settings = as_pair(traces, settings)
+    with Progress(trace.name) as progress:
+        report = ask(trace, fix, settings, progress)
+    deliver_one(report, partial(said, report), "What a change wins", settings)
