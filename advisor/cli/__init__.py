@@ -1,1 +1,1 @@
-"""Command line: one thin module a verb, imported only when the verb is used."""
+"""Command line: thin modules of verbs, each imported only when a verb of it is used."""
