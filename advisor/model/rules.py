@@ -333,7 +333,7 @@ class RuleSpec(Strict):
     otherwise: Answer | None = None
     unless: Annotated[tuple[Guard, ...], Items, Field(max_length=8)] = ()
     then: Then = Then()
-    requires: Annotated[tuple[Requirement, ...], Items, Field(max_length=8)] = ()
+    requires: Annotated[tuple[Requirement, ...], Items, Field(max_length=12)] = ()
     impact: ImpactSpec | None = None
     severity: SeveritySpec = SeveritySpec()
     confidence: ConfidenceSpec

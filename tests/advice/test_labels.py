@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from advisor.engine.load import builtin_dir, load_rules
 from advisor.model.findings import SEVERITIES, Diagnosis
+from advisor.model.gain import LEAST
 from tests.test_captures import DATA, EXAMPLES, SHARED, diagnosed
 
 DOCUMENT = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
 SETS: dict[str, list[str]] = DOCUMENT.pop("never")
+RULES = {rule.cause: rule for rule in load_rules(builtin_dir()).by_code.values()}
 #: What a finding saves at least, for it to be high.
 HIGH = 0.20
 #: Rules with levels of their own: they tell of the capture or of memory, not of time.
@@ -66,6 +69,9 @@ def test_the_advice_of_a_capture(path: Path, label: dict[str, Any]) -> None:
     assert [(w, text) for w in words for text in said(d) if w.lower() in text.lower()] == []
     check_high(d, healthy=bool(label.get("healthy")))
     check_badges(d)
+    check_requirements(d)
+    check_limits(d)
+    check_gains(d)
 
 
 def check_order(order: list[str], label: dict[str, Any]) -> None:
@@ -97,6 +103,34 @@ def check_badges(d: Diagnosis) -> None:
     places = [(f.ranking.tier, -SEVERITIES.index(f.severity)) for f in d.findings if f.ranking]
     assert places == sorted(places)
     assert len(set(to_do(d))) == len(d.do)
+
+
+def check_requirements(d: Diagnosis) -> None:
+    """What a fix requires is to be done before it, wherever its cause was found."""
+    order = [item.cause for item in d.do]
+    for cause in order:
+        first = {r.cause for r in RULES[cause].requires} & {f.cause for f in d.findings}
+        assert first <= set(order[: order.index(cause)]), cause
+
+
+def check_limits(d: Diagnosis) -> None:
+    """No fault stands for a limit, and none overrules one."""
+    folded = [s.cause for f in d.findings if f.kind != "limit" for s in f.explains]
+    assert [c for c in (*folded, *(o.cause for o in d.overruled)) if RULES[c].kind == "limit"] == []
+
+
+def check_gains(d: Diagnosis) -> None:
+    """Every gain starts from the step of the header, in order; none is a loss, nor is another way
+    offered that wins nothing. More tokens a step are no headline multiple."""
+    for found in d.findings:
+        gains = [found.gain, *(o.gain for o in found.alternatives)]
+        for gain in (g for g in gains if g is not None and g.speedup is not None):
+            assert gain.step_before_ms == d.inputs[0].untraced_step_ms
+            assert 1.0 <= gain.speedup.mid <= gain.speedup.high
+            assert gain.speedup.low <= gain.speedup.mid
+        assert all(g.speedup.mid >= LEAST for g in gains[1:] if g is not None and g.speedup is not None)
+        if d.headline is not None and found.code == d.headline.code and found.gain is not None:
+            assert found.gain.measure != "throughput" or d.headline.saves is None
 
 
 def test_enough_captures_are_labelled() -> None:

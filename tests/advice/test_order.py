@@ -17,6 +17,7 @@ from tests.scenarios.support import diagnosed, ranked, severity
 
 LAYERS = 22
 SGEMM = Kernel("ampere_sgemm_128x64_tn")
+CAT = Kernel("void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, int, 3, 64, 64>(T)")
 
 
 def eager(inside: Callable[[Machine], None], after: Callable[[Machine], None] = Machine.wait) -> Machine:
@@ -72,6 +73,23 @@ def test_read_backs_that_save_little_are_removed_first(tmp_path: Path) -> None:
     assert to_do(d)[:2] == ["remove-host-readbacks", "enable-cuda-graphs"]
     assert "graph" in (d.do[0].because or "") or "capture fail" in (d.do[0].because or "")
     assert summary.verdict(d).startswith("Remove host readbacks, then use CUDA graphs")
+
+
+def test_a_cache_that_grows_is_replaced_before_the_graph(tmp_path: Path) -> None:
+    """Keys and values are appended by concatenation: the shapes of attention change at every token."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                for kernel, us in (*DECODE_LAYER[:2], (CAT, 3), (CAT, 3), *DECODE_LAYER[2:]):
+                    m.launch(kernel, us)
+                    m.work(14)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "kv-cache-concatenation") == "low"
+    assert ranked(d)[0] == "launch-bound"
+    assert to_do(d)[:2] == ["static-kv-cache", "enable-cuda-graphs"]
+    assert "grows" in d.do[0].because
 
 
 def test_what_is_read_back_after_the_step_lies_in_no_graph(tmp_path: Path) -> None:
