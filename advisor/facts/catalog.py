@@ -15,17 +15,14 @@ from advisor.facts import (
     device,
     drift,
     host,
-    interruptions,
     layers,
     memory,
-    network,
     operations,
     phases,
     provenance,
     serving,
     startup,
     sums,
-    switches,
     turns,
     waits,
 )
@@ -36,10 +33,10 @@ IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
     *capture.FACTS, *startup.FACTS,
-    *damage.FACTS, *device.FACTS, *host.FACTS, *interruptions.FACTS, *waits.FACTS,
-    *switches.FACTS, *copies.FACTS, *memory.FACTS,
+    *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS,
+    *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
-    *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS, *network.FACTS,
+    *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS,
     *turns.FACTS, *drift.FACTS, *sums.FACTS,
 )  # fmt: skip
 

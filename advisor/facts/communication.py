@@ -13,10 +13,11 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import SMALL_BYTES, Collectives, blocking, device_collectives, overlap
+from advisor.metrics.intervals import Coverage, subtract, union
 from advisor.metrics.kernels import distribution
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval, Value
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import MISSING, NIC_WAITS
 
 #: The median of so many calls stands two slow ones.
 _MIN_CALLS = 5
@@ -39,6 +40,11 @@ _MATCHED = {
     "kernels": f"{origin.SPAN} stream name_id",
     "collectives": "start device stream bytes group_id sequence",
 }
+
+#: A sample tells of communication when at least half of it is that.
+_INSIDE = 0.5
+
+_FINE = Need("no sample of a network card lies mostly in exposed communication", needs.NETWORK)
 
 FACTS = (
     *group("device", needs.CUDA, [
@@ -81,6 +87,11 @@ FACTS = (
         Entry("rank.began_later_ns", "ns", "", "How long before that window the first rank entered one of them, at most", "starts and windows on aligned clocks"),
         Entry("rank.wait_ratio", "ratio", "", "Share of its window that this rank waits in collectives", "own duration minus the shortest / window"),
     ], columns=_MATCHED, needs=(_OTHERS,), over_ranks="joint"),
+    *group("device", needs.NETWORK, [
+        Entry("network.card_count", "count", "network", "Network cards that carry data in the window", "distinct cards with bytes", needs=()),
+        Entry("network.peak_rate", "bytes_per_s", "network", "The most that one card sends, or receives, in a sample", "max over the samples of the window", needs=()),
+        Entry("network.waits_ratio", "ratio", "network kernels", "Share of the sampled communication that no kernel hides in which a network card has data to send and cannot send it", "samples that lie in such communication for at least half of their time: count with send waits / count", needs=(needs.COLLECTIVES, _FINE)),
+    ], columns={"network": "start end nic kind value", "kernels": "start end device name_id"}),
 )  # fmt: skip
 
 
@@ -229,3 +240,28 @@ def rank_facts(a: Analysis, out: FactWriter) -> None:
         out.put("ranks.missing_count", 0)
         out.put("ranks.matched_count", 0)
         out.put("ranks.stage_wait_ratio", 0.0)
+
+
+# --- network cards while collectives run ----------------------------------------------------------
+
+
+def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Nothing is said of a capture without samples of network cards."""
+    if not a.trace.has("network"):
+        return
+    budget = a.budgets[device]
+    window = (budget.window.start, budget.window.end)
+    rows = a.trace.columns("network", ("start", "end", "nic", "kind", "value"), window)
+    bytes_ = (rows["kind"] != NIC_WAITS) & (rows["value"] > 0)
+    out.put("network.card_count", len(np.unique(rows["nic"][bytes_])))
+    out.put("network.peak_rate", float(rows["value"][bytes_].max(initial=0)))
+    mine = a.device_ops(device)
+    mine = mine[a.communication[mine]]
+    exposed = subtract(union(a.ops.start[mine], a.ops.end[mine]), budget.compute)
+    waits = rows["kind"] == NIC_WAITS
+    start, end, value = (rows[name][waits] for name in ("start", "end", "value"))
+    inside = Coverage(exposed).within(start, end) >= _INSIDE * np.maximum(end - start, 1)
+    if inside.any():
+        samples, at = np.unique(start[inside], return_inverse=True)
+        waited = np.bincount(at, value[inside] > 0, len(samples)) > 0
+        out.put("network.waits_ratio", float(waited.mean()))

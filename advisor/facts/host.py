@@ -12,8 +12,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
-from advisor.metrics.exchange import exchanges
-from advisor.metrics.idle_host import gap_name, loop_thread, os_time
+from advisor.metrics.idle_host import exchanges, gap_name, loop_thread, os_time
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, slow_steps

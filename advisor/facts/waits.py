@@ -1,4 +1,5 @@
-"""Facts about what the host waited for: events, streams, whole contexts, and work of other streams."""
+"""Facts about what the program waited for: events, streams and contexts, a CPU or a GPU that others had,
+and long stretches between the steps in which no kernel runs."""
 
 from __future__ import annotations
 
@@ -7,11 +8,19 @@ from typing import Any
 import numpy as np
 
 from advisor.facts import needs, origin
+from advisor.facts.host import IN_GAPS
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.host import held_by_others, off_cpu
+from advisor.metrics.idle_host import gap_name, loop_thread, os_time
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
 from advisor.metrics.kernels import heaviest
+from advisor.metrics.operations import Kind
 from advisor.metrics.waited import CONTEXT, EVENT, STREAM, feeder_waits, recorded_waits
+from advisor.model.arrays import Array
+from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING
 
 _ROWS = 12
@@ -28,16 +37,43 @@ _NAMED = Need("no wait for a known stream is recorded")
 
 _WORK = {"waits": "start end stream event process correlation", "api_calls": origin.CALLS, "kernels": f"{origin.SPAN} {origin.JOIN} stream"}  # fmt: skip
 
-FACTS = group("device", needs.CUDA, [
-    Entry("sync.event_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for events", "sum of such waits / host side of the window"),
-    Entry("sync.stream_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for single streams", "sum of such waits / host side of the window"),
-    Entry("sync.context_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for a whole device or context", "sum of waits that name neither stream nor event / host side of the window"),
-    Entry("sync.waited_stream", "count", "api_calls", "The stream the feeding thread waits for longest, of an event the one it was recorded on", "largest sum over waits of known stream", needs=(needs.FEEDER, _WAITED, _NAMED)),
-    Entry("sync.context_wait_streams", "count", "api_calls", "Streams with work left when a wait for a whole context begins", "median over those waits that find any", needs=(needs.FEEDER, _WAITED, _FOR_CONTEXTS)),
-    Entry("sync.empty_wait_ratio", "ratio", "api_calls", "Share of the waits for streams and contexts that find no work left", "count", needs=(needs.FEEDER, _WAITED, _FOR_STREAMS)),
-    Entry("sync.over_wait_ratio", "ratio", "api_calls", "Share of the window in which waits go on for the work of other streams after what the host asked for has ended", "from the end of the read-backs since the last wait or, in a wait for a context without one, of the stream with most kernel time, to that of the work waited for"),
-    Entry("sync.over_waited_stream", "count", "api_calls", "The stream whose work they go on for most", "largest sum of that time", needs=(needs.FEEDER, _WAITED, _LATE)),
-], columns=_WORK, needs=(needs.FEEDER, _WAITED))  # fmt: skip
+_NONE = Need("no stretch without a kernel is that long")
+_AWAKE = Need("the launching thread is in no operating-system call for half of them")
+_COVERED = Need("no range or function covers most of them", "NVTX ranges around the host's work")
+_SWITCHED = Need("no switch of the thread that runs the loop is recorded", needs.CPU_SWITCHES)
+_ON_GPU = Need("no switch of a context on this GPU is recorded", needs.GPU_SWITCHES)
+
+FACTS = (
+    *group("trace", needs.CUDA, [
+        Entry("interruption.count", "count", "kernels", "Stretches between steps in which no kernel runs, of at least twenty steps and 100 ms, where they come in at most a tenth of the steps; the window leaves them out", "gaps between the kernels of all devices, without those that garbage collection, a data loader, start-up, the profiler or a call explains"),
+        Entry("interruption.time_ratio", "ratio", "kernels", "Share of the time between the first and the last step that they take", "sum / (sum + window)"),
+        Entry("interruption.longest_ms", "ms", "kernels", "The longest of them", "max", needs=(needs.STEPS, _NONE)),
+        Entry("interruption.copy_ratio", "ratio", "kernels", "Share of them in which copies run", "union of the copies / sum", columns={"kernels": origin.SPAN, "copies": origin.SPAN}, needs=(needs.STEPS, _NONE)),
+    ], columns={"kernels": origin.SPAN}, needs=(needs.STEPS,)),
+    *group("trace", needs.NVTX, [
+        Entry("interruption.range", "text", "ranges", "The range or Python function of the launching thread that covers most of them", "as host.gap_range", needs=(needs.STEPS, _NONE, _COVERED)),
+    ], columns={"ranges": origin.RANGES, "python_calls": "start end thread text_id"}),
+    *group("trace", needs.OSRT, [
+        Entry("interruption.os_call", "text", "host_calls", "The operating-system call in which the launching thread spends most of them", "where such calls hold half of them", needs=(needs.STEPS, _NONE, _AWAKE)),
+    ], columns={"host_calls": "start end thread name_id"}),
+    *group("device", needs.CUDA, [
+        Entry("sync.event_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for events", "sum of such waits / host side of the window"),
+        Entry("sync.stream_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for single streams", "sum of such waits / host side of the window"),
+        Entry("sync.context_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for a whole device or context", "sum of waits that name neither stream nor event / host side of the window"),
+        Entry("sync.waited_stream", "count", "api_calls", "The stream the feeding thread waits for longest, of an event the one it was recorded on", "largest sum over waits of known stream", needs=(needs.FEEDER, _WAITED, _NAMED)),
+        Entry("sync.context_wait_streams", "count", "api_calls", "Streams with work left when a wait for a whole context begins", "median over those waits that find any", needs=(needs.FEEDER, _WAITED, _FOR_CONTEXTS)),
+        Entry("sync.empty_wait_ratio", "ratio", "api_calls", "Share of the waits for streams and contexts that find no work left", "count", needs=(needs.FEEDER, _WAITED, _FOR_STREAMS)),
+        Entry("sync.over_wait_ratio", "ratio", "api_calls", "Share of the window in which waits go on for the work of other streams after what the host asked for has ended", "from the end of the read-backs since the last wait or, in a wait for a context without one, of the stream with most kernel time, to that of the work waited for"),
+        Entry("sync.over_waited_stream", "count", "api_calls", "The stream whose work they go on for most", "largest sum of that time", needs=(needs.FEEDER, _WAITED, _LATE)),
+    ], columns=_WORK, needs=(needs.FEEDER, _WAITED)),
+    *group("device", needs.CPU_SWITCHES, [
+        Entry("host.off_cpu_idle_ratio", "ratio", "cpu_switches host_calls api_calls", "Idle in host code while the thread of the loop has no CPU, though it waits in no CUDA call, in no operating-system call and for no page of unified memory: others have its CPU", "host gaps and host code between launches, inside times between a switch from a CPU and the next to one; calls, gaps that end where pages migrate, and switches in a waiting state left out"),
+        Entry("host.off_cpu_of_gap_ratio", "ratio", "cpu_switches host_calls api_calls", "How much of the host gaps that is", "the same in host gaps alone / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
+    ], columns={"cpu_switches": "time thread running state", "host_calls": "start end thread", **origin.GAPS}, needs=(needs.FEEDER, _SWITCHED)),
+    *group("device", needs.GPU_SWITCHES, [
+        Entry("launch.held_by_others_ratio", "ratio", "gpu_switches kernels api_calls", "Idle with work queued while a context that holds none of the work of the capture is on the device", "budget part queued, inside the times of contexts in which less than 1 % of the operations begin"),
+    ], columns={"gpu_switches": "time device context kind", **origin.GAPS}, needs=(needs.FEEDER, _ON_GPU)),
+)  # fmt: skip
 
 
 def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
@@ -73,3 +109,72 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
         )
     rows.sort(key=lambda r: -float(r[3]))
     out.table("sync.waits", rows[:_ROWS])
+
+
+# --- long stretches between the steps in which no kernel runs --------------------------------------
+
+
+def interruption_facts(a: Analysis, out: FactWriter) -> None:
+    if not a.step_count:
+        return
+    found, device = a.interruptions, a.main_device
+    total = found.total
+    out.put("interruption.count", len(found))
+    out.put("interruption.time_ratio", total / max(total + a.window.length, 1))
+    if not total:
+        return
+    length = found.end - found.start
+    copies = a.ops.kind == Kind.COPY
+    copied = union(a.ops.start[copies], a.ops.end[copies])
+    out.put("interruption.longest_ms", float(length.max()) / 1e6)
+    out.put("interruption.copy_ratio", intersect(found, copied).total / total)
+    out.table(
+        "interruptions",
+        [
+            [session_time(int(lo)), (hi - lo) / 1e6, ns / 1e6]
+            for lo, hi, ns in zip(
+                found.start, found.end, Coverage(copied).within(found.start, found.end), strict=True
+            )
+        ],
+    )
+    feeder = a.feeder(device)
+    if feeder is None:
+        return
+    if (named := gap_name(a, feeder, found)) and 2 * named.covered_ns > total:
+        out.put("interruption.range", named.text)
+    if a.trace.has("host_calls"):
+        names, time = os_time(a, feeder, found)
+        if 2 * time.sum() > total:
+            out.put("interruption.os_call", names[int(time.argmax())])
+
+
+# --- who had the CPU of the loop, and who had the GPU, while the program waited for it -------------
+
+
+def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """What switches of threads and of contexts tell; nothing of a capture without them."""
+    budget, feeder = a.budgets[device], a.feeder(device)
+    length = max(budget.window.length, 1)
+    if feeder is None:
+        return
+    thread = loop_thread(budget, feeder)
+    away = off_cpu(a.trace, thread) if a.trace.has("host_calls") else None
+    if away is not None:
+        calls = a.threads.of(thread)
+        away = subtract(subtract(away, union(calls.start, calls.end)), a.states.os.get(thread, EMPTY))
+        on_pages = Spans(budget.gaps.start[budget.gaps.migrated], budget.gaps.end[budget.gaps.migrated])
+        away = subtract(away, on_pages)
+        lost, gaps = _inside(budget, away, ("host_gap", "host_between_launches")), budget.ns["host_gap"]
+        out.put("host.off_cpu_idle_ratio", lost / length)
+        out.put("host.off_cpu_of_gap_ratio", _inside(budget, away, ("host_gap",)) / gaps if gaps else None)
+    held = held_by_others(a.trace, device, a.ops.start[a.device_ops(device)])
+    if held is not None:
+        lost = _inside(budget, held, ("queued",))
+        out.put("launch.held_by_others_ratio", lost / length)
+
+
+def _inside(budget: DeviceBudget, spans: Spans, parts: tuple[str, ...]) -> int:
+    """ns of these idle parts that lie in `spans`; of each gap at most what it has of them."""
+    gaps, covered = budget.gaps, Coverage(spans)
+    most: Array = sum((budget.gap_parts[p] for p in parts), np.zeros(len(gaps), np.int64))
+    return int(np.minimum(covered.within(gaps.start, gaps.end), most).sum())

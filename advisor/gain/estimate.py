@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import KEEPS_WORK, LEANING, apply
-from advisor.gain.inputs import NONE, Inputs
+from advisor.gain.inputs import NONE, Inputs, Waits
 from advisor.gain.profiler import (
     Scenario,
     corrected,
@@ -253,7 +253,7 @@ class Replayer:
             inputs = self.inputs(fixes, scenario)
             still = np.zeros(len(inputs.calls))
             free = inputs.with_calls(pre=still, own=still)
-            free = replace(free, waits=free.waits.without(np.ones(len(free.waits), bool)))
+            free = replace(free, waits=Waits.none())
             self._known[key] = max(self.mean_step(free, replay(free)), self._least(fixes, free))
         return self._known[key]
 

@@ -15,13 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.gain.catalog import constant
-from advisor.gain.inputs import NEVER, NONE, Calls, Handovers, Inputs, Joins, Ops, no_handovers, no_joins
+from advisor.gain.inputs import NEVER, NONE, Calls, Handovers, Inputs, Joins, Ops
 from advisor.gain.replay import NoReplay, Replayed, host_span
 from advisor.gain.waits import CallTimes, find_waits
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.apart import threads_elsewhere
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.turns import threads_elsewhere
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
 
@@ -181,7 +181,7 @@ def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
     """Hand-overs from one thread of a process to another: both made no call for a while,
     the one after, the other before. Autograd and executor threads take turns like this."""
     if len(distinct(calls.thread)) < 2:
-        return no_handovers(), calls
+        return Handovers.none(), calls
     count = len(calls)
     following = np.full(count, np.inf)  # host time behind each call until its thread's next one
     for thread in distinct(calls.thread).tolist():
@@ -199,7 +199,7 @@ def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
     )
     call, giver = call[turns], giver[turns]
     if len(call) == 0:
-        return no_handovers(), calls
+        return Handovers.none(), calls
     delay = (times.start[call] - times.end[giver]).astype(float)
     pre = calls.pre.copy()
     pre[call] = np.minimum(pre[call], delay)
@@ -330,7 +330,7 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
     """Operations that waited for another stream: neither their launch nor their predecessor
     explains when they started, and another operation had just ended."""
     if len(distinct(ops.stream)) < 2:
-        return no_joins(), ops
+        return Joins.none(), ops
     late = np.where(np.isfinite(ops.latency), ops.latency, 0.0)
     candidates = np.flatnonzero(
         ~ops.node & np.isfinite(ops.latency) & ((late > _JOIN_NS) | (ops.gap > _JOIN_NS))
@@ -352,7 +352,7 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
                 break
             k -= 1
     if not chosen:
-        return no_joins(), ops
+        return Joins.none(), ops
     op = np.array([c[0] for c in chosen])
     latency, gap = ops.latency.copy(), ops.gap.copy()
     latency[op] = np.minimum(latency[op], constant("launch_latency"))

@@ -122,7 +122,7 @@ def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
     latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
     return replace(
         inputs.with_calls(own=own, pre=pre).with_ops(by_start=ops.by_start & ~held, latency=latency),
-        waits=waits.without(dropped),
+        waits=waits.take(~dropped),
     )
 
 

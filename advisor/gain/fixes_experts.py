@@ -53,7 +53,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         gap=np.where(inside & kernel, ops.gap * kept, ops.gap),
         by_start=ops.by_start & ~(inside & work.to_host),
     ).with_calls(own=calls.own * share, pre=held + (calls.pre - held) * share)
-    return replace(changed, waits=waits.without(gone))
+    return replace(changed, waits=waits.take(~gone))
 
 
 def balance_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

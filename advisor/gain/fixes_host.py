@@ -127,7 +127,7 @@ def _without_waits(inputs: Inputs, dropped: Array) -> Inputs:
     latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
     return replace(
         inputs.with_calls(own=own).with_ops(by_start=ops.by_start & ~held, latency=latency),
-        waits=waits.without(dropped),
+        waits=waits.take(~dropped),
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, Rows
 
 #: No such call or operation.
 NONE = -1
@@ -17,7 +17,7 @@ NONE = -1
 NEVER = -np.inf
 
 
-class Calls(Struct, frozen=True):
+class Calls(Rows, frozen=True):
     """Calls in the order in which they began, over all threads.
 
     A call begins `pre` after the thread's previous call returned and takes `own` unless it waits.
@@ -38,11 +38,8 @@ class Calls(Struct, frozen=True):
     os: Array
     operators: Array
 
-    def __len__(self) -> int:
-        return len(self.thread)
 
-
-class Ops(Struct, frozen=True):
+class Ops(Rows, frozen=True):
     """GPU operations in the order of their calls; those of one stream run in this order.
 
     An operation starts `latency` after its call returned (after it began where `by_start`), and
@@ -60,30 +57,20 @@ class Ops(Struct, frozen=True):
     step: Array
     node: Array  # inside a graph run, and not its first operation
 
-    def __len__(self) -> int:
-        return len(self.call)
-
     def calls_of(self, mine: Array) -> Array:
         """The calls that issued these operations and whose end they wait for."""
         return self.call[mine & (self.latency > NEVER)]
 
 
-class Waits(Struct, frozen=True):
+class Waits(Rows, frozen=True):
     """Calls that return no earlier than `lag` after an operation ended, ascending by call."""
 
     call: Array
     op: Array
     lag: Array
 
-    def __len__(self) -> int:
-        return len(self.call)
 
-    def without(self, dropped: Array) -> Waits:
-        """All but the waits of a mask."""
-        return Waits(self.call[~dropped], self.op[~dropped], self.lag[~dropped])
-
-
-class Handovers(Struct, frozen=True):
+class Handovers(Rows, frozen=True):
     """Calls that begin no earlier than `delay` after a call of another thread returned, ascending:
     one thread stopped, the other went on."""
 
@@ -91,19 +78,13 @@ class Handovers(Struct, frozen=True):
     after: Array
     delay: Array
 
-    def __len__(self) -> int:
-        return len(self.call)
 
-
-class Joins(Struct, frozen=True):
+class Joins(Rows, frozen=True):
     """Operations that start no earlier than `delay` after one of another stream ended (events)."""
 
     op: Array
     on: Array
     delay: Array
-
-    def __len__(self) -> int:
-        return len(self.op)
 
 
 class Inputs(Struct, frozen=True):
@@ -131,24 +112,3 @@ class Inputs(Struct, frozen=True):
         pairs = ((self.calls, other.calls, ("pre", "own")), (self.ops, other.ops, ("duration", "gap")))
         shorter = all((getattr(a, n) <= getattr(b, n)).all() for a, b, names in pairs for n in names)
         return shorter and np.array_equal(self.ops.stream, other.ops.stream)
-
-
-def no_joins() -> Joins:
-    none = np.empty(0, np.int64)
-    return Joins(none, none, np.empty(0))
-
-
-def no_handovers() -> Handovers:
-    none = np.empty(0, np.int64)
-    return Handovers(none, none, np.empty(0))
-
-
-def no_waits() -> Waits:
-    none = np.empty(0, np.int64)
-    return Waits(none, none, np.empty(0))
-
-
-def canonical_waits(waits: Waits) -> Waits:
-    """Ascending by call; `replay` needs them so."""
-    order = np.argsort(waits.call, kind="stable")
-    return Waits(*(getattr(waits, name)[order] for name in Waits.__struct_fields__))

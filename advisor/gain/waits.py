@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.gain.catalog import constant
-from advisor.gain.inputs import NONE, Ops, Waits, canonical_waits, no_waits
+from advisor.gain.inputs import NONE, Ops, Waits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Operations
 from advisor.model.arrays import Array, distinct
@@ -41,7 +41,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     """All waits, and each call's own time without waiting. `taken` are the operations of `ops`."""
     own = (times.end - times.start).astype(float)
     if len(times.row) == 0 or len(ops) == 0:
-        return no_waits(), own
+        return Waits.none(), own
     found: list[tuple[int, int]] = []
     found += _held_by_own_copy(ops)
     asks = np.flatnonzero(
@@ -51,7 +51,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     found += _synchronised(a, times, taken, ops, asks)
     found += _blocked_launches(times, taken, ops, own)
     if not found:
-        return no_waits(), own
+        return Waits.none(), own
     call = np.array([f[0] for f in found])
     op = np.array([f[1] for f in found])
     ended = taken.end[op].astype(float)
@@ -67,7 +67,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
         usual_call = constant("copy_call" if kind == Call.COPY else "sync_call")
         typical = float(np.median(own[free])) if free.sum() >= 4 else usual_call
         own[mine] = np.minimum(own[mine], typical)
-    return canonical_waits(Waits(call, op, lag)), own
+    return Waits(call, op, lag).take(np.argsort(call, kind="stable")), own  # as `replay` needs them
 
 
 def _held_by_own_copy(ops: Ops) -> list[tuple[int, int]]:

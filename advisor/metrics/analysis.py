@@ -18,9 +18,16 @@ from advisor.metrics.activity import (
     launch_kinds,
 )
 from advisor.metrics.budget import DeviceBudget, device_budget
-from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
+from advisor.metrics.damage import (
+    Damage,
+    Losses,
+    Thinned,
+    capture_ranges,
+    find_damage,
+    find_losses,
+    find_thinned,
+)
 from advisor.metrics.host import HostStates, Ranges, Threads, calls_by_thread, host_states
-from advisor.metrics.interruptions import interruptions
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
 from advisor.metrics.operations import Kind, Operations, operations
@@ -29,11 +36,11 @@ from advisor.metrics.phases import phase_times, with_phases
 from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
-from advisor.metrics.thinned import Thinned, find_thinned
 from advisor.metrics.window import (
     Selection,
     Window,
     end_of_work,
+    interruptions,
     nvtx_window,
     outside_phase,
     parse_window,
@@ -174,8 +181,7 @@ class Analysis:
 
     @cached_property
     def startup(self) -> Startup:
-        named = self.names, self.op_name
-        return find_startup(self.trace, self.ops, self.ranges, self.roles, self.repeated, *named)
+        return find_startup(self)
 
     @cached_property
     def damage(self) -> Damage:
@@ -292,20 +298,7 @@ class Analysis:
 
     @cached_property
     def _budget(self) -> DeviceBudget:
-        device = self.main_device
-        mine = np.flatnonzero(self.ops.device == device)
-        whole = len(mine) == len(self.ops)
-        return device_budget(
-            self.trace,
-            self.ops if whole else self.ops.take(mine),
-            self.communication if whole else self.communication[mine],
-            self.steps.op_step if whole else self.steps.op_step[mine],
-            self.steps.gpu_end,
-            self.window,
-            self.threads,
-            self.states,
-            device,
-        )
+        return device_budget(self)
 
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""

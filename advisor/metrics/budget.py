@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
 
 from advisor.metrics.gaps import Gaps, device_gaps
-from advisor.metrics.host import HostStates, Threads
+from advisor.metrics.host import HostStates, Threads, held_by_others
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations, directions
-from advisor.metrics.switches import held_by_others
 from advisor.metrics.window import Window
 from advisor.model import parts
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
-from advisor.sources.trace import Trace
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
 
 #: Part, start and end in session time (ns).
 Slice = tuple[str, int, int]
@@ -83,19 +85,13 @@ class DeviceBudget(Struct, frozen=True):
         return sum((self.ns[name] / max(self.window.length, 1) for name in names), 0.0)
 
 
-def device_budget(
-    trace: Trace,
-    ops: Operations,
-    communication: Array,
-    op_step: Array,
-    step_end: Array,
-    window: Window,
-    threads: Threads,
-    states: HostStates,
-    device: int,
-) -> DeviceBudget:
-    """Budget of one device. `ops` are its operations, `communication` a mask over them, `step_end`
-    the GPU end of every step (ascending)."""
+def device_budget(a: Analysis) -> DeviceBudget:
+    """Budget of the device that the analysis is about."""
+    trace, window, device, step_end = a.trace, a.window, a.main_device, a.steps.gpu_end
+    ops, communication, op_step = a.ops, a.communication, a.steps.op_step
+    mine = np.flatnonzero(ops.device == device)
+    if len(mine) < len(ops):
+        ops, communication, op_step = ops.take(mine), communication[mine], op_step[mine]
     direction = directions(trace, ops)
     others = held_by_others(trace, device, ops.start)
     found, busy = device_gaps(trace, ops, op_step, window, np.isin(direction, MIGRATIONS), others or EMPTY)
@@ -107,7 +103,7 @@ def device_budget(
     by_step = np.zeros((len(bounds) - 1, len(PARTS)))
     for name, part in spans.items():
         by_step[:, PARTS.index(name)] = Coverage(part).within(bounds[:-1], bounds[1:])
-    split = _split_idle(found, threads, states)
+    split = _split_idle(found, a.threads, a.states)
     at = np.searchsorted(step_end, found.start, "right") if len(step_end) else np.zeros(len(found), np.int64)
     for name, length in split.items():
         if length.any():

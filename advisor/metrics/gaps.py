@@ -6,13 +6,12 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import Coverage, Spans, gaps, subtract, union
 from advisor.metrics.operations import Operations
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array, compact, distinct
+from advisor.model.arrays import Array, Rows, compact, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -22,7 +21,7 @@ LONG_HOST_NS = 1_000_000
 LONG_HOST_STEPLESS_NS = 100_000
 
 
-class Gaps(Struct, frozen=True):
+class Gaps(Rows, frozen=True):
     """One entry a gap, ascending. `next_op` indexes the device's operations, MISSING where the
     gap ends at the window's or a hole's edge, `prev_op` the one whose end began it; call columns
     belong to the call that issued `next_op`."""
@@ -41,13 +40,6 @@ class Gaps(Struct, frozen=True):
     migrated: Array  # ends with a migration of unified memory
     held: Array  # a process outside the capture has the device for most of it, after the call's return
     long_host: Array  # host code from here on is a gap of its own, ns
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def take(self, index: Array) -> Gaps:
-        """The gaps at `index`."""
-        return Gaps(*(getattr(self, f)[index] for f in self.__struct_fields__))
 
     @property
     def length(self) -> Array:

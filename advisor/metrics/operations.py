@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-from msgspec import Struct
 
-from advisor.model.arrays import Array, compact, distinct
+from advisor.model.arrays import Array, Rows, compact, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -34,7 +33,7 @@ _READ = {
 _LARGE_ID = 1 << 40
 
 
-class Operations(Struct, frozen=True):
+class Operations(Rows, frozen=True):
     """GPU operations sorted by start. `row` is the index in the operation's own table;
     `api` the row of the issuing call in `api_calls`, MISSING where the capture holds none."""
 
@@ -48,13 +47,6 @@ class Operations(Struct, frozen=True):
     kind: Array
     row: Array
     api: Array
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def take(self, index: Array) -> Operations:
-        """The operations at `index` (positions or a mask)."""
-        return Operations(*(getattr(self, f)[index] for f in self.__struct_fields__))
 
 
 def operations(trace: Trace) -> Operations:

@@ -8,21 +8,22 @@ capture is set aside whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
 from advisor.metrics.autotuning import find_autotuning
-from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
-from advisor.metrics.kernels import Names, dense
+from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array
 from advisor.sources.schema import HTOD, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
 
 #: What start-up consists of, in order of precedence.
 KINDS = ("context", "modules", "libraries", "graphs", "ranges", "upload", "allocation", "autotuning")
@@ -98,17 +99,9 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     return min(starts), max(ends)
 
 
-def find_startup(
-    trace: Trace,
-    ops: Operations,
-    ranges: Ranges,
-    roles: Mapping[int, str],
-    steps: Steps,
-    names: Names,
-    op_name: Array,
-) -> Startup:
-    """Start-up of a capture; `roles` are those of ranges by position of their text, `op_name` is
-    the position of each operation's kernel name in `names`, MISSING for other operations."""
+def find_startup(a: Analysis) -> Startup:
+    """Start-up of a capture."""
+    trace, ops, ranges, steps, op_name = a.trace, a.ops, a.ranges, a.repeated, a.op_name
     begin, _ = activity_span(trace, ops)
     if not len(ops):
         return Startup(begin, begin)  # of an unknown program
@@ -125,14 +118,14 @@ def find_startup(
         counted = np.union1d(counted, found[kind])
     if upload := _upload(trace, ops, limit):
         events.append(upload)
-    named = [i for i, role in roles.items() if role == "startup"]
+    named = [i for i, role in a.roles.items() if role == "startup"]
     spans = ranges.rows(named) if named else None
     if spans is not None:
         events += [
             Event("ranges", ranges.texts[int(t)], int(a), int(b))
             for t, a, b in zip(spans["text"], spans["start"], spans["end"], strict=True)
         ][:20]
-    tuned = _tuned(trace, ops, list(find_autotuning(ops, op_name, names, late)))
+    tuned = _tuned(trace, ops, list(find_autotuning(ops, op_name, a.names, late)))
     events += (e for _, e in tuned)
     begin = min([begin, *(e.start for e in events)])
     # A range that names itself start-up may hold most of the work, so long as some follows.

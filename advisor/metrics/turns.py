@@ -1,5 +1,5 @@
-"""Whether the GPUs of one process work at the same time or one after another, and the processes of one
-GPU."""
+"""Whether the GPUs of one process work at the same time or one after another, the processes of one
+GPU, and devices whose work has nothing to do with that of others: replicas of a model in one capture."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Spans, intersect, joined, subtract, union, union_by
+from advisor.metrics.operations import Kind
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
+from advisor.sources.schema import PTOP
 
 #: A GPU that computes for less than this share of the busiest one's time has no part of its own in the
 #: work: buffers that are cleared, a peer's copy.
@@ -82,3 +84,24 @@ def processes_wait_ns(a: Analysis, mine: Array, own: Mapping[int, Spans], window
         for process, spans in queued.items()
     ]
     return window.cut(joined(*waits)).total
+
+
+# --- devices whose work has nothing to do with that of others -------------------------------------
+
+
+def threads_elsewhere(a: Analysis) -> Array | None:
+    """Threads that issue the work of other devices than the analysed one, where that work and its own
+    are apart: no thread issues both, no collective runs and no copy goes from device to device. None
+    where they are not, and of a single device."""
+    ops, api = a.ops, a.trace.columns("api_calls", ("thread",))["thread"]
+    other = ops.device != a.main_device
+    if not other.any() or a.communication.any():
+        return None
+    copies = ops.row[ops.kind == Kind.COPY]
+    if (a.trace.columns("copies", ("kind",))["kind"][copies] == PTOP).any():
+        return None
+    issued = ops.api >= 0
+    elsewhere, own = (distinct(api[ops.api[issued & mine]]) for mine in (other, ~other))
+    if not len(elsewhere) or not len(own) or np.isin(own, elsewhere).any():
+        return None
+    return elsewhere

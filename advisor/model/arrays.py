@@ -1,10 +1,11 @@
-"""The type of columns."""
+"""The type of columns, and tables that are held by column."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 #: One column of a table; its docstring or name says of what kind and in which unit.
@@ -31,3 +32,19 @@ def distinct(values: Array) -> Array:
             return np.asarray(np.flatnonzero(seen) + lo, values.dtype)
     ranked: Array = np.sort(values)
     return np.asarray(ranked[np.append(np.ones(len(ranked[:1]), bool), ranked[1:] != ranked[:-1])])
+
+
+class Rows(Struct, frozen=True):
+    """A table by column: arrays of equal length, one a field."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__struct_fields__[0]))
+
+    def take(self, index: Array) -> Self:
+        """The rows at `index` (positions or a mask)."""
+        return type(self)(*(getattr(self, name)[index] for name in self.__struct_fields__))
+
+    @classmethod
+    def none(cls) -> Self:
+        """No row."""
+        return cls(*(np.empty(0, np.int64) for _ in cls.__struct_fields__))

@@ -10,18 +10,7 @@ import numpy as np
 
 from advisor.gain.catalog import Fix, make_fix
 from advisor.gain.estimate import Replayer
-from advisor.gain.inputs import (
-    NEVER,
-    Calls,
-    Handovers,
-    Inputs,
-    Joins,
-    Ops,
-    Waits,
-    no_handovers,
-    no_joins,
-    no_waits,
-)
+from advisor.gain.inputs import NEVER, Calls, Handovers, Inputs, Joins, Ops, Waits
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay import Played
 from advisor.model.arrays import Array
@@ -88,9 +77,9 @@ def inputs(
     return Inputs(
         some_calls,
         some_ops,
-        Waits(*three(waits)) if waits else no_waits(),
-        Joins(*three(joins)) if joins else no_joins(),
-        Handovers(*three(handovers)) if handovers else no_handovers(),
+        Waits(*three(waits)) if waits else Waits.none(),
+        Joins(*three(joins)) if joins else Joins.none(),
+        Handovers(*three(handovers)) if handovers else Handovers.none(),
         np.zeros(int(some_calls.thread.max()) + 1),
         np.full(int(some_ops.stream.max()) + 1, ready),
     )
