@@ -6,7 +6,10 @@ import gzip
 import hashlib
 import lzma
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +261,50 @@ def test_an_interrupted_run_leaves_nothing(
             redact(path, tmp_path / target, force=True)
     assert {p.name for p in tmp_path.iterdir()} == {"capture.sqlite", "old.sqlite"}
     assert (tmp_path / "old.sqlite").read_bytes() == b"old"
+
+
+#: `advisor redact` that says when its copies lie beside the target, and waits there.
+WAITING = """
+import sys, time
+from advisor.capture import redact
+from advisor.cli.main import run
+
+def wait(*_):
+    print("searching", flush=True)
+    time.sleep(60)
+
+redact._search = wait
+sys.argv = ["advisor", "redact", *sys.argv[1:]]
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "left"),
+    [(signal.SIGHUP, 129, 0), (signal.SIGTERM, 143, 0), (signal.SIGKILL, -9, 1)],
+    ids=["hangup", "terminated", "killed"],
+)
+def test_copies_of_a_run_that_a_signal_ends_go_with_it_or_with_the_next(
+    tmp_path: Path, number: int, code: int, left: int
+) -> None:
+    path = capture(tmp_path)
+    before = path.read_bytes()
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING, str(path), str(tmp_path / "out.sqlite")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup has it ignored
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"searching\n"
+        (copy,) = set(tmp_path.iterdir()) - {path}
+        assert copy.stat().st_mode & 0o077 == 0  # nobody else can read it
+        process.send_signal(number)
+        assert process.wait() == code
+    assert len(set(tmp_path.iterdir()) - {path}) == left
+    redact(path, tmp_path / "next.sqlite")
+    assert {p.name for p in tmp_path.iterdir()} == {"capture.sqlite", "next.sqlite"}
+    assert path.read_bytes() == before
 
 
 def test_a_string_that_must_be_gone_and_stays_stops_it(
