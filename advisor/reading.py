@@ -73,7 +73,7 @@ def read_text(path: Path, at_most: int = MOST_BYTES) -> str:
 def similar(path: Path) -> str:
     """`; did you mean '...'?` with the file beside a missing one whose name is nearest, else nothing."""
     there = sorted(path.parent.iterdir()) if path.parent.is_dir() else ()
-    stems = {p.name.partition(".")[0]: p for p in there}
+    stems = {p.name.partition(".")[0]: p for p in there if p != path}  # it may be a link to nowhere
     near = get_close_matches(path.name.partition(".")[0], stems, 1, 0.75)
     return f"; did you mean '{stems[near[0]]}'?" if near else ""
 

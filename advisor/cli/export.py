@@ -95,7 +95,8 @@ def redact(
     try:
         strings = read_text(check).splitlines() if check else []
     except (OSError, UnicodeDecodeError) as fault:
-        raise InputError(f"--check: {check}: cannot be read ({fault})") from fault
+        reason = getattr(fault, "strerror", None) or "not UTF-8 text"
+        raise InputError(f"--check: {check}: cannot be read ({reason})") from fault
     with Progress(source.name) as progress:
         progress("redacting")
         done = run(source, target, settings.force, strings)

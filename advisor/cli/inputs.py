@@ -51,9 +51,12 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
 
 def check_exists(path: Path) -> None:
     """Raise InputError for a path that leads nowhere, with the nearest name beside it."""
-    if path.exists():
-        return
-    raise InputError(f"{path}: no such file or folder{similar(path)}")
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path}: no such file or folder{similar(path)}") from None
+    except OSError as error:  # links in a circle, a name that is too long
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def as_pair(paths: Sequence[Path], settings: Settings) -> tuple[Path, Settings]:

@@ -12,11 +12,12 @@ import re
 import signal
 import sys
 from contextlib import suppress
+from itertools import pairwise
 
 from advisor import __version__
 from advisor.cli import messages
 from advisor.cli.messages import message
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, InputError
 
 TYPE_CHECKING = False  # `typing` takes as long to import as all of this
 if TYPE_CHECKING:
@@ -111,6 +112,9 @@ def main(args: Sequence[str]) -> int:
         if words in (["--help"], ["-h"], ["--version"]):
             print(f"advisor {__version__}" if words == ["--version"] else help_text(), flush=True)
             return 0
+        if any(not word and before[:1] != "-" for before, word in pairwise(["", *words])):
+            # Not the value of an option; as a path it would mean the current folder.
+            raise InputError("an empty argument; is a variable of the shell unset?")
         from advisor.cli.app import run_verb
 
         return run_verb(words)
@@ -128,6 +132,8 @@ def main(args: Sequence[str]) -> int:
 _PLAIN = {
     r"Invalid value for '(.+?)': Input should be a valid integer.*": r"\1: expected a whole number",
     r"Invalid value for '(.+?)': Input should be a valid number.*": r"\1: expected a number",
+    r"Invalid value for '(.+?)': Input should be (greater|less) (.+)": r"\1: expected a number \2 \3",
+    r"Invalid value for '.+?': path '(.+)' is not readable": r"\1: cannot be read (Permission denied)",
     r"No such option: (\S+)(?: \(Possible options: (.+)\))?": r"unknown option \1; did you mean \2?",
     r"No such command '(.+?)'(?:\. Did you mean '(.+)')?": r"'\1' is not a verb; did you mean '\2'?",
     r"Missing (?:argument|option) '(.+?)'": r"\1 is missing",
@@ -150,24 +156,28 @@ INTERNAL = 70
 
 def _failed(error: Exception) -> int:
     """One line on what happened; exit code 2, or 70 for what can only be a bug."""
-    if isinstance(error, AdvisorError):
+    if isinstance(error, AdvisorError) and not isinstance(error, InputError):
         # Rule files: one line a problem, each starting with its file and line, as editors like it.
         lines = str(error).splitlines() or [""]
         head = lines.pop(0) if len(lines) == 1 else f"{len(lines)} problems"
         message("\n".join([f"error: {head}", *lines]))
+        return 2
+    if isinstance(error, InputError):
+        text = str(error)
     elif hasattr(error, "format_message"):
         # A wrong option or argument, as typer (or the click below it) reports it.
         ctx = getattr(error, "ctx", None)
         path = ctx.command_path if ctx is not None else "advisor"
-        text = _plain(error.format_message().rstrip(".?"))
-        message(f"error: {text} (see '{path} --help')")
+        text = f"{_plain(error.format_message().rstrip('.?'))} (see '{path} --help')"
     elif isinstance(error, OSError) and error.strerror:
-        name = f"{error.filename}: " if error.filename else ""
-        message(f"error: {name}{error.strerror}")
+        # Without a name it comes from getcwd.
+        name = error.filename or ("current folder" if isinstance(error, FileNotFoundError) else "")
+        text = f"{name}: {error.strerror}" if name else error.strerror
     else:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         message(f"error: internal error: {text}; please report it; rerun with --debug")
         return INTERNAL
+    message(f"error: {'?'.join(text.splitlines())}")  # names of files may hold line breaks
     return 2
 
 
@@ -205,7 +215,7 @@ def run() -> None:
         message("terminated")
         code = 128 + int(sent.args[0])
     finally:
-        _close_stdout()
+        _close_streams()
     sys.exit(code)
 
 
@@ -229,9 +239,11 @@ def _open_streams() -> None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
-def _close_stdout() -> None:
-    """Flush now; a reader that has gone away must not cause a message at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _close_streams() -> None:
+    """Flush now; a reader that has gone away, or a full disk, must not cause a message or another exit
+    code at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

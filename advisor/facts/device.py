@@ -225,7 +225,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     duration = (a.ops.end - a.ops.start)[at]
     blocks = a.trace.columns("kernels", ("blocks",))["blocks"][row]
     busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
-    total = float(duration.sum())
+    total = max(float(duration.sum()), 1.0)
     out |= {
         "kernel.duration_p50_ns": float(np.median(duration)),
         "kernel.short_ratio": float((duration < _SHORT_NS).mean()),

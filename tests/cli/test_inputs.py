@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.inputs import expand
+from advisor.cli.main import main
 from advisor.errors import InputError
 from tests.builder import Export
 from tests.kineto_builder import Profile
@@ -33,6 +34,36 @@ def test_a_mistyped_name_is_answered_by_the_nearest(tmp_path: Path) -> None:
         expand([tmp_path / "deocde.sqlite"])
     with pytest.raises(InputError, match=r"no such file or folder$"):
         expand([tmp_path / "x"])
+    (tmp_path / "link").symlink_to("gone")
+    with pytest.raises(InputError, match=r"no such file or folder$"):
+        expand([tmp_path / "link"])
+
+
+def test_links_in_a_circle_are_not_taken_for_a_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(InputError, match=r"a: cannot be read \(Too many levels"):
+        expand([tmp_path / "a"])
+
+
+def test_a_line_break_in_a_name_does_not_break_the_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a\nb\u2028c.sqlite").write_bytes(b"x")
+    assert main([str(tmp_path / "a\nb\u2028c.sqlite")]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "a?b?c.sqlite: not a SQLite database" in told
+
+
+@pytest.mark.parametrize("verb", [(), ("diagnose",), ("stats",)])
+def test_an_empty_name_is_not_the_current_folder(
+    verb: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture(tmp_path / "a.sqlite")
+    monkeypatch.chdir(tmp_path)
+    assert main([*verb, ""]) == 2
+    assert capsys.readouterr().err == "advisor: error: an empty argument; is a variable of the shell unset?\n"
 
 
 def test_one_that_is_missing_among_several_is_left_to_the_reader(tmp_path: Path) -> None:

@@ -166,6 +166,11 @@ def test_streams_that_are_not_needed_may_be_closed(folder: Path) -> None:
     assert closed(folder, "2>&-", "nowhere.sqlite").returncode == 2
 
 
+@FULL
+def test_messages_that_cannot_be_written_change_no_exit_code(folder: Path) -> None:
+    assert closed(folder, "2>/dev/full", "nowhere.sqlite").returncode == 2
+
+
 def test_ctrl_c(folder: Path) -> None:
     (folder / "endless.sqlite").touch()
     with subprocess.Popen(

@@ -27,6 +27,13 @@ def backwards() -> Export:
     return e
 
 
+def timeless() -> Export:
+    e = Export().gpu().process(100)
+    for i in range(30):
+        e.launch(i * 20_000, 3_000, "k", i * 20_000 + 5_000, 0)
+    return e
+
+
 def samples(time: int) -> Export:
     e = ordinary().gpu_metrics({"SMs Active [Throughput %]": [50] * 20})
     return e.gpu_metrics({"SMs Active [Throughput %]": [50]}, start=time)
@@ -35,6 +42,7 @@ def samples(time: int) -> Export:
 @pytest.mark.parametrize(
     "export",
     [
+        pytest.param(timeless, id="kernels without time"),
         pytest.param(backwards, id="every kernel ends before it starts"),
         pytest.param(lambda: ordinary().kernel(LAST - 10, 5), id="the last time"),
         pytest.param(lambda: ordinary().kernel(-LAST, 5), id="the first time"),

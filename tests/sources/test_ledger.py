@@ -58,10 +58,11 @@ def test_a_trace(tmp_path: Path) -> None:
     p.event(ph="X", cat="kernel", name="k", ts="late", dur=1, pid=0, tid=7)
     p.event(ph="X", cat="cpu_op", name=["no text"], ts=1, dur=1, pid=1, tid=1)
     p.event(ph="X", cat="kernel", name="k", ts=9, dur=-3, pid=0, tid=7, args={"device": 0, "stream": 7})
+    p.event(ph="X", cat="kernel", name="k", ts=99, pid=0, tid=7, args={"device": 0, "stream": 7})
     counts, _ = ledger(p.write(tmp_path / "t.json"))
     rows = len(p.events)
     assert counts["dropped", "traceEvents"][:2] == (1, rows)
-    assert counts["repaired", "traceEvents"][:2] == (1, rows)
+    assert counts["repaired", "traceEvents"][:2] == (2, rows)  # durations missing or below 0
 
 
 def test_a_log(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class KinetoJson:
         lost, note = trace.dropped + collected.timeless, self.ledger.note
         note("dropped", "events without a time or of no known shape", "traceEvents", lost, events)
         note("repaired", "values of another type than events have", "traceEvents", trace.loosened, events)
-        note("repaired", "durations below 0, read as 0", "traceEvents", collected.negative, events)
+        note("repaired", "durations missing or below 0, read as 0", "traceEvents", collected.negative, events)
         self._texts = list(pool)
         self.devices = kineto_metadata.read_devices(head, _devices_in_use(tables))
         self.capture = kineto_metadata.read_capture(

@@ -128,7 +128,7 @@ class Collector:
         if any(e.ph != "X" for e in events):
             events = [e for e in events if e.ph == "X"]
         start = nanoseconds([e.ts for e in events])
-        length = nanoseconds([0 if e.dur is None else e.dur for e in events])
+        length = nanoseconds([e.dur for e in events])  # one that is missing is below 0, too
         known = start != NO_TIME
         if not known.all():
             self.timeless += int((~known).sum())

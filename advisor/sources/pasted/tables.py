@@ -315,8 +315,8 @@ class PastedTables:
         tables = read_tables(text)
         if not tables:
             raise InputError(
-                f"{shown}: no sampler log that is known and no table of nsys stats with a row that can "
-                "be read; print it with its headings: nsys stats --format csv REPORT.nsys-rep"
+                f"{shown}: no capture, no sampler log that is known and no readable table of nsys stats; "
+                "print it with its headings: nsys stats --format csv REPORT.nsys-rep"
             )
         self._texts: list[str] = []
         self._columns = self._filled(tables)
