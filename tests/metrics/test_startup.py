@@ -203,6 +203,22 @@ def test_first_steps_that_are_slower_than_the_rest_are_counted(tmp_path: Path) -
     assert told["startup.warmup_ratio"] == pytest.approx(4 / 14, abs=0.02)
 
 
+def test_start_up_inside_the_only_step_is_told_of_the_window(tmp_path: Path) -> None:
+    """Eight milliseconds of work, a library loaded for six, eight of work: shares count all 22."""
+    m = Machine()
+    with m.step("prefill 0"):
+        for kernel, _ in (DECODE_LAYER[1], DECODE_LAYER[2]):
+            for _ in range(40):
+                m.launch(kernel, 200)
+            m.wait()
+            m.call("cuLibraryLoadData", 6000 if kernel is DECODE_LAYER[1][0] else 5)
+    d = advisor.diagnose(m.write(tmp_path))
+    told = {f.name: f.value for f in d.facts}
+    assert told["startup.in_window_ratio"] == pytest.approx(6 / 22, abs=0.01)
+    (found,) = (f for f in d.findings if f.cause == "startup-in-window")
+    assert "Start-up inside the steps still holds 27" in found.message
+
+
 def test_modules_unloaded_after_the_work_are_tear_down(tmp_path: Path) -> None:
     """As a compiler's runtime does at exit: 40 ms of unloading after 6 ms of work."""
     export = steps([1000] * 6)
